@@ -1,0 +1,45 @@
+# Everything a newcomer needs: `make demo` shows the tool at work, `make test` checks it.
+# Only Python >= 3.11 and make are assumed; `make setup` puts the rest into .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: help setup test lint types tests demo bench clean
+
+help:  ## show what can be made
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+setup: $(STAMP)  ## make .venv and install the package with all its extras
+
+$(STAMP): pyproject.toml constraints.txt
+	@echo "==> setting up $(VENV)"
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11) else f"daes needs Python >= 3.11, this is {v.major}.{v.minor}: set PYTHON=...")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $(STAMP)
+
+test: setup lint types tests  ## check format, lint, types, and run the tests
+
+lint: setup
+	@echo "==> ruff"
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: setup
+	@echo "==> mypy --strict"
+	$(BIN)/mypy
+
+tests: setup
+	@echo "==> pytest"
+	$(BIN)/python -m pytest -n 2
+
+demo: setup  ## run the main job on an embedded default
+	@echo "==> daes demo"
+	$(BIN)/daes demo
+
+bench: setup  ## measure the estimators against their peers
+	$(BIN)/python benchmarks/estimators.py
+
+clean:  ## remove .venv and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

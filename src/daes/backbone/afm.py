@@ -1,0 +1,54 @@
+"""AFM: attentional factorisation machine."""
+
+import torch
+from torch import Tensor, nn
+
+from daes.backbone.base import Backbone, BackboneInfo
+from daes.backbone.checks import check_count
+from daes.backbone.layers import LinearPart, Readout, pair_indices
+
+
+class AFM(Backbone):
+    """Attentional factorisation machine: the pairs' element-wise products, pooled by attention.
+
+        p_ij  = e_i ⊙ e_j,   i < j
+        a_ij  = softmax_ij(⟨h, ReLU(W p_ij + c)⟩)
+        logit = Σ_i ⟨w_i, e_i⟩ + b + ⟨q, Dropout(Σ_{i<j} a_ij p_ij)⟩
+
+    **Shape.** fields (B, n, d) → (B,).
+
+    Args:
+        num_fields, dim, dropout: as in `Backbone`; there are no raw inputs.
+        attention_dim: length of h.
+
+    >>> import torch
+    >>> AFM(num_fields=4, dim=16, attention_dim=8)(torch.randn(8, 4, 16)).shape
+    torch.Size([8])
+    """
+
+    info = BackboneInfo(title="AFM", reference="Xiao et al., IJCAI 2017", order="1, 2 (weighted by attention)")
+    takes_raw = False
+    first: Tensor
+    second: Tensor
+
+    def __init__(
+        self, num_fields: int, dim: int, *, raw_dim: int = 0, dropout: float = 0.2, attention_dim: int = 16
+    ) -> None:
+        super().__init__(num_fields, dim, raw_dim=raw_dim, hidden=(), dropout=dropout)
+        self.attention_dim = check_count("attention_dim", attention_dim)
+        first, second = pair_indices(self.num_fields)
+        self.register_buffer("first", first, persistent=False)
+        self.register_buffer("second", second, persistent=False)
+        self.linear = LinearPart(self.num_fields, self.dim)
+        self.attention = nn.Sequential(
+            nn.Linear(self.dim, self.attention_dim), nn.ReLU(), Readout(self.attention_dim, bias=False)
+        )
+        self.drop = nn.Dropout(self.dropout)
+        self.readout = Readout(self.dim, bias=False)
+
+    def _logit(self, fields: Tensor, raw: Tensor | None) -> Tensor:
+        products = fields.index_select(1, self.first) * fields.index_select(1, self.second)
+        weights = torch.softmax(self.attention(products), dim=1)
+        pooled = torch.bmm(weights.unsqueeze(1).to(products.dtype), products).squeeze(1)
+        logit: Tensor = self.linear(fields) + self.readout(self.drop(pooled))
+        return logit

@@ -1,0 +1,92 @@
+"""AutoInt: fields that attend to each other."""
+
+from typing import Unpack
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from daes.backbone.base import Backbone, BackboneInfo, Settings
+from daes.backbone.checks import check_count, check_flag
+from daes.backbone.layers import Readout
+
+
+class AutoInt(Backbone):
+    """AutoInt: layers of multi-head self-attention between the fields, beside an MLP (AutoInt+).
+
+        α_ij^h = softmax_j ⟨Q_h x_i, K_h x_j⟩
+        x_i   ← ReLU([Σ_j α_ij^h V_h x_j]_h + R x_i),   x_i = e_i at first
+        logit  = ⟨u, [x_1, …, x_n]⟩ + MLP([e_1, …, e_n, raw])
+
+    The scores are not scaled by a root, as in the paper. Dropout falls on the attention weights.
+
+    **Shape.** fields (B, n, d), raw (B, r) → (B,).
+
+    Args:
+        num_fields, dim, raw_dim, hidden, dropout, batch_norm: as in `Backbone`.
+        layers: number of attention layers.
+        heads: number of heads in each.
+        head_dim: width of a head; a field's vector has heads·head_dim coordinates after a layer.
+        deep: False leaves the MLP out (AutoInt without the plus), and with it `hidden` and raw inputs.
+
+    >>> import torch
+    >>> AutoInt(num_fields=4, dim=16, layers=2, head_dim=8)(torch.randn(8, 4, 16)).shape
+    torch.Size([8])
+    """
+
+    info = BackboneInfo(title="AutoInt+", reference="Song et al., CIKM 2019", order="attention, beside implicit")
+
+    def __init__(
+        self,
+        num_fields: int,
+        dim: int,
+        *,
+        layers: int = 3,
+        heads: int = 2,
+        head_dim: int = 32,
+        deep: bool = True,
+        **settings: Unpack[Settings],
+    ) -> None:
+        super().__init__(num_fields, dim, **settings)
+        self.layers = check_count("layers", layers)
+        self.heads = check_count("heads", heads)
+        self.head_dim = check_count("head_dim", head_dim)
+        if not check_flag("deep", deep) and self.raw_dim:
+            self._refuse_raw()
+        width = self.heads * self.head_dim
+        self.attention = nn.Sequential(
+            *(
+                InteractingLayer(width if layer else self.dim, self.heads, self.head_dim, dropout=self.dropout)
+                for layer in range(self.layers)
+            )
+        )
+        self.readout = Readout(self.num_fields * width, bias=not deep)
+        self.mlp = self._mlp(self.input_dim) if deep else None
+
+    def _logit(self, fields: Tensor, raw: Tensor | None) -> Tensor:
+        logit: Tensor = self.readout(self.attention(fields).flatten(1))
+        return logit if self.mlp is None else logit + self.mlp(self.flatten(fields, raw))
+
+
+class InteractingLayer(nn.Module):
+    """One layer of self-attention between fields, with a residual: (B, n, d) → (B, n, heads·head_dim)."""
+
+    def __init__(self, dim: int, heads: int, head_dim: int, *, dropout: float) -> None:
+        super().__init__()
+        self.heads = heads
+        self.dropout = dropout
+        width = heads * head_dim
+        self.query = nn.Linear(dim, width, bias=False)
+        self.key = nn.Linear(dim, width, bias=False)
+        self.value = nn.Linear(dim, width, bias=False)
+        self.residual = nn.Linear(dim, width, bias=False)
+
+    def forward(self, fields: Tensor) -> Tensor:
+        query, key, value = (self._split(part(fields)) for part in (self.query, self.key, self.value))
+        dropout = self.dropout if self.training else 0.0
+        attended = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout, scale=1.0)
+        return torch.relu(attended.transpose(1, 2).flatten(2) + self.residual(fields))
+
+    def _split(self, fields: Tensor) -> Tensor:
+        """(B, n, heads·head_dim) → (B, heads, n, head_dim)."""
+        return torch.unflatten(fields, 2, (self.heads, -1)).transpose(1, 2)

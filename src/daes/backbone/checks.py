@@ -1,0 +1,94 @@
+"""Checks of settings: each gives the value back in its plain type, or an error that shows it."""
+
+from collections.abc import Iterable, Sequence
+from operator import index
+
+
+def check_count(name: str, value: int, *, minimum: int = 1) -> int:
+    """A whole number of at least `minimum`.
+
+    >>> check_count("layers", 0)
+    Traceback (most recent call last):
+    ValueError: layers must be positive, however: layers=0
+    """
+    try:
+        count = index(value)
+    except TypeError:
+        count = None
+    if count is None or isinstance(value, bool):
+        raise TypeError(f"{name} must be an integer, however: {name}={value!r}")
+    if count < minimum:
+        expected = {0: "not be negative", 1: "be positive"}.get(minimum, f"be at least {minimum}")
+        raise ValueError(f"{name} must {expected}, however: {name}={value!r}")
+    return count
+
+
+def check_widths(name: str, values: Sequence[int], *, empty: bool = False) -> tuple[int, ...]:
+    """Positive layer widths, as a tuple; none at all only where `empty` allows it.
+
+    >>> check_widths("hidden", [128, 32])
+    (128, 32)
+    >>> check_widths("hidden", [128, 0])
+    Traceback (most recent call last):
+    ValueError: hidden must hold positive integers only, however: hidden=[128, 0]
+    """
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise TypeError(f"{name} must be a sequence of integers, however: {name}={values!r}")
+    try:
+        widths = tuple(check_count(name, value) for value in values)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{name} must hold positive integers only, however: {name}={values!r}") from None
+    if not widths and not empty:
+        raise ValueError(f"{name} must hold at least one width, however: {name}={values!r}")
+    return widths
+
+
+def check_rate(name: str, value: float) -> float:
+    """A probability that something is left of: in [0, 1).
+
+    >>> check_rate("dropout", 1.0)
+    Traceback (most recent call last):
+    ValueError: dropout must lie in [0, 1), however: dropout=1.0
+    """
+    rate = check_real(name, value)
+    if not 0 <= rate < 1:
+        raise ValueError(f"{name} must lie in [0, 1), however: {name}={value!r}")
+    return rate
+
+
+def check_positive_real(name: str, value: float) -> float:
+    """A finite number above zero."""
+    number = check_real(name, value)
+    if not 0 < number < float("inf"):
+        raise ValueError(f"{name} must be a finite number above zero, however: {name}={value!r}")
+    return number
+
+
+def check_real(name: str, value: float) -> float:
+    """A number, NaN and ±inf included."""
+    if isinstance(value, str | bool):
+        raise TypeError(f"{name} must be a number, however: {name}={value!r}")
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be a number, however: {name}={value!r}") from None
+
+
+def check_flag(name: str, value: bool) -> bool:
+    """True or False, and nothing that merely looks like it."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, however: {name}={value!r}")
+    return value
+
+
+def check_choice(name: str, value: str, choices: Sequence[str]) -> str:
+    """One of a few words.
+
+    >>> check_choice("product", "inner", ("sum", "kernel"))
+    Traceback (most recent call last):
+    ValueError: product must be one of 'sum', 'kernel', however: product='inner'
+    """
+    if value not in choices:
+        known = ", ".join(map(repr, choices))
+        raise ValueError(f"{name} must be one of {known}, however: {name}={value!r}")
+    return value

@@ -1,0 +1,35 @@
+"""FM: factorisation machine."""
+
+from torch import Tensor
+
+from daes.backbone.base import Backbone, BackboneInfo
+from daes.backbone.layers import LinearPart, pool_pairs
+
+
+class FM(Backbone):
+    """Factorisation machine: every pair of fields by the inner product of their vectors.
+
+        logit = Σ_i ⟨w_i, e_i⟩ + b + Σ_{i<j} ⟨e_i, e_j⟩
+
+    The pairs cost no more than the fields: Σ_{i<j} ⟨e_i, e_j⟩ = Σ_k ((Σ_i e_ik)² − Σ_i e_ik²) / 2.
+
+    **Shape.** fields (B, n, d) → (B,).
+
+    Args:
+        num_fields, dim: as in `Backbone`; there are no raw inputs.
+
+    >>> import torch
+    >>> FM(num_fields=4, dim=16)(torch.randn(8, 4, 16)).shape
+    torch.Size([8])
+    """
+
+    info = BackboneInfo(title="FM", reference="Rendle, ICDM 2010", order="1, 2")
+    takes_raw = False
+
+    def __init__(self, num_fields: int, dim: int, *, raw_dim: int = 0) -> None:
+        super().__init__(num_fields, dim, raw_dim=raw_dim, hidden=())
+        self.linear = LinearPart(self.num_fields, self.dim)
+
+    def _logit(self, fields: Tensor, raw: Tensor | None) -> Tensor:
+        logit: Tensor = self.linear(fields) + pool_pairs(fields).sum(dim=1)
+        return logit

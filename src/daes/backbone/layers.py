@@ -1,0 +1,163 @@
+"""Parts that several backbones share."""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class BatchNorm(nn.BatchNorm1d):
+    """BatchNorm that also takes a batch of fewer than two rows in `train()`.
+
+    One row has no variance and no row has no mean; such a batch is normalised by the running statistics, as
+    in `eval()`, and leaves them as they are. PyTorch's own raises for one row and writes NaN into the running
+    statistics for none.
+
+    **Shape.** (B, C) or (B, C, L) → the same.
+
+    >>> norm = BatchNorm(3).train()
+    >>> row = torch.tensor([[1.0, 2.0, 3.0]])
+    >>> bool(torch.allclose(norm(row), row, atol=1e-4)), norm.running_mean.tolist()
+    (True, [0.0, 0.0, 0.0])
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        if self.training and input.shape[0] < 2:
+            return F.batch_norm(input, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
+        return super().forward(input)
+
+
+class HiddenLayers(nn.Sequential):
+    """h ← Dropout(ReLU(BatchNorm(W h))), once a width; without BatchNorm W h has a bias.
+
+    **Shape.** (B, in_features) → (B, `out_features`), the last width, or in_features where there is none.
+
+    >>> layers = HiddenLayers(6, (4, 2), dropout=0.2, batch_norm=True)
+    >>> layers(torch.randn(5, 6)).shape, layers.out_features
+    (torch.Size([5, 2]), 2)
+    """
+
+    def __init__(self, in_features: int, hidden: Sequence[int], *, dropout: float, batch_norm: bool) -> None:
+        super().__init__()
+        for width in hidden:
+            # BatchNorm takes any bias away with the mean and brings its own.
+            self.append(nn.Linear(in_features, width, bias=not batch_norm))
+            if batch_norm:
+                self.append(BatchNorm(width))
+            self.append(nn.ReLU())
+            self.append(nn.Dropout(dropout))
+            in_features = width
+        self.out_features = in_features
+
+
+class Readout(nn.Linear):
+    """⟨w, x⟩ + b, one number a row.
+
+    **Shape.** (B, in_features) → (B,).
+
+    >>> Readout(4)(torch.randn(3, 4)).shape
+    torch.Size([3])
+    """
+
+    def __init__(self, in_features: int, *, bias: bool = True) -> None:
+        super().__init__(in_features, 1, bias=bias)
+
+    def reset_parameters(self) -> None:
+        """Draw from U(−1/√in, 1/√in), as `nn.Linear` does, but for no inputs at all as well."""
+        bound = max(self.in_features, 1) ** -0.5
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -bound, bound)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(input).squeeze(-1)
+
+
+class MLP(nn.Module):
+    """Hidden layers, then one logit.
+
+    **Shape.** (B, in_features) → (B,).
+
+    >>> MLP(6, (4, 2), dropout=0.2, batch_norm=True)(torch.randn(5, 6)).shape
+    torch.Size([5])
+    """
+
+    def __init__(self, in_features: int, hidden: Sequence[int], *, dropout: float, batch_norm: bool) -> None:
+        super().__init__()
+        self.hidden = HiddenLayers(in_features, hidden, dropout=dropout, batch_norm=batch_norm)
+        self.readout = Readout(self.hidden.out_features)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        logit: Tensor = self.readout(self.hidden(inputs))
+        return logit
+
+
+class LinearPart(nn.Module):
+    """The first-order part: Σ_i ⟨w_i, e_i⟩ + b.
+
+    **Shape.** (B, n, d) → (B,).
+
+    >>> LinearPart(3, 2)(torch.randn(5, 3, 2)).shape
+    torch.Size([5])
+    """
+
+    # NOTE[DIFF]: the papers give each id a scalar weight of its own; here the weight is a linear map of the field's
+    # vector, because that serves numerical fields too and needs no second table. An id's scalar is the special case
+    # of a vector that keeps one coordinate for it. Pan et al. (WWW 2018) found this form (FwFM_FiLV) the better one.
+    def __init__(self, num_fields: int, dim: int, *, bias: bool = True) -> None:
+        super().__init__()
+        self.readout = Readout(num_fields * dim, bias=bias)
+
+    def forward(self, fields: Tensor) -> Tensor:
+        logit: Tensor = self.readout(fields.flatten(1))
+        return logit
+
+
+class InnerProducts(nn.Module):
+    """⟨e_i, e_j⟩ of every pair i < j, in the order (0,1), (0,2), …, (n−2,n−1).
+
+    **Shape.** (B, n, d) → (B, n(n−1)/2).
+
+    >>> InnerProducts(3)(torch.tensor([[[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]]))
+    tensor([[11., 17., 39.]])
+    """
+
+    upper: Tensor
+
+    def __init__(self, num_fields: int) -> None:
+        super().__init__()
+        first, second = pair_indices(num_fields)
+        self.register_buffer("upper", first * num_fields + second, persistent=False)
+
+    def forward(self, fields: Tensor) -> Tensor:
+        gram = torch.bmm(fields, fields.transpose(1, 2))
+        return gram.flatten(1).index_select(1, self.upper)
+
+
+def pair_indices(num_fields: int) -> tuple[Tensor, Tensor]:
+    """The first and the second field of every pair i < j, row by row of the upper triangle.
+
+    >>> pair_indices(3)
+    (tensor([0, 0, 1]), tensor([1, 2, 2]))
+    """
+    first, second = torch.triu_indices(num_fields, num_fields, offset=1)
+    return first, second
+
+
+def pool_pairs(fields: Tensor) -> Tensor:
+    """Σ_{i<j} e_i ⊙ e_j in linear time: ((Σ e_i)² − Σ e_i²) / 2.
+
+    **Shape.** (B, n, d) → (B, d). Half-precision inputs are accumulated in float32, because the difference of
+    two large sums would leave few of their bits.
+
+    >>> pool_pairs(torch.tensor([[[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]]))
+    tensor([[23., 44.]])
+    """
+    exact = fields.float() if fields.dtype in (torch.float16, torch.bfloat16) else fields
+    pooled = (exact.sum(dim=1).square() - exact.square().sum(dim=1)) / 2
+    return pooled.to(fields.dtype)
+
+
+def append_raw(inputs: Tensor, raw: Tensor | None) -> Tensor:
+    """Inputs (B, k) and raw inputs (B, r), if any, side by side."""
+    return inputs if raw is None else torch.cat([inputs, raw], dim=1)

@@ -1,0 +1,225 @@
+"""What every estimator of a feature's distribution can do, and the policies they share."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from math import isfinite
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.float64]
+State = dict[str, Any]
+"""An estimator's state: NumPy arrays and plain values (int, float, str, None), never a pickle."""
+
+
+@runtime_checkable
+class DistributionEstimator(Protocol):
+    """Knows the distribution of one feature at any moment of an endless stream, in fixed memory.
+
+    **Shape.** `update` takes a 1-D array of any length, `quantile` and `cdf` an array of any shape
+    and give one of the same shape. NaN and ±inf are skipped and counted in `skipped`, never in `count`.
+
+    Example: any estimator fits wherever this protocol is asked for.
+
+    >>> from daes.distribution import JumpReservoir
+    >>> estimator: DistributionEstimator = JumpReservoir(size=1000)
+    >>> estimator.update(np.arange(100.0))
+    >>> estimator.count, estimator.minimum, estimator.maximum
+    (100, 0.0, 99.0)
+    >>> estimator.quantile([0.25, 0.5])
+    array([24., 49.])
+    >>> estimator.cdf([9.0, 49.0])
+    array([0.1, 0.5])
+    """
+
+    @property
+    def count(self) -> int:
+        """How many finite values were seen."""
+
+    @property
+    def skipped(self) -> int:
+        """How many NaN and ±inf were skipped."""
+
+    @property
+    def minimum(self) -> float:
+        """The smallest value of the stream, NaN before the first."""
+
+    @property
+    def maximum(self) -> float:
+        """The largest value of the stream, NaN before the first."""
+
+    def update(self, values: ArrayLike) -> None:
+        """Observe the next values of the stream."""
+
+    def quantile(self, levels: ArrayLike) -> Floats:
+        """Estimate quantiles, the inverted CDF: inf{x : F(x) ≥ level}. NaN before the first value."""
+
+    def cdf(self, values: ArrayLike) -> Floats:
+        """Estimate F(x), the part of the stream that is ≤ x. NaN before the first value."""
+
+    def merge(self, other: Self) -> None:
+        """Take in an estimator of a disjoint stream, so that this one stands for both."""
+
+    def state_dict(self) -> State:
+        """Everything needed to go on bit for bit."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state that an estimator of the same settings saved."""
+
+
+class Estimator(ABC):
+    """Base class: owns checks, skipping, counting and state; a subclass owns its algorithm.
+
+    A subclass writes `_absorb`, `_quantile`, `_cdf`, `_merge`, `_state`, `_load` and names in
+    `_settings` the attributes that must agree for a merge or a load to make sense.
+    """
+
+    _settings: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.skipped = 0
+        self.minimum = float("nan")
+        self.maximum = float("nan")
+
+    def update(self, values: ArrayLike) -> None:
+        batch = check_values(values)
+        if not batch.size:
+            return
+        # NaN survives a minimum and ±inf is one, so two reductions find the range and prove all values finite.
+        low, high = float(np.minimum.reduce(batch)), float(np.maximum.reduce(batch))
+        if not (isfinite(low) and isfinite(high)):
+            finite = batch[np.isfinite(batch)]
+            self.skipped += batch.size - finite.size
+            if not finite.size:
+                return
+            batch, low, high = finite, float(finite.min()), float(finite.max())
+        self._absorb(batch)
+        self.advance(batch.size, low, high)
+
+    def advance(self, seen: int, low: float, high: float) -> None:
+        """Count `seen` more finite values that lie between low and high."""
+        self.count += seen
+        # A comparison with the NaN that stands for "nothing seen yet" is false, so its negation takes the first value.
+        if not self.minimum <= low:
+            self.minimum = low
+        if not self.maximum >= high:
+            self.maximum = high
+
+    def quantile(self, levels: ArrayLike) -> Floats:
+        wanted = check_levels(levels)
+        if not self.count:
+            return np.full(wanted.shape, np.nan)
+        return self._quantile(wanted)
+
+    def cdf(self, values: ArrayLike) -> Floats:
+        points = np.asarray(values, dtype=np.float64)
+        if not self.count:
+            return np.full(points.shape, np.nan)
+        return np.where(np.isnan(points), np.nan, self._cdf(points))
+
+    def merge(self, other: Self) -> None:
+        if type(other) is not type(self):
+            raise TypeError(f"other must be a {type(self).__name__} to merge, however: {type(other).__name__}")
+        if other is self:
+            raise ValueError("other must cover a disjoint stream, however: it is this very estimator")
+        for name in self._settings:
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if not np.array_equal(mine, theirs):
+                raise ValueError(f"other must have the same {name} to merge, however: {theirs!r} is not {mine!r}")
+        if other.count:
+            self._merge(other)
+            self.advance(other.count, other.minimum, other.maximum)
+        self.skipped += other.skipped
+
+    def state_dict(self) -> State:
+        return {
+            "kind": type(self).__name__,
+            **{name: getattr(self, name) for name in self._settings},
+            "count": self.count,
+            "skipped": self.skipped,
+            "minimum": self.minimum,
+            "maximum": self.maximum,
+            **self._state(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        expected = self.state_dict()
+        missing = sorted(expected.keys() - state.keys())
+        if missing:
+            raise ValueError(f"state is incomplete or of another version: it lacks {', '.join(missing)}")
+        for name in ("kind", *self._settings):
+            if not np.array_equal(state[name], expected[name]):
+                raise ValueError(f"state has {name}={state[name]!r}, however: this estimator has {expected[name]!r}")
+        self.count = int(state["count"])
+        self.skipped = int(state["skipped"])
+        self.minimum = float(state["minimum"])
+        self.maximum = float(state["maximum"])
+        self._load(state)
+
+    @abstractmethod
+    def _absorb(self, values: Floats) -> None:
+        """Take in finite values, at least one; `count` is still the number before them."""
+
+    @abstractmethod
+    def _quantile(self, levels: Floats) -> Floats:
+        """Quantiles at valid levels, once at least one value was seen."""
+
+    @abstractmethod
+    def _cdf(self, values: Floats) -> Floats:
+        """The CDF, once at least one value was seen; ±inf may be asked for, the answer at NaN is not used."""
+
+    @abstractmethod
+    def _merge(self, other: Self) -> None:
+        """Take in an estimator of the same settings that saw something; `count` is still this one's alone."""
+
+    @abstractmethod
+    def _state(self) -> State:
+        """The subclass's own part of the state."""
+
+    @abstractmethod
+    def _load(self, state: Mapping[str, Any]) -> None:
+        """Restore the subclass's own part of the state."""
+
+
+def check_values(values: ArrayLike) -> Floats:
+    """The values as a 1-D float64 array, or an error that says what is wrong with them."""
+    array = np.asarray(values)
+    if array.ndim != 1:
+        raise ValueError(f"values must be one-dimensional, however: shape {array.shape}")
+    if array.dtype == np.float64:
+        return array
+    if array.size and array.dtype.kind not in "fiub":
+        raise TypeError(f"values must be numeric, however: dtype {array.dtype}")
+    return array.astype(np.float64)
+
+
+def check_levels(levels: ArrayLike) -> Floats:
+    """The quantile levels as a float64 array within [0, 1]."""
+    array = np.asarray(levels, dtype=np.float64)
+    outside = array[~((array >= 0) & (array <= 1))]
+    if outside.size:
+        raise ValueError(f"levels must lie in [0, 1], however: {outside.flat[0]}")
+    return array
+
+
+def check_positive(**arguments: int) -> None:
+    """Each argument must be a whole number above zero."""
+    for name, value in arguments.items():
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value <= 0:
+            raise ValueError(f"{name} must be a positive integer, however: {name}={value!r}")
+
+
+def inverted_cdf(ordered: Floats, levels: Floats) -> Floats:
+    """inf{x : F(x) ≥ level} of a sorted, non-empty sample: always one of its values.
+
+    >>> inverted_cdf(np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.0, 0.25, 0.26, 1.0]))
+    array([1., 1., 2., 4.])
+    """
+    size = ordered.size
+    rank = np.ceil(levels * size)
+    # level·size may round just past a whole number (0.07·100); the definition asks whether rank/size reaches the level.
+    rank = np.where((rank - 1) / size >= levels, rank - 1, rank)
+    picked: Floats = ordered[np.maximum(rank.astype(np.int64) - 1, 0)]
+    return picked

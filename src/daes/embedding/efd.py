@@ -1,0 +1,50 @@
+"""EFD: equal-frequency bins, a row for each."""
+
+import numpy as np
+from torch import Tensor
+
+from daes.distribution.base import Floats, inverted_cdf
+from daes.embedding.base import MethodInfo
+from daes.embedding.binning import EdgeEmbedding
+
+
+class EFD(EdgeEmbedding):
+    """Equal-frequency discretisation: the row of the bin between two neighbouring i/M quantiles.
+
+        e(x) = E_j,   j = #{i in 1…M−1 : q_i < x},   q_i = inf{x : F(x) ≥ i/M}
+
+    Bins are closed on the right, so that on distinct values each holds one M-th of the rows. Where quantiles coincide
+    (60 % zeros) the bins between them stay empty; no row is dropped and no other bin moves.
+
+    **Shape.** values (B, q) → (B, q, d); `table` (q, M, d), `edges` (q, M − 1).
+
+    >>> import torch
+    >>> method = EFD(1, dim=2, num_bins=4).fit(torch.arange(1.0, 9.0).unsqueeze(1))
+    >>> method.edges
+    tensor([[2., 4., 6.]])
+    >>> method.index(torch.tensor([[0.0], [2.0], [2.1], [99.0]])).flatten().tolist()
+    [0, 0, 1, 3]
+
+    Args:
+        num_bins: the number M of bins.
+    """
+
+    info = MethodInfo(
+        title="equal-frequency discretisation",
+        family="static binning",
+        streaming=False,
+        continuous=False,
+        distribution_aware=True,
+        field_aware=False,
+        reference="Qu et al., TOIS 2018",
+    )
+
+    def __init__(self, num_features: int, dim: int = 16, *, num_bins: int = 10, init_std: float = 0.01) -> None:
+        super().__init__(num_features, dim, num_bins=num_bins, init_std=init_std)
+        self.table = self.new_table(num_features, num_bins, dim)
+
+    def rows(self) -> Tensor:
+        return self.table
+
+    def find_edges(self, column: Floats, labels: Floats | None) -> Floats:
+        return inverted_cdf(np.sort(column), np.arange(1, self.num_bins) / self.num_bins)

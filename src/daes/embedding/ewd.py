@@ -1,0 +1,66 @@
+"""EWD: equal-width bins, a row for each."""
+
+import torch
+from torch import Tensor
+
+from daes.embedding.base import MethodInfo, check_positive
+from daes.embedding.binning import RowEmbedding
+
+
+class EWD(RowEmbedding):
+    """Equal-width discretisation: the row of one of M bins of the same width.
+
+        e(x) = E_j,   j = floor((x − min)·M / (max − min)) clipped to 0…M−1
+
+    A constant or never seen feature has one bin. The paper's tables do not list it.
+
+    **Shape.** values (B, q) → (B, q, d); `table` (q, M, d), `minimum` and `maximum` (q,).
+
+    >>> method = EWD(1, dim=2, num_bins=4).fit(torch.tensor([[0.0], [8.0]]))
+    >>> method.index(torch.tensor([[-5.0], [1.9], [2.0], [8.0], [99.0]])).flatten().tolist()
+    [0, 0, 1, 3, 3]
+
+    Args:
+        num_bins: the number M of bins.
+    """
+
+    info = MethodInfo(
+        title="equal-width discretisation",
+        family="static binning",
+        streaming=False,
+        continuous=False,
+        distribution_aware=False,
+        field_aware=False,
+        reference="Dougherty et al., ICML 1995",
+    )
+    minimum: Tensor
+    maximum: Tensor
+
+    def __init__(self, num_features: int, dim: int = 16, *, num_bins: int = 10, init_std: float = 0.01) -> None:
+        check_positive(num_bins=num_bins)
+        super().__init__(num_features, dim, num_rows=num_bins, init_std=init_std)
+        self.num_bins = num_bins
+        self.table = self.new_table(num_features, num_bins, dim)
+        self.register_buffer("minimum", torch.zeros(num_features))
+        self.register_buffer("maximum", torch.zeros(num_features))
+
+    def index(self, values: Tensor) -> Tensor:
+        # A power of two rounds nothing, and keeps (max - min)·M from overflowing over a range near the largest numbers.
+        scale = 0.5 ** (1 + self.num_bins.bit_length())
+        low, high = self.minimum * scale, self.maximum * scale
+        width = torch.where(high > low, high - low, 1.0)
+        inside = torch.clamp(values * scale, low, high)
+        position = (inside - low) * self.num_bins / width
+        return position.to(torch.int64).clamp(max=self.num_bins - 1)
+
+    def rows(self) -> Tensor:
+        return self.table
+
+    def _fit(self, values: Tensor, labels: Tensor | None) -> None:
+        seen = torch.isfinite(values)
+        none = ~seen.any(0)
+        self.minimum.copy_(values.where(seen, torch.inf).amin(0).masked_fill(none, 0.0))
+        self.maximum.copy_(values.where(seen, -torch.inf).amax(0).masked_fill(none, 0.0))
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, num_bins={self.num_bins}"

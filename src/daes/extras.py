@@ -1,0 +1,36 @@
+"""Optional packages: loaded where they are used, with an error that names the extra to install."""
+
+from importlib import import_module
+from typing import Any
+
+_EXTRA_OF = {
+    "typer": "cli",
+    "rich": "cli",
+    "pyarrow": "data",
+    "scipy": "stats",
+    "sklearn": "stats",
+    "datasketches": "sketches",
+    "safetensors": "save",
+    "plotly": "plot",
+}
+
+
+class MissingExtraError(ImportError):
+    """An optional package is needed and not installed."""
+
+
+def require(module: str) -> Any:
+    """Import `module`, or say which extra of daes brings it.
+
+    >>> require("numpy").__name__
+    'numpy'
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        if (error.name or package).partition(".")[0] != package:
+            raise  # the package is there and broken: its own error says more
+        extra = _EXTRA_OF.get(package)
+        hint = f"pip install 'daes[{extra}]'" if extra else f"pip install {package}"
+        raise MissingExtraError(f"{package} is needed here and not installed: {hint}") from error

@@ -1,0 +1,258 @@
+"""Rows as arrays: what a source hands to a model."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daes.extras import require
+from daes.stream.hashing import hash_column
+from daes.stream.schema import Schema, is_text, no_such_column
+
+_DTYPES = {
+    "numerical": np.dtype(np.float32),
+    "categorical": np.dtype(np.int64),
+    "label": np.dtype(np.float32),
+    "weight": np.dtype(np.float32),
+    "time": np.dtype(np.int64),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """B rows of a stream, columns in the schema's order.
+
+    Args:
+        numerical: (B, q) float32; NaN is missing, ±inf may occur.
+        categorical: (B, p) int64, the hash of each category (`daes.stream.hashing`); 0 is missing.
+        label: (B,) float32 of 0 and 1, or None.
+        weight: (B,) float32, finite and not negative, or None.
+        time: (B,) int64 as stored, epoch nanoseconds where the column is a timestamp, or None.
+
+    Slices, masks and index arrays pick rows; a slice is a view.
+
+    >>> batch = Batch(np.zeros((4, 2), np.float32), np.ones((4, 1), np.int64), np.ones(4, np.float32))
+    >>> len(batch), len(batch[1:3]), len(Batch.concat([batch, batch]))
+    (4, 2, 8)
+    >>> Batch.concat([batch[:1], batch[1:]]).equals(batch)
+    True
+    """
+
+    numerical: NDArray[np.float32]
+    categorical: NDArray[np.int64]
+    label: NDArray[np.float32] | None = None
+    weight: NDArray[np.float32] | None = None
+    time: NDArray[np.int64] | None = None
+
+    def __post_init__(self) -> None:
+        for name, array in self._arrays().items():
+            matrix = name in ("numerical", "categorical")
+            if not isinstance(array, np.ndarray) or array.dtype != _DTYPES[name] or array.ndim != (2 if matrix else 1):
+                shape = "(B, columns)" if matrix else "(B,)"
+                given = f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else type(array).__name__
+                raise TypeError(f"{name} must be a {_DTYPES[name]} array of shape {shape}, however: {given}")
+            if len(array) != len(self.numerical):
+                raise ValueError(f"{name} must have {len(self.numerical)} rows, as numerical has: {len(array)}")
+
+    def __len__(self) -> int:
+        return len(self.numerical)
+
+    def __getitem__(self, rows: slice | NDArray[Any]) -> Self:
+        if not isinstance(rows, slice | np.ndarray):
+            raise TypeError(f"rows must be a slice or an array, however: {rows!r}; for one row take batch[i : i + 1]")
+        return type(self)(**{name: array[rows] for name, array in self._arrays().items()})
+
+    @classmethod
+    def concat(cls, batches: Sequence[Self]) -> Self:
+        """One batch of the rows of all, in order; all must have the same columns."""
+        if not batches:
+            raise ValueError("batches must hold at least one batch to concatenate, however: it is empty")
+        parts = [batch._arrays() for batch in batches]
+        columns = [{name: array.shape[1:] for name, array in part.items()} for part in parts]
+        for number, these in enumerate(columns):
+            if these != columns[0]:
+                raise ValueError(
+                    f"batches must have the same columns, however: batch 0 has {columns[0]}, batch {number} has {these}"
+                )
+        return cls(**{name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
+
+    def equals(self, other: Self) -> bool:
+        """Whether both hold the same values, NaN being equal to NaN."""
+        mine, theirs = self._arrays(), other._arrays()
+        return mine.keys() == theirs.keys() and all(
+            np.array_equal(mine[name], theirs[name], equal_nan=mine[name].dtype.kind == "f") for name in mine
+        )
+
+    def missing_rate(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The part of missing values in each numerical (q,) and categorical (p,) column; NaN if there are no rows."""
+        if not len(self):
+            return np.full(self.numerical.shape[1], np.nan), np.full(self.categorical.shape[1], np.nan)
+        return np.isnan(self.numerical).mean(axis=0), (self.categorical == 0).mean(axis=0)
+
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        arrays = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {
+            name: array for name, array in arrays.items() if array is not None or name in ("numerical", "categorical")
+        }
+
+
+def batch_from_table(table: Any, schema: Schema, *, require_label: bool = True) -> Batch:
+    """Read the schema's columns out of a pyarrow Table or RecordBatch.
+
+    - numerical: integers, floats, decimals and booleans become float32; null becomes NaN, and a float64 beyond
+      float32's range ±inf.
+    - categorical: see `hash_column`. A float column of whole numbers is read as integers, NaN and null being missing,
+      because that is what pandas makes of integers with gaps.
+    - label: booleans or numbers, each 0 or 1 and none null. None where the schema names no label, or where the table
+      lacks it and `require_label` is False.
+    - weight: numbers, finite and not negative, none null.
+    - time: timestamps and dates become epoch nanoseconds, integers stay as they are; none null.
+
+    A column that is missing or of another type, and a value outside its domain, is an error that names the column and
+    the row within the table. A table without rows gives an empty batch.
+
+    >>> import pyarrow as pa
+    >>> table = pa.table({"click": [0, 1], "price": [0.5, None], "city": ["Bern", None]})
+    >>> batch = batch_from_table(table, Schema("click", ("price",), ("city",)))
+    >>> batch.numerical.tolist(), batch.label.tolist()
+    ([[0.5], [nan]], [0.0, 1.0])
+    >>> batch.missing_rate()
+    (array([0.5]), array([0.5]))
+    """
+    pa = require("pyarrow")
+    if not isinstance(table, pa.Table | pa.RecordBatch):
+        raise TypeError(f"table must be a pyarrow Table or RecordBatch, however: {type(table).__name__}")
+    rows = table.num_rows
+    numerical = np.empty((rows, schema.num_numerical), dtype=np.float32)
+    for position, name in enumerate(schema.numerical):
+        _read_numbers(_column(table, name), name, numerical[:, position])
+    categorical = np.empty((rows, schema.num_categorical), dtype=np.int64)
+    for position, name in enumerate(schema.categorical):
+        categorical[:, position] = _read_categories(_column(table, name), name)
+    label = schema.label
+    if label is not None and not require_label and label not in table.schema.names:
+        label = None
+    return Batch(
+        numerical=numerical,
+        categorical=categorical,
+        label=None if label is None else _read_label(_column(table, label), label),
+        weight=None if schema.weight is None else _read_weight(_column(table, schema.weight), schema.weight),
+        time=None if schema.time is None else _read_time(_column(table, schema.time), schema.time),
+    )
+
+
+def _column(table: Any, name: str) -> Any:
+    found = table.schema.get_all_field_indices(name)
+    if not found:
+        raise ValueError(no_such_column(name, table.schema.names))
+    if len(found) > 1:
+        raise ValueError(f"column names must be unique, however: {name!r} occurs {len(found)} times")
+    return table.column(found[0])
+
+
+def _read_numbers(column: Any, name: str, out: NDArray[np.float32]) -> None:
+    """Write a column of numbers into `out`, NaN where null."""
+    pa = require("pyarrow")
+    types = pa.types
+    kind = column.type
+    if types.is_dictionary(kind):
+        column, kind = column.cast(kind.value_type), kind.value_type
+    if types.is_decimal(kind) or types.is_boolean(kind) or types.is_null(kind):
+        column, kind = column.cast(pa.float64()), pa.float64()
+    if not (types.is_floating(kind) or types.is_integer(kind)):
+        advice = "parse it, or list it as categorical" if is_text(kind) else "convert it"
+        raise TypeError(f"column {name!r} must hold numbers, however: it is of type {kind}; {advice}")
+    start = 0
+    for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
+        # Integers with nulls come as float64 with NaN, floats with nulls as floats with NaN.
+        with np.errstate(over="ignore"):
+            out[start : start + len(chunk)] = chunk.to_numpy(zero_copy_only=False)
+        start += len(chunk)
+
+
+def _read_categories(column: Any, name: str) -> NDArray[np.int64]:
+    pa = require("pyarrow")
+    if pa.types.is_floating(column.type):
+        column = _whole_numbers(column, name)
+    try:
+        return hash_column(column)
+    except TypeError as error:
+        raise TypeError(f"column {name!r}: {error}") from error
+
+
+def _whole_numbers(column: Any, name: str) -> Any:
+    """A float column as int64, NaN and null as null, if it holds nothing but whole numbers."""
+    pa = require("pyarrow")
+    values = column.to_numpy(zero_copy_only=False) if isinstance(column, pa.Array) else column.to_numpy()
+    missing = np.isnan(values)
+    # Beyond this limit a float stands for several integers, so that different categories may look alike.
+    limit = 2.0 ** (np.finfo(values.dtype).nmant + 1)
+    bad = ~(missing | ((np.trunc(values) == values) & (np.abs(values) <= limit)))
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise TypeError(
+            f"column {name!r} must hold categories, however: it is of type {column.type} and row {row} is "
+            f"{values[row]}; list it as numerical, or cast it to integers or strings"
+        )
+    return pa.array(np.where(missing, 0, values).astype(np.int64), mask=missing)
+
+
+def _read_label(column: Any, name: str) -> NDArray[np.float32]:
+    values = _read_complete_numbers(column, name)
+    bad = (values != 0) & (values != 1)
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise ValueError(f"label column {name!r} must hold 0 and 1 only, however: row {row} is {_show(column, row)}")
+    return values
+
+
+def _read_weight(column: Any, name: str) -> NDArray[np.float32]:
+    values = _read_complete_numbers(column, name)
+    bad = ~((values >= 0) & (values < np.inf))
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise ValueError(
+            f"weight column {name!r} must hold finite numbers ≥ 0, however: row {row} is {_show(column, row)}"
+        )
+    return values
+
+
+def _read_complete_numbers(column: Any, name: str) -> NDArray[np.float32]:
+    _refuse_nulls(column, name)
+    values = np.empty(len(column), dtype=np.float32)
+    _read_numbers(column, name, values)
+    return values
+
+
+def _read_time(column: Any, name: str) -> NDArray[np.int64]:
+    pa = require("pyarrow")
+    types = pa.types
+    _refuse_nulls(column, name)
+    kind = column.type
+    try:
+        if types.is_date(kind) or (types.is_timestamp(kind) and kind.unit != "ns"):
+            column = column.cast(pa.timestamp("ns"))
+        elif types.is_integer(kind):
+            column = column.cast(pa.int64())
+        elif not types.is_timestamp(kind) and not types.is_null(kind):
+            raise TypeError(
+                f"time column {name!r} must hold timestamps, dates or integers, however: it is of type {kind}; parse it"
+            )
+    except pa.ArrowInvalid as error:
+        raise ValueError(
+            f"time column {name!r} must fit 64 bits, in nanoseconds if timestamps, however: {error}"
+        ) from error
+    values: NDArray[np.int64] = np.asarray(column.to_numpy()).astype(np.int64, copy=False)
+    return values
+
+
+def _refuse_nulls(column: Any, name: str) -> None:
+    if column.null_count:
+        row = int(np.argmax(np.asarray(column.is_null())))
+        raise ValueError(f"column {name!r} must have a value in every row, however: row {row} is null")
+
+
+def _show(column: Any, row: int) -> str:
+    return repr(column[row].as_py())

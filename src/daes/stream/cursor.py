@@ -1,0 +1,252 @@
+"""Batches of an exact size, position, seek and shards, written once for every kind of source.
+
+A kind of source implements a `Cursor`, one pass forward through its rows; `CursorSource` makes a source of it.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+from daes.extras import require
+from daes.stream.batch import Batch, batch_from_table
+from daes.stream.schema import Schema, no_such_column
+
+Position = dict[str, int | str]
+Roles = Mapping[str, str]
+"""What each column is read for: numerical, categorical, label, weight or time. Empty for raw tables."""
+
+_ROWS_AT_ONCE = 65_536
+_T = TypeVar("_T")
+
+
+class SourceError(ValueError):
+    """The data cannot be read; the message names the file and, where there is one, the row."""
+
+
+class BatchError(SourceError):
+    """A batch was read and its values are refused: a label of 2, a missing weight, …
+
+    `position` is where the batch starts, `next_position` where the one after it does: `seek` there to go on without it.
+    """
+
+    def __init__(self, message: str, position: Position, next_position: Position) -> None:
+        super().__init__(message)
+        self.position = position
+        self.next_position = next_position
+
+
+class Cursor(Protocol):
+    """One pass forward through rows: what a kind of source implements. The policies are `CursorSource`'s."""
+
+    def read(self, limit: int) -> Any | None:
+        """A Table of 1 to `limit` rows, or None at the end."""
+        ...
+
+    def skip(self, rows: int) -> int:
+        """Pass over up to `rows` rows; returns how many there were."""
+        ...
+
+    def place(self) -> Position:
+        """Of the next row: where to open another cursor, and under `skip` how many rows to pass over there."""
+        ...
+
+    def close(self) -> None:
+        """Release what is open."""
+        ...
+
+
+class CursorSource(ABC):
+    """Batches of an exact size, position, seek and shards on top of a `Cursor`.
+
+    Args:
+        shard: `(rank, world)`. Batches are numbered through the whole source, from 0, and batch i belongs to the rank
+            with i % world == rank; the others are passed over. `position()` counts all batches, so that after a `seek`
+            each rank goes on with the batches that are its own, whatever `world` was before. Ranks may differ by one
+            in how many batches they get.
+    """
+
+    _place_keys: frozenset[str] = frozenset({"skip"})
+    _rows_at_once = _ROWS_AT_ONCE
+
+    def __init__(self, shard: tuple[int, int] | None = None) -> None:
+        self._rank, self._world = check_shard(shard)
+        self._position: Position = {"row": 0, "batch": 0, **self._start()}
+        self._iterators = 0
+
+    @property
+    @abstractmethod
+    def arrow_schema(self) -> Any:
+        """Column names and types as a pyarrow Schema."""
+
+    @property
+    def num_rows(self) -> int | None:
+        """All rows of the source, whatever the position and the shard; None where that is not known."""
+        return None
+
+    @abstractmethod
+    def _cursor(self, columns: Sequence[str], roles: Roles, place: Position, rows_at_once: int) -> Cursor:
+        """Open a cursor at `place`, which has no `skip`. It reads `columns` in that order."""
+
+    def _start(self) -> Position:
+        return {"skip": 0}
+
+    def _where(self, position: Position) -> str:
+        return f"row {position['row']}"
+
+    def position(self) -> Position:
+        """The place of the next row not yet handed out, JSON-able."""
+        return dict(self._position)
+
+    def seek(self, position: Mapping[str, int | str]) -> None:
+        """Go to what `position()` said, or to `{"row": n}`, the n-th row from the start."""
+        given = dict(position)
+        if set(given) == {"row"}:
+            given = {"row": given["row"], "batch": 0, **self._start(), "skip": given["row"]}
+        expected = {"row", "batch"} | self._place_keys
+        if set(given) != expected:
+            raise ValueError(f"position must have the keys {sorted(expected)}, however: {given!r}")
+        for key, value in given.items():
+            if key != "name" and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
+                raise ValueError(f"position[{key!r}] must be a non-negative integer, however: {value!r}")
+        self._check_place(given)
+        self._iterators += 1
+        self._position = given
+
+    def _check_place(self, position: Position) -> None:
+        """Refuse a position that is not of this source."""
+
+    def iter_batches(self, schema: Schema, batch_size: int) -> Iterator[Batch]:
+        """Batches of exactly `batch_size` rows (the last may be short), from `position()` on."""
+        roles = {name: "numerical" for name in schema.numerical}
+        roles |= {name: "categorical" for name in schema.categorical}
+        roles |= {name: role for role in ("label", "weight", "time") if (name := getattr(schema, role)) is not None}
+
+        def convert(table: Any) -> Batch:
+            return batch_from_table(table, schema)
+
+        return self._iterate(schema.columns, roles, batch_size, convert, lambda batch, rows: batch[rows])
+
+    def iter_tables(self, columns: Sequence[str] | None, batch_size: int) -> Iterator[Any]:
+        """The same rows as pyarrow Tables of these columns (None: all)."""
+        names = tuple(self.arrow_schema.names if columns is None else columns)
+        return self._iterate(names, {}, batch_size, lambda table: table, _slice_table)
+
+    def _iterate(
+        self,
+        columns: Sequence[str],
+        roles: Roles,
+        batch_size: int,
+        convert: Callable[[Any], _T],
+        pick: Callable[[_T, slice], _T],
+    ) -> Iterator[_T]:
+        if not isinstance(batch_size, int) or batch_size < 1:
+            raise ValueError(f"batch_size must be a positive integer, however: {batch_size=}")
+        check_columns(columns, self.arrow_schema.names)
+        self._iterators += 1
+        return self._generate(self._iterators, columns, roles, batch_size, convert, pick)
+
+    def _generate(
+        self,
+        iterator: int,
+        columns: Sequence[str],
+        roles: Roles,
+        batch_size: int,
+        convert: Callable[[Any], _T],
+        pick: Callable[[_T, slice], _T],
+    ) -> Iterator[_T]:
+        # Many small batches are read and converted together, then cut: a batch of 128 rows costs a slice.
+        at_once = batch_size * (max(1, self._rows_at_once // batch_size) if self._world == 1 else 1)
+        row, number = int(self._position["row"]), int(self._position["batch"])
+        place = {key: value for key, value in self._position.items() if key in self._place_keys}
+        skip = int(place.pop("skip"))
+        cursor = self._cursor(columns, roles, place, at_once)
+        try:
+            self._pass_over(cursor, skip)
+            while True:
+                others = (self._rank - number) % self._world
+                if others:
+                    row += cursor.skip(others * batch_size)
+                    number += others
+                before = cursor.place()
+                table = _read_fully(cursor, at_once)
+                if table is None:
+                    return
+                after = cursor.place()
+                try:
+                    whole: _T | None = convert(table)
+                except (ValueError, TypeError):
+                    whole = None  # the batches before the bad one are good: convert and judge one at a time
+                for start in range(0, table.num_rows, batch_size):
+                    stop = min(start + batch_size, table.num_rows)
+                    place = after if stop == table.num_rows else {**before, "skip": int(before["skip"]) + stop}
+                    following: Position = {"row": row + stop, "batch": number + 1, **place}
+                    if whole is None:
+                        item = self._convert_one(table.slice(start, stop - start), convert, following)
+                    else:
+                        item = pick(whole, slice(start, stop))
+                    if iterator != self._iterators:
+                        raise RuntimeError("this iterator is over: the source was sought or iterated anew since")
+                    self._position = following
+                    number += 1
+                    yield item
+                row += table.num_rows
+        finally:
+            cursor.close()
+
+    def _convert_one(self, table: Any, convert: Callable[[Any], _T], following: Position) -> _T:
+        try:
+            return convert(table)
+        except (ValueError, TypeError) as error:
+            message = f"the batch of {table.num_rows} rows that starts at {self._where(self._position)}: {error}"
+            raise BatchError(message, self.position(), following) from error
+
+    def _pass_over(self, cursor: Cursor, rows: int) -> None:
+        passed = cursor.skip(rows) if rows else 0
+        if passed < rows:
+            raise SourceError(
+                f"position must lie within the data, however: {rows - passed} rows are not there any more"
+            )
+
+
+def check_shard(shard: tuple[int, int] | None) -> tuple[int, int]:
+    """`(rank, world)`, checked; None is the whole source, `(0, 1)`."""
+    rank, world = (0, 1) if shard is None else shard
+    if not (isinstance(rank, int) and isinstance(world, int) and 0 <= rank < world):
+        raise ValueError(f"shard must be (rank, world) with 0 ≤ rank < world, however: {shard=}")
+    return rank, world
+
+
+def check_columns(columns: Sequence[str], available: Sequence[str], where: str = "") -> None:
+    """Every one of `columns` is there, once; otherwise a `SourceError`."""
+    for name in columns:
+        count = available.count(name) if isinstance(available, list) else list(available).count(name)
+        if count == 0:
+            raise SourceError(where + no_such_column(name, available))
+        if count > 1:
+            raise SourceError(f"{where}column names must be unique, however: {name!r} occurs {count} times")
+
+
+def _slice_table(table: Any, rows: slice) -> Any:
+    return table.slice(rows.start, rows.stop - rows.start)
+
+
+def _read_fully(cursor: Cursor, rows: int) -> Any | None:
+    pieces = []
+    while rows and (piece := cursor.read(rows)) is not None:
+        pieces.append(piece)
+        rows -= piece.num_rows
+    if len(pieces) <= 1:
+        return pieces[0] if pieces else None
+    pa = require("pyarrow")
+    try:
+        return pa.concat_tables(pieces, promote_options="permissive")
+    except pa.ArrowException as error:
+        raise SourceError(f"files must agree on the types of their columns, however: {error}") from error
+
+
+def skip_by_reading(cursor: Cursor, rows: int) -> int:
+    """`Cursor.skip` where nothing is quicker than to read."""
+    left = rows
+    while left and (piece := cursor.read(left)) is not None:
+        left -= piece.num_rows
+    return rows - left

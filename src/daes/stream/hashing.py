@@ -1,0 +1,280 @@
+"""A category's 64-bit hash, pinned down: a saved model depends on it, so it never changes.
+
+**Definition.** All arithmetic is on unsigned 64-bit integers, modulo 2⁶⁴. Let the text be n bytes of UTF-8.
+
+1. Cut the bytes into words of 8, the last one padded with zero bytes; read each word little-endian: w_1 … w_k.
+   The empty text has one word, 0.
+2. h ← (n + 1) · 0x9E3779B97F4A7C15
+3. For each word in turn: h ← mix(h xor w), where mix(x) is
+
+       x ← x xor (x >> 32);  x ← x · 0x0E9846AF9B1A615D
+       x ← x xor (x >> 32);  x ← x · 0x0E9846AF9B1A615D
+       x ← x xor (x >> 28)
+
+4. The hash is h >> 1, a non-negative 63-bit integer; should that be 0, it is 1. A missing value has the hash 0.
+
+mix is a bijection (Jon Maiga's xmxmx bit mixer), so that before the last shift two texts of equal length that differ in
+one word only never collide, nor do two ASCII texts of up to 8 bytes. The hash spreads well and is quick to compute a
+column at a time; it is not meant to withstand somebody who looks for collisions.
+
+**Test vectors.**
+
+>>> for text in ("", "a", "5", "true", "05db9164", "New York", "Zürich, Schweiz", "the quick brown fox"):
+...     print(f"{hash_text(text):#018x} {text!r}")
+0x1455f8fdf576be3d ''
+0x458643305bc7e56e 'a'
+0x5ced9cc099c479a1 '5'
+0x6f5087fa0a5fddfc 'true'
+0x2828de979b301a99 '05db9164'
+0x443c53182564cc50 'New York'
+0x030d97223c920a26 'Zürich, Schweiz'
+0x3784efc9ca80a214 'the quick brown fox'
+
+**Columns.** Integers are hashed as their decimal text and booleans as "true" and "false", so that 5 in a Parquet file
+and "5" in a CSV file are one category. A dictionary column is hashed through its dictionary.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daes.extras import require
+from daes.stream.schema import is_text
+
+Hashes = NDArray[np.int64]
+_Words = NDArray[np.uint64]
+
+_LENGTH_FACTOR = 0x9E3779B97F4A7C15
+_MIX_FACTOR = 0x0E9846AF9B1A615D
+_ALL_BITS = (1 << 64) - 1
+
+_BLOCK = 16_384  # values at a time: the temporaries stay in the second-level cache, the calls cost little
+_LONG = 512  # bytes; beyond it a text is hashed by itself, since one step for a whole column would serve few
+_POWERS_OF_TEN = np.array([10**power for power in range(1, 8)], dtype=np.uint64)
+_KEEP_BYTES = np.array([(1 << (8 * count)) - 1 for count in range(9)], dtype=np.uint64)
+
+
+def hash_text(text: str) -> int:
+    """The hash of one category; `hash_column` is the same for a whole column.
+
+    >>> hash_text("Bern") == hash_text("Bern"), hash_text("Bern") == hash_text("bern")
+    (True, False)
+    """
+    return max(_hash_bytes(text.encode()) >> 1, 1)
+
+
+def hash_column(column: Any) -> Hashes:
+    """Hash a column of categories: `hash_text` of each value, 0 where it is null.
+
+    **Shape.** A pyarrow Array or ChunkedArray of n values → (n,) int64, each 0 (null) or ≥ 1. An empty string is a
+    value of its own, not a missing one.
+
+    Takes strings (of any Arrow layout), integers, booleans, dictionaries of these, and columns that are all null.
+    Anything else is a TypeError that says what to do about it.
+
+    >>> import pyarrow as pa
+    >>> column = pa.array(["5", None, ""])
+    >>> hash_column(column).tolist() == [hash_text("5"), 0, hash_text("")]
+    True
+    >>> hash_column(pa.array([5])) == hash_column(pa.array(["5"]))
+    array([ True])
+    """
+    pa = require("pyarrow")
+    if not isinstance(column, pa.Array | pa.ChunkedArray):
+        raise TypeError(f"column must be a pyarrow Array or ChunkedArray, however: {type(column).__name__}")
+    chunks = (column.chunks or [pa.nulls(0, column.type)]) if isinstance(column, pa.ChunkedArray) else [column]
+    out = np.empty(len(column), dtype=np.int64)
+    start = 0
+    for chunk in chunks:
+        _hash_array(chunk, out[start : start + len(chunk)])
+        start += len(chunk)
+    return out
+
+
+def _hash_array(array: Any, out: Hashes) -> None:
+    pa, pc = require("pyarrow"), require("pyarrow.compute")
+    kind = array.type
+    if pa.types.is_null(kind):
+        out[:] = 0
+        return
+    if pa.types.is_dictionary(kind):
+        _hash_dictionary(array, out)
+        return
+    if pa.types.is_boolean(kind):
+        out[:] = np.where(array.fill_null(False).to_numpy(zero_copy_only=False), hash_text("true"), hash_text("false"))
+    elif pa.types.is_integer(kind):
+        for start in range(0, len(array), _BLOCK):
+            _hash_integers(array.slice(start, _BLOCK), out[start : start + _BLOCK])
+    elif is_text(kind):
+        plain = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+        _hash_strings(array if plain else pc.cast(array, pa.large_string()), out)
+    else:
+        raise TypeError(_not_a_category(kind))
+    if array.null_count:
+        out[~_validity(array)] = 0
+
+
+def _not_a_category(kind: Any) -> str:
+    types = require("pyarrow").types
+    if types.is_floating(kind) or types.is_decimal(kind):
+        advice = "list it as numerical, or cast it to integers or strings"
+    elif types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        advice = "a list is not one category: explode it, join it into one string, or leave it out"
+    else:
+        advice = "cast it to strings"
+    return f"a category must be a string, an integer or a boolean, however: the column is of type {kind}; {advice}"
+
+
+def _hash_dictionary(array: Any, out: Hashes) -> None:
+    # Entry 0 of the table stands for null.
+    table = np.zeros(len(array.dictionary) + 1, dtype=np.int64)
+    _hash_array(array.dictionary, table[1:])
+    indices = array.indices
+    entries = (indices.fill_null(0) if indices.null_count else indices).to_numpy().astype(np.int64) + 1
+    if indices.null_count:
+        entries[~_validity(indices)] = 0
+    np.take(table, entries, out=out)
+
+
+def _hash_integers(array: Any, out: Hashes) -> None:
+    """Hash a block of integers as their decimal text; what null slots get is left open."""
+    pa, pc = require("pyarrow"), require("pyarrow.compute")
+    values = (array.fill_null(0) if array.null_count else array).to_numpy()
+    if values.min() < 0 or values.max() >= 10**8:
+        _hash_strings(pc.cast(array, pa.string()), out)
+        return
+    hashes = out.view(np.uint64)
+    words, lengths = _decimal_words(values.astype(np.uint64))
+    np.multiply(lengths + np.uint64(1), np.uint64(_LENGTH_FACTOR), out=hashes)
+    np.bitwise_xor(hashes, words, out=hashes)
+    _mix(hashes, words)
+    _finish(hashes)
+
+
+def _decimal_words(values: _Words) -> tuple[_Words, _Words]:
+    """The word that the decimal text of each value < 10⁸ is read as, and the text's length.
+
+    The value is split into lanes of 32 bits with 4 digits each, then of 16 bits with 2 and of 8 bits with 1, all lanes
+    at once, the leading digit in the lowest lane. 10486/2²⁰ and 103/2¹⁰ stand for 1/100 and 1/10: rounded down, the
+    quotients are the same for all numbers of 4 and 2 digits.
+    """
+    high = values // np.uint64(10_000)
+    fours = high | ((values - high * np.uint64(10_000)) << np.uint64(32))
+    high = ((fours * np.uint64(10_486)) >> np.uint64(20)) & np.uint64(0x0000007F_0000007F)
+    pairs = high | ((fours - high * np.uint64(100)) << np.uint64(16))
+    high = ((pairs * np.uint64(103)) >> np.uint64(10)) & np.uint64(0x000F_000F_000F_000F)
+    digits = high | ((pairs - high * np.uint64(10)) << np.uint64(8))
+    lengths = np.searchsorted(_POWERS_OF_TEN, values, side="right").astype(np.uint64) + np.uint64(1)
+    ascii_digits = digits | np.uint64(0x30303030_30303030)
+    return ascii_digits >> (np.uint64(8) * (np.uint64(8) - lengths)), lengths
+
+
+def _hash_strings(array: Any, out: Hashes) -> None:
+    """Hash a string or large_string array from its buffers; what null slots get is left open."""
+    pa = require("pyarrow")
+    if not len(array):
+        return
+    width = np.dtype(np.int64 if pa.types.is_large_string(array.type) else np.int32)
+    _, offset_buffer, data_buffer = array.buffers()
+    offsets = np.frombuffer(offset_buffer, dtype=width)[array.offset : array.offset + len(array) + 1]
+    data = np.frombuffer(data_buffer or b"", dtype=np.uint8)
+    hashes = out.view(np.uint64)
+    # Words are read 8 bytes at a time, up to 8 past the end of a text. The last few texts may not have as many bytes
+    # after them: they are hashed from a copy with room behind it.
+    roomy = int(np.searchsorted(offsets[1:], data.size - 8, side="right"))
+    _hash_blocks(offsets[: roomy + 1], data, hashes[:roomy])
+    if roomy < len(array):
+        first, last = int(offsets[roomy]), int(offsets[-1])
+        padded = np.zeros(last - first + 8, dtype=np.uint8)
+        padded[: last - first] = data[first:last]
+        _hash_blocks(offsets[roomy:] - offsets[roomy], padded, hashes[roomy:])
+
+
+def _hash_blocks(offsets: NDArray[Any], data: NDArray[np.uint8], out: _Words) -> None:
+    """Hash `out.size` texts, text i being data[offsets[i]:offsets[i + 1]], with 8 readable bytes after each."""
+    spare = np.empty(min(_BLOCK, out.size), dtype=np.uint64)
+    for start in range(0, out.size, _BLOCK):
+        hashes = out[start : start + _BLOCK]
+        block = offsets[start : start + hashes.size + 1].astype(np.int64)
+        _hash_block(block[:-1], np.diff(block), data, hashes, spare[: hashes.size])
+
+
+def _hash_block(
+    starts: NDArray[np.int64], lengths: NDArray[np.int64], data: NDArray[np.uint8], hashes: _Words, spare: _Words
+) -> None:
+    shortest, longest = int(lengths.min()), int(lengths.max())
+    if shortest == longest <= 8:
+        words = _windows(data, int(starts[0]), hashes.size, stride=shortest)
+        np.bitwise_and(words, _KEEP_BYTES[shortest], out=hashes)
+        np.bitwise_xor(hashes, np.uint64((shortest + 1) * _LENGTH_FACTOR & _ALL_BITS), out=hashes)
+    else:
+        # A window at every byte: picking by position reads each text's word, wherever it starts.
+        windows = _windows(data, 0, data.size - 7, stride=1)
+        np.take(_KEEP_BYTES, lengths, out=spare, mode="clip")
+        np.bitwise_and(windows[starts], spare, out=hashes)
+        np.add(lengths, 1, out=spare.view(np.int64))
+        np.multiply(spare, np.uint64(_LENGTH_FACTOR), out=spare)
+        np.bitwise_xor(hashes, spare, out=hashes)
+    _mix(hashes, spare)
+    if longest > 8:
+        _hash_further_words(starts, lengths, windows, hashes)
+        for index in np.flatnonzero(lengths > _LONG):
+            hashes[index] = _hash_bytes(data[starts[index] :][: lengths[index]].tobytes())
+    _finish(hashes)
+
+
+def _hash_further_words(starts: NDArray[np.int64], lengths: NDArray[np.int64], windows: _Words, hashes: _Words) -> None:
+    """Take in the second and later words of the texts that have them."""
+    rows = np.flatnonzero((lengths > 8) & (lengths <= _LONG))
+    position = 8
+    while rows.size:
+        words = windows[starts[rows] + position]
+        words &= np.take(_KEEP_BYTES, lengths[rows] - position, mode="clip")
+        words ^= hashes[rows]
+        _mix(words, np.empty_like(words))
+        hashes[rows] = words
+        position += 8
+        rows = rows[lengths[rows] > position]
+
+
+def _windows(data: NDArray[np.uint8], start: int, count: int, stride: int) -> _Words:
+    """`count` little-endian words read at start, start + stride, …: a view, also where unaligned or overlapping."""
+    return np.ndarray((count,), dtype="<u8", buffer=data, offset=start, strides=(stride,))
+
+
+def _mix(words: _Words, spare: _Words) -> None:
+    """mix of the definition, in place; `spare` is scratch room of the same size."""
+    for shift in (32, 32):
+        np.right_shift(words, shift, out=spare)
+        np.bitwise_xor(words, spare, out=words)
+        np.multiply(words, np.uint64(_MIX_FACTOR), out=words)
+    np.right_shift(words, 28, out=spare)
+    np.bitwise_xor(words, spare, out=words)
+
+
+def _finish(words: _Words) -> None:
+    """The last step of the definition, in place."""
+    np.right_shift(words, 1, out=words)
+    np.maximum(words, 1, out=words)
+
+
+def _hash_bytes(text: bytes) -> int:
+    """The definition for one text, up to and including step 3."""
+    state = (len(text) + 1) * _LENGTH_FACTOR & _ALL_BITS
+    for start in range(0, max(len(text), 1), 8):
+        state ^= int.from_bytes(text[start : start + 8], "little")
+        state ^= state >> 32
+        state = state * _MIX_FACTOR & _ALL_BITS
+        state ^= state >> 32
+        state = state * _MIX_FACTOR & _ALL_BITS
+        state ^= state >> 28
+    return state
+
+
+def _validity(array: Any) -> NDArray[np.bool_]:
+    """Which values of an array with nulls are there."""
+    bits = np.frombuffer(array.buffers()[0], dtype=np.uint8)
+    first = array.offset // 8
+    unpacked = np.unpackbits(bits[first : (array.offset + len(array) + 7) // 8], bitorder="little")
+    return unpacked[array.offset - 8 * first :][: len(array)].view(np.bool_)

@@ -1,0 +1,287 @@
+"""Which columns of a stream are the label, the numbers, the categories, the time and the weight."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Self
+
+from daes.extras import require
+
+FORMAT = "daes.schema"
+VERSION = 1
+LABEL_NAMES = ("label", "click", "clicked", "target", "y")
+"""What `infer_schema` takes for a label when none is named; case does not matter."""
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The columns a model reads, by name. Validated once, here.
+
+    Args:
+        label: column of 0/1, or None where rows are only scored.
+        numerical: the numerical features, in the model's order.
+        categorical: the categorical features, in the model's order.
+        time: column that orders the stream, kept beside the features and never a feature itself.
+        weight: column of sample weights.
+
+    Every column has one part to play: a name that occurs twice is an error, and so is a schema without features.
+
+    >>> schema = Schema(label="click", numerical=("price", "age"), categorical=("city",), time="at")
+    >>> schema.columns
+    ('click', 'price', 'age', 'city', 'at')
+    >>> Schema.from_json(schema.to_json()) == schema
+    True
+    """
+
+    label: str | None
+    numerical: tuple[str, ...]
+    categorical: tuple[str, ...]
+    time: str | None = None
+    weight: str | None = None
+
+    def __post_init__(self) -> None:
+        for part in ("numerical", "categorical"):
+            object.__setattr__(self, part, _names(getattr(self, part), part))
+        for part in ("label", "time", "weight"):
+            value = getattr(self, part)
+            if value is not None:
+                _check_name(value, part)
+        parts: dict[str, str] = {}
+        for part, name in self._parts():
+            if name in parts:
+                raise ValueError(
+                    f"every column must have one part, however: column {name!r} is {parts[name]} and {part}"
+                    if parts[name] != part
+                    else f"{part} must name each column once, however: {name!r} occurs twice"
+                )
+            parts[name] = part
+        if not self.numerical and not self.categorical:
+            raise ValueError("a schema needs at least one feature, however: numerical=() and categorical=()")
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All names needed: the label, the features in the model's order, time and weight."""
+        return tuple(name for _, name in self._parts())
+
+    @property
+    def num_numerical(self) -> int:
+        """q, the number of numerical features."""
+        return len(self.numerical)
+
+    @property
+    def num_categorical(self) -> int:
+        """p, the number of categorical features."""
+        return len(self.categorical)
+
+    def to_json(self) -> str:
+        """The schema as JSON, readable by every later version."""
+        return json.dumps({"format": FORMAT, "version": VERSION, **asdict(self)}, indent=2, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what `to_json` wrote; anything else is a ValueError that says what is wrong with it."""
+        try:
+            stored = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"a schema must be whole, valid JSON, however: {error}") from error
+        if not isinstance(stored, dict) or stored.get("format") != FORMAT:
+            raise ValueError(f'a schema must be a JSON object with "format": "{FORMAT}", however: {text[:80]!r}')
+        if stored.get("version") != VERSION:
+            raise ValueError(f"this version of daes reads schemas of version {VERSION}, not {stored.get('version')!r}")
+        known = {field.name for field in fields(cls)}
+        given = stored.keys() - {"format", "version"}
+        if given != known:
+            unknown, lacking = sorted(given - known), sorted(known - given)
+            raise ValueError(f"a schema has the keys {sorted(known)}, however: {unknown=}, {lacking=}")
+        for part in ("numerical", "categorical"):
+            if not isinstance(stored[part], list):
+                raise ValueError(f"{part} must be a list of column names, however: {part}={stored[part]!r}")
+        return cls(**{name: stored[name] for name in known})
+
+    def _parts(self) -> Iterable[tuple[str, str]]:
+        """Each column with its part, in the order of `columns`."""
+        if self.label is not None:
+            yield "label", self.label
+        for name in self.numerical:
+            yield "numerical", name
+        for name in self.categorical:
+            yield "categorical", name
+        if self.time is not None:
+            yield "time", self.time
+        if self.weight is not None:
+            yield "weight", self.weight
+
+
+def infer_schema(
+    source: Any,
+    *,
+    label: str | None = None,
+    numerical: Sequence[str] | None = None,
+    categorical: Sequence[str] | None = None,
+    time: str | None = None,
+    weight: str | None = None,
+    exclude: Sequence[str] = (),
+) -> Schema:
+    """Make a `Schema` from column types; what is named wins over what is inferred.
+
+    A named list is the whole list of its kind. What is not named is inferred from the columns that are left:
+
+    - floats, integers and decimals are numerical; an integer is a category only where `categorical` lists it;
+    - strings, booleans and dictionaries are categorical;
+    - a timestamp or date is the time; of several, one has to be named and the others are left out;
+    - the label is the column of numbers or booleans called label, click, clicked, target or y (any case), if there is
+      one; two such columns are an error, because the other one would leak the answer into the features;
+    - the weight is never guessed.
+
+    Columns come out in the order of the file. A column of any other type (lists, structs, binary, all null) has to be
+    named or excluded.
+
+    Args:
+        source: a pyarrow Schema, Table or RecordBatch, anything else that speaks Arrow's C stream (a pandas or polars
+            frame), or the path of a Parquet or CSV file. Of a CSV file the first block alone decides on the types.
+        label, numerical, categorical, time, weight: names that win over inference.
+        exclude: columns to leave alone.
+
+    >>> import pyarrow as pa
+    >>> table = pa.table({"click": [0, 1], "price": [0.5, 2.0], "hour": [3, 4], "city": ["Bern", "Rome"]})
+    >>> infer_schema(table, categorical=["city", "hour"])
+    Schema(label='click', numerical=('price',), categorical=('city', 'hour'), time=None, weight=None)
+    """
+    types = {field.name: field.type for field in _unique_fields(_arrow_schema(source))}
+    listed = {
+        "numerical": None if numerical is None else _names(numerical, "numerical"),
+        "categorical": None if categorical is None else _names(categorical, "categorical"),
+        "exclude": _names(exclude, "exclude"),
+    }
+    single = {"label": label, "time": time, "weight": weight}
+    named = [name for names in listed.values() for name in names or ()] + [n for n in single.values() if n is not None]
+    for name in named:
+        if name not in types:
+            raise ValueError(no_such_column(name, types))
+    if label is None:
+        single["label"] = _guess_label({name: of for name, of in types.items() if name not in named})
+    left = {name: _kind(of) for name, of in types.items() if name not in named and name != single["label"]}
+    if time is None:
+        single["time"] = _guess_time(left)
+    for kind in ("numerical", "categorical"):
+        if listed[kind] is None:
+            listed[kind] = tuple(name for name, other in left.items() if other == kind)
+    if numerical is None or categorical is None:
+        _refuse_unusable(left)
+    return Schema(numerical=listed["numerical"] or (), categorical=listed["categorical"] or (), **single)
+
+
+def no_such_column(name: str, available: Iterable[str]) -> str:
+    """The sentence for a column that is not there, with the names it may have been meant for.
+
+    >>> no_such_column("prize", ["price", "city"])
+    "there is no column 'prize'; did you mean 'price'? The columns are: price, city"
+    """
+    columns = list(available)
+    folded = {column.casefold(): column for column in reversed(columns)}
+    close = [folded[match] for match in get_close_matches(name.casefold(), folded, n=3)]
+    hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else "."
+    shown = ", ".join(columns[:20]) + (f", … ({len(columns)} in all)" if len(columns) > 20 else "")
+    return f"there is no column {name!r}{hint} The columns are: {shown or 'none'}"
+
+
+def _check_name(name: object, part: str) -> None:
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"{part} must be named by a non-empty string, however: {name!r}")
+
+
+def _names(names: Sequence[str], part: str) -> tuple[str, ...]:
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise ValueError(f"{part} must be a sequence of column names, however: {part}={names!r}")
+    checked = tuple(names)
+    for name in checked:
+        _check_name(name, part)
+    return checked
+
+
+def _arrow_schema(source: Any) -> Any:
+    pa = require("pyarrow")
+    if isinstance(source, pa.Schema):
+        return source
+    if isinstance(source, str | Path):
+        return _file_schema(Path(source))
+    if hasattr(source, "schema") and isinstance(source.schema, pa.Schema):
+        return source.schema
+    if hasattr(source, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(source).schema
+    raise TypeError(f"source must be an Arrow schema, a table or a path, however: {type(source).__name__}")
+
+
+def _file_schema(path: Path) -> Any:
+    pa = require("pyarrow")
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    if path.is_dir():
+        raise ValueError(f"source must be one Parquet or CSV file, however: {path} is a directory")
+    try:
+        if ".parquet" in suffixes or ".pq" in suffixes:
+            return require("pyarrow.parquet").read_schema(path)
+        if ".csv" in suffixes or ".tsv" in suffixes:
+            csv = require("pyarrow.csv")
+            options = csv.ParseOptions(delimiter="\t" if ".tsv" in suffixes else ",")
+            with pa.input_stream(str(path)) as stream, csv.open_csv(stream, parse_options=options) as reader:
+                return reader.schema
+    except pa.ArrowException as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
+    raise ValueError(f"source must end in .parquet, .pq, .csv or .tsv, however: {path}")
+
+
+def _unique_fields(schema: Any) -> list[Any]:
+    seen: set[str] = set()
+    for name in schema.names:
+        if name in seen:
+            raise ValueError(f"column names must be unique, however: {name!r} occurs twice")
+        seen.add(name)
+    return list(schema)
+
+
+def _kind(arrow_type: Any) -> str:
+    types = require("pyarrow").types
+    if types.is_integer(arrow_type) or types.is_floating(arrow_type) or types.is_decimal(arrow_type):
+        return "numerical"
+    if types.is_boolean(arrow_type) or types.is_dictionary(arrow_type) or is_text(arrow_type):
+        return "categorical"
+    if types.is_timestamp(arrow_type) or types.is_date(arrow_type):
+        return "time"
+    return str(arrow_type)
+
+
+def is_text(arrow_type: Any) -> bool:
+    """Whether an Arrow type is one of the string types."""
+    types = require("pyarrow").types
+    view = getattr(types, "is_string_view", None)  # newer than the oldest pyarrow supported
+    return bool(types.is_string(arrow_type) or types.is_large_string(arrow_type) or (view and view(arrow_type)))
+
+
+def _guess_label(types: dict[str, Any]) -> str | None:
+    is_boolean = require("pyarrow").types.is_boolean
+    candidates = [
+        name
+        for name, arrow_type in types.items()
+        if name.casefold() in LABEL_NAMES and (is_boolean(arrow_type) or _kind(arrow_type) == "numerical")
+    ]
+    if len(candidates) > 1:
+        raise ValueError(f"label must be named where several columns may be it, however: {', '.join(candidates)}")
+    return candidates[0] if candidates else None
+
+
+def _guess_time(kinds: dict[str, str]) -> str | None:
+    candidates = [name for name, kind in kinds.items() if kind == "time"]
+    if len(candidates) > 1:
+        raise ValueError(f"time must be named where several columns hold timestamps, however: {', '.join(candidates)}")
+    return candidates[0] if candidates else None
+
+
+def _refuse_unusable(kinds: dict[str, str]) -> None:
+    unusable = [f"{name!r} ({k})" for name, k in kinds.items() if k not in ("numerical", "categorical", "time")]
+    if unusable:
+        raise TypeError(
+            f"a column must hold numbers, categories or timestamps, however: {', '.join(unusable)}; "
+            "name it as numerical or categorical after a cast, or exclude it"
+        )

@@ -1,0 +1,226 @@
+"""Where rows come from: one interface for files, tables and frames, with exact resume and shards.
+
+A source is read from its position on. `position()` is the place of the next row not yet handed out, small enough to
+store with a model; after `seek(position)` the stream goes on with the same values and the same batch boundaries.
+
+>>> import pyarrow as pa
+>>> from daes.stream.schema import Schema
+>>> source = TableSource(pa.table({"click": [0, 1, 0], "price": [1.0, 2.0, 3.0]}))
+>>> schema = Schema("click", ("price",), ())
+>>> first = next(source.iter_batches(schema, batch_size=2))
+>>> source.position()
+{'row': 2, 'batch': 1, 'skip': 2}
+>>> [batch.numerical.tolist() for batch in source.iter_batches(schema, batch_size=2)]
+[[[3.0]]]
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from daes.extras import require
+from daes.stream.batch import Batch
+from daes.stream.cursor import BatchError, Cursor, CursorSource, Position, Roles, SourceError, skip_by_reading
+from daes.stream.schema import Schema
+
+__all__ = [
+    "BatchError",
+    "Position",
+    "ReaderSource",
+    "Source",
+    "SourceError",
+    "Stream",
+    "TableSource",
+    "as_table",
+]
+
+
+@runtime_checkable
+class Source(Protocol):
+    """What every source can do. It has one position, hence one iterator at a time."""
+
+    @property
+    def num_rows(self) -> int | None:
+        """All rows of the source, whatever the position and the shard; None where counting them means reading them."""
+        ...
+
+    @property
+    def arrow_schema(self) -> Any:
+        """Column names and types as a pyarrow Schema; of a CSV file, what its first block suggests."""
+        ...
+
+    def iter_batches(self, schema: Schema, batch_size: int) -> Iterator[Batch]:
+        """Batches of exactly `batch_size` rows (the last may be short), from `position()` on."""
+        ...
+
+    def iter_tables(self, columns: Sequence[str] | None, batch_size: int) -> Iterator[Any]:
+        """The same rows as pyarrow Tables of these columns (None: all)."""
+        ...
+
+    def position(self) -> Position:
+        """The place of the next row not yet handed out, JSON-able. `row` counts rows and `batch` batches."""
+        ...
+
+    def seek(self, position: Mapping[str, int | str]) -> None:
+        """Go to what `position()` said, or to `{"row": n}`, the n-th row from the start (0 rewinds)."""
+        ...
+
+
+@dataclass(frozen=True)
+class Stream:
+    """What `daes.stream.open` returns: rows, what their columns mean where that is known, and a name for reports.
+
+    `notes` are sentences on what was done to the data on the way, such as rows without a label that were dropped.
+    """
+
+    source: Source
+    schema: Schema | None
+    name: str
+    notes: tuple[str, ...] = ()
+
+
+class TableSource(CursorSource):
+    """Rows of a pyarrow Table or RecordBatch, a pandas or polars frame, or anything that speaks Arrow's C stream.
+
+    Args:
+        table: the rows. A pandas index is not a column.
+        shard: `(rank, world)`, see `CursorSource`.
+
+    >>> import polars
+    >>> TableSource(polars.DataFrame({"price": [1.0, 2.0]})).num_rows
+    2
+    """
+
+    def __init__(self, table: Any, *, shard: tuple[int, int] | None = None) -> None:
+        super().__init__(shard)
+        self._table = as_table(table)
+
+    @property
+    def arrow_schema(self) -> Any:
+        """Column names and types as a pyarrow Schema."""
+        return self._table.schema
+
+    @property
+    def num_rows(self) -> int:
+        """The rows of the table."""
+        return int(self._table.num_rows)
+
+    def _cursor(self, columns: Sequence[str], roles: Roles, place: Position, rows_at_once: int) -> Cursor:
+        return _TableCursor(self._table.select(list(columns)))
+
+
+class _TableCursor:
+    def __init__(self, table: Any) -> None:
+        self._table = table
+        self._row = 0
+
+    def read(self, limit: int) -> Any | None:
+        piece = self._table.slice(self._row, limit)
+        self._row += piece.num_rows
+        return piece if piece.num_rows else None
+
+    def skip(self, rows: int) -> int:
+        passed = min(rows, self._table.num_rows - self._row)
+        self._row += passed
+        return passed
+
+    def place(self) -> Position:
+        return {"skip": self._row}
+
+    def close(self) -> None:
+        pass
+
+
+def as_table(data: Any) -> Any:
+    """A pyarrow Table of what is given, without copying where that is possible."""
+    pa = require("pyarrow")
+    if isinstance(data, pa.Table):
+        return data
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    try:
+        if type(data).__module__.partition(".")[0] == "pandas":
+            return pa.Table.from_pandas(data, preserve_index=False)
+        if hasattr(data, "__arrow_c_stream__"):
+            return pa.table(data)
+    except (pa.ArrowException, AttributeError) as error:
+        raise SourceError(f"the {type(data).__name__} does not fit Arrow's columns: {error}") from error
+    raise TypeError(f"table must be an Arrow table or a pandas or polars frame, however: {type(data).__name__}")
+
+
+class ReaderSource(CursorSource):
+    """Rows of a pyarrow RecordBatchReader, one pass.
+
+    Args:
+        reader: the reader, or a function without arguments that makes a fresh one. With a function the source can
+            `seek` anywhere; with a bare reader only forward.
+        shard: `(rank, world)`, see `CursorSource`.
+
+    >>> import pyarrow as pa
+    >>> table = pa.table({"price": [1.0, 2.0, 3.0]})
+    >>> source = ReaderSource(table.to_reader)
+    >>> [piece.num_rows for piece in source.iter_tables(None, 2)]
+    [2, 1]
+    """
+
+    def __init__(self, reader: Any, *, shard: tuple[int, int] | None = None) -> None:
+        super().__init__(shard)
+        self._make: Callable[[], Any] | None = reader if callable(reader) else None
+        self._reader = reader() if callable(reader) else reader
+        if not isinstance(self._reader, require("pyarrow").RecordBatchReader):
+            raise TypeError(f"reader must be a pyarrow RecordBatchReader, however: {type(self._reader).__name__}")
+        if self._make is None:
+            self._rows_at_once = 0  # what is read is gone: never read ahead of what is handed out
+        self._open: _ReaderCursor | None = None
+
+    @property
+    def arrow_schema(self) -> Any:
+        """Column names and types as a pyarrow Schema."""
+        return self._reader.schema
+
+    def _cursor(self, columns: Sequence[str], roles: Roles, place: Position, rows_at_once: int) -> Cursor:
+        if self._make is not None:
+            return _ReaderCursor(self._make(), columns)
+        if self._open is None:
+            self._open = _ReaderCursor(self._reader, columns)
+        return self._open.reading(columns)
+
+    def _pass_over(self, cursor: Cursor, rows: int) -> None:
+        done = int(cursor.place()["skip"])
+        if rows < done:
+            raise SourceError(
+                f"a RecordBatchReader cannot go back, however: row {rows} is wanted and {done} rows are read; "
+                "give a function that makes a fresh reader"
+            )
+        super()._pass_over(cursor, rows - done)
+
+
+class _ReaderCursor:
+    def __init__(self, reader: Any, columns: Sequence[str]) -> None:
+        self._reader = reader
+        self._columns = list(columns)
+        self._left: Any | None = None
+        self._row = 0
+
+    def reading(self, columns: Sequence[str]) -> "_ReaderCursor":
+        self._columns = list(columns)
+        return self
+
+    def read(self, limit: int) -> Any | None:
+        while self._left is None or not self._left.num_rows:
+            try:
+                self._left = self._reader.read_next_batch()
+            except StopIteration:
+                return None
+        batch, self._left = self._left.slice(0, limit), self._left.slice(limit)
+        self._row += batch.num_rows
+        return require("pyarrow").Table.from_batches([batch]).select(self._columns)
+
+    def skip(self, rows: int) -> int:
+        return skip_by_reading(self, rows)
+
+    def place(self) -> Position:
+        return {"skip": self._row}
+
+    def close(self) -> None:
+        pass
