@@ -102,6 +102,7 @@ def test_psi_and_kl_are_their_formulas(first: list[float], second: list[float], 
     )
 
 
+@pytest.mark.filterwarnings("ignore:ks_2samp")  # about its p-value, which is not used
 @given(samples, samples)
 @settings(max_examples=200, deadline=None)
 def test_ks_is_exact(first: list[float], second: list[float]) -> None:

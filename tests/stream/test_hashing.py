@@ -96,6 +96,7 @@ class TestDefinition:
         check(pa.array(["x", None, "y", "x"]).dictionary_encode())
         check(pa.array([7, None, -7, 7]).dictionary_encode())
         check(pa.array([], pa.string()).dictionary_encode())
+        check(pa.DictionaryArray.from_arrays(pa.array([2, None, 1]), pa.array(["a", None, "c", "d", "e"])))
 
     def test_null_entry_of_a_dictionary_is_missing(self) -> None:
         for index in (pa.int8(), pa.uint8(), pa.int64()):
@@ -106,6 +107,12 @@ class TestDefinition:
     def test_the_same_category_in_any_column_type(self) -> None:
         assert len({int(hash_column(pa.array([5], kind))[0]) for kind in INTEGER_TYPES} | {hash_text("5")}) == 1
         assert hash_column(pa.array([True])).tolist() == [hash_text("true")]
+
+    def test_zero_is_kept_for_missing(self) -> None:
+        # mix(0) = 0, so the word that equals the starting value has the hash 0 before the last step.
+        word = (9 * 0x9E3779B97F4A7C15 % 2**64).to_bytes(8, "little")
+        offsets = pa.py_buffer(np.array([0, 8, 16], np.int32))
+        assert hash_column(pa.StringArray.from_buffers(2, offsets, pa.py_buffer(2 * word))).tolist() == [1, 1]
 
     def test_the_empty_text_is_not_missing(self) -> None:
         assert hash_column(pa.array(["", None])).tolist() == [oracle(""), 0]

@@ -3,6 +3,7 @@
 from typing import Unpack
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from daes.backbone.base import Backbone, BackboneInfo, Settings
@@ -74,5 +75,6 @@ class LogarithmicLayer(nn.Module):
 
     def forward(self, fields: Tensor) -> Tensor:
         logs = self.log_norm(fields.abs().clamp(min=self.floor).log())
-        products: Tensor = self.exp_norm(torch.matmul(self.exponents, logs).exp())
+        sums = F.linear(logs.transpose(1, 2).flatten(0, 1), self.exponents)
+        products: Tensor = self.exp_norm(torch.unflatten(sums.exp(), 0, (-1, fields.shape[2])).transpose(1, 2))
         return products

@@ -1,10 +1,9 @@
 """FwFM: field-weighted factorisation machine."""
 
-import torch
 from torch import Tensor, nn
 
 from daes.backbone.base import Backbone, BackboneInfo
-from daes.backbone.layers import InnerProducts, LinearPart
+from daes.backbone.layers import InnerProducts, LinearPart, Readout
 
 
 class FwFM(Backbone):
@@ -23,7 +22,7 @@ class FwFM(Backbone):
     >>> from daes.backbone import FM
     >>> fields, fwfm, fm = torch.randn(8, 4, 16), FwFM(num_fields=4, dim=16), FM(num_fields=4, dim=16)
     >>> fm.load_state_dict(fwfm.state_dict(), strict=False).unexpected_keys
-    ['strength']
+    ['strength.weight']
     >>> bool(torch.allclose(fwfm(fields), fm(fields), atol=1e-4))
     True
     """
@@ -35,8 +34,9 @@ class FwFM(Backbone):
         super().__init__(num_fields, dim, raw_dim=raw_dim, hidden=())
         self.linear = LinearPart(self.num_fields, self.dim)
         self.pairs = InnerProducts(self.num_fields)
-        self.strength = nn.Parameter(torch.ones(self.num_fields * (self.num_fields - 1) // 2))
+        self.strength = Readout(self.num_fields * (self.num_fields - 1) // 2, bias=False)
+        nn.init.ones_(self.strength.weight)
 
     def _logit(self, fields: Tensor, raw: Tensor | None) -> Tensor:
-        logit: Tensor = self.linear(fields) + torch.mv(self.pairs(fields), self.strength)
+        logit: Tensor = self.linear(fields) + self.strength(self.pairs(fields))
         return logit

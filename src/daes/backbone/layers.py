@@ -52,9 +52,9 @@ class HiddenLayers(nn.Sequential):
 
 
 class Readout(nn.Linear):
-    """⟨w, x⟩ + b, one number a row.
+    """⟨w, x⟩ + b, one number a row, in the precision of w even under autocast.
 
-    **Shape.** (B, in_features) → (B,).
+    **Shape.** (…, in_features) → (…).
 
     >>> Readout(4)(torch.randn(3, 4)).shape
     torch.Size([3])
@@ -70,6 +70,10 @@ class Readout(nn.Linear):
             nn.init.uniform_(parameter, -bound, bound)
 
     def forward(self, input: Tensor) -> Tensor:
+        if torch.is_autocast_enabled(input.device.type):
+            # A bfloat16 logit has eight bits: scores would tie by the thousand. Autocast leaves sums alone.
+            logit = (input * self.weight.squeeze(0)).sum(dim=-1)
+            return logit if self.bias is None else logit + self.bias
         return super().forward(input).squeeze(-1)
 
 

@@ -66,15 +66,16 @@ class CIN(nn.Module):
             self.weights.append(torch.empty(after, before, num_fields).uniform_(-bound, bound))
 
     def forward(self, fields: Tensor) -> Tensor:
-        base = fields.transpose(1, 2)
+        # A coordinate of a sample is a row: the CIN never mixes them before the sum at its end.
+        base = fields.transpose(1, 2).flatten(0, 1)
         maps, pooled = base, []
         for weight in self.weights:
             after, before, _ = weight.shape
             if after < before:
-                mixed = torch.unflatten(F.linear(maps, weight.transpose(1, 2).flatten(0, 1)), 2, (after, -1))
-                maps = torch.matmul(mixed, base.unsqueeze(3)).squeeze(3)
+                mixed = torch.unflatten(F.linear(maps, weight.transpose(1, 2).flatten(0, 1)), 1, (after, -1))
+                maps = torch.bmm(mixed, base.unsqueeze(2)).squeeze(2)
             else:
-                products = maps.unsqueeze(3) * base.unsqueeze(2)
-                maps = F.linear(products.flatten(2), weight.flatten(1))
-            pooled.append(maps.sum(dim=1))
+                products = torch.bmm(maps.unsqueeze(2), base.unsqueeze(1))
+                maps = F.linear(products.flatten(1), weight.flatten(1))
+            pooled.append(torch.unflatten(maps, 0, (-1, fields.shape[2])).sum(dim=1))
         return torch.cat(pooled, dim=1)

@@ -1,17 +1,49 @@
 """What a feature's values look like: estimators of a stream's distribution, drift, and choice of context."""
 
+from collections.abc import Callable
+from functools import partial
+
 from daes.distribution.bank import EstimatorBank, ReservoirBank
 from daes.distribution.base import DistributionEstimator
+from daes.distribution.context import ContextRanking, rank_context_fields, smallest_cardinality
+from daes.distribution.drift import DriftProfile, drift_profile, kl_divergence, ks_statistic, psi
+from daes.distribution.gk import GKSketch
 from daes.distribution.jump import JumpReservoir
+from daes.distribution.order_statistics import OrderStatistics
 from daes.distribution.reservoir import Reservoir
+from daes.distribution.sketches import KLLSketch, TDigestSketch
 from daes.distribution.state import load_state, save_state
 
+ESTIMATORS: dict[str, Callable[..., DistributionEstimator]] = {
+    "reservoir": Reservoir,
+    "jump": JumpReservoir,
+    "jump-paper": partial(JumpReservoir, skip="paper"),
+    "order-statistics": OrderStatistics,
+    "kll": KLLSketch,
+    "tdigest": TDigestSketch,
+    "gk": GKSketch,
+}
+"""Every estimator by name."""
+
 __all__ = [
+    "ESTIMATORS",
+    "ContextRanking",
     "DistributionEstimator",
+    "DriftProfile",
     "EstimatorBank",
+    "GKSketch",
     "JumpReservoir",
+    "KLLSketch",
+    "OrderStatistics",
     "Reservoir",
     "ReservoirBank",
+    "TDigestSketch",
+    "drift_profile",
+    "kl_divergence",
+    "ks_statistic",
     "load_state",
+    "psi",
+    "rank_context_fields",
     "save_state",
+    "smallest_cardinality",
 ]

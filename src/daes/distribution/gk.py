@@ -28,17 +28,17 @@ class GKSketch(Estimator):
 
     After n values `quantile(α)` gives a value of the stream one of whose ranks is within ε·n of ⌈α·n⌉, and `cdf(x)` is
     within ε of F(x), on every stream, in every order, cut into any batches. Levels 0 and 1 give the exact minimum and
-    maximum, and up to 1/ε values everything is exact.
+    maximum, and below 1/ε values everything is exact.
 
     A batch is sorted, its exact summary combined with the kept one (possible ranks add up), and the outcome thinned
     to as few tuples as leave high[i+1] − low[i] ≤ 2·ε·n. Combining with exact ranks widens no such gap, so the bound
     holds for good.
 
-    A merge keeps ε, as ε·n₁ + ε·n₂ = ε·(n₁ + n₂).
-
     **Memory.** 24 bytes a tuple; `num_tuples` is about 0.7/ε on streams in random or sorted order, and at most
-    (1 + log₂(1 + ε·n))/ε on all that the tests try, among them ones made to hurt. A merge can add the sizes of the two
-    (64 of i.i.d. streams, 0.8/ε each, merged pairwise into 16/ε); it shrinks again as the stream goes on.
+    (1 + log₂(1 + ε·n))/ε on all that the tests try, among them ones made to hurt.
+
+    **Merging** keeps ε, as ε·n₁ + ε·n₂ = ε·(n₁ + n₂), but not the size: it may become the sum of both (GK is not
+    known to be mergeable in small space), and shrinks again as the stream goes on.
 
     NOTE[DIFF]: the paper thins within bands of tuples of like age, which proves a size of at most 11/(2ε)·log₂(2εn);
     here the thinning is greedy (as in GKArray of Luo et al., VLDB Journal 2016), because it is as small in practice and

@@ -87,9 +87,10 @@ class KLLSketch(DataSketch):
     `quantile` gives values of the stream. At any one level the rank error is below `rank_error` with probability 99 %:
     1.33 % of n at k = 200, in about 5 kB.
 
-    **Reproducibility.** KLL draws random bits, and DataSketches' Python package offers no way to seed them: two runs
-    over the same stream differ, within the error. A loaded state gives exactly the saved answers, but what follows is
-    not bit for bit what would have followed without the interruption. Where that matters, use a reservoir or GK.
+    **Reproducibility.** KLL draws random bits, and DataSketches offers no way to seed them (on purpose, see
+    apache/datasketches-cpp#361): two runs over the same stream differ, within the error. A loaded state gives exactly
+    the saved answers, but what follows is not bit for bit what would have followed without the interruption. Where that
+    matters, use a reservoir or GK.
 
     **Shape.** As of every estimator: `update` (B,), `quantile` and `cdf` any shape.
 
@@ -136,10 +137,11 @@ class TDigestSketch(DataSketch):
     `quantile` interpolates between the means of centroids: its values need not be in the stream. There is no guarantee
     of the error; it is least in the tails, and none as long as all centroids are single values.
 
-    NOTE[DIFF]: quantiles and CDF are read from the centroids here rather than asked of DataSketches, because beside
-    ties its `get_quantile` is not monotone (60 % zeros: a higher level gave a lower value) and its `get_rank` gives the
-    middle of a tie where F(x) counts all of it. A centroid that is a single value, or shares its mean with a neighbour,
-    is a step of the CDF; any other has half of its weight on either side of its mean.
+    NOTE[DIFF]: quantiles and CDF are read from the centroids here rather than asked of DataSketches, because its
+    `get_quantile` swaps the interpolation weights (5.2; apache/datasketches-java#755 mends it in Java), so that it is
+    not monotone and errs by 2 % where the centroids allow 0.1 %, and its `get_rank` gives the middle of a tie where
+    F(x) counts all of it. A centroid that is a single value, or shares its mean with a neighbour, is a step of the CDF;
+    any other has half of its weight on either side of its mean.
 
     **Reproducibility.** No random numbers. The digest is compressed after every update, so that looking at it or saving
     it changes nothing of what follows: a loaded state goes on bit for bit. Other batches give another digest.

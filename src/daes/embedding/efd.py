@@ -47,4 +47,9 @@ class EFD(EdgeEmbedding):
         return self.table
 
     def find_edges(self, column: Floats, labels: Floats | None) -> Floats:
-        return inverted_cdf(np.sort(column), np.arange(1, self.num_bins) / self.num_bins)
+        return equal_frequency_edges(column, self.num_bins)
+
+
+def equal_frequency_edges(column: Floats, num_bins: int) -> Floats:
+    """The i/M quantiles of a column, 0 < i < M."""
+    return inverted_cdf(np.sort(column), np.arange(1, num_bins) / num_bins)

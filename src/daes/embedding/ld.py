@@ -4,7 +4,7 @@ import numpy as np
 from torch import Tensor
 
 from daes.distribution.base import Floats
-from daes.embedding.base import MethodInfo
+from daes.embedding.base import MethodInfo, check_positive
 from daes.embedding.binning import EdgeEmbedding
 
 _LARGEST_VALUE = 2.0
@@ -46,6 +46,7 @@ class LD(EdgeEmbedding):
     )
 
     def __init__(self, num_features: int, dim: int = 16, *, max_ids: int = 1024, init_std: float = 0.01) -> None:
+        check_positive(max_ids=max_ids)
         super().__init__(num_features, dim, num_bins=max_ids, init_std=init_std)
         self.table = self.new_table(num_features, max_ids, dim)
 

@@ -152,7 +152,7 @@ def _column(table: Any, name: str) -> Any:
     return table.column(found[0])
 
 
-def _read_numbers(column: Any, name: str, out: NDArray[np.float32]) -> None:
+def _read_numbers(column: Any, name: str, out: NDArray[Any]) -> None:
     """Write a column of numbers into `out`, NaN where null."""
     pa = require("pyarrow")
     types = pa.types
@@ -205,23 +205,24 @@ def _read_label(column: Any, name: str) -> NDArray[np.float32]:
     if bad.any():
         row = int(np.argmax(bad))
         raise ValueError(f"label column {name!r} must hold 0 and 1 only, however: row {row} is {_show(column, row)}")
-    return values
+    return values.astype(np.float32)
 
 
 def _read_weight(column: Any, name: str) -> NDArray[np.float32]:
     values = _read_complete_numbers(column, name)
-    bad = ~((values >= 0) & (values < np.inf))
+    bad = ~((values >= 0) & (values <= np.finfo(np.float32).max))
     if bad.any():
         row = int(np.argmax(bad))
         raise ValueError(
             f"weight column {name!r} must hold finite numbers ≥ 0, however: row {row} is {_show(column, row)}"
         )
-    return values
+    return values.astype(np.float32)
 
 
-def _read_complete_numbers(column: Any, name: str) -> NDArray[np.float32]:
+def _read_complete_numbers(column: Any, name: str) -> NDArray[np.float64]:
+    """A column of numbers without nulls, in double precision: its domain is checked before it is rounded."""
     _refuse_nulls(column, name)
-    values = np.empty(len(column), dtype=np.float32)
+    values = np.empty(len(column), dtype=np.float64)
     _read_numbers(column, name, values)
     return values
 

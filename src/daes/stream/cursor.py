@@ -112,23 +112,22 @@ class CursorSource(ABC):
         self._iterators += 1
         self._position = given
 
-    def _check_place(self, position: Position) -> None:
+    def _check_place(self, position: Position) -> None:  # noqa: B027 (most sources have nothing to refuse)
         """Refuse a position that is not of this source."""
 
     def iter_batches(self, schema: Schema, batch_size: int) -> Iterator[Batch]:
         """Batches of exactly `batch_size` rows (the last may be short), from `position()` on."""
-        roles = {name: "numerical" for name in schema.numerical}
-        roles |= {name: "categorical" for name in schema.categorical}
-        roles |= {name: role for role in ("label", "weight", "time") if (name := getattr(schema, role)) is not None}
 
         def convert(table: Any) -> Batch:
             return batch_from_table(table, schema)
 
-        return self._iterate(schema.columns, roles, batch_size, convert, lambda batch, rows: batch[rows])
+        return self._iterate(schema.columns, schema_roles(schema), batch_size, convert, lambda batch, rows: batch[rows])
 
     def iter_tables(self, columns: Sequence[str] | None, batch_size: int) -> Iterator[Any]:
         """The same rows as pyarrow Tables of these columns (None: all)."""
         names = tuple(self.arrow_schema.names if columns is None else columns)
+        if not names:
+            raise ValueError(f"columns must name at least one column, however: {columns=}")
         return self._iterate(names, {}, batch_size, lambda table: table, _slice_table)
 
     def _iterate(
@@ -208,6 +207,12 @@ class CursorSource(ABC):
             )
 
 
+def schema_roles(schema: Schema) -> dict[str, str]:
+    """Each column of a schema with what it is read for."""
+    roles = dict.fromkeys(schema.numerical, "numerical") | dict.fromkeys(schema.categorical, "categorical")
+    return roles | {name: role for role in ("label", "weight", "time") if (name := getattr(schema, role)) is not None}
+
+
 def check_shard(shard: tuple[int, int] | None) -> tuple[int, int]:
     """`(rank, world)`, checked; None is the whole source, `(0, 1)`."""
     rank, world = (0, 1) if shard is None else shard
@@ -219,7 +224,7 @@ def check_shard(shard: tuple[int, int] | None) -> tuple[int, int]:
 def check_columns(columns: Sequence[str], available: Sequence[str], where: str = "") -> None:
     """Every one of `columns` is there, once; otherwise a `SourceError`."""
     for name in columns:
-        count = available.count(name) if isinstance(available, list) else list(available).count(name)
+        count = list(available).count(name)
         if count == 0:
             raise SourceError(where + no_such_column(name, available))
         if count > 1:
@@ -239,9 +244,19 @@ def _read_fully(cursor: Cursor, rows: int) -> Any | None:
         return pieces[0] if pieces else None
     pa = require("pyarrow")
     try:
+        if any(piece.schema != pieces[0].schema for piece in pieces):
+            pieces = [_without_dictionaries(piece) for piece in pieces]
         return pa.concat_tables(pieces, promote_options="permissive")
     except pa.ArrowException as error:
         raise SourceError(f"files must agree on the types of their columns, however: {error}") from error
+
+
+def _without_dictionaries(table: Any) -> Any:
+    types = require("pyarrow").types
+    for number, kind in enumerate(table.schema.types):
+        if types.is_dictionary(kind):
+            table = table.set_column(number, table.schema.names[number], table.column(number).cast(kind.value_type))
+    return table
 
 
 def skip_by_reading(cursor: Cursor, rows: int) -> int:

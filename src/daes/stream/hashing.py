@@ -31,7 +31,7 @@ column at a time; it is not meant to withstand somebody who looks for collisions
 0x3784efc9ca80a214 'the quick brown fox'
 
 **Columns.** Integers are hashed as their decimal text and booleans as "true" and "false", so that 5 in a Parquet file
-and "5" in a CSV file are one category. A dictionary column is hashed through its dictionary.
+and "5" in a CSV file are one category. A dictionary column is hashed as its values are.
 """
 
 from typing import Any
@@ -127,6 +127,9 @@ def _not_a_category(kind: Any) -> str:
 
 
 def _hash_dictionary(array: Any, out: Hashes) -> None:
+    if len(array.dictionary) > len(array):  # few rows of a large dictionary: hash what they use
+        _hash_array(array.cast(array.type.value_type), out)
+        return
     # Entry 0 of the table stands for null.
     table = np.zeros(len(array.dictionary) + 1, dtype=np.int64)
     _hash_array(array.dictionary, table[1:])

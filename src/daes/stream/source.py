@@ -120,7 +120,7 @@ class _TableCursor:
         return piece if piece.num_rows else None
 
     def skip(self, rows: int) -> int:
-        passed = min(rows, self._table.num_rows - self._row)
+        passed: int = min(rows, self._table.num_rows - self._row)
         self._row += passed
         return passed
 

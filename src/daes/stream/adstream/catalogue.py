@@ -1,7 +1,8 @@
 """The fields of the simulated ad stream: 20 categorical and 10 numerical ones, as in the paper's industrial data set.
 
-Roots (drawn independently of everything else) are device, country, placement, category and format; numerical laws depend
-on these alone, which keeps their marginal laws in closed form. The `world` decides which category gets which parameters.
+Roots (drawn independently of everything else) are device, country, placement, category and format; numerical laws
+depend on these alone, which keeps their marginal laws in closed form. The `world` decides which category gets which
+parameters.
 
 | numerical | law given its context | context | what it shows |
 | --- | --- | --- | --- |
@@ -43,8 +44,10 @@ ADVERTISERS_A_CATEGORY = 40
 CAMPAIGNS_AN_ADVERTISER = 4
 CREATIVES_A_CAMPAIGN = 6
 SITES_A_PLACEMENT = 300
-NUM_SEGMENTS = 30
-CAMPAIGN_DAYS, CREATIVE_DAYS, USER_DAYS = 12.0, 3.0, 60.0
+LIFETIMES = (12.0, 3.0, 60.0)
+"""Of campaigns, creatives and users, in days, at churn 1."""
+SEGMENTS = tuple(f"s{number:02d}" for number in range(30))
+PLACEMENTS = ("feed", "story", "search", "banner", "video", "reward")
 CLOCK_HOURS = tuple(str(hour) for hour in range(24))
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
@@ -117,6 +120,7 @@ def categorical_fields(users: int, daily: bool, churn: float) -> tuple[Categoric
     cities = tuple(f"{name}-{number:02d}" for name in COUNTRIES for number in range(1, CITIES_A_COUNTRY + 1))
     advertisers = len(CATEGORIES) * ADVERTISERS_A_CATEGORY
     campaigns = advertisers * CAMPAIGNS_AN_ADVERTISER
+    campaign_days, creative_days, user_days = (_lifetime(days, churn) for days in LIFETIMES)
     return (
         Choice("device", "request", DEVICES, np.array([0.55, 0.25, 0.13, 0.07])),
         Choice("os", "request", SYSTEMS, _system_weights(), parent="device"),
@@ -126,43 +130,51 @@ def categorical_fields(users: int, daily: bool, churn: float) -> tuple[Categoric
         Choice("connection", "request", ("wifi", "5g", "4g", "3g"), _connection_weights(daily), parent="hour"),
         Choice("country", "request", COUNTRIES, country),
         Choice("city", "request", (*cities, None), _city_weights(), parent="country"),
-        Identity("user", "request", "country", per_country, 0.7, _lifetime(USER_DAYS, churn), "u", salt=1),
+        Identity("user", "request", "country", per_country, exponent=0.7, prefix="u", salt=1, lifetime=user_days),
         Trait("gender", "request", "user", ("female", "male", None), np.array([0.45, 0.43, 0.12]), salt=2),
         Trait("interest", "request", "user", CATEGORIES, zipf_weights(len(CATEGORIES), 0.4), salt=3),
-        Trait(
-            "segment",
-            "request",
-            "user",
-            tuple(f"s{number:02d}" for number in range(NUM_SEGMENTS)),
-            zipf_weights(NUM_SEGMENTS, 0.5),
-            salt=4,
-        ),
-        Choice("placement", "request", ("feed", "story", "search", "banner", "video", "reward"), zipf_weights(6, 0.6)),
+        Trait("segment", "request", "user", SEGMENTS, zipf_weights(len(SEGMENTS), 0.5), salt=4),
+        Choice("placement", "request", PLACEMENTS, zipf_weights(len(PLACEMENTS), 0.6)),
         Choice("position", "request", ("1", "2", "3", "4", "5"), zipf_weights(5, 0.5)),
-        Identity("site", "request", "placement", _each(6, SITES_A_PLACEMENT), 1.1, np.inf, "site", salt=5),
+        Identity(
+            "site",
+            "request",
+            "placement",
+            _each(len(PLACEMENTS), SITES_A_PLACEMENT),
+            exponent=1.1,
+            prefix="site",
+            salt=5,
+        ),
         Choice("category", "ad", CATEGORIES, zipf_weights(len(CATEGORIES), 0.5)),
         Identity(
-            "advertiser", "ad", "category", _each(len(CATEGORIES), ADVERTISERS_A_CATEGORY), 0.9, np.inf, "adv", salt=6
+            "advertiser",
+            "ad",
+            "category",
+            _each(len(CATEGORIES), ADVERTISERS_A_CATEGORY),
+            exponent=0.9,
+            prefix="adv",
+            salt=6,
         ),
         Identity(
             "campaign",
             "ad",
             "advertiser",
             _each(advertisers, CAMPAIGNS_AN_ADVERTISER),
-            0.8,
-            _lifetime(CAMPAIGN_DAYS, churn),
-            "cmp",
+            exponent=0.8,
+            prefix="cmp",
             salt=7,
+            lifetime=campaign_days,
         ),
         Identity(
             "creative",
             "ad",
             "campaign",
             _each(campaigns, CREATIVES_A_CAMPAIGN),
-            0.8,
-            _lifetime(CREATIVE_DAYS, churn),
-            "cr",
-            salt=7,  # the campaign's, with its cohort: a creative changes whenever its campaign does
+            exponent=0.8,
+            prefix="cr",
+            salt=7,  # with cohort and stagger, the campaign's times of change: no creative outlives its campaign
+            lifetime=creative_days,
+            stagger=campaign_days,
             cohort=CREATIVES_A_CAMPAIGN,
             parent_slots=campaigns,
         ),

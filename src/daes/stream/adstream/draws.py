@@ -37,7 +37,7 @@ class Draws:
     def _key(self, name: str) -> NDArray[np.uint64]:
         if name not in self._keys:
             sequence = np.random.SeedSequence(self.seed, spawn_key=(zlib.crc32(name.encode()),))
-            self._keys[name] = sequence.generate_state(2, np.uint64)
+            self._keys[name] = sequence.generate_state(2, np.uint64).astype(np.uint64)
         return self._keys[name]
 
 
@@ -45,7 +45,7 @@ def uniform_of_code(codes: NDArray[np.int64], salt: int) -> NDArray[np.float64]:
     """A fixed uniform on [0, 1) for each code: what belongs to an id that was never tabulated (SplitMix64's finaliser).
 
     >>> uniform_of_code(np.array([3, 4, 3]), salt=1).round(3).tolist()
-    [0.149, 0.863, 0.149]
+    [0.028, 0.587, 0.028]
     """
     word = codes.astype(np.uint64)
     word += np.uint64((salt * 0x9E3779B97F4A7C15 + 0x632BE59BD9B4E019) % 2**64)
@@ -53,7 +53,7 @@ def uniform_of_code(codes: NDArray[np.int64], salt: int) -> NDArray[np.float64]:
         word ^= word >> np.uint64(shift)
         word *= np.uint64(factor)
     word ^= word >> np.uint64(31)
-    return (word >> np.uint64(11)) * 2.0**-53
+    return (word >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 class Alias:
@@ -78,9 +78,7 @@ class Alias:
         other = np.concatenate([alias + offset for (_, alias), offset in zip(tables, self._offset, strict=True)])
         self._codes = np.stack([flat[other], flat], axis=1).astype(np.int64).ravel()
 
-    def __call__(
-        self, uniform: NDArray[np.float64], group: NDArray[np.int64] | None = None
-    ) -> NDArray[np.int64]:
+    def __call__(self, uniform: NDArray[np.float64], group: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
         """One code for each uniform, drawn from the weights of its group (of the only group if None)."""
         place = uniform * (self._size[0] if group is None else self._size[group])
         entry = place.astype(np.int64)
@@ -107,5 +105,3 @@ def _alias_table(weights: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDA
             small.append(large.pop())
     keep[small + large] = 1  # what is left differs from 1 by rounding alone
     return keep, alias
-
-

@@ -23,8 +23,8 @@ class Drift:
 
         unit · ( daily · sin(2π(t − a)) + slow · sin(2π(t/slow_period − b)) + abrupt · J_k ),   k = ⌊t / abrupt_every⌋
 
-    with t in days, phases a and b of the feature, and J_k drawn from {−1, 0, 0, +1} for each feature and period k, J_0 = 0.
-    `unit` is the typical scale of the feature's law within a category, so that 1 moves it by about one standard deviation.
+    with t in days, phases a and b of the feature, and J_k drawn from {−1, 0, 0, +1} for each feature and period k ≥ 1,
+    J_0 = 0. `unit` is the typical scale of the feature's law within a category: 1 is about one standard deviation.
 
     Args:
         daily: size of the daily cycle; if positive, traffic and the mix of connections follow the hour too.
@@ -62,7 +62,9 @@ class Drift:
         named = [] if text == "none" else text.split("+")
         for kind in named:
             if kind not in kinds:
-                raise ValueError(f'drift must be "none" or of {", ".join(kinds)}, joined by "+", however: drift={text!r}')
+                raise ValueError(
+                    f'drift must be "none" or of {", ".join(kinds)}, joined by "+", however: drift={text!r}'
+                )
         return cls(**{kind: 0.0 for kind in kinds if kind not in named})
 
 
@@ -147,4 +149,4 @@ class Shifts:
         if period == 0:
             return np.zeros(self._num_features)
         uniform = self._draws.uniform("abrupt", period * self._num_features, self._num_features)
-        return self.drift.abrupt * ((uniform < 0.25) * 1.0 - (uniform > 0.75))
+        return np.select([uniform < 0.25, uniform > 0.75], [-self.drift.abrupt, self.drift.abrupt])

@@ -5,7 +5,6 @@ of rows start, start + 1, … from uniforms called `stream`, from the codes of f
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,29 +14,51 @@ from daes.extras import require
 from daes.stream.adstream.draws import Alias, Draws, uniform_of_code
 from daes.stream.hashing import hash_column
 
+Array = NDArray[np.float64]
 Codes = NDArray[np.int64]
 
 
 class CategoricalField(Protocol):
     """What the generator and the truth need of a categorical field."""
 
-    name: str
-    side: str
-    parent: str | None
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def side(self) -> str:
+        """ "request" or "ad"."""
+
+    @property
+    def parent(self) -> str | None:
+        """The field it depends on."""
 
     @property
     def size(self) -> int | None:
         """Number of codes; None where new ones go on to appear."""
 
-    def draw(
-        self, draws: Draws, stream: str, start: int, codes: Mapping[str, Codes], days: NDArray[np.float64]
-    ) -> Codes: ...
+    def draw(self, draws: Draws, stream: str, start: int, codes: Mapping[str, Codes], days: Array) -> Codes:
+        """The codes of rows start … start + len(days) − 1."""
 
     def texts(self, start: int, stop: int) -> Any:
         """The texts of codes start … stop − 1 as an Arrow string array; null is a missing category."""
 
 
-class Choice:
+class _Listed:
+    """A field whose values are known beforehand: a text each, None being a missing category."""
+
+    def __init__(self, name: str, side: str, values: tuple[str | None, ...], parent: str | None) -> None:
+        self.name, self.side, self.values, self.parent = name, side, values, parent
+
+    @property
+    def size(self) -> int:
+        return len(self.values)
+
+    def texts(self, start: int, stop: int) -> Any:
+        pa = require("pyarrow")
+        return pa.array(self.values[start:stop], type=pa.string())
+
+
+class Choice(_Listed):
     """One of a few values, drawn by weights that may depend on another field's code.
 
     Args:
@@ -55,61 +76,41 @@ class Choice:
         weights: NDArray[np.float64],
         parent: str | None = None,
     ) -> None:
-        self.name, self.side, self.values, self.parent = name, side, values, parent
+        super().__init__(name, side, values, parent)
         table = np.atleast_2d(weights)
         self.probabilities = table / table.sum(axis=1, keepdims=True)
         kept = [np.flatnonzero(row) for row in self.probabilities]  # a sparse row needs no place for its zeros
-        groups = zip(self.probabilities, kept, strict=True)
-        self._alias = Alias([row[index] for row, index in groups], kept)
+        self._alias = Alias([row[index] for row, index in zip(self.probabilities, kept, strict=True)], kept)
 
-    @property
-    def size(self) -> int:
-        return len(self.values)
-
-    def draw(
-        self, draws: Draws, stream: str, start: int, codes: Mapping[str, Codes], days: NDArray[np.float64]
-    ) -> Codes:
+    def draw(self, draws: Draws, stream: str, start: int, codes: Mapping[str, Codes], days: Array) -> Codes:
         group = None if self.parent is None else codes[self.parent]
         return self._alias(draws.uniform(stream, start, len(days)), group)
 
-    def texts(self, start: int, stop: int) -> Any:
-        pa = require("pyarrow")
-        return pa.array(self.values[start:stop], type=pa.string())
 
-
-class Trait:
+class Trait(_Listed):
     """A fixed property of an id: the same for every row in which the id occurs.
 
     Args:
         name, side: see the module.
         parent: the id's field.
-        values, weights: as in `Choice`.
-        salt: tells traits of one id apart.
+        values, weights: as in `Choice`, (len(values),).
+        salt: tells the traits of one id apart.
     """
 
+    parent: str
+
     def __init__(
-        self, name: str, side: str, parent: str, values: tuple[str | None, ...], weights: NDArray[np.float64], salt: int
+        self, name: str, side: str, parent: str, values: tuple[str | None, ...], weights: Array, salt: int
     ) -> None:
-        self.name, self.side, self.parent, self.values = name, side, parent, values
-        self.probabilities = (weights / weights.sum())[None]
+        super().__init__(name, side, values, parent)
         self._alias = Alias([weights])
         self._salt = salt
 
-    @property
-    def size(self) -> int:
-        return len(self.values)
-
-    def draw(
-        self, draws: Draws, stream: str, start: int, codes: Mapping[str, Codes], days: NDArray[np.float64]
-    ) -> Codes:
+    def draw(self, draws: Draws, stream: str, start: int, codes: Mapping[str, Codes], days: Array) -> Codes:
         return self._alias(uniform_of_code(codes[self.parent], self._salt))
 
-    def texts(self, start: int, stop: int) -> Any:
-        pa = require("pyarrow")
-        return pa.array(self.values[start:stop], type=pa.string())
 
-
-class Calendar:
+class Calendar(_Listed):
     """The hour of the day or the day of the week, read off the clock.
 
     Args:
@@ -118,28 +119,15 @@ class Calendar:
         period: in days.
     """
 
-    parent = None
-
     def __init__(self, name: str, side: str, values: tuple[str, ...], period: float) -> None:
-        self.name, self.side, self.values, self.period = name, side, values, period
-        self.probabilities = np.full((1, len(values)), 1 / len(values))
+        super().__init__(name, side, values, parent=None)
+        self.period = period
 
-    @property
-    def size(self) -> int:
-        return len(self.values)
-
-    def draw(
-        self, draws: Draws, stream: str, start: int, codes: Mapping[str, Codes], days: NDArray[np.float64]
-    ) -> Codes:
+    def draw(self, draws: Draws, stream: str, start: int, codes: Mapping[str, Codes], days: Array) -> Codes:
         part = days / self.period
         return ((part - np.floor(part)) * len(self.values)).astype(np.int64)
 
-    def texts(self, start: int, stop: int) -> Any:
-        pa = require("pyarrow")
-        return pa.array(self.values[start:stop], type=pa.string())
 
-
-@dataclass(frozen=True, eq=False)
 class Identity:
     """Zipf-distributed ids that belong to the codes of a parent field and are replaced by new ones over time.
 
@@ -147,62 +135,68 @@ class Identity:
 
         P(k) ∝ (k + 2)^(1−s) − (k + 1)^(1−s)  ~  (k + 1)^(−s)
 
-    (Zipf's law with exponent s, as a Pareto law rounded down, which needs no table). A slot's id lives `lifetime` days;
-    then a new id takes its place and its popularity. code = generation · (all slots) + slot, so codes grow for ever.
-    Slots change at different times; those of one `cohort` of neighbours at the same time, so that a creative never
-    outlives its campaign.
+    (Zipf's law of exponent s as a Pareto law rounded down, which needs no table). A slot's id lives `lifetime` days;
+    then a new id takes its place and its popularity: code = generation · (number of slots) + slot, growing for ever.
+    Slot i changes at the times generation · lifetime − u_i · stagger, with u_i a fixed uniform of i's cohort.
 
     Args:
         name, side: see the module.
-        parent: the field that owns the slots; its slot counts where it is an Identity itself.
-        slots: slots a code of the parent, (parent codes,).
+        parent: the field that owns the slots.
+        slots: number of slots of each code of the parent.
         exponent: s, not 1.
-        lifetime: days; inf for ids that stay.
-        cohort: number of neighbouring slots that change together.
-        salt: of the times of change; two Identities that must change in step share it.
         prefix: of the text.
-        parent_slots: number of slots of the parent where it is an Identity, to undo its generations.
+        salt: of the u_i; two fields that must change in step share it.
+        lifetime: days; inf for ids that stay.
+        stagger: days over which the changes are spread; the lifetime if None.
+        cohort: number of neighbouring slots that change together.
+        parent_slots: number of slots of the parent if that is an Identity too: its generations do not matter here.
     """
 
-    name: str
-    side: str
     parent: str
-    slots: Codes
-    exponent: float
-    lifetime: float
-    prefix: str
-    salt: int
-    cohort: int = 1
-    parent_slots: int | None = None
 
-    @property
-    def num_slots(self) -> int:
-        return int(self.slots.sum())
+    def __init__(
+        self,
+        name: str,
+        side: str,
+        parent: str,
+        slots: Codes,
+        *,
+        exponent: float,
+        prefix: str,
+        salt: int,
+        lifetime: float = np.inf,
+        stagger: float | None = None,
+        cohort: int = 1,
+        parent_slots: int | None = None,
+    ) -> None:
+        self.name, self.side, self.parent, self.slots = name, side, parent, slots
+        self.exponent, self.prefix, self.lifetime = exponent, prefix, lifetime
+        self.num_slots = int(slots.sum())
+        self._stagger = lifetime if stagger is None else stagger
+        self._salt, self._cohort, self._parent_slots = salt, cohort, parent_slots
+        self._first = np.cumsum(slots) - slots
+        self._reach = (slots + 1.0) ** (1 - exponent) - 1
 
     @property
     def size(self) -> int | None:
         return self.num_slots if np.isinf(self.lifetime) else None
 
-    def draw(
-        self, draws: Draws, stream: str, start: int, codes: Mapping[str, Codes], days: NDArray[np.float64]
-    ) -> Codes:
+    def draw(self, draws: Draws, stream: str, start: int, codes: Mapping[str, Codes], days: Array) -> Codes:
         owner = codes[self.parent]
-        if self.parent_slots is not None:
-            owner = owner % self.parent_slots
-        power = 1 - self.exponent
+        if self._parent_slots is not None:
+            owner = owner % self._parent_slots
         place = draws.uniform(stream, start, len(days))
-        place *= ((self.slots + 1.0) ** power - 1)[owner]
+        place *= self._reach[owner]
         place += 1
-        place **= 1 / power
-        rank = place.astype(np.int64) - 1
-        count = self.slots[owner]
-        np.minimum(rank, count - 1, out=rank)  # rounding alone can reach the end
-        slot = rank + (np.cumsum(self.slots) - self.slots)[owner]
-        if np.isinf(self.lifetime):
-            return slot
-        offset = uniform_of_code(slot // self.cohort, self.salt) * self.lifetime
-        generation = ((days + offset) / self.lifetime).astype(np.int64)
-        return generation * self.num_slots + slot
+        place **= 1 / (1 - self.exponent)
+        slot = place.astype(np.int64)
+        np.minimum(slot, self.slots[owner], out=slot)  # rounding alone can reach one more
+        slot += self._first[owner] - 1
+        return slot if np.isinf(self.lifetime) else self._generation(slot, days) * self.num_slots + slot
+
+    def _generation(self, slot: Codes, days: Array) -> Codes:
+        ahead = uniform_of_code(slot // self._cohort, self._salt) * self._stagger
+        return ((days + ahead) / self.lifetime).astype(np.int64)
 
     def texts(self, start: int, stop: int) -> Any:
         pa, pc = require("pyarrow"), require("pyarrow.compute")

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,7 @@ class Family:
         name: for messages and documentation.
         num_uniforms: how many uniforms make one value.
         draw: that many arrays of uniforms → latent values.
-        cdf: exact distribution function, elementwise.
+        cdf: distribution function, elementwise.
         low, high: where all but 1e-9 of the mass lies on either side.
     """
 
@@ -94,6 +95,11 @@ def lomax(tail: float) -> Family:
         -21.0 - math.log(tail),
         21.0 / tail,
     )
+
+
+@cache
+def _standard_table(family: Family) -> Tabulated:
+    return Tabulated(family.cdf, family.low, family.high, cells=2**14)
 
 
 @dataclass(frozen=True)
@@ -166,24 +172,32 @@ class NumericalLaw:
         self.steps_per_unit = steps_per_unit
         observed = probabilities * (1 - missing)
         self.observed_probabilities = observed / observed.sum()
-        self._standard = Tabulated(family.cdf, family.low, family.high, cells=2**14)
+        self._standard = _standard_table(family)
         low = float((location + scale * family.low).min())
         high = float((location + scale * family.high).max())
-        self._mixture = Tabulated(self._exact_mixture, low, high, cells=2**15)
+        self._mixture = Tabulated(self._mix, low, high, cells=2**15)
 
     @property
     def is_integer(self) -> bool:
         """Whether the feature is a count."""
         return self.steps_per_unit == 1
 
+    @property
+    def has_atom(self) -> bool:
+        """Whether values may be missing or inflated zeros."""
+        return bool(self.zero.any() or self.missing.any())
+
     def draw(
         self,
         category: NDArray[np.int64],
         shift: Array,
-        atom: Array,
+        atom: Array | None,
         uniforms: Sequence[Array],
     ) -> NDArray[np.float32]:
-        """Values, NaN where missing, made of uniforms: `atom` decides on missing and zero, the others on the size."""
+        """Values, NaN where missing, made of uniforms: `atom` decides on missing and zero, the others on the size.
+
+        `atom` may be None where `has_atom` is False.
+        """
         latent = self.family.draw(*uniforms)
         latent *= self.scale[category]
         latent += self.location[category]
@@ -195,10 +209,9 @@ class NumericalLaw:
             values /= self.steps_per_unit
         if self.is_integer:
             np.minimum(values, LARGEST_COUNT, out=values)
-        absent = self.missing[category]
-        if self.zero.any():
+        if atom is not None:
+            absent = self.missing[category]
             values[atom < absent + (1 - absent) * self.zero[category]] = 0
-        if self.missing.any():
             values[atom < absent] = np.nan
         return values.astype(np.float32)
 
@@ -206,9 +219,7 @@ class NumericalLaw:
         """Global rank P(X ≤ x); values must not be NaN."""
         return self._mixture(self._latent(values) - self.unit * shift)
 
-    def context_rank(
-        self, values: NDArray[Any], category: NDArray[np.int64], shift: float | Array = 0.0
-    ) -> Array:
+    def context_rank(self, values: NDArray[Any], category: NDArray[np.int64], shift: float | Array = 0.0) -> Array:
         """Rank within context P(X ≤ x | c); values must not be NaN."""
         return self.ranks(values, category, shift)[1]
 
@@ -231,12 +242,12 @@ class NumericalLaw:
             exact += 1 / self.steps_per_unit
         return self.link.inverse(exact)
 
-    def _exact_mixture(self, latent: Array) -> Array:
+    def _mix(self, latent: Array) -> Array:
         total = np.zeros_like(latent)
         for weight, location, scale, zero in zip(
             self.observed_probabilities, self.location, self.scale, self.zero, strict=True
         ):
-            total += weight * (zero + (1 - zero) * self.family.cdf((latent - location) / scale))
+            total += weight * (zero + (1 - zero) * self._standard((latent - location) / scale))
         return total
 
     def nodes(self, cells: int = 2048) -> tuple[Array, Array]:

@@ -1,0 +1,84 @@
+"""AutoDis: a softmax over meta-embeddings, from the number's place in its range."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import leaky_relu
+
+from daes.embedding.base import Context, MethodInfo, NumericalEmbedding, check_positive
+from daes.embedding.normalise import MinMax
+
+
+class AutoDis(NumericalEmbedding):
+    """Automatic discretisation: learned soft bins over M meta-embeddings a feature.
+
+        h = LeakyReLU(w x),   z = W h + α h,   e(x) = softmax(z / τ) E
+
+    with x the value's place within the range seen, from 0 to 1.
+
+    **One identity makes it fast.** LeakyReLU(w x) = x·LeakyReLU(w) for x ≥ 0, so z = x·u, where u = W a + α a and
+    a = LeakyReLU(w) depend on the parameters alone and are made once a batch: M products and a softmax remain a value.
+
+    **Shape.** values (B, q) → (B, q, d); `meta` (q, M, d), `first_weight` (q, M) is w, `second_weight` (q, M, M) is W.
+
+    The paper is silent on how w and W start; here as `nn.Linear` would start them.
+
+    >>> AutoDis(3, dim=4)(torch.randn(5, 3)).shape
+    torch.Size([5, 3, 4])
+
+    Args:
+        num_meta: the number M of meta-embeddings.
+        alpha: how much of h is kept beside W h.
+        temperature: τ; the smaller, the harder the bins.
+        slope: of the LeakyReLU below 0.
+    """
+
+    info = MethodInfo(
+        title="AutoDis",
+        family="neural",
+        streaming=True,
+        continuous=True,
+        distribution_aware=False,
+        field_aware=False,
+        reference="Guo et al., KDD 2021",
+    )
+
+    def __init__(
+        self,
+        num_features: int,
+        dim: int = 16,
+        *,
+        num_meta: int = 10,
+        alpha: float = 0.8,
+        temperature: float = 0.1,
+        slope: float = 0.01,
+        init_std: float = 0.01,
+    ) -> None:
+        check_positive(num_meta=num_meta)
+        if not temperature > 0:
+            raise ValueError(f"temperature must be positive, however: temperature={temperature}")
+        super().__init__(num_features, dim, init_std=init_std)
+        self.num_meta = num_meta
+        self.alpha = alpha
+        self.temperature = temperature
+        self.slope = slope
+        self.min_max = MinMax(num_features)
+        self.meta = self.new_table(num_features, num_meta, dim)
+        self.first_weight = nn.Parameter(torch.empty(num_features, num_meta).uniform_(-1.0, 1.0))
+        bound = num_meta**-0.5
+        self.second_weight = nn.Parameter(torch.empty(num_features, num_meta, num_meta).uniform_(-bound, bound))
+
+    def encode(self, values: Tensor, context: Tensor | Context | None) -> Tensor:
+        places: Tensor = self.min_max(values)
+        first = leaky_relu(self.first_weight.to(places.dtype), self.slope)
+        direction = (self.second_weight.to(places.dtype) * first.unsqueeze(-2)).sum(-1) + self.alpha * first
+        weights = torch.softmax(places.unsqueeze(-1) * (direction / self.temperature), -1)
+        return torch.einsum("bqm,qmd->bqd", weights.to(self.meta.dtype), self.meta)
+
+    def _observe(self, values: Tensor) -> None:
+        self.min_max.observe(values)
+
+    def extra_repr(self) -> str:
+        return (
+            f"{super().extra_repr()}, num_meta={self.num_meta}, alpha={self.alpha}, "
+            f"temperature={self.temperature}, slope={self.slope}"
+        )

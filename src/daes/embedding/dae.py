@@ -1,0 +1,148 @@
+"""DAE: distances to quantiles averaged over batches, then soft bins (a reconstruction)."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import leaky_relu
+
+from daes.embedding.base import Context, MethodInfo, NumericalEmbedding, check_positive
+from daes.embedding.normalise import LARGEST, Standardise, Statistics
+
+
+class DAE(NumericalEmbedding):
+    """Distribution-aware embedding: distances to running quantiles, a small network, soft bins.
+
+        δ_i = |x − q_i| / deviation,   e(x) = softmax(W₂ LeakyReLU(W₁ δ + b₁) + b₂) E,   i = 1…M
+
+    with q_i the mean over batches of each batch's i/(M+1) quantile.
+
+    **Shape.** values (B, q) → (B, q, d); `meta` (q, M, d), `first_weight` (q, M, H), `second_weight` (q, H, M).
+
+    **A reconstruction**: no code is public. Known, from its abstract and from the DAES paper: the distribution is
+    estimated by the expectation of order statistics, values are encoded by their distances |x − q_i| to the quantiles,
+    a neural network turns these into weights that aggregate meta-embeddings. Chosen here: levels i/(M+1), one hidden
+    layer with a LeakyReLU, the plain mean over batches, and the unit of distance: the running standard deviation,
+    because distances in the feature's own units would start some softmax saturated and another one flat. The
+    abstract's aggregation at multiple scales is not rebuilt, as nothing is known of it.
+
+    What is observed depends on how the stream is split into batches: that is what order statistics are.
+
+    >>> DAE(3, dim=4)(torch.randn(5, 3)).shape
+    torch.Size([5, 3, 4])
+
+    Args:
+        num_meta: the number M of meta-embeddings, and of quantiles.
+        hidden: the width H of the network's hidden layer.
+        momentum: the weight of the newest batch's quantiles, in (0, 1]; None for the plain mean over all batches.
+    """
+
+    info = MethodInfo(
+        title="distribution-aware embedding",
+        family="dynamic quantile",
+        streaming=True,
+        continuous=True,
+        distribution_aware=True,
+        field_aware=False,
+        reference="Shen et al., 2023",
+        reconstruction=True,
+    )
+
+    def __init__(
+        self,
+        num_features: int,
+        dim: int = 16,
+        *,
+        num_meta: int = 10,
+        hidden: int = 16,
+        momentum: float | None = None,
+        init_std: float = 0.01,
+    ) -> None:
+        check_positive(num_meta=num_meta, hidden=hidden)
+        super().__init__(num_features, dim, init_std=init_std)
+        self.num_meta = num_meta
+        self.batch_quantiles = BatchQuantiles(num_features, num_meta, momentum=momentum)
+        self.standardise = Standardise(num_features)
+        self.meta = self.new_table(num_features, num_meta, dim)
+        self.first_weight = _uniform(num_meta, num_features, num_meta, hidden)
+        self.first_bias = _uniform(num_meta, num_features, hidden)
+        self.second_weight = _uniform(hidden, num_features, hidden, num_meta)
+        self.second_bias = _uniform(hidden, num_features, num_meta)
+
+    def encode(self, values: Tensor, context: Tensor | Context | None) -> Tensor:
+        scores: Tensor = self.standardise(values)
+        quantiles: Tensor = self.standardise(self.batch_quantiles.quantiles.T.to(values.dtype)).T
+        distances = (scores.unsqueeze(-1) - quantiles).abs().to(self.meta.dtype)
+        hidden = leaky_relu(torch.einsum("bqm,qmh->bqh", distances, self.first_weight) + self.first_bias)
+        weights = torch.softmax(torch.einsum("bqh,qhm->bqm", hidden, self.second_weight) + self.second_bias, -1)
+        return torch.einsum("bqm,qmd->bqd", weights.to(self.meta.dtype), self.meta)
+
+    def _observe(self, values: Tensor) -> None:
+        self.batch_quantiles.observe(values)
+        self.standardise.observe(values)
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, num_meta={self.num_meta}"
+
+
+class BatchQuantiles(Statistics):
+    """Quantiles as the mean over batches of each batch's quantiles (inverted CDF), on the device.
+
+    The levels are i/(M+1), i = 1…M. Biased under drift, and by definition dependent on how the stream is split into
+    batches; a batch counts the same whatever its size, one without a finite value of a feature not at all.
+
+    **Shape.** observes (B, q); `quantiles` (q, M), 0 before anything was observed; `batches` (q,).
+
+    >>> quantiles = BatchQuantiles(1, 1)
+    >>> quantiles.observe(torch.tensor([[1.0], [2.0], [3.0]]))
+    >>> quantiles.observe(torch.tensor([[8.0], [torch.nan]]))
+    >>> quantiles.quantiles
+    tensor([[5.]], dtype=torch.float64)
+
+    Args:
+        num_quantiles: the number M of quantiles.
+        momentum: the weight of the newest batch, from 0 to 1; None for the plain mean over all batches.
+    """
+
+    quantiles: Tensor
+    batches: Tensor
+    levels: Tensor
+
+    def __init__(self, num_features: int, num_quantiles: int, *, momentum: float | None = None) -> None:
+        check_positive(num_quantiles=num_quantiles)
+        if momentum is not None and not 0 < momentum <= 1:
+            raise ValueError(f"momentum must be None or in (0, 1], however: momentum={momentum}")
+        super().__init__(num_features)
+        self.momentum = momentum
+        self.register_buffer("quantiles", torch.zeros(num_features, num_quantiles, dtype=torch.float64))
+        self.register_buffer("batches", torch.zeros(num_features, dtype=torch.float64))
+        levels = torch.arange(1, num_quantiles + 1, dtype=torch.float64) / (num_quantiles + 1)
+        self.register_buffer("levels", levels, persistent=False)
+
+    @torch.no_grad()
+    def observe(self, values: Tensor) -> None:
+        if not values.shape[0]:
+            return
+        seen = torch.isfinite(values)
+        count = seen.sum(0).unsqueeze(-1)
+        ordered = values.where(seen, torch.inf).sort(0).values.T
+        batch = ordered.gather(1, _inverted_cdf_place(self.levels, count)).double().clamp(-LARGEST, LARGEST)
+        some = count > 0
+        self.batches.add_(some.squeeze(-1))
+        batches = self.batches.unsqueeze(-1)
+        share = 1 / batches.clamp(min=1)
+        if self.momentum is not None:
+            share = torch.where(batches > 1, self.momentum, share)
+        self.quantiles.copy_(torch.where(some, torch.lerp(self.quantiles, batch, share), self.quantiles))
+
+
+def _inverted_cdf_place(levels: Tensor, count: Tensor) -> Tensor:
+    """The place of inf{x : F(x) ≥ level} among `count` sorted values: levels (M,), count (q, 1) → (q, M)."""
+    rank = torch.ceil(levels * count)
+    # level·count may round just past a whole number; the definition asks whether rank/count reaches the level.
+    rank = torch.where((rank - 1) / count >= levels, rank - 1, rank)
+    return (rank.long() - 1).clamp(min=0)
+
+
+def _uniform(width_in: int, *shape: int) -> nn.Parameter:
+    """A weight or bias that starts as that of `nn.Linear` with `width_in` inputs."""
+    bound = width_in**-0.5
+    return nn.Parameter(torch.empty(*shape).uniform_(-bound, bound))

@@ -1,0 +1,69 @@
+"""DEER: interpolation between rows at places that are learned (a reconstruction)."""
+
+import torch
+from torch import Tensor, nn
+
+from daes.embedding.base import Context, MethodInfo, NumericalEmbedding, check_positive
+from daes.embedding.normalise import MinMax
+
+_NARROWEST = 1e-6
+"""A bucket is at least this part of the range wide, so that its slope stays finite."""
+
+
+class DEER(NumericalEmbedding):
+    """Rows at learned places of the range, and between two places a straight line from row to row.
+
+        widths = softmax(θ),   edge_i = Σ_{k<i} widths_k,   i = 0…M−1
+        e(x) = (1 − t) E_j + t E_{j+1},   t = (x − edge_j) / widths_j   for x between edge_j and edge_{j+1}
+
+    with x the value's place within the range seen, from 0 to 1. The weights are computed as steps:
+    e = E_0 + Σ_i clamp((x − edge_i) / widths_i, 0, 1)·(E_{i+1} − E_i), which is the same.
+
+    **Shape.** values (B, q) → (B, q, d); `meta` (q, M, d), `theta` (q, M − 1).
+
+    **A reconstruction**: no code is public. Known, from how others describe it: bucket widths are parameters, learned
+    with the model, and neighbouring rows are interpolated linearly. Chosen here: the softmax that makes widths of
+    parameters, rows at the M ends of M − 1 buckets, equal widths at the start, the streaming range, and that a
+    bucket is never narrower than a millionth of the range.
+
+    >>> method = DEER(1, dim=1, num_meta=3)
+    >>> with torch.no_grad():
+    ...     _ = method.meta.copy_(torch.tensor([0.0, 10.0, 0.0]).reshape(1, 3, 1))
+    >>> method(torch.tensor([[0.0], [1.0], [2.0], [4.0]])).flatten().tolist()
+    [0.0, 5.0, 10.0, 0.0]
+
+    Args:
+        num_meta: the number M of rows.
+    """
+
+    info = MethodInfo(
+        title="DEER",
+        family="neural",
+        streaming=True,
+        continuous=True,
+        distribution_aware=False,
+        field_aware=False,
+        reference="Cheng et al., CIKM 2022",
+        reconstruction=True,
+    )
+
+    def __init__(self, num_features: int, dim: int = 16, *, num_meta: int = 10, init_std: float = 0.01) -> None:
+        check_positive(num_meta=num_meta)
+        super().__init__(num_features, dim, init_std=init_std)
+        self.num_meta = num_meta
+        self.min_max = MinMax(num_features)
+        self.meta = self.new_table(num_features, num_meta, dim)
+        self.theta = nn.Parameter(torch.zeros(num_features, num_meta - 1))
+
+    def encode(self, values: Tensor, context: Tensor | Context | None) -> Tensor:
+        places: Tensor = self.min_max(values)
+        widths = torch.softmax(self.theta.to(places.dtype), -1).clamp(min=_NARROWEST)
+        starts = torch.cumsum(widths, -1) - widths
+        steps = torch.clamp((places.unsqueeze(-1) - starts) / widths, 0.0, 1.0).to(self.meta.dtype)
+        return self.meta[:, 0] + torch.einsum("bqm,qmd->bqd", steps, self.meta.diff(dim=1))
+
+    def _observe(self, values: Tensor) -> None:
+        self.min_max.observe(values)
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, num_meta={self.num_meta}"

@@ -1,0 +1,75 @@
+"""DLRM: all numbers together through a small network, as one field."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from torch import Tensor, nn
+
+from daes.embedding.base import Context, MethodInfo, NumericalEmbedding, check_positive
+from daes.embedding.normalise import Standardise
+
+
+class DLRM(NumericalEmbedding):
+    """DLRM's bottom network: all standardised numbers become one vector, one field for the backbone.
+
+        e(x) = MLP(x) + Σ_{f missing} missing_f
+
+    with a ReLU after every layer, the last one too. A missing value enters the network as 0, the feature's mean, and
+    adds its learned vector to the output.
+
+    **Shape.** values (B, q) → (B, 1, d).
+
+    NOTE[DIFF]: DLRM's preparation of the Criteo data takes log(1 + x); here values are standardised, because that needs
+    no knowledge of the feature and takes negative values.
+
+    >>> import torch
+    >>> DLRM(13, dim=16)(torch.randn(4, 13)).shape
+    torch.Size([4, 1, 16])
+
+    Args:
+        hidden: widths of the hidden layers; the default is that of DLRM's Criteo runs.
+    """
+
+    info = MethodInfo(
+        title="DLRM bottom network",
+        family="neural",
+        streaming=True,
+        continuous=True,
+        distribution_aware=False,
+        field_aware=False,
+        reference="Naumov et al., 2019",
+    )
+
+    def __init__(
+        self, num_features: int, dim: int = 16, *, hidden: Sequence[int] = (512, 256, 64), init_std: float = 0.01
+    ) -> None:
+        for width in hidden:
+            check_positive(hidden=width)
+        super().__init__(num_features, dim, init_std=init_std)
+        self.num_outputs = 1
+        self.standardise = Standardise(num_features)
+        layers: list[nn.Module] = []
+        for width_in, width_out in pairwise((num_features, *hidden, dim)):
+            layers += [_linear(width_in, width_out), nn.ReLU()]
+        self.network = nn.Sequential(*layers)
+
+    def forward(self, values: Tensor, context: Tensor | Context | None = None) -> Tensor:
+        finite, missing = self._prepare(values)
+        scores: Tensor = self.standardise(finite).masked_fill(missing, 0.0)
+        encoded: Tensor = self.network(scores.to(self.missing.dtype))
+        return (encoded + missing.to(self.missing.dtype) @ self.missing).unsqueeze(1)
+
+    def encode(self, values: Tensor, context: Tensor | Context | None) -> Tensor:
+        encoded: Tensor = self.network(self.standardise(values).to(self.missing.dtype))
+        return encoded.unsqueeze(1)
+
+    def _observe(self, values: Tensor) -> None:
+        self.standardise.observe(values)
+
+
+def _linear(width_in: int, width_out: int) -> nn.Linear:
+    """A linear layer that starts as DLRM's do."""
+    layer = nn.Linear(width_in, width_out)
+    nn.init.normal_(layer.weight, std=(2 / (width_in + width_out)) ** 0.5)
+    nn.init.normal_(layer.bias, std=(1 / width_out) ** 0.5)
+    return layer

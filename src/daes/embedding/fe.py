@@ -1,0 +1,41 @@
+"""FE: the number scales its field's vector."""
+
+from torch import Tensor
+
+from daes.embedding.base import Context, MethodInfo, NumericalEmbedding
+from daes.embedding.normalise import Standardise
+
+
+class FE(NumericalEmbedding):
+    """Field embedding: the standardised value times one learned vector a feature, e(x) = x·v.
+
+    **Shape.** values (B, q) → (B, q, d); `table` (q, d).
+
+    >>> import torch
+    >>> method = FE(1, dim=2)
+    >>> _ = method(torch.tensor([[1.0], [3.0]]))  # in training mode a forward observes: mean 2, deviation 1
+    >>> bool((method.eval()(torch.tensor([[3.0]])) == method.table).all())
+    True
+    """
+
+    info = MethodInfo(
+        title="field embedding",
+        family="neural",
+        streaming=True,
+        continuous=True,
+        distribution_aware=False,
+        field_aware=False,
+        reference="Gorishniy et al., NeurIPS 2021",
+    )
+
+    def __init__(self, num_features: int, dim: int = 16, *, init_std: float = 0.01) -> None:
+        super().__init__(num_features, dim, init_std=init_std)
+        self.standardise = Standardise(num_features)
+        self.table = self.new_table(num_features, dim)
+
+    def encode(self, values: Tensor, context: Tensor | Context | None) -> Tensor:
+        scores: Tensor = self.standardise(values).to(self.table.dtype)
+        return scores.unsqueeze(-1) * self.table
+
+    def _observe(self, values: Tensor) -> None:
+        self.standardise.observe(values)

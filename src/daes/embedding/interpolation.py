@@ -1,0 +1,101 @@
+"""Where a value stands among knots, and the weights that follow: the encoder that DAES and PLE share.
+
+Knots q_0 ≤ q_1 ≤ … ≤ q_K cut a feature's range. The thermometer vector of x has the components
+
+    v_i = clamp((x − q_i) / (q_{i+1} − q_i), 0, 1)    where q_{i+1} > q_i
+    v_i = 1 if x ≥ q_i else 0                         where q_{i+1} = q_i
+
+that is, ones up to the bin of x, its fraction there, zeros after. Their sum is the coordinate of x, between 0 and K, and
+coordinate / K is its rank, the right-continuous CDF at ties.
+"""
+
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from daes.distribution.base import inverted_cdf
+from daes.embedding.binning import count_below
+
+Basis = Literal["thermometer", "hat"]
+
+
+def thermometer(values: Tensor, knots: Tensor) -> Tensor:
+    """The thermometer vectors of values.
+
+    **Shape.** values (B, q), knots (q, K+1) → (B, q, K). Knots that are NaN (nothing observed yet) give zeros.
+
+    >>> thermometer(torch.tensor([[0.0], [15.0], [99.0]]), torch.tensor([[0.0, 0.0, 10.0, 20.0]]))
+    tensor([[[1.0000, 0.0000, 0.0000]],
+    <BLANKLINE>
+            [[1.0000, 1.0000, 0.5000]],
+    <BLANKLINE>
+            [[1.0000, 1.0000, 1.0000]]])
+    """
+    x = values.unsqueeze(-1)
+    left = knots[:, :-1]
+    width = knots[:, 1:] - left
+    wide = width > 0
+    inside = ((x - left) / torch.where(wide, width, 1.0)).clamp(0.0, 1.0)
+    return torch.where(wide, inside, (x >= left).to(values.dtype))
+
+
+def coordinate(values: Tensor, knots: Tensor) -> Tensor:
+    """The sum of the thermometer vector, found by search instead of by building it.
+
+    **Shape.** values (B, q), knots (q, K+1) → (B, q), in [0, K]. Knots that are NaN give 0.
+
+    >>> coordinate(torch.tensor([[0.0], [15.0], [99.0]]), torch.tensor([[0.0, 0.0, 10.0, 20.0]]))
+    tensor([[1.0000],
+            [2.5000],
+            [3.0000]])
+    """
+    last = knots.shape[1] - 1
+    knots = torch.where(torch.isnan(knots), torch.inf, knots)
+    passed = count_below(knots, values, inclusive=True)
+    place = (passed - 1).clamp(0, last - 1)
+    flat = place + torch.arange(knots.shape[0], device=knots.device) * (last + 1)
+    left, right = knots.flatten()[flat], knots.flatten()[flat + 1]
+    inside = (values - left) / torch.where(right > left, right - left, 1.0)
+    result = torch.where(passed > last, float(last), place + inside)
+    return torch.where(passed == 0, 0.0, result)
+
+
+def basis_weights(coordinate: Tensor, num_bins: int, basis: Basis) -> Tensor:
+    """The weights of a coordinate in [0, M] on a basis.
+
+    `thermometer`: v_i = clamp(coordinate − i, 0, 1), i < M. `hat`: the same coordinate on a local basis of M+1 rows, linear interpolation of
+    the two nearest, max(0, 1 − |coordinate − i|), i ≤ M. Both span the same piecewise linear functions (up to a constant).
+
+    **Shape.** (B, q) → (B, q, M) or (B, q, M+1).
+    """
+    rows = num_bins if basis == "thermometer" else num_bins + 1
+    steps = torch.arange(rows, dtype=coordinate.dtype, device=coordinate.device)
+    offsets = coordinate.unsqueeze(-1) - steps
+    if basis == "thermometer":
+        return offsets.clamp(0.0, 1.0)
+    return (1.0 - offsets.abs()).clamp(min=0.0)
+
+
+def weighted_sum(weights: Tensor, table: Tensor) -> Tensor:
+    """Σ_i w_i E_i a feature: (B, q, M) and (q, M, d) → (B, q, d), one matrix product a feature.
+
+    A product with a two-hot matrix looks wasteful beside a look-up of two rows, but its backward is a product too, where that of a look-up
+    scatters: several times faster in training.
+    """
+    return torch.einsum("bqm,qmd->bqd", weights.to(table.dtype), table)
+
+
+def offline_knots(values: Tensor, num_bins: int) -> Tensor:
+    """Smallest value, i/M quantiles and largest value of each feature of a data set: (N, q) → (q, M+1).
+
+    Missing and infinite values do not count; a feature without any value gets NaN, as one never observed.
+    """
+    columns = values.detach().double().cpu().numpy()
+    knots = np.full((columns.shape[1], num_bins + 1), np.nan)
+    for feature, column in enumerate(columns.T):
+        ordered = np.sort(column[np.isfinite(column)])
+        if ordered.size:
+            knots[feature] = inverted_cdf(ordered, np.arange(num_bins + 1) / num_bins)
+    return torch.from_numpy(knots)

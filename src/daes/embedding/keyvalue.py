@@ -1,0 +1,86 @@
+"""Key-Value: soft attention to fixed keys, by nearness."""
+
+import torch
+from torch import Tensor
+
+from daes.embedding.base import Context, MethodInfo, NumericalEmbedding, check_positive
+from daes.embedding.normalise import MinMax, Normaliser, Rank
+from daes.embedding.observer import EstimatorFactory
+
+_INPUTS = ("rank", "minmax")
+
+
+class KeyValue(NumericalEmbedding):
+    """Key-value memory: M fixed keys equally spaced over [0, 1], each with a learned value.
+
+        e(x) = softmax_i(1 / (|x − k_i| + ε)) V,   k_i = i/(M−1),   i = 0…M−1
+
+    with x the value's rank among those seen, or its place within the range seen.
+
+    **Shape.** values (B, q) → (B, q, d); `meta` (q, M, d) is V.
+
+    >>> KeyValue(3, dim=4)(torch.randn(5, 3)).shape
+    torch.Size([5, 3, 4])
+
+    Args:
+        num_meta: the number M of keys.
+        input: "rank" for the quantile-transformed value, "minmax" for (x − min)/(max − min).
+        epsilon: what keeps 1/distance finite.
+        num_knots: how finely the rank is known; with `estimator`, `reservoir_size` and `seed` for input="rank" alone.
+    """
+
+    info = MethodInfo(
+        title="key-value memory",
+        family="neural",
+        streaming=True,
+        continuous=True,
+        distribution_aware=True,
+        field_aware=False,
+        reference="Guo et al., ICMEW 2019",
+    )
+    keys: Tensor
+
+    def __init__(
+        self,
+        num_features: int,
+        dim: int = 16,
+        *,
+        num_meta: int = 10,
+        input: str = "rank",
+        epsilon: float = 1e-5,
+        num_knots: int = 100,
+        estimator: str | EstimatorFactory = "jump",
+        reservoir_size: int = 100_000,
+        seed: int = 0,
+        init_std: float = 0.01,
+    ) -> None:
+        check_positive(num_meta=num_meta)
+        if input not in _INPUTS:
+            raise ValueError(f"input must be one of {', '.join(_INPUTS)}, however: input={input!r}")
+        if not epsilon > 0:
+            raise ValueError(f"epsilon must be positive, however: epsilon={epsilon}")
+        super().__init__(num_features, dim, init_std=init_std)
+        self.num_meta = num_meta
+        self.epsilon = epsilon
+        self.input = input
+        self.normalise: Normaliser
+        if input == "rank":
+            self.normalise = Rank(
+                num_features, num_knots, estimator=estimator, reservoir_size=reservoir_size, seed=seed
+            )
+        else:
+            self.normalise = MinMax(num_features)
+        self.meta = self.new_table(num_features, num_meta, dim)
+        self.register_buffer("keys", torch.linspace(0.0, 1.0, num_meta), persistent=False)
+
+    def encode(self, values: Tensor, context: Tensor | Context | None) -> Tensor:
+        places: Tensor = self.normalise(values).unsqueeze(-1)
+        nearness = 1 / ((places - self.keys).abs() + self.epsilon)
+        weights = torch.softmax(nearness, -1).to(self.meta.dtype)
+        return torch.einsum("bqm,qmd->bqd", weights, self.meta)
+
+    def _observe(self, values: Tensor) -> None:
+        self.normalise.observe(values)
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, num_meta={self.num_meta}, input={self.input!r}"

@@ -1,0 +1,192 @@
+"""Normalisers that live inside a model: they learn a feature's scale from the stream, on the device.
+
+Each observes batches (B, q), ignores NaN and ±inf, and maps finite values (B, q) to (B, q) in the same dtype. A value
+outside the range seen so far counts as the end of that range, so whatever comes, the result is finite and bounded.
+A feature of which nothing was observed yet has the normalised value 0.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from daes.embedding.base import check_positive
+from daes.embedding.interpolation import coordinate
+from daes.embedding.observer import EstimatorFactory, KnotsModule
+
+LARGEST = 1e100
+"""Larger magnitudes (float64 alone has them) count as this one, so that their squares do not overflow."""
+
+
+class Statistics(nn.Module, ABC):
+    """What a module knows of a stream, in buffers whose dtype stays whatever the model is cast to."""
+
+    def __init__(self, num_features: int) -> None:
+        super().__init__()
+        check_positive(num_features=num_features)
+        self.num_features = num_features
+
+    @abstractmethod
+    def observe(self, values: Tensor) -> None:
+        """Take values (B, q), NaN and ±inf included, into the statistics."""
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        before = dict(self._buffers)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for name, old in before.items():
+            new = self._buffers[name]
+            if old is not None and new is not None and new.dtype != old.dtype:
+                self._buffers[name] = old.to(new.device)
+        return self
+
+    def extra_repr(self) -> str:
+        return f"num_features={self.num_features}"
+
+
+class Normaliser(Statistics):
+    """Base of the normalisers."""
+
+    @abstractmethod
+    def forward(self, values: Tensor) -> Tensor:
+        """Finite values (B, q) → normalised ones; changes nothing."""
+
+
+class MinMax(Normaliser):
+    """The place of a value within the range seen: (x − min) / (max − min), from 0 to 1; 0 in a range of one point.
+
+    How a stream is split into batches makes no difference.
+
+    >>> normaliser = MinMax(1)
+    >>> normaliser(torch.tensor([[3.0]]))
+    tensor([[0.]])
+    >>> normaliser.observe(torch.tensor([[1.0], [5.0], [torch.nan]]))
+    >>> normaliser(torch.tensor([[1.0], [2.0], [5.0], [99.0]])).flatten()
+    tensor([0.0000, 0.2500, 1.0000, 1.0000])
+    """
+
+    minimum: Tensor
+    maximum: Tensor
+
+    def __init__(self, num_features: int) -> None:
+        super().__init__(num_features)
+        self.register_buffer("minimum", torch.full((num_features,), torch.inf, dtype=torch.float64))
+        self.register_buffer("maximum", torch.full((num_features,), -torch.inf, dtype=torch.float64))
+
+    @torch.no_grad()
+    def observe(self, values: Tensor) -> None:
+        if not values.shape[0]:
+            return
+        seen = torch.isfinite(values)
+        self.minimum.copy_(torch.minimum(self.minimum, values.where(seen, torch.inf).amin(0)))
+        self.maximum.copy_(torch.maximum(self.maximum, values.where(seen, -torch.inf).amax(0)))
+
+    def forward(self, values: Tensor) -> Tensor:
+        low, high = _seen_range(self.minimum, self.maximum, values.dtype)
+        # Of halves the difference cannot overflow.
+        width = torch.where(high > low, high / 2 - low / 2, 1.0)
+        return (torch.clamp(values, low, high) / 2 - low / 2) / width
+
+
+class Standardise(Normaliser):
+    """The standard score (x − mean) / deviation, x clamped to the range seen; 0 where that is one point.
+
+    Mean and variance (the population's) are those of all values observed, by Chan's parallel update: how a stream is
+    split into batches makes no difference but for rounding.
+
+    >>> normaliser = Standardise(1)
+    >>> normaliser.observe(torch.tensor([[1.0], [torch.nan]]))
+    >>> normaliser.observe(torch.tensor([[3.0], [5.0], [7.0]]))
+    >>> normaliser.mean, normaliser.variance
+    (tensor([4.], dtype=torch.float64), tensor([5.], dtype=torch.float64))
+    >>> normaliser(torch.tensor([[4.0], [7.0], [1e30]])).flatten()
+    tensor([0.0000, 1.3416, 1.3416])
+    """
+
+    count: Tensor
+    mean: Tensor
+    squares: Tensor
+    minimum: Tensor
+    maximum: Tensor
+
+    def __init__(self, num_features: int) -> None:
+        super().__init__(num_features)
+        for name in ("count", "mean", "squares"):
+            self.register_buffer(name, torch.zeros(num_features, dtype=torch.float64))
+        self.register_buffer("minimum", torch.full((num_features,), torch.inf, dtype=torch.float64))
+        self.register_buffer("maximum", torch.full((num_features,), -torch.inf, dtype=torch.float64))
+
+    @property
+    def variance(self) -> Tensor:
+        """The variance of what was observed (q,); 0 before that."""
+        return self.squares / self.count.clamp(min=1)
+
+    @torch.no_grad()
+    def observe(self, values: Tensor) -> None:
+        if not values.shape[0]:
+            return
+        seen = torch.isfinite(values)
+        values = values.double().clamp(-LARGEST, LARGEST)
+        new = seen.sum(0)
+        mean = values.where(seen, 0.0).sum(0) / new.clamp(min=1)
+        squares = (values - mean).where(seen, 0.0).square().sum(0)
+        share = new / (self.count + new).clamp(min=1)
+        shift = mean - self.mean
+        self.squares.add_(squares + shift.square() * self.count * share)
+        self.mean.add_(shift * share)
+        self.count.add_(new)
+        self.minimum.copy_(torch.minimum(self.minimum, values.where(seen, torch.inf).amin(0)))
+        self.maximum.copy_(torch.maximum(self.maximum, values.where(seen, -torch.inf).amax(0)))
+
+    def forward(self, values: Tensor) -> Tensor:
+        low, high = _seen_range(self.minimum, self.maximum, values.dtype)
+        half_mean = torch.clamp(self.mean.to(values.dtype), low, high) / 2
+        half_deviation = (self.variance.sqrt() / 2).to(values.dtype)
+        half_deviation = torch.where(half_deviation > 0, half_deviation, 1.0)
+        return (torch.clamp(values, low, high) / 2 - half_mean) / half_deviation
+
+
+class Rank(KnotsModule, Normaliser):
+    """The rank of a value among those seen, F̂(x) from 0 to 1: quantile-transformed input.
+
+    F̂ is the straight line through K + 1 knots (smallest value, i/K quantiles, largest value) that an estimator follows
+    the stream with; at ties it is the right-continuous CDF. A feature with but one value has rank 1 from there on.
+
+    >>> normaliser = Rank(1, num_knots=4)
+    >>> normaliser.observe(torch.tensor([[1.0], [2.0], [3.0], [4.0], [400.0]]))
+    >>> normaliser(torch.tensor([[-9.0], [1.5], [4.0], [202.0], [1e9]])).flatten()
+    tensor([0.0000, 0.1250, 0.7500, 0.8750, 1.0000])
+
+    Args:
+        num_knots: the number K of steps between knots.
+        estimator: of `daes.distribution`, by name or as a factory; `reservoir_size` and `seed` are for reservoirs.
+    """
+
+    def __init__(
+        self,
+        num_features: int,
+        num_knots: int = 100,
+        *,
+        estimator: str | EstimatorFactory = "jump",
+        reservoir_size: int = 100_000,
+        seed: int = 0,
+    ) -> None:
+        Normaliser.__init__(self, num_features)
+        check_positive(num_knots=num_knots)
+        self.init_knots(num_features, num_knots, estimator=estimator, reservoir_size=reservoir_size, seed=seed)
+        self.knots = self.knots.double()
+
+    def observe(self, values: Tensor) -> None:
+        if values.shape[0]:
+            self.observe_knots(values)
+
+    def forward(self, values: Tensor) -> Tensor:
+        knots = self.knots.to(values.dtype)
+        return coordinate(values, knots) / (knots.shape[1] - 1)
+
+
+def _seen_range(minimum: Tensor, maximum: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """The range in `dtype`; [0, 0] where there is none yet, or but one value, which makes every difference 0."""
+    some = maximum > minimum
+    return minimum.where(some, 0.0).to(dtype), maximum.where(some, 0.0).to(dtype)

@@ -1,0 +1,132 @@
+"""Knots that follow a stream: a distribution estimator inside a torch module."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from daes.distribution import EstimatorBank, ReservoirBank
+from daes.distribution.base import DistributionEstimator
+from daes.distribution.state import state_from_bytes, state_to_bytes
+
+EstimatorFactory = Callable[[int], DistributionEstimator]
+_REFINED = (np.arange(200) + 0.5) / 200
+
+
+class KnotsModule(nn.Module):
+    """A module whose buffer `knots` (q, K+1) follows the distribution of what `observe_knots` is shown.
+
+    Knots are the smallest value seen, the i/K quantiles for 0 < i < K, and the largest value seen; NaN before the first value.
+    The estimator's state travels in the module's state_dict as one tensor of bytes, so it is saved, loaded, copied and
+    pickled with the module, and no cast to half precision ever touches it.
+    """
+
+    knots: Tensor
+    bank: EstimatorBank | None
+
+    def init_knots(
+        self,
+        num_features: int,
+        num_knots: int,
+        *,
+        estimator: str | EstimatorFactory = "jump",
+        reservoir_size: int = 100_000,
+        seed: int = 0,
+        bounds: tuple[float, float] | Sequence[tuple[float, float]] | None = None,
+        tolerance: float = 1e-3,
+        **options: Any,
+    ) -> None:
+        self.bank = make_bank(estimator, num_features, reservoir_size, seed, tolerance=tolerance, **options)
+        self.bounds = _check_bounds(bounds, num_features)
+        self.levels = np.arange(1, num_knots) / num_knots
+        self.register_buffer("knots", torch.full((num_features, num_knots + 1), torch.nan))
+
+    @torch.compiler.disable
+    def observe_knots(self, values: Tensor) -> None:
+        """Take values (B, q) into the estimator and let the knots follow."""
+        assert self.bank is not None
+        self.bank.update(values.detach().cpu().numpy())
+        self.knots.copy_(torch.from_numpy(self._read_knots()))
+
+    def _read_knots(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+        assert self.bank is not None
+        low, high = (self.bank.minimum, self.bank.maximum) if self.bounds is None else self.bounds.T
+        inner = np.clip(self.bank.quantile(self.levels), low[:, None], high[:, None])
+        seen = self.bank.count > 0
+        knots = np.concatenate([low[:, None], inner, high[:, None]], axis=1)
+        knots[~seen] = np.nan
+        return knots
+
+    def centre_and_scale(self) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation of 200 equally likely quantiles, (q,) each; 0 where nothing was seen."""
+        assert self.bank is not None
+        quantiles = np.nan_to_num(self.bank.quantile(_REFINED))
+        return torch.from_numpy(quantiles.mean(1)), torch.from_numpy(quantiles.std(1))
+
+    def get_extra_state(self) -> Tensor:
+        data = b"" if self.bank is None else state_to_bytes(self.bank.state_dict())
+        return torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        if (self.bank is None) != (state.numel() == 0):
+            kind = "fixed knots" if self.bank is None else "knots that follow a stream"
+            raise ValueError(f"the state to load does not fit a module with {kind}")
+        if self.bank is not None:
+            self.bank.load_state_dict(state_from_bytes(state.cpu().numpy().tobytes(), name="the estimator's state"))
+
+
+class Observer(KnotsModule):
+    """Knots alone, for a module that reads ranks off a stream.
+
+    >>> observer = Observer(num_features=1, num_knots=4)
+    >>> observer.observe(torch.arange(9.0).unsqueeze(1))
+    >>> observer.knots
+    tensor([[0., 2., 4., 6., 8.]])
+    """
+
+    def __init__(self, num_features: int, num_knots: int, **options: Any) -> None:
+        super().__init__()
+        self.init_knots(num_features, num_knots, **options)
+
+    def observe(self, values: Tensor) -> None:
+        """Take values (B, q), NaN and ±inf included, into the estimator."""
+        self.observe_knots(values)
+
+
+def make_bank(
+    estimator: str | EstimatorFactory,
+    num_features: int,
+    reservoir_size: int,
+    seed: int,
+    *,
+    tolerance: float = 0.0,
+    **options: Any,
+) -> EstimatorBank:
+    """The distributions of q features by any estimator: a name, or a function from a feature's number to an estimator."""
+    from daes.distribution import ESTIMATORS, Reservoir
+
+    if callable(estimator):
+        return EstimatorBank(estimator, num_features)
+    if estimator in ("jump", "jump-paper"):
+        skip = "paper" if estimator == "jump-paper" else "exact"
+        return ReservoirBank(num_features, reservoir_size, seed, skip=skip, tolerance=tolerance, **options)
+    if estimator not in ESTIMATORS:
+        raise ValueError(f"estimator must be one of {', '.join(ESTIMATORS)} or a factory, however: {estimator!r}")
+    if estimator == "reservoir":
+        return EstimatorBank(
+            lambda f: Reservoir(reservoir_size, seed + f, tolerance=tolerance, **options), num_features
+        )
+    return EstimatorBank(lambda f: ESTIMATORS[estimator](**options), num_features)
+
+
+def _check_bounds(
+    bounds: tuple[float, float] | Sequence[tuple[float, float]] | None, num_features: int
+) -> np.ndarray[Any, np.dtype[np.float64]] | None:
+    if bounds is None:
+        return None
+    pairs = np.broadcast_to(np.asarray(bounds, dtype=np.float64), (num_features, 2))
+    if not (np.isfinite(pairs).all() and (pairs[:, 0] <= pairs[:, 1]).all()):
+        raise ValueError(f"bounds must be finite pairs (low, high) with low <= high, however: bounds={bounds}")
+    return pairs

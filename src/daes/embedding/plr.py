@@ -1,0 +1,70 @@
+"""PLR: waves of learned frequencies, then a linear layer and a ReLU."""
+
+from math import pi
+
+import torch
+from torch import Tensor, nn
+
+from daes.embedding.base import Context, MethodInfo, NumericalEmbedding, check_positive
+from daes.embedding.normalise import Standardise
+
+
+class PLR(NumericalEmbedding):
+    """Periodic, linear, ReLU: e(x) = ReLU(A [cos(2πc x), sin(2πc x)] + b), with x the standardised value.
+
+    The frequencies c ~ N(0, σ²), k of them a feature, are learned. Not in the paper's tables; a strong extra.
+
+    **Shape.** values (B, q) → (B, q, d); `frequency` (q, k) is c, `weight` (q, 2k, d) is A, `bias` (q, d) is b.
+
+    A and b start as `nn.Linear` would start them; k and σ as the authors' package `rtdl_num_embeddings` has them.
+
+    >>> PLR(3, dim=4)(torch.randn(5, 3)).shape
+    torch.Size([5, 3, 4])
+
+    Args:
+        num_frequencies: the number k of frequencies.
+        sigma: how large the frequencies are at the start; worth tuning, says the paper.
+    """
+
+    info = MethodInfo(
+        title="periodic, linear, ReLU",
+        family="neural",
+        streaming=True,
+        continuous=True,
+        distribution_aware=False,
+        field_aware=False,
+        reference="Gorishniy et al., NeurIPS 2022",
+    )
+
+    def __init__(
+        self,
+        num_features: int,
+        dim: int = 16,
+        *,
+        num_frequencies: int = 48,
+        sigma: float = 0.01,
+        init_std: float = 0.01,
+    ) -> None:
+        check_positive(num_frequencies=num_frequencies)
+        if not sigma > 0:
+            raise ValueError(f"sigma must be positive, however: sigma={sigma}")
+        super().__init__(num_features, dim, init_std=init_std)
+        self.num_frequencies = num_frequencies
+        self.sigma = sigma
+        self.standardise = Standardise(num_features)
+        self.frequency = nn.Parameter(torch.randn(num_features, num_frequencies) * sigma)
+        bound = (2 * num_frequencies) ** -0.5
+        self.weight = nn.Parameter(torch.empty(num_features, 2 * num_frequencies, dim).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(num_features, dim).uniform_(-bound, bound))
+
+    def encode(self, values: Tensor, context: Tensor | Context | None) -> Tensor:
+        scores: Tensor = self.standardise(values)
+        phase = scores.unsqueeze(-1) * (2 * pi * self.frequency.to(scores.dtype))
+        waves = torch.cat([torch.cos(phase), torch.sin(phase)], -1).to(self.weight.dtype)
+        return torch.relu(torch.einsum("bqk,qkd->bqd", waves, self.weight) + self.bias)
+
+    def _observe(self, values: Tensor) -> None:
+        self.standardise.observe(values)
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, num_frequencies={self.num_frequencies}, sigma={self.sigma}"

@@ -1,0 +1,112 @@
+"""TD: bins cut where a decision tree on the feature alone tells the labels apart."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from daes.distribution.base import Floats
+from daes.embedding.base import MethodInfo
+from daes.embedding.binning import EdgeEmbedding
+from daes.extras import require
+
+_LEARNERS = ("sklearn", "lightgbm")
+
+
+class TD(EdgeEmbedding):
+    """Tree discretisation: the row of the leaf that x falls into, of a tree of M leaves on this feature alone.
+
+        e(x) = E_j,   j = #{t : t < x},   t the tree's thresholds
+
+    The tree is fitted on the rows where the feature is finite, against the label. A feature that tells nothing gets
+    fewer leaves; its other rows stay unused.
+
+    **Shape.** values (B, q) → (B, q, d); `table` (q, M, d), `edges` (q, M − 1).
+
+    >>> values = torch.tensor([[1.0], [2.0], [3.0], [4.0]])
+    >>> method = TD(1, dim=2, num_bins=2).fit(values, labels=torch.tensor([0.0, 0.0, 1.0, 1.0]))
+    >>> method.edges
+    tensor([[2.5000]])
+
+    Args:
+        num_bins: the number M of leaves at most.
+        learner: "sklearn" for a `DecisionTreeClassifier`, "lightgbm" for the first tree of LightGBM, which looks at
+            a histogram of the feature and keeps at least 20 rows a leaf.
+    """
+
+    info = MethodInfo(
+        title="tree discretisation",
+        family="static binning",
+        streaming=False,
+        continuous=False,
+        distribution_aware=False,
+        field_aware=False,
+        reference="Ke et al., KDD 2019",
+    )
+
+    def __init__(
+        self,
+        num_features: int,
+        dim: int = 16,
+        *,
+        num_bins: int = 10,
+        learner: str = "sklearn",
+        init_std: float = 0.01,
+    ) -> None:
+        if learner not in _LEARNERS:
+            raise ValueError(f"learner must be one of {', '.join(_LEARNERS)}, however: learner={learner!r}")
+        super().__init__(num_features, dim, num_bins=num_bins, init_std=init_std)
+        self.learner = learner
+        self.table = self.new_table(num_features, num_bins, dim)
+
+    def rows(self) -> Tensor:
+        return self.table
+
+    def _fit(self, values: Tensor, labels: Tensor | None) -> None:
+        if labels is None:
+            raise ValueError("labels must be given, as td cuts where they differ, however: labels=None")
+        if not bool(torch.isfinite(labels).all()):
+            raise ValueError("labels must be finite, however: some are NaN or infinite")
+        super()._fit(values, labels)
+
+    def find_edges(self, column: Floats, labels: Floats | None) -> Floats:
+        if self.num_bins == 1:
+            return np.empty(0)
+        # Both learners keep features in float32 or bin them there: clipping loses nothing that they could see.
+        largest = float(np.finfo(np.float32).max)
+        inputs = np.clip(column, -largest, largest).reshape(-1, 1)
+        find = _sklearn_thresholds if self.learner == "sklearn" else _lightgbm_thresholds
+        return find(inputs, labels, self.num_bins)
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, learner={self.learner!r}"
+
+
+def _sklearn_thresholds(inputs: Floats, labels: Floats | None, num_leaves: int) -> Floats:
+    tree = require("sklearn.tree")
+    fitted = tree.DecisionTreeClassifier(max_leaf_nodes=num_leaves, random_state=0).fit(inputs, labels).tree_
+    inner: Floats = fitted.threshold[fitted.children_left != fitted.children_right]
+    return inner
+
+
+def _lightgbm_thresholds(inputs: Floats, labels: Floats | None, num_leaves: int) -> Floats:
+    lightgbm = require("lightgbm")
+    settings = {
+        "objective": "binary",
+        "num_leaves": num_leaves,
+        "use_missing": False,
+        "deterministic": True,
+        "num_threads": 1,
+        "seed": 0,
+        "verbose": -1,
+    }
+    booster = lightgbm.train(settings, lightgbm.Dataset(inputs, labels), num_boost_round=1)
+    return np.array(sorted(_thresholds_below(booster.dump_model()["tree_info"][0]["tree_structure"])))
+
+
+def _thresholds_below(node: dict[str, Any]) -> list[float]:
+    if "threshold" not in node:
+        return []
+    children = _thresholds_below(node["left_child"]) + _thresholds_below(node["right_child"])
+    return [float(node["threshold"]), *children]

@@ -1,0 +1,127 @@
+"""CSV and TSV files, plain or compressed, read block by block.
+
+A block is some whole rows of text. pyarrow parses it; where it cannot, the block is gone through once more to find the
+rows at fault, so that a clean file costs nothing extra. Since a block starts at a known byte, a plain file is sought
+without reading, a compressed one by decompressing alone.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from daes.extras import require
+from daes.stream.csv_rows import BadRow, BadRows, CsvCursor, parse_block
+from daes.stream.csv_text import MISSING, CsvBlocks, CsvFormat
+from daes.stream.cursor import Cursor, Position, Roles, schema_roles
+from daes.stream.files import DataFile, FilesSource, Where
+from daes.stream.schema import Schema
+
+__all__ = ["BadRow", "BadRows", "CsvSource"]
+
+SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".psv": "|"}
+
+
+class CsvSource(FilesSource):
+    """Rows of CSV or TSV files, in the order of the files; plain, .gz, .zst, .bz2 or .lz4.
+
+    Args:
+        where: a file, a glob, a directory or a URL, or a sequence of these; see `daes.stream.files.find_files`.
+        schema: how to read the columns in `iter_tables`; `iter_batches` has a schema of its own.
+        separator: one character; by default a tab for .tsv and .tab, a bar for .psv, otherwise a comma.
+        column_names: the names, where the files have no header.
+        quoting: whether "…" encloses a field, in which separators, doubled quotes and line ends may stand; by default
+            not in tab-separated files. A quote inside of an unquoted field is not part of that convention.
+        missing: what stands for a missing number, besides what is not a number (nan).
+        missing_categories: what stands for a missing category.
+        bad_rows: a row with the wrong number of fields, a number that is none, or text that is not UTF-8: "error" stops
+            with the file and the row; "skip" leaves the row out, and counts it in `bad_rows`.
+        shard: `(rank, world)`, see `CursorSource`.
+
+    Numerical columns are parsed as float64, categorical ones stay text ("007" stays "007"). The label may also be
+    true/false; the time an integer, a date or a timestamp. Without a schema the first block decides: numbers become
+    float64, the rest as pyarrow infers it. Empty lines do not count.
+
+    >>> import tempfile, pathlib
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "clicks.csv")
+    ...     _ = path.write_text("click,price,city\\n1,0.5,007\\n0,NA,\\n")
+    ...     source = CsvSource(path, schema=Schema("click", ("price",), ("city",)))
+    ...     next(source.iter_tables(["price", "city"], batch_size=8)).to_pydict()
+    {'price': [0.5, None], 'city': ['007', None]}
+    """
+
+    _suffixes = (*SEPARATORS, ".txt")
+    _file_start: ClassVar[Position] = {"offset": 0, "offset_row": 0, "skip": 0}
+
+    def __init__(
+        self,
+        where: Where | Sequence[DataFile],
+        *,
+        schema: Schema | None = None,
+        separator: str | None = None,
+        column_names: Sequence[str] | None = None,
+        quoting: bool | None = None,
+        missing: Sequence[str] = MISSING,
+        missing_categories: Sequence[str] = ("",),
+        bad_rows: str = "error",
+        shard: tuple[int, int] | None = None,
+    ) -> None:
+        super().__init__(where, shard)
+        separator = SEPARATORS.get(self._files[0].suffix, ",") if separator is None else separator
+        self.format = CsvFormat(
+            separator=separator,
+            column_names=None if column_names is None else tuple(column_names),
+            quoting=separator != "\t" if quoting is None else quoting,
+            missing=tuple(missing),
+            missing_categories=tuple(missing_categories),
+            bad_rows=bad_rows,
+        )
+        self.bad_rows = BadRows()
+        self._given_roles = {} if schema is None else schema_roles(schema)
+
+    def _file_schema(self, file: DataFile) -> Any:
+        pa = require("pyarrow")
+        if file is self._files[0] and self._schema is None:
+            return infer_types(file, self.format)
+        with CsvBlocks(file, self.format) as blocks:
+            names = blocks.names
+        known = {column.name: column.type for column in self.arrow_schema}
+        return pa.schema([(name, known.get(name, pa.string())) for name in names])
+
+    def _file_cursor(
+        self, file: DataFile, types: Mapping[str, Any], roles: Roles, place: Position, rows_at_once: int
+    ) -> Cursor:
+        parts = roles or self._given_roles
+        parsed = {name: column_type(parts.get(name), inferred) for name, inferred in types.items()}
+        return CsvCursor(file, self.format, parsed, place, self.bad_rows, self._files.index(file))
+
+
+def column_type(role: str | None, inferred: Any) -> Any:
+    """The Arrow type a column of text is parsed as, given its role and what its first rows look like."""
+    pa = require("pyarrow")
+    types = pa.types
+    if role == "categorical":
+        return pa.string()
+    if role in ("numerical", "weight", "label"):
+        return inferred if types.is_boolean(inferred) else pa.float64()
+    if role == "time":
+        return pa.int64() if types.is_null(inferred) else inferred
+    if types.is_integer(inferred):
+        return pa.float64()
+    return pa.string() if types.is_null(inferred) else inferred
+
+
+def infer_types(file: DataFile, format: CsvFormat) -> Any:
+    """The columns of a file as a pyarrow Schema, by its first block of rows."""
+    pa = require("pyarrow")
+    with CsvBlocks(file, format) as blocks:
+        block = blocks.next()
+        if block is None:
+            return pa.schema([(name, pa.null()) for name in blocks.names])
+        inferred = parse_block(block, blocks.names, format, {}, []).schema
+    # What is not UTF-8 looks like binary data; here it is text with bad rows.
+    return pa.schema(
+        [
+            (name, pa.string() if kind == pa.binary() else kind)
+            for name, kind in zip(inferred.names, inferred.types, strict=True)
+        ]
+    )

@@ -1,0 +1,244 @@
+"""The rows of a CSV file: parsed a block at a time, the bad ones found and named."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from daes.extras import require
+from daes.stream.csv_text import CsvBlocks, CsvFormat
+from daes.stream.cursor import Position, SourceError
+from daes.stream.files import DataFile
+
+_KEPT = 1000
+
+
+@dataclass(frozen=True)
+class BadRow:
+    """A row that was left out: the file, the number of the row in it (from 1, the header not counted), and why."""
+
+    path: str
+    row: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"row {self.row} of {self.path}: {self.reason}"
+
+
+@dataclass
+class BadRows:
+    """The rows left out so far: how many, and the first thousand by name. Reading a row again does not count again."""
+
+    count: int = 0
+    first: list[BadRow] = field(default_factory=list)
+    _last: tuple[int, int] = (-1, 0)
+
+    def add(self, file: int, row: BadRow) -> None:
+        """Note a row of the `file`-th file, unless it was noted before."""
+        if (file, row.row) > self._last:
+            self._last = (file, row.row)
+            self.count += 1
+            if len(self.first) < _KEPT:
+                self.first.append(row)
+
+    def __str__(self) -> str:
+        if not self.count:
+            return "no bad rows"
+        return f"{self.count} bad row{'s' if self.count > 1 else ''} left out, first: {self.first[0]}"
+
+
+class CsvCursor:
+    """One CSV file, as a `Cursor` of the columns in `types`."""
+
+    def __init__(
+        self,
+        file: DataFile,
+        format: CsvFormat,
+        types: Mapping[str, Any],
+        place: Position,
+        bad_rows: BadRows,
+        number: int = 0,
+    ) -> None:
+        self._path, self._format, self._types = file.path, format, dict(types)
+        self._bad_rows, self._number = bad_rows, number
+        self._blocks = CsvBlocks(file, format, int(place.get("offset", 0)))
+        self._table: Any | None = None
+        self._taken = 0
+        self._offset = self._blocks.offset
+        self._row = self._next_row = int(place.get("offset_row", 0))
+
+    def _next_block(self) -> bytes | None:
+        self._table, self._taken = None, 0
+        self._offset, self._row = self._blocks.offset, self._next_row
+        return self._blocks.next()
+
+    def _in_hand(self) -> int:
+        return 0 if self._table is None else self._table.num_rows - self._taken
+
+    def read(self, limit: int) -> Any | None:
+        while not self._in_hand():
+            block = self._next_block()
+            if block is None:
+                return None
+            self._table = self._parse(block)
+        piece = self._table.slice(self._taken, limit)  # type: ignore[union-attr]
+        self._taken += piece.num_rows
+        return piece
+
+    def skip(self, rows: int) -> int:
+        left = rows
+        while left:
+            if not self._in_hand():
+                block = self._next_block()
+                if block is None:
+                    break
+                if self._format.bad_rows == "error" and (count := self._count(block)) <= left:
+                    self._next_row += count
+                    self._offset, self._row = self._blocks.offset, self._next_row
+                    left -= count
+                    continue
+                self._table = self._parse(block)
+            passed = min(left, self._in_hand())
+            self._taken += passed
+            left -= passed
+        return rows - left
+
+    def place(self) -> Position:
+        if self._table is not None and not self._in_hand():
+            return {"offset": self._blocks.offset, "offset_row": self._next_row, "skip": 0}
+        return {"offset": self._offset, "offset_row": self._row, "skip": self._taken}
+
+    def close(self) -> None:
+        self._table = None
+        self._blocks.close()
+
+    def _count(self, block: bytes) -> int:
+        """How many rows a block has, at the price of cutting it into fields alone."""
+        names = self._blocks.names
+        bad: list[Any] = []
+        table = parse_block(block, names, self._format, {names[0]: require("pyarrow").binary()}, bad)
+        return int(table.num_rows) + len(bad)
+
+    def _parse(self, block: bytes) -> Any:
+        pa = require("pyarrow")
+        bad: list[Any] = []
+        try:
+            table = parse_block(block, self._blocks.names, self._format, self._types, bad)
+        except pa.ArrowInvalid:
+            bad.clear()
+            table = None
+        if table is None or (bad and self._format.bad_rows == "error"):
+            table = self._parse_carefully(block)
+        else:
+            self._next_row += table.num_rows + len(bad)
+            for row in bad:
+                self._leave_out(row.number, _wrong_fields(row))
+        for position, (name, kind) in enumerate(self._types.items()):
+            if kind == pa.string():
+                table = table.set_column(position, name, _without(table.column(name), self._format.missing_categories))
+        return table
+
+    def _parse_carefully(self, block: bytes) -> Any:
+        """Find the rows at fault; stop at the first or leave all of them out."""
+        pa = require("pyarrow")
+        bad: list[Any] = []
+        try:
+            raw_types = dict.fromkeys(self._types, pa.binary())
+            raw = parse_block(block, self._blocks.names, self._format, raw_types, bad)
+        except pa.ArrowInvalid as error:
+            raise SourceError(f"{self._path} cannot be parsed after row {self._row}: {error}") from error
+        reasons = {row.number: _wrong_fields(row) for row in bad}
+        numbers = np.setdiff1d(np.arange(1, raw.num_rows + len(bad) + 1), list(reasons))
+        for name, kind in self._types.items():
+            column = raw.column(name).combine_chunks()
+            for index in _unreadable(column, kind, self._format.missing):
+                value = column[index].as_py().decode(errors="backslashreplace")
+                shown = value if len(value) <= 40 else value[:40] + "…"
+                reasons.setdefault(int(numbers[index]), f"column {name!r} must be {_called(kind)}, however: {shown!r}")
+        if not reasons:
+            raise SourceError(f"{self._path} cannot be parsed after row {self._row}")
+        for number in sorted(reasons):
+            if self._format.bad_rows == "error":
+                raise SourceError(str(BadRow(self._path, self._row + number, reasons[number])))
+            self._leave_out(number, reasons[number])
+        self._next_row += len(numbers) + len(bad)
+        good = raw.filter(pa.array(~np.isin(numbers, list(reasons))))
+        columns = [
+            _convert(good.column(name).combine_chunks(), kind, self._format.missing)
+            for name, kind in self._types.items()
+        ]
+        return pa.table(columns, names=list(self._types))
+
+    def _leave_out(self, number: int, reason: str) -> None:
+        self._bad_rows.add(self._number, BadRow(self._path, self._row + number, reason))
+
+
+def _wrong_fields(row: Any) -> str:
+    return f"{row.expected_columns} fields are expected, however: there are {row.actual_columns}"
+
+
+def _called(kind: Any) -> str:
+    types = require("pyarrow").types
+    if types.is_floating(kind) or types.is_integer(kind):
+        return "a number" if types.is_floating(kind) else "an integer"
+    return "UTF-8 text" if types.is_string(kind) else f"a {kind}"
+
+
+def parse_block(block: bytes, names: Sequence[str], format: CsvFormat, types: Mapping[str, Any], bad: list[Any]) -> Any:
+    """The rows of a block as a Table of the columns in `types` (all, as they look, if that is empty).
+
+    Rows with the wrong number of fields are left out and added to `bad`.
+    """
+    pa, pa_csv = require("pyarrow"), require("pyarrow.csv")
+
+    def leave_out(row: Any) -> str:
+        bad.append(row)
+        return "skip"
+
+    return pa_csv.read_csv(
+        pa.BufferReader(block),
+        # In one piece, so that rows are numbered through and an error is the block's.
+        read_options=pa_csv.ReadOptions(column_names=names, use_threads=False, block_size=len(block) + 1),
+        parse_options=pa_csv.ParseOptions(
+            delimiter=format.separator,
+            quote_char='"' if format.quoting else False,
+            newlines_in_values=format.quoting,
+            invalid_row_handler=leave_out,
+        ),
+        convert_options=pa_csv.ConvertOptions(
+            column_types=dict(types),
+            include_columns=list(types),
+            null_values=list(format.missing),
+            strings_can_be_null=False,
+        ),
+    )
+
+
+def _convert(column: Any, kind: Any, missing: Sequence[str]) -> Any:
+    """Bytes of text as a column of that type, as the CSV parser would read it."""
+    pa, pc = require("pyarrow"), require("pyarrow.compute")
+    text = pc.cast(column, pa.string())
+    if kind == pa.string():
+        return text
+    return pc.cast(_without(pc.utf8_trim(text, characters=" \t"), missing), kind)
+
+
+def _without(column: Any, values: Sequence[str]) -> Any:
+    pa, pc = require("pyarrow"), require("pyarrow.compute")
+    found = pc.is_in(column, value_set=pa.array(values, pa.string()))
+    return pc.if_else(found, pa.scalar(None, column.type), column) if pc.any(found).as_py() else column
+
+
+def _unreadable(column: Any, kind: Any, missing: Sequence[str], start: int = 0) -> list[int]:
+    """The indices of what cannot be converted, by halving: quick where it is little."""
+    pa = require("pyarrow")
+    try:
+        _convert(column, kind, missing)
+        return []
+    except (pa.ArrowInvalid, UnicodeDecodeError):
+        if len(column) == 1:
+            return [start]
+    half = len(column) // 2
+    left = _unreadable(column.slice(0, half), kind, missing, start)
+    return left + _unreadable(column.slice(half), kind, missing, start + half)

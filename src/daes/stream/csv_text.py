@@ -1,0 +1,146 @@
+"""The text of a CSV file, block by block: how it is written, and where its rows end."""
+
+import csv
+from dataclasses import dataclass
+from typing import Any
+
+from daes.stream.cursor import SourceError
+from daes.stream.files import DataFile
+
+MISSING = ("", "NA", "NaN", "null")
+"""What stands for a missing number by default, besides what the parser itself takes for not a number (nan)."""
+
+_BLOCK = 1 << 22
+_LONGEST_ROW = 1 << 26
+
+
+@dataclass(frozen=True)
+class CsvFormat:
+    """How the text is to be read; see `CsvSource`."""
+
+    separator: str = ","
+    column_names: tuple[str, ...] | None = None
+    quoting: bool = True
+    missing: tuple[str, ...] = MISSING
+    missing_categories: tuple[str, ...] = ("",)
+    bad_rows: str = "error"
+
+    def __post_init__(self) -> None:
+        if len(self.separator) != 1 or not self.separator.isascii():
+            raise ValueError(f"separator must be one ASCII character, however: separator={self.separator!r}")
+        if self.bad_rows not in ("error", "skip"):
+            raise ValueError(f"bad_rows must be 'error' or 'skip', however: bad_rows={self.bad_rows!r}")
+
+
+class CsvBlocks:
+    """The text of one file: the names of its columns, then blocks of whole rows from a byte on.
+
+    `offset` is the byte, after decompression, at which the next block starts.
+    """
+
+    def __init__(self, file: DataFile, format: CsvFormat, offset: int = 0) -> None:
+        self._path, self._quoting = file.path, format.quoting
+        self._stream = self._open(file)
+        self._pending = self._read()
+        if not self._pending:
+            raise SourceError(f"{self._path} is empty")
+        start = 3 if self._pending.startswith(b"\xef\xbb\xbf") else 0
+        if format.column_names is None:
+            stop = self._header_end(start)
+            self.names = self._header(self._pending[start:stop], format)
+            start = stop
+        else:
+            self.names = list(format.column_names)
+        self.offset = max(start, offset)
+        self._go_to(self.offset, seekable=file.compression is None)
+
+    def __enter__(self) -> "CsvBlocks":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._stream.close()
+
+    def _open(self, file: DataFile) -> Any:
+        try:
+            if file.compression is None:
+                return file.filesystem.open_input_file(file.path)
+            return file.filesystem.open_input_stream(file.path, compression=file.compression)
+        except FileNotFoundError:
+            raise
+        except (OSError, ValueError) as error:
+            raise SourceError(f"{file.path} cannot be read: {error}") from error
+
+    def _read(self, size: int = _BLOCK) -> bytes:
+        try:
+            return bytes(self._stream.read(size))
+        except (OSError, ValueError) as error:
+            raise SourceError(f"{self._path} is damaged or cut off: {error}") from error
+
+    def _header_end(self, start: int) -> int:
+        stop = self._pending.find(b"\n", start) + 1
+        while stop and self._quoting and self._pending.count(b'"', start, stop) % 2:
+            stop = self._pending.find(b"\n", stop) + 1
+        return stop or len(self._pending)
+
+    def _header(self, line: bytes, format: CsvFormat) -> list[str]:
+        try:
+            lines, separator = line.decode().splitlines(True), format.separator
+            quoted = csv.reader(lines, delimiter=separator)
+            rows = list(quoted if format.quoting else csv.reader(lines, delimiter=separator, quoting=csv.QUOTE_NONE))
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise SourceError(f"{self._path} must start with the names of its columns, however: {error}") from error
+        if len(rows) != 1 or not all(rows[0]):
+            raise SourceError(f"{self._path} must start with the names of its columns, however: {line[:80]!r}")
+        return rows[0]
+
+    def _go_to(self, offset: int, seekable: bool) -> None:
+        if offset <= len(self._pending):
+            self._pending = self._pending[offset:]
+        elif seekable:
+            self._stream.seek(offset)
+            self._pending = b""
+        else:
+            left = offset - len(self._pending)
+            while left and (piece := self._read(min(left, _BLOCK))):
+                left -= len(piece)
+            self._pending = b""
+
+    def next(self) -> bytes | None:
+        """The next block of whole rows, or None at the end."""
+        while piece := self._read():
+            text = self._pending + piece
+            if stop := _last_row_end(text, self._quoting):
+                self._pending = text[stop:]
+                self.offset += stop
+                return text[:stop]
+            self._pending = text
+            if len(text) > _LONGEST_ROW:
+                raise SourceError(f"{self._path} has a row of more than {_LONGEST_ROW >> 20} MiB{self._quote_hint()}")
+        text, self._pending = self._pending, b""
+        if self._quoting and text.count(b'"') % 2:
+            raise SourceError(f"{self._path} ends within quotes{self._quote_hint()}")
+        self.offset += len(text)
+        return text or None
+
+    def _quote_hint(self) -> str:
+        if not self._quoting:
+            return ""
+        return f' in the rows from byte {self.offset} on: is a " not closed? (quoting=False takes it for a letter)'
+
+
+def _last_row_end(text: bytes, quoting: bool) -> int:
+    """Just after the last line end that is not within quotes, 0 if there is none.
+
+    Within quotes means after an odd number of them, since a quote within quotes is written twice.
+    """
+    stop = text.rfind(b"\n") + 1
+    if quoting and (quotes := text.count(b'"', 0, stop)):
+        while quotes % 2:
+            earlier = text.rfind(b"\n", 0, text.rfind(b'"', 0, stop)) + 1
+            quotes -= text.count(b'"', earlier, stop)
+            stop = earlier
+    return stop
