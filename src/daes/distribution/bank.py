@@ -6,8 +6,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from daes.distribution.base import Floats, State, check_levels, check_positive
 from daes.distribution.base import DistributionEstimator as One
+from daes.distribution.base import Floats, State, check_levels, check_positive
 from daes.distribution.jump import JumpReservoir
 from daes.distribution.reservoir import check_seed
 from daes.distribution.schedule import Schedule
@@ -16,8 +16,8 @@ from daes.distribution.schedule import Schedule
 class EstimatorBank:
     """One estimator a feature, on (B, q) batches: as a `DistributionEstimator`, with a column a feature.
 
-    **Shape.** `update` takes (B, q), where NaN and ±inf are skipped; `quantile` takes levels (L,) and gives (q, L); `cdf`
-    takes (B, q) and gives the same; `count`, `skipped`, `minimum` and `maximum` are (q,).
+    **Shape.** `update` takes (B, q), where NaN and ±inf are skipped; `quantile` takes levels (L,) and gives (q, L);
+    `cdf` takes (B, q) and gives the same; `count`, `skipped`, `minimum` and `maximum` are (q,).
 
     Args:
         make: makes the estimator of feature f.
@@ -112,9 +112,10 @@ class ReservoirBank(EstimatorBank):
     """Jump reservoirs of q features on (B, q) batches.
 
     With `shared=True` one row-level decision serves every feature that has missed no value yet: their reservoirs hold
-    the same rows, at the cost of one stream of random numbers. A feature's first missing value parts it from the others; it goes on by the same
-    schedule on a count of its own. Each sample is, bit for bit, that of `JumpReservoir(size, seed=seed)` fed with the column: uniform
-    over the stream, though the samples of different features are not independent of each other.
+    the same rows, at the cost of one stream of random numbers. A feature's first missing value parts it from the
+    others; it goes on by the same schedule on a count of its own. Each sample is, bit for bit, that of
+    `JumpReservoir(size, seed=seed)` fed with the column: uniform over the stream, though the samples of different
+    features are not independent of each other.
 
     With `shared=False` (needed for reservoirs that adapt) feature f has the seed `seed + f`.
 
@@ -203,7 +204,9 @@ class ReservoirBank(EstimatorBank):
         seen: dict[str, list[JumpReservoir]] = {}
         for reservoir in self.estimators:
             if not reservoir.skipped:
-                seen.setdefault(repr((reservoir.count, reservoir.seed, reservoir.schedule.state_dict())), []).append(reservoir)
+                seen.setdefault(repr((reservoir.count, reservoir.seed, reservoir.schedule.state_dict())), []).append(
+                    reservoir
+                )
         group = max(seen.values(), key=len, default=[])
         for reservoir in group:
             self._common = reservoir.schedule = group[0].schedule

@@ -25,9 +25,9 @@ Skip = Literal["exact", "paper"]
 class JumpReservoir(SampleEstimator):
     """Jump reservoir sampling (`JRS` in the paper): draw the gap to the next accepted value, skip what lies between.
 
-    `skip="exact"` is Li's Algorithm L: every value seen so far is a member with probability exactly m/t. `skip="paper"` is the
-    published rule, kept to reproduce the paper: it over-represents the first m values 1.5 times. Both use two random numbers
-    an acceptance, m·(1 + ln(t/m)) acceptances in all.
+    `skip="exact"` is Li's Algorithm L: every value seen so far is a member with probability exactly m/t.
+    `skip="paper"` is the published rule, kept to reproduce the paper: it over-represents the first m values 1.5 times.
+    Both use two random numbers an acceptance, m·(1 + ln(t/m)) acceptances in all.
 
     The same values and seed give the same sample, bit for bit, however the stream is cut into batches.
 
@@ -37,10 +37,11 @@ class JumpReservoir(SampleEstimator):
       then uniform over the last n to 2n values.
     - `half_life=h`: a value of age a (in values of this stream) is a member with probability proportional to 2^(−a/h).
 
-    and it may choose its size: with `stability=ε`, whenever the stream has doubled, the rank error of the sample is read off the
-    disagreement of its two halves, and the number of slots is set between `min_size` and `size` to make that error about ε. A feature with
-    few distinct values needs few slots; where the error is too large the sample grows again as the stream goes on. (The choice looks at
-    the sample, so uniformity is then exact given the size up to that choice.)
+    and it may choose its size: with `stability=ε`, whenever the stream has doubled, the rank error of the sample is
+    read off the disagreement of its two halves, and the number of slots is set between `min_size` and `size` to make
+    that error about ε. A feature with few distinct values needs few slots; where the error is too large the sample
+    grows again as the stream goes on. (The choice looks at the sample, so uniformity is then exact given the size up
+    to that choice.)
 
     Args:
         size: the number m of slots (with `stability`: at most).
@@ -124,7 +125,8 @@ class JumpReservoir(SampleEstimator):
         """Fill an empty reservoir from historical data, to spare the stream a cold start.
 
         `count` says how many values of the stream the history shall stand for: all of them by default, fewer to let the
-        stream outweigh it sooner, more if the history is itself a sample. Later values enter with probability m/(count + t).
+        stream outweigh it sooner, more if the history is itself a sample. Later values enter with probability m/(count
+        + t).
         """
         if self.count:
             raise ValueError(f"warm_start needs an empty reservoir, however: it has seen {self.count} values")

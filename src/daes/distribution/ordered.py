@@ -12,8 +12,8 @@ class OrderedView:
     `mark` says which slots were written. `read` gives the sorted members; up to `tolerance`·n writes may still be
     left out, which moves no rank by more than `tolerance`.
 
-    Which slot a value sits in does not matter for its rank: the values that left are struck out of the sorted array, the new ones take
-    their places, and one merging pass (a stable sort of an almost sorted array) puts them in order.
+    Which slot a value sits in does not matter for its rank: the values that left are struck out of the sorted array,
+    the new ones take their places, and one merging pass (a stable sort of an almost sorted array) puts them in order.
     """
 
     def __init__(self, tolerance: float = 0.0) -> None:

@@ -66,8 +66,8 @@ class SampleEstimator(Estimator):
     def _union(self, other: Self, limit: int, rng: np.random.Generator) -> Floats:
         """A uniform sample of both streams, of at most `limit` values.
 
-        Each stream's members are those with the smallest of as many random keys as it had values. The smallest keys of both
-        together say how many members come from each (the hypergeometric law); which ones is then a free choice.
+        Each stream's members are those with the smallest of as many random keys as it had values. The smallest keys of
+        both together say how many members come from each (the hypergeometric law); which ones is then a free choice.
         """
         mine = smallest_keys(rng, self._filled, self.count)
         theirs = smallest_keys(rng, other._filled, other.count)
@@ -104,8 +104,8 @@ class Reservoir(SampleEstimator):
     """Plain reservoir sampling (`RS` in the paper): one random number a value.
 
     The first m values fill the reservoir. Value t > m draws a uniform place among t; a place below m is the slot it
-    overwrites. So it enters with probability m/t and replaces a uniform member, and every value seen so far is a member with
-    probability exactly m/t.
+    overwrites. So it enters with probability m/t and replaces a uniform member, and every value seen so far is a
+    member with probability exactly m/t.
 
     Args:
         size: the number m of slots.

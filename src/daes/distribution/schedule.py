@@ -30,9 +30,9 @@ _NONE = Acceptances(np.empty(0, np.int64), np.empty(0, np.int64))
 class Schedule(ABC):
     """The acceptances of one reservoir, in order, drawn in blocks.
 
-    `size` slots fill first, those below `filled` being taken. `take(end)` gives all acceptances up to stream position `end`
-    that were not taken yet. The random numbers come from PCG64, a generator that can jump ahead, so that a state is
-    a handful of numbers: a block is drawn again from where its first one was drawn.
+    `size` slots fill first, those below `filled` being taken. `take(end)` gives all acceptances up to stream position
+    `end` that were not taken yet. The random numbers come from PCG64, a generator that can jump ahead, so that a state
+    is a handful of numbers: a block is drawn again from where its first one was drawn.
     """
 
     def __init__(self, size: int, seed: int) -> None:
@@ -126,6 +126,7 @@ class Schedule(ABC):
 
     def _restore(self, state: Mapping[str, Any]) -> None:
         """Restore what a subclass added to `_drawing_state`."""
+        return
 
     def _advance(self) -> None:
         """Draw the next block."""
@@ -161,7 +162,8 @@ class Schedule(ABC):
 
     def _after(self, gaps: Floats) -> Ints:
         """Go on from `position`, skipping `gaps` values before each acceptance."""
-        steps: Ints = np.minimum(gaps, _FARTHEST / BLOCK).astype(np.int64) + 1
+        farthest = max(_FARTHEST - self.position, 0.0) / BLOCK  # keeps positions within 64 bits, on any stream
+        steps: Ints = np.minimum(gaps, farthest).astype(np.int64) + 1
         positions: Ints = self.position + steps.cumsum()
         self.position = int(positions[-1])
         return positions
@@ -170,10 +172,10 @@ class Schedule(ABC):
 class ExactSchedule(Schedule):
     """Li's Algorithm L: every value seen so far is in the reservoir with probability exactly m/t.
 
-    Think of a uniform key a value and of a reservoir that keeps the m values with the smallest keys. The threshold W is the
-    largest key kept. A value enters if its key lies below W, so gaps are geometric; each acceptance lowers
-    W by a factor U^(1/m). While slots are free (at the start, where W = 1, or after old values were discarded) values that pass the
-    threshold fill them, and W stays.
+    Think of a uniform key a value and of a reservoir that keeps the m values with the smallest keys. The threshold W
+    is the largest key kept. A value enters if its key lies below W, so gaps are geometric; each acceptance lowers
+    W by a factor U^(1/m). While slots are free (at the start, where W = 1, or after old values were discarded) values
+    that pass the threshold fill them, and W stays.
     """
 
     def _fill(self) -> Acceptances:
@@ -197,8 +199,8 @@ class ExactSchedule(Schedule):
 class PaperSchedule(Schedule):
     """The published rule: gap = floor(t·(U^(−1/m) − 1)).
 
-    It accepts the value after t with probability 1 − (t/(t+1))^m, about 1 − e^(−m/t), in place of m/(t+1), so the first m
-    values stay over-represented 1.5 times for ever. Kept to reproduce the paper.
+    It accepts the value after t with probability 1 − (t/(t+1))^m, about 1 − e^(−m/t), in place of m/(t+1), so the
+    first m values stay over-represented 1.5 times for ever. Kept to reproduce the paper.
     """
 
     def _fill(self) -> Acceptances:
@@ -213,7 +215,7 @@ class PaperSchedule(Schedule):
         positions = np.empty(BLOCK, np.int64)
         position = self.position
         for step, factor in enumerate(growth):  # each gap needs the position before it: no vector form
-            position += int(position * factor) + 1
+            position += int(min(position * factor, max(_FARTHEST - position, 0.0) / BLOCK)) + 1
             positions[step] = position
         self.position = position
         return Acceptances(positions, slots)
@@ -224,9 +226,11 @@ class DecaySchedule(Schedule):
 
     With λ = 2^(−1/half_life), each member must survive a step with probability λ·p_(t+1)/p_t.
 
-    - While slots are free, p = 1: a value overwrites a uniform one of the n members with probability n·(1 − λ), else it is appended.
-    - When full, an acceptance overwrites a uniform slot, so a member survives with probability 1 − p_(t+1)/m. Both hold if
-      1/p_(t+1) = λ/p_t + 1/m, which falls from 1 to the fixed point m·(1 − λ); at λ = 1 it is m/t, plain reservoir sampling.
+    - While slots are free, p = 1: a value overwrites a uniform one of the n members with probability n·(1 − λ), else
+      it is appended.
+    - When full, an acceptance overwrites a uniform slot, so a member survives with probability 1 − p_(t+1)/m. Both hold
+      if 1/p_(t+1) = λ/p_t + 1/m, which takes p from 1 to the fixed point m·(1 − λ); at λ = 1 it is m/t, plain
+      reservoir sampling.
 
     A half-life so short that 1/(1 − λ) < m leaves part of the slots unused: older values have died out.
     """
@@ -285,7 +289,7 @@ class DecaySchedule(Schedule):
 
 
 def threshold_after(rng: np.random.Generator, kept: int, count: int) -> float:
-    """log W of a reservoir that holds a uniform sample of `kept` out of `count` values: the kept-th smallest of as many keys."""
+    """log W of a reservoir that holds a uniform sample of `kept` out of `count` values: the kept-th smallest key."""
     return float(np.log(rng.beta(kept, count - kept + 1))) if kept < count else 0.0
 
 
@@ -302,7 +306,8 @@ def _bit_generator(seed: int, *key: int) -> np.random.PCG64:
 
 def _geometric(uniform: Floats, probability: Floats | float) -> Floats:
     """How many failures come before the first success."""
-    with np.errstate(divide="ignore"):  # at probability 1 the logarithm is −inf and the gap 0, as it should be
+    # At probability 1 the logarithm is −inf and the gap 0, at probability 0 the gap is infinite: as they should be.
+    with np.errstate(divide="ignore", over="ignore"):
         gaps: Floats = np.floor(np.log(uniform) / np.log1p(-np.asarray(probability)))
     return gaps
 

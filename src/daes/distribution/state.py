@@ -36,7 +36,9 @@ def state_from_bytes(data: bytes, *, name: str = "state") -> State:
             arrays = {key: archive[key] for key in archive.files}
         plain: State = json.loads(arrays.pop(_PLAIN).tobytes())
     except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile, NotImplementedError) as error:
-        raise ValueError(f"{name} is truncated, corrupt or not an estimator's state ({len(data)} bytes): {error}") from error
+        raise ValueError(
+            f"{name} is truncated, corrupt or not an estimator's state ({len(data)} bytes): {error}"
+        ) from error
     return {**arrays, **plain}
 
 

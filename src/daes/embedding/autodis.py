@@ -18,7 +18,7 @@ class AutoDis(NumericalEmbedding):
     **One identity makes it fast.** LeakyReLU(w x) = x·LeakyReLU(w) for x ≥ 0, so z = x·u, where u = W a + α a and
     a = LeakyReLU(w) depend on the parameters alone and are made once a batch: M products and a softmax remain a value.
 
-    **Shape.** values (B, q) → (B, q, d); `meta` (q, M, d), `first_weight` (q, M) is w, `second_weight` (q, M, M) is W.
+    **Shape.** values (B, q) → (B, q, d); `table` (q, M, d), `first_weight` (q, M) is w, `second_weight` (q, M, M) is W.
 
     The paper is silent on how w and W start; here as `nn.Linear` would start them.
 
@@ -62,7 +62,7 @@ class AutoDis(NumericalEmbedding):
         self.temperature = temperature
         self.slope = slope
         self.min_max = MinMax(num_features)
-        self.meta = self.new_table(num_features, num_meta, dim)
+        self.table = self.new_table(num_features, num_meta, dim)
         self.first_weight = nn.Parameter(torch.empty(num_features, num_meta).uniform_(-1.0, 1.0))
         bound = num_meta**-0.5
         self.second_weight = nn.Parameter(torch.empty(num_features, num_meta, num_meta).uniform_(-bound, bound))
@@ -72,7 +72,7 @@ class AutoDis(NumericalEmbedding):
         first = leaky_relu(self.first_weight.to(places.dtype), self.slope)
         direction = (self.second_weight.to(places.dtype) * first.unsqueeze(-2)).sum(-1) + self.alpha * first
         weights = torch.softmax(places.unsqueeze(-1) * (direction / self.temperature), -1)
-        return torch.einsum("bqm,qmd->bqd", weights.to(self.meta.dtype), self.meta)
+        return torch.einsum("bqm,qmd->bqd", weights.to(self.table.dtype), self.table)
 
     def _observe(self, values: Tensor) -> None:
         self.min_max.observe(values)

@@ -18,7 +18,7 @@ class Context(NamedTuple):
     """
 
     vectors: Tensor
-    index: Tensor
+    index: Tensor  # type: ignore[assignment]  # shadows tuple.index, which nobody needs here
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,7 @@ class NumericalEmbedding(nn.Module, ABC):
     info: ClassVar[MethodInfo]
     offline: ClassVar[bool] = False
     """Whether the method needs `fit` before use."""
+    fitted: Tensor
 
     def __init__(self, num_features: int, dim: int = 16, *, init_std: float = 0.01) -> None:
         super().__init__()
@@ -169,11 +170,9 @@ class NumericalEmbedding(nn.Module, ABC):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         # Statistics stay in float32 or better when the module is cast to half precision: a CDF does not fit bfloat16.
         before = {
-            name: buffer
-            for name, buffer in self._buffers.items()
-            if buffer is not None and buffer.is_floating_point()
+            name: buffer for name, buffer in self._buffers.items() if buffer is not None and buffer.is_floating_point()
         }
-        super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         for name, old in before.items():
             new = self._buffers[name]
             if new is not None and torch.finfo(new.dtype).bits < 32 <= torch.finfo(old.dtype).bits:

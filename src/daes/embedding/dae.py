@@ -15,7 +15,7 @@ class DAE(NumericalEmbedding):
 
     with q_i the mean over batches of each batch's i/(M+1) quantile.
 
-    **Shape.** values (B, q) → (B, q, d); `meta` (q, M, d), `first_weight` (q, M, H), `second_weight` (q, H, M).
+    **Shape.** values (B, q) → (B, q, d); `table` (q, M, d), `first_weight` (q, M, H), `second_weight` (q, H, M).
 
     **A reconstruction**: no code is public. Known, from its abstract and from the DAES paper: the distribution is
     estimated by the expectation of order statistics, values are encoded by their distances |x − q_i| to the quantiles,
@@ -61,7 +61,7 @@ class DAE(NumericalEmbedding):
         self.num_meta = num_meta
         self.batch_quantiles = BatchQuantiles(num_features, num_meta, momentum=momentum)
         self.standardise = Standardise(num_features)
-        self.meta = self.new_table(num_features, num_meta, dim)
+        self.table = self.new_table(num_features, num_meta, dim)
         self.first_weight = _uniform(num_meta, num_features, num_meta, hidden)
         self.first_bias = _uniform(num_meta, num_features, hidden)
         self.second_weight = _uniform(hidden, num_features, hidden, num_meta)
@@ -70,10 +70,10 @@ class DAE(NumericalEmbedding):
     def encode(self, values: Tensor, context: Tensor | Context | None) -> Tensor:
         scores: Tensor = self.standardise(values)
         quantiles: Tensor = self.standardise(self.batch_quantiles.quantiles.T.to(values.dtype)).T
-        distances = (scores.unsqueeze(-1) - quantiles).abs().to(self.meta.dtype)
+        distances = (scores.unsqueeze(-1) - quantiles).abs().to(self.table.dtype)
         hidden = leaky_relu(torch.einsum("bqm,qmh->bqh", distances, self.first_weight) + self.first_bias)
         weights = torch.softmax(torch.einsum("bqh,qhm->bqm", hidden, self.second_weight) + self.second_bias, -1)
-        return torch.einsum("bqm,qmd->bqd", weights.to(self.meta.dtype), self.meta)
+        return torch.einsum("bqm,qmd->bqd", weights.to(self.table.dtype), self.table)
 
     def _observe(self, values: Tensor) -> None:
         self.batch_quantiles.observe(values)

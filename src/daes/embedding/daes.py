@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from daes.embedding.base import Context, MethodInfo, NumericalEmbedding, check_positive
 from daes.embedding.interpolation import Basis, basis_weights, coordinate, thermometer, weighted_sum
@@ -26,13 +26,15 @@ class DAES(KnotsModule, NumericalEmbedding):
        `daes.embedding.interpolation`.
     3. Categorical context e_f modulates them: w = β·(v ⊙ sigmoid(W e_f)) + (1−β)·v for "gate",
        w = β·sigmoid(reshape(W e_f) v) + (1−β)·v for "tran".
-    4. e = Σ_i w_i E_i, plus, with `linear`, a global linear path z·u beside the basis, z the standardised value or the normal score.
+    4. e = Σ_i w_i E_i, plus, with `linear`, a global linear path z·u beside the basis, z the standardised value or the
+    normal score.
 
-    The class defaults are the paper's (`daes-gate`; with `modulation="tran"`, `daes-tran`). The preset `daes` of `build_embedding` is what
-    we recommend: the hat basis, fine knots and a linear path.
+    The class defaults are the paper's (`daes-gate`; with `modulation="tran"`, `daes-tran`). The preset `daes` of
+    `build_embedding` is what we recommend: the hat basis, fine knots and a linear path.
 
-    **Shape.** values (B, q), context (B, c) or `Context`, c being `context_dim` → (B, q, d). Parameters: `meta` (q, M, d) (M+1 rows for hat),
-    `modulation_weight` (q, M, c) for gate and (q, M, M, c) for tran, `missing` (q, d), `linear_weight` (q, d). Buffer: `knots` (q, K+1).
+    **Shape.** values (B, q), context (B, c) or `Context`, c being `context_dim` → (B, q, d). Parameters: `meta` (q, M,
+    d) (M+1 rows for hat), `modulation_weight` (q, M, c) for gate and (q, M, M, c) for tran, `missing` (q, d),
+    `linear_weight` (q, d). Buffer: `knots` (q, K+1).
 
     Args:
         num_features: the number q of numerical features.
@@ -45,8 +47,8 @@ class DAES(KnotsModule, NumericalEmbedding):
         linear: None, "value" (standardised value, clamped to ±4) or "score" (Φ⁻¹ of the rank).
         context_pool: how the model makes one context vector of several fields: "mean", "sum" or "concat".
         num_context: the number of context fields, which with "concat" widens the modulation.
-        estimator: what estimates the distribution: "jump", "jump-paper", "reservoir", "order-statistics", "kll", "tdigest",
-            "gk", or a function from a feature's number to a `DistributionEstimator`.
+        estimator: what estimates the distribution: "jump", "jump-paper", "reservoir", "order-statistics", "kll",
+            "tdigest", "gk", or a function from a feature's number to a `DistributionEstimator`.
         reservoir_size: the number m of slots a feature.
         bounds: a fixed pair (low, high), or one a feature, in place of the smallest and largest value seen.
         value_space: interpolate in value space instead, between `bounds` cut into M equal parts (the paper's ablation).
@@ -74,6 +76,8 @@ class DAES(KnotsModule, NumericalEmbedding):
         field_aware=True,
         reference="Liu et al., Distribution-Aware End-to-End Embedding for Streaming Numerical Features",
     )
+    centre: Tensor
+    scale: Tensor
 
     def __init__(
         self,
@@ -181,7 +185,9 @@ class DAES(KnotsModule, NumericalEmbedding):
         if self.basis == "thermometer" and count == self.num_meta and self.linear != "score":
             return thermometer(values, knots), None
         place = coordinate(values, knots)
-        weights = basis_weights(place if count == self.num_meta else place * (self.num_meta / count), self.num_meta, self.basis)
+        weights = basis_weights(
+            place if count == self.num_meta else place * (self.num_meta / count), self.num_meta, self.basis
+        )
         if self.basis == "hat":
             weights = weights * torch.isfinite(knots[:, :1]).to(weights.dtype)
         return weights, place

@@ -19,7 +19,7 @@ class DEER(NumericalEmbedding):
     with x the value's place within the range seen, from 0 to 1. The weights are computed as steps:
     e = E_0 + Σ_i clamp((x − edge_i) / widths_i, 0, 1)·(E_{i+1} − E_i), which is the same.
 
-    **Shape.** values (B, q) → (B, q, d); `meta` (q, M, d), `theta` (q, M − 1).
+    **Shape.** values (B, q) → (B, q, d); `table` (q, M, d), `theta` (q, M − 1).
 
     **A reconstruction**: no code is public. Known, from how others describe it: bucket widths are parameters, learned
     with the model, and neighbouring rows are interpolated linearly. Chosen here: the softmax that makes widths of
@@ -28,7 +28,7 @@ class DEER(NumericalEmbedding):
 
     >>> method = DEER(1, dim=1, num_meta=3)
     >>> with torch.no_grad():
-    ...     _ = method.meta.copy_(torch.tensor([0.0, 10.0, 0.0]).reshape(1, 3, 1))
+    ...     _ = method.table.copy_(torch.tensor([0.0, 10.0, 0.0]).reshape(1, 3, 1))
     >>> method(torch.tensor([[0.0], [1.0], [2.0], [4.0]])).flatten().tolist()
     [0.0, 5.0, 10.0, 0.0]
 
@@ -52,15 +52,15 @@ class DEER(NumericalEmbedding):
         super().__init__(num_features, dim, init_std=init_std)
         self.num_meta = num_meta
         self.min_max = MinMax(num_features)
-        self.meta = self.new_table(num_features, num_meta, dim)
+        self.table = self.new_table(num_features, num_meta, dim)
         self.theta = nn.Parameter(torch.zeros(num_features, num_meta - 1))
 
     def encode(self, values: Tensor, context: Tensor | Context | None) -> Tensor:
         places: Tensor = self.min_max(values)
         widths = torch.softmax(self.theta.to(places.dtype), -1).clamp(min=_NARROWEST)
         starts = torch.cumsum(widths, -1) - widths
-        steps = torch.clamp((places.unsqueeze(-1) - starts) / widths, 0.0, 1.0).to(self.meta.dtype)
-        return self.meta[:, 0] + torch.einsum("bqm,qmd->bqd", steps, self.meta.diff(dim=1))
+        steps = torch.clamp((places.unsqueeze(-1) - starts) / widths, 0.0, 1.0).to(self.table.dtype)
+        return self.table[:, 0] + torch.einsum("bqm,qmd->bqd", steps, self.table.diff(dim=1))
 
     def _observe(self, values: Tensor) -> None:
         self.min_max.observe(values)

@@ -5,8 +5,8 @@ Knots q_0 ≤ q_1 ≤ … ≤ q_K cut a feature's range. The thermometer vector 
     v_i = clamp((x − q_i) / (q_{i+1} − q_i), 0, 1)    where q_{i+1} > q_i
     v_i = 1 if x ≥ q_i else 0                         where q_{i+1} = q_i
 
-that is, ones up to the bin of x, its fraction there, zeros after. Their sum is the coordinate of x, between 0 and K, and
-coordinate / K is its rank, the right-continuous CDF at ties.
+that is, ones up to the bin of x, its fraction there, zeros after. Their sum is the coordinate of x, between 0 and K,
+and coordinate / K is its rank, the right-continuous CDF at ties.
 """
 
 from typing import Literal
@@ -65,8 +65,9 @@ def coordinate(values: Tensor, knots: Tensor) -> Tensor:
 def basis_weights(coordinate: Tensor, num_bins: int, basis: Basis) -> Tensor:
     """The weights of a coordinate in [0, M] on a basis.
 
-    `thermometer`: v_i = clamp(coordinate − i, 0, 1), i < M. `hat`: the same coordinate on a local basis of M+1 rows, linear interpolation of
-    the two nearest, max(0, 1 − |coordinate − i|), i ≤ M. Both span the same piecewise linear functions (up to a constant).
+    `thermometer`: v_i = clamp(coordinate − i, 0, 1), i < M. `hat`: the same coordinate on a local basis of M+1 rows,
+    linear interpolation of the two nearest, max(0, 1 − |coordinate − i|), i ≤ M. Both span the same piecewise linear
+    functions (up to a constant).
 
     **Shape.** (B, q) → (B, q, M) or (B, q, M+1).
     """
@@ -81,7 +82,8 @@ def basis_weights(coordinate: Tensor, num_bins: int, basis: Basis) -> Tensor:
 def weighted_sum(weights: Tensor, table: Tensor) -> Tensor:
     """Σ_i w_i E_i a feature: (B, q, M) and (q, M, d) → (B, q, d), one matrix product a feature.
 
-    A product with a two-hot matrix looks wasteful beside a look-up of two rows, but its backward is a product too, where that of a look-up
+    A product with a two-hot matrix looks wasteful beside a look-up of two rows, but its backward is a product too,
+    where that of a look-up
     scatters: several times faster in training.
     """
     return torch.einsum("bqm,qmd->bqd", weights.to(table.dtype), table)

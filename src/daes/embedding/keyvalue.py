@@ -17,7 +17,7 @@ class KeyValue(NumericalEmbedding):
 
     with x the value's rank among those seen, or its place within the range seen.
 
-    **Shape.** values (B, q) → (B, q, d); `meta` (q, M, d) is V.
+    **Shape.** values (B, q) → (B, q, d); `table` (q, M, d) is V.
 
     >>> KeyValue(3, dim=4)(torch.randn(5, 3)).shape
     torch.Size([5, 3, 4])
@@ -70,14 +70,14 @@ class KeyValue(NumericalEmbedding):
             )
         else:
             self.normalise = MinMax(num_features)
-        self.meta = self.new_table(num_features, num_meta, dim)
+        self.table = self.new_table(num_features, num_meta, dim)
         self.register_buffer("keys", torch.linspace(0.0, 1.0, num_meta), persistent=False)
 
     def encode(self, values: Tensor, context: Tensor | Context | None) -> Tensor:
         places: Tensor = self.normalise(values).unsqueeze(-1)
         nearness = 1 / ((places - self.keys).abs() + self.epsilon)
-        weights = torch.softmax(nearness, -1).to(self.meta.dtype)
-        return torch.einsum("bqm,qmd->bqd", weights, self.meta)
+        weights = torch.softmax(nearness, -1).to(self.table.dtype)
+        return torch.einsum("bqm,qmd->bqd", weights, self.table)
 
     def _observe(self, values: Tensor) -> None:
         self.normalise.observe(values)

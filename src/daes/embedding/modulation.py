@@ -3,8 +3,8 @@
     gate:  w = β·(v ⊙ sigmoid(W e_f)) + (1 − β)·v               W: (M, c) a feature
     tran:  w = β·sigmoid(reshape(W e_f, M×M) v) + (1 − β)·v     W: (M, M, c) a feature
 
-Neither builds a matrix a sample: where rows share contexts, what depends on the context alone is computed once a distinct
-context; where they do not, `tran` sums over the components of v, one at a time.
+Neither builds a matrix a sample: where rows share contexts, what depends on the context alone is computed once a
+distinct context; where they do not, `tran` sums over the components of v, one at a time.
 """
 
 from typing import Any
@@ -24,7 +24,7 @@ def gate(weights: Tensor, context: Tensor | Context, projection: Tensor, beta: f
     vectors = context.vectors if isinstance(context, Context) else context
     features, rows, _ = projection.shape
     opening = torch.sigmoid(F.linear(vectors, projection.flatten(0, 1)))
-    factor = (beta * opening + (1.0 - beta)).unflatten(1, (features, rows))
+    factor = (beta * opening + (1.0 - beta)).view(vectors.shape[0], features, rows)
     return weights * (factor[context.index] if isinstance(context, Context) else factor)
 
 
@@ -42,17 +42,17 @@ def tran(weights: Tensor, context: Tensor | Context, projection: Tensor, beta: f
         if torch.compiler.is_compiling():
             product = torch.einsum("bqn,bc,qmnc->bqm", weights, context, projection)
         else:
-            product = _RowwiseProduct.apply(weights, context, projection)
+            product = _RowwiseProduct.apply(weights, context, projection)  # type: ignore[no-untyped-call]
     return beta * torch.sigmoid(product) + (1.0 - beta) * weights
 
 
 def _shared_product(weights: Tensor, context: Context, projection: Tensor) -> Tensor:
     """(W e_f) v with the matrices W e_f made once a distinct context, rows of one context multiplied together."""
     features, rows, columns, _ = projection.shape
-    matrices = F.linear(context.vectors, projection.flatten(0, 2)).unflatten(1, (features, rows, columns))
+    matrices = F.linear(context.vectors, projection.flatten(0, 2)).view(-1, features, rows, columns)
     order = torch.argsort(context.index)
     counts = torch.bincount(context.index, minlength=context.vectors.shape[0]).tolist()
-    groups = weights[order].split(counts)
+    groups = torch.split(weights[order], counts)
     products = [torch.einsum("bqn,qmn->bqm", group, matrix) for group, matrix in zip(groups, matrices, strict=True)]
     back = torch.empty_like(order)
     back[order] = torch.arange(order.numel(), device=order.device)
@@ -68,7 +68,7 @@ class _RowwiseProduct(torch.autograd.Function):
         features, rows, columns, _ = projection.shape
         total = weights.new_zeros(weights.shape[0], features, rows)
         for column in range(columns):
-            part = F.linear(context, projection[:, :, column].flatten(0, 1)).unflatten(1, (features, rows))
+            part = F.linear(context, projection[:, :, column].flatten(0, 1)).view_as(total)
             total.addcmul_(part, weights[:, :, column, None])
         return total
 
@@ -84,9 +84,9 @@ class _RowwiseProduct(torch.autograd.Function):
             matrix = projection[:, :, column].flatten(0, 1)
             scaled = (gradient * weights[:, :, column, None]).flatten(1)
             context_grad.addmm_(scaled, matrix)
-            projection_grad[:, :, column] = (scaled.t() @ context).unflatten(0, (features, rows))
+            projection_grad[:, :, column] = (scaled.t() @ context).view(features, rows, -1)
             if weights_grad is not None:
-                part = F.linear(context, matrix).unflatten(1, (features, rows))
+                part = F.linear(context, matrix).view_as(gradient)
                 weights_grad[:, :, column] = (gradient * part).sum(-1)
         return weights_grad, context_grad, projection_grad
 

@@ -4,9 +4,23 @@ import torch
 from torch import Tensor
 
 # Acklam's rational approximations of the inverse normal CDF, relative error below 1.2e-9.
-_CENTRE_TOP = (-39.69683028665376, 220.9460984245205, -275.9285104469687, 138.3577518672690, -30.66479806614716, 2.506628277459239)
+_CENTRE_TOP = (
+    -39.69683028665376,
+    220.9460984245205,
+    -275.9285104469687,
+    138.3577518672690,
+    -30.66479806614716,
+    2.506628277459239,
+)
 _CENTRE_BOTTOM = (-54.47609879822406, 161.5858368580409, -155.6989798598866, 66.80131188771972, -13.28068155288572, 1.0)
-_TAIL_TOP = (-7.784894002430293e-03, -0.3223964580411365, -2.400758277161838, -2.549732539343734, 4.374664141464968, 2.938163982698783)
+_TAIL_TOP = (
+    -7.784894002430293e-03,
+    -0.3223964580411365,
+    -2.400758277161838,
+    -2.549732539343734,
+    4.374664141464968,
+    2.938163982698783,
+)
 _TAIL_BOTTOM = (7.784695709041462e-03, 0.3224671290700398, 2.445134137142996, 3.754408661907416, 1.0)
 _TAIL = 0.02425
 
@@ -19,7 +33,8 @@ def normal_score(rank: Tensor) -> Tensor:
     """
     if torch.compiler.is_exporting():
         return _rational_score(rank)  # ONNX has no inverse normal CDF
-    return torch.special.ndtri(rank)
+    score: Tensor = torch.special.ndtri(rank)
+    return score
 
 
 def _rational_score(rank: Tensor) -> Tensor:

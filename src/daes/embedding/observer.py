@@ -18,9 +18,9 @@ _REFINED = (np.arange(200) + 0.5) / 200
 class KnotsModule(nn.Module):
     """A module whose buffer `knots` (q, K+1) follows the distribution of what `observe_knots` is shown.
 
-    Knots are the smallest value seen, the i/K quantiles for 0 < i < K, and the largest value seen; NaN before the first value.
-    The estimator's state travels in the module's state_dict as one tensor of bytes, so it is saved, loaded, copied and
-    pickled with the module, and no cast to half precision ever touches it.
+    Knots are the smallest value seen, the i/K quantiles for 0 < i < K, and the largest value seen; NaN before the
+    first value. The estimator's state travels in the module's state_dict as one tensor of bytes, so it is saved,
+    loaded, copied and pickled with the module, and no cast to half precision ever touches it.
     """
 
     knots: Tensor
@@ -43,7 +43,7 @@ class KnotsModule(nn.Module):
         self.levels = np.arange(1, num_knots) / num_knots
         self.register_buffer("knots", torch.full((num_features, num_knots + 1), torch.nan))
 
-    @torch.compiler.disable
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def observe_knots(self, values: Tensor) -> None:
         """Take values (B, q) into the estimator and let the knots follow."""
         assert self.bank is not None
@@ -104,7 +104,7 @@ def make_bank(
     tolerance: float = 0.0,
     **options: Any,
 ) -> EstimatorBank:
-    """The distributions of q features by any estimator: a name, or a function from a feature's number to an estimator."""
+    """The distributions of q features by any estimator: a name, or a function from a feature's number to one."""
     from daes.distribution import ESTIMATORS, Reservoir
 
     if callable(estimator):

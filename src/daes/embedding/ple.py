@@ -14,7 +14,8 @@ class PLE(NumericalEmbedding):
 
     It equals `DAES.from_knots` at β = 0: one encoder serves both.
 
-    **Shape.** values (B, q) → (B, q, d). Parameters: `meta` (q, M, d), `missing` (q, d). Buffer: `knots` (q, M+1), from `fit`.
+    **Shape.** values (B, q) → (B, q, d). Parameters: `meta` (q, M, d), `missing` (q, d). Buffer: `knots` (q, M+1),
+    from `fit`.
 
     Args:
         num_features: the number q of numerical features.
@@ -38,14 +39,15 @@ class PLE(NumericalEmbedding):
         reference="Gorishniy et al., On Embeddings for Numerical Features in Tabular Deep Learning, NeurIPS 2022",
     )
     offline = True
+    knots: Tensor
 
     def __init__(self, num_features: int, dim: int = 16, *, num_meta: int = 10, init_std: float = 0.01) -> None:
         super().__init__(num_features, dim, init_std=init_std)
         check_positive(num_meta=num_meta)
         self.num_meta = num_meta
         self.meta = self.new_table(num_features, num_meta, dim)
-        # NOTE[DIFF]: the paper's encoding goes on linearly beyond the first and last knot; here it is clamped, so that one
-        # value far outside what was seen cannot swing a prediction.
+        # NOTE[DIFF]: the paper's encoding goes on linearly beyond the first and last knot; here it is clamped, so that
+        # one value far outside what was seen cannot swing a prediction.
         self.register_buffer("knots", torch.full((num_features, num_meta + 1), torch.nan))
 
     def _fit(self, values: Tensor, labels: Tensor | None) -> None:

@@ -20,13 +20,13 @@ class StreamVocabulary(nn.Module):
     An id gets the next free row of its field at its `min_count`-th sighting, until the field's rows are used up. Ids
     that come too late share the row of unseen ids, and each of their sightings is counted in `overflow`.
 
-    **Counting in fixed memory.** Every field has 3 tables of `counters` 8-bit counters. A sighting of an id without a row
-    adds 1, up to `min_count`, to one counter of each table, chosen by 21 bits of the id each; the id has been seen as
-    often as the smallest of its three counters says. Ids that share all three counters may get a row too early, never too
-    late. Every `window` = counters / 4 rows all counters are halved, so that an endless stream of rare ids does not fill
-    them: an id is frequent when it is seen `min_count` times within a window, or about half as often in each of several.
-    With ids that are all different, the worst case, an id is let in at first sight with probability below 4 % at
-    min_count = 2 and 10⁻⁹ at min_count = 5.
+    **Counting in fixed memory.** Every field has 3 tables of `counters` 8-bit counters. A sighting of an id without a
+    row adds 1, up to `min_count`, to one counter of each table, chosen by 21 bits of the id each; the id has been seen
+    as often as the smallest of its three counters says. Ids that share all three counters may get a row too early,
+    never too late. Every `window` = counters / 4 rows all counters are halved, so that an endless stream of rare ids
+    does not fill them: an id is frequent when it is seen `min_count` times within a window, or a little more than half
+    as often in each of several. In the worst case, ids that are all different, an id is let in at first sight with
+    probability below 2 % at min_count = 2 and 10⁻⁹ at min_count = 5.
 
     **Split invariance.** The vocabulary (ids, their rows, counters) depends on the order of the rows alone, not on how
     they were cut into batches: what is computed is what one row at a time would give.
@@ -120,7 +120,8 @@ class StreamVocabulary(nn.Module):
             return
         field, key = unknown % len(self.sizes), ids.reshape(-1)[unknown]
         frequent = self._count(field, key).nonzero().squeeze(1)
-        self._admit(field[frequent], key[frequent])
+        if len(frequent):
+            self._admit(field[frequent], key[frequent])
 
     def _count(self, field: Tensor, key: Tensor) -> Tensor:
         """Count sightings, in order; which of them found their id seen `min_count` times, that sighting included.
@@ -143,17 +144,18 @@ class StreamVocabulary(nn.Module):
         """Give rows to frequent ids in the order of their first sighting here, as far as there are any left."""
         order = torch.sort(key, stable=True).indices
         order = order[torch.sort(field[order], stable=True).indices]
-        same = (field[order].diff() == 0) & (key[order].diff() == 0)
-        group = torch.cat([same.new_zeros(min(1, len(order))), ~same]).cumsum(0)
-        first = order[torch.cat([same.new_ones(min(1, len(order))), ~same])]
-        by_field = first.sort().values
-        by_field = by_field[torch.sort(field[by_field], stable=True).indices]
+        leads = torch.ones_like(order, dtype=torch.bool)
+        leads[1:] = (field[order].diff() != 0) | (key[order].diff() != 0)
+        first = order[leads]  # each id's first sighting, by field and key
+        in_time = first.sort().values
+        in_time = in_time[torch.sort(field[in_time], stable=True).indices]
         place = torch.empty_like(key)
-        place[by_field] = self.used[field[by_field]] + _runs(field[by_field])[0]
+        place[in_time] = self.used[field[in_time]] + _runs(field[in_time])[0]
         fits = place[first] < self._sizes[field[first]]
-        self.overflow += torch.bincount(field[order[~fits[group]]], minlength=len(self.sizes))
+        late = order[~fits[leads.cumsum(0) - 1]]
+        self.overflow += torch.bincount(field[late], minlength=len(self.sizes))
         admitted = first[fits]
-        for number in field[admitted].unique().tolist():
+        for number in torch.unique(field[admitted]).tolist():
             new = admitted[field[admitted] == number]
             self._insert(number, key[new], place[new] + FIRST)
 

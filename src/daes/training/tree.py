@@ -103,9 +103,9 @@ def unflatten(flat: Flat) -> Any:
         raise
     except RecursionError:
         raise StateError("its tree is nested too deeply") from None
-    except (ValueError, OverflowError, RuntimeError) as error:
+    except (ValueError, OverflowError, RuntimeError, TypeError) as error:
         # A shape may be absurd without taking a byte: (0, 10**30).
-        raise StateError(f"it holds an array that cannot be made: {error}") from error
+        raise StateError(f"it holds an array that cannot be made: {str(error).partition(chr(10))[0]}") from error
 
 
 def load_json(text: str | bytes) -> Any:
@@ -130,7 +130,7 @@ class _Encoder:
         if value is None or kind in (bool, str):
             return value
         if kind is int:
-            return value if -_LARGE <= value < _LARGE else {"int": hex(value)}
+            return value if -_LARGE <= value < _LARGE else {"int": _number(value)}
         if kind is float:
             return value if isfinite(value) else {"float": str(value)}
         if kind in (dict, OrderedDict):
@@ -168,7 +168,12 @@ class _Encoder:
     def _add(self, block: Block, path: tuple[Any, ...], owned: bool = False) -> str:
         if self._copy and not owned:
             block = block._replace(data=block.data.copy())
-        plain = ".".join(str(key) for key in path).encode("utf-8", "backslashreplace").decode() or "state"
+        plain = (
+            ".".join(key if type(key) is str else _number(key) for key in path)
+            .encode("utf-8", "backslashreplace")
+            .decode()
+            or "state"
+        )
         name, count = plain, 1
         while name in self._blocks or name == "__metadata__":
             count += 1
@@ -266,4 +271,9 @@ def _refuse_constant(name: str) -> Any:
 
 
 def _place(path: tuple[Any, ...]) -> str:
-    return "state" + "".join(f"[{key!r}]" for key in path)
+    return "state" + "".join(f"[{key!r}]" if type(key) is str else f"[{_number(key)}]" for key in path)
+
+
+def _number(key: int) -> str:
+    # Python refuses to write very long numbers in decimal.
+    return str(key) if -_LARGE <= key < _LARGE else hex(key)

@@ -131,11 +131,11 @@ class NumericalLaw:
     With Z of a standard `family`, and observed (not missing) with probability 1 − missing_c,
 
         Y = location_c + scale_c · Z + unit · shift        (latent)
-        X = 0 with probability zero_c, otherwise link(Y), rounded down to a multiple of 1 / steps_per_unit
+        X = 0 with probability zero_c, otherwise link(Y), rounded up to a multiple of 1 / steps_per_unit
 
-    so that, with y(x) the latent value of the next multiple above x (of x itself if nothing is rounded),
+    so that, at every x that can occur and with y = link⁻¹(x),
 
-        P(X ≤ x | c) = zero_c + (1 − zero_c) · F((y(x) − unit · shift − location_c) / scale_c)       rank within context
+        P(X ≤ x | c) = zero_c + (1 − zero_c) · F((y − unit · shift − location_c) / scale_c)           rank within context
         P(X ≤ x)     = Σ_c w_c P(X ≤ x | c),    w_c ∝ P(c) · (1 − missing_c)                          global rank
 
     are the true ranks among observed values. `shift` is 0 in the reference law. Tables stand behind F and the global
@@ -203,12 +203,7 @@ class NumericalLaw:
         latent += self.location[category]
         latent += self.unit * shift
         values = self.link.forward(latent)
-        if self.steps_per_unit is not None:
-            values *= self.steps_per_unit
-            np.floor(values, out=values)
-            values /= self.steps_per_unit
-        if self.is_integer:
-            np.minimum(values, LARGEST_COUNT, out=values)
+        self._round(values)
         if atom is not None:
             absent = self.missing[category]
             values[atom < absent + (1 - absent) * self.zero[category]] = 0
@@ -217,7 +212,7 @@ class NumericalLaw:
 
     def rank(self, values: NDArray[Any], shift: float | Array = 0.0) -> Array:
         """Global rank P(X ≤ x); values must not be NaN."""
-        return self._mixture(self._latent(values) - self.unit * shift)
+        return self._mixture(self.link.inverse(values.astype(np.float64)) - self.unit * shift)
 
     def context_rank(self, values: NDArray[Any], category: NDArray[np.int64], shift: float | Array = 0.0) -> Array:
         """Rank within context P(X ≤ x | c); values must not be NaN."""
@@ -227,7 +222,7 @@ class NumericalLaw:
         self, values: NDArray[Any], category: NDArray[np.int64], shift: float | Array = 0.0
     ) -> tuple[Array, Array]:
         """Global rank and rank within context."""
-        latent = self._latent(values)
+        latent = self.link.inverse(values.astype(np.float64))
         latent -= self.unit * shift
         within = self._standard((latent - self.location[category]) / self.scale[category])
         if self.zero.any():
@@ -236,11 +231,14 @@ class NumericalLaw:
             within += zero
         return self._mixture(latent), within
 
-    def _latent(self, values: NDArray[Any]) -> Array:
-        exact = values.astype(np.float64)
+    def _round(self, values: Array) -> None:
+        """Up to the next multiple, in place."""
         if self.steps_per_unit is not None:
-            exact += 1 / self.steps_per_unit
-        return self.link.inverse(exact)
+            values *= self.steps_per_unit
+            np.ceil(values, out=values)
+            values /= self.steps_per_unit
+        if self.is_integer:
+            np.minimum(values, LARGEST_COUNT, out=values)
 
     def _mix(self, latent: Array) -> Array:
         total = np.zeros_like(latent)
@@ -260,9 +258,6 @@ class NumericalLaw:
         mass /= mass.sum()
         latent = self.location[:, None] + self.scale[:, None] * (edges[1:] + edges[:-1]) / 2
         values = self.link.forward(latent)
-        if self.steps_per_unit is not None:
-            values = np.floor(values * self.steps_per_unit) / self.steps_per_unit
-        if self.is_integer:
-            values = np.minimum(values, LARGEST_COUNT)
+        self._round(values)
         probability = (1 - self.zero)[:, None] * mass
         return np.column_stack([values, np.zeros(len(values))]), np.column_stack([probability, self.zero])

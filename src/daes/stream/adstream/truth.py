@@ -15,7 +15,7 @@ weeks.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 import numpy as np
@@ -58,7 +58,7 @@ class Signal:
     {'value': 0.25, 'rank': 0.75, 'context_rank': 0.0}
     """
 
-    proportions: Mapping[str, float] = PROPORTIONS
+    proportions: Mapping[str, float] = field(default_factory=lambda: PROPORTIONS)
     numerical: float = 1.0
     categorical: float = 0.7
     interactions: float = 0.4

@@ -1,0 +1,199 @@
+"""Categories → vectors: one table for all fields, by hash or by a vocabulary learned in the stream."""
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from daes.embedding.vocabulary import FIRST, MISSING, UNSEEN, StreamVocabulary
+
+Mode = Literal["hash", "vocabulary"]
+
+
+class CategoricalEmbedding(nn.Module):
+    """Embed the categorical fields of a batch.
+
+    Every field has `size` rows for ids, and before them one for a missing value and one for unseen ids. All fields lie
+    in one `weight`, so that one look-up serves them all:
+
+        row = offset_f + 0                      the value is missing (id 0)
+        row = offset_f + 2 + id mod size_f      mode="hash"
+        row = offset_f + 2 + place of the id    mode="vocabulary", the id has a row of its own
+        row = offset_f + 1                      mode="vocabulary", any other id
+
+    In `mode="vocabulary"` a forward in `train()` first observes the ids, so that an id seen `min_count` times has a row
+    of its own from that batch on (`StreamVocabulary` says how they are counted); in `eval()` nothing changes. To train
+    on with a fixed vocabulary, call `embedding.vocabulary.eval()` after `train()`.
+
+    **Shape.** ids (B, p) int64 as in `Batch.categorical`, 0 = missing → (B, p, d).
+
+    Args:
+        sizes: rows for ids of each field: a sequence, a mapping from field name to size, or the number of fields, each
+            of them of size `capacity`. Names serve in error messages.
+        dim: d.
+        mode: "hash" or "vocabulary".
+        min_count: sightings before an id gets a row (vocabulary).
+        capacity: size of each field where `sizes` is only their number.
+        counters: counters for candidate ids, see `StreamVocabulary`; 3 · counters bytes a field (vocabulary).
+        strict: an unseen id in `eval()` is a ValueError rather than the unseen row (vocabulary). Not in an exported
+            model, which cannot raise.
+        sparse: gradients of `weight` are sparse, for large tables and `torch.optim.SparseAdam`.
+        init_std: rows start at N(0, init_std²).
+        generator: source of the random start; torch's global one if None.
+
+    >>> embedding = CategoricalEmbedding({"city": 100, "device": 10}, dim=4)
+    >>> embedding(torch.tensor([[7, 0], [107, 3]])).shape
+    torch.Size([2, 2, 4])
+    >>> embedding.rows(torch.tensor([[7, 0], [107, 3]]))
+    tensor([[  9, 102],
+            [  9, 107]])
+    """
+
+    weight: nn.Parameter
+    _sizes: Tensor
+    _offsets: Tensor
+
+    def __init__(
+        self,
+        sizes: int | Sequence[int] | Mapping[str, int],
+        dim: int,
+        *,
+        mode: Mode = "hash",
+        min_count: int = 5,
+        capacity: int = 10_000,
+        counters: int = 2**18,
+        strict: bool = False,
+        sparse: bool = False,
+        init_std: float = 0.01,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        if isinstance(sizes, int):
+            if sizes < 0:
+                raise ValueError(f"sizes must not be negative as a number of fields, however: sizes={sizes}")
+            sizes = [capacity] * sizes
+        self.names = tuple(sizes) if isinstance(sizes, Mapping) else tuple(f"field {i}" for i in range(len(sizes)))
+        self.sizes = tuple(sizes.values()) if isinstance(sizes, Mapping) else tuple(sizes)
+        for name, size in zip(self.names, self.sizes, strict=True):
+            if not isinstance(size, int) or size <= 0:
+                raise ValueError(f"sizes must be positive integers, however: {name} has size {size!r}")
+        if dim <= 0:
+            raise ValueError(f"dim must be positive, however: dim={dim}")
+        _check_mode(mode)
+        if strict and mode == "hash":
+            raise ValueError('strict needs mode="vocabulary", since no id is unseen to a hash, however: mode="hash"')
+        if not 0 <= init_std < math.inf:
+            raise ValueError(f"init_std must be finite and not negative, however: init_std={init_std}")
+        self.dim = dim
+        self.mode = mode
+        self.strict = strict
+        self.sparse = sparse
+        self.init_std = init_std
+        self.vocabulary = (
+            StreamVocabulary(self.sizes, min_count=min_count, counters=counters) if mode == "vocabulary" else None
+        )
+        ends = list(accumulate((FIRST + size for size in self.sizes), initial=0))
+        self.register_buffer("_sizes", torch.tensor(self.sizes, dtype=torch.int64), persistent=False)
+        self.register_buffer("_offsets", torch.tensor(ends[:-1], dtype=torch.int64), persistent=False)
+        self.weight = nn.Parameter(torch.empty(ends[-1], dim))
+        self.reset_parameters(generator)
+
+    @property
+    def num_fields(self) -> int:
+        """p, the number of fields."""
+        return len(self.sizes)
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Draw the rows anew; a vocabulary stays as it is."""
+        nn.init.normal_(self.weight, std=self.init_std, generator=generator)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        if self.vocabulary is not None and self.vocabulary.training:
+            self._check(ids)
+            self.vocabulary.observe(ids)
+        return F.embedding(self.rows(ids), self.weight, sparse=self.sparse)
+
+    def rows(self, ids: Tensor) -> Tensor:
+        """The row of `weight` that each id has now, (B, p) → (B, p); nothing is observed."""
+        self._check(ids)
+        if self.vocabulary is None:
+            # torch's remainder and ONNX's Mod both have the sign of the divisor, so a row is never negative.
+            row = torch.where(ids == 0, MISSING, FIRST + torch.remainder(ids, self._sizes))
+        else:
+            row = self.vocabulary(ids)
+            if self.strict and not self.training and not torch.compiler.is_compiling():
+                self._refuse_unseen(ids, row)
+        return row + self._offsets
+
+    def extra_repr(self) -> str:
+        return f"fields={self.num_fields}, rows={len(self.weight)}, dim={self.dim}, mode={self.mode!r}"
+
+    def _check(self, ids: Tensor) -> None:
+        if ids.dtype != torch.int64 or ids.ndim != 2 or ids.shape[1] != self.num_fields:
+            raise ValueError(
+                f"ids must be int64 of shape (B, {self.num_fields}), however: {ids.dtype} of shape {tuple(ids.shape)}"
+            )
+
+    def _refuse_unseen(self, ids: Tensor, row: Tensor) -> None:
+        unseen = row == UNSEEN
+        if unseen.any():
+            found = [
+                f"{name} ({len(torch.unique(ids[unseen[:, field], field]))})"
+                for field, name in enumerate(self.names)
+                if unseen[:, field].any()
+            ]
+            raise ValueError(
+                f"strict allows ids of the vocabulary only, however: there are unseen ids in {', '.join(found)}"
+            )
+
+
+def suggest_sizes(
+    cardinalities: Mapping[str, int],
+    *,
+    mode: Mode = "hash",
+    growth: float = 2.0,
+    collisions: float = 0.2,
+    maximum: int = 1_000_000,
+) -> dict[str, int]:
+    """Sizes for `CategoricalEmbedding` from the number of distinct ids that a look at the data found.
+
+    For n = growth · cardinality ids the size is n with a vocabulary. With hashing it is the smallest at which an id
+    shares its row with probability at most `collisions`: 1 − (1 − 1/size)^(n−1) ≤ collisions.
+
+    Args:
+        cardinalities: distinct ids by field.
+        mode: "hash" or "vocabulary".
+        growth: how many times more ids the whole stream has than were seen.
+        collisions: probability, within (0, 1), that an id shares its row (hash).
+        maximum: the largest size to suggest.
+
+    >>> suggest_sizes({"city": 1000, "device": 5})
+    {'city': 8959, 'device': 41}
+    >>> suggest_sizes({"city": 1000, "device": 5}, mode="vocabulary")
+    {'city': 2000, 'device': 10}
+    """
+    _check_mode(mode)
+    if not 0 < growth < math.inf:
+        raise ValueError(f"growth must be positive and finite, however: growth={growth}")
+    if not 0 < collisions < 1:
+        raise ValueError(f"collisions must lie within (0, 1), however: collisions={collisions}")
+    if maximum <= 0:
+        raise ValueError(f"maximum must be positive, however: maximum={maximum}")
+    sizes = {}
+    for field, cardinality in cardinalities.items():
+        if cardinality < 0:
+            raise ValueError(f"cardinalities must not be negative, however: {field} has {cardinality}")
+        count = max(math.ceil(growth * cardinality), 1)
+        if mode == "hash" and count > 1:
+            count = math.ceil(1 / -math.expm1(math.log1p(-collisions) / (count - 1)))
+        sizes[field] = min(count, maximum)
+    return sizes
+
+
+def _check_mode(mode: str) -> None:
+    if mode not in ("hash", "vocabulary"):
+        raise ValueError(f'mode must be "hash" or "vocabulary", however: mode={mode!r}')

@@ -1,0 +1,51 @@
+"""The datasets that `daes.stream.open` knows by name, each with its schema.
+
+>>> for info in DATASETS.values():
+...     print(info.usage)
+criteo:PATH
+automl:PATH
+flights
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from daes.stream.datasets.automl import open_automl
+from daes.stream.datasets.criteo import open_criteo
+from daes.stream.datasets.flights import open_flights
+from daes.stream.source import Stream
+
+__all__ = ["DATASETS", "DatasetInfo", "open_automl", "open_criteo", "open_flights"]
+
+
+@dataclass(frozen=True)
+class DatasetInfo:
+    """A dataset by name.
+
+    Args:
+        name: what `open` calls it.
+        description: one sentence.
+        open: makes the `Stream`; called with the path first where `needs_path`, then with options by keyword, of which
+            every one takes `shard`.
+        needs_path: whether the data are yours to bring, as in `criteo:PATH`.
+    """
+
+    name: str
+    description: str
+    open: Callable[..., Stream]
+    needs_path: bool = False
+
+    @property
+    def usage(self) -> str:
+        """How to write it: `flights`, `criteo:PATH`."""
+        return f"{self.name}:PATH" if self.needs_path else self.name
+
+
+DATASETS: dict[str, DatasetInfo] = {
+    info.name: info
+    for info in (
+        DatasetInfo("criteo", "Criteo display advertising, TSV as published or Parquet", open_criteo, needs_path=True),
+        DatasetInfo("automl", "a folder of the NeurIPS 2018 lifelong AutoML challenge", open_automl, needs_path=True),
+        DatasetInfo("flights", "is a flight of 2013 from New York more than 15 minutes late", open_flights),
+    )
+}

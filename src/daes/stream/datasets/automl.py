@@ -1,0 +1,250 @@
+"""The format of the NeurIPS 2018 challenge "AutoML for Lifelong Machine Learning" (AutoML3).
+
+A dataset is a folder:
+
+    NAME_feat.type          one line a column: Numerical, Categorical, Multi-value or Time
+    NAME_public.info        `key = value` lines (optional here)
+    NAME_train1.data …      rows in order of time; fields separated by a space or a tab, NaN is missing,
+    NAME_test1.data …       the values of a multi-value field separated by commas
+    NAME_train1.solution …  the label of each row, 0 or 1
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from daes.extras import require
+from daes.stream.csv import infer_types
+from daes.stream.csv_rows import BadRows, CsvCursor
+from daes.stream.csv_text import MISSING, CsvFormat
+from daes.stream.cursor import Cursor, Position, Roles, SourceError, skip_by_reading
+from daes.stream.files import DataFile, FilesSource, find_files, natural_order
+from daes.stream.schema import Schema
+from daes.stream.source import Stream
+
+_PREFIXES = {"numerical": "I", "categorical": "C", "multi-value": "M", "time": "T"}
+_DATA = re.compile(r"(?P<name>.+)_(?P<part>train|test)[0-9]*\.data")
+_LABELS = CsvFormat(column_names=("label",), quoting=False)
+
+
+def open_automl(
+    path: str | Path,
+    *,
+    multi_value: str = "first",
+    solutions: str | Path | None = None,
+    shard: tuple[int, int] | None = None,
+) -> Stream:
+    """A dataset of the challenge: all training batches, then all test batches, each in the order of its numbers.
+
+    Columns are named by kind, each counted from 1: numerical `I1`…, categorical `C1`…, multi-value `M1`…, time `T1`….
+    The first time column is the schema's time, as an integer, 0 where it is missing; further ones are not used.
+    Files without a solution are left out, with a note, unless none has one: then the schema has no label.
+
+    Args:
+        path: the folder of one dataset.
+        multi_value: "first" takes the first value of a multi-value field as its category; "first+count" adds how many
+            there are, as the numerical column `M1_count`.
+        solutions: where the solutions are that are not beside their data (the challenge kept those of the test batches
+            in a folder of their own).
+        shard: `(rank, world)`, see `CursorSource`.
+    """
+    if multi_value not in ("first", "first+count"):
+        raise ValueError(f"multi_value must be 'first' or 'first+count', however: {multi_value=}")
+    files = find_files(path)
+    name, data = _data_files(files, path)
+    _check_info(files, name)
+    columns = _columns(files, name)
+    known = {file.name: file for file in (*files, *(find_files(solutions) if solutions is not None else ()))}
+    labels = {file.path: known.get(file.name.removesuffix(".data") + ".solution") for file in data}
+    labelled = [file for file in data if labels[file.path] is not None]
+    notes = []
+    if labelled and len(labelled) < len(data):
+        left_out = ", ".join(file.name for file in data if file not in labelled)
+        notes.append(f"{len(data) - len(labelled)} files have no solution and were left out: {left_out}")
+    kinds = {kind: [column for column in columns if column[0] == prefix] for kind, prefix in _PREFIXES.items()}
+    if len(kinds["time"]) > 1:
+        notes.append(f"only the first of the time columns is used: {', '.join(kinds['time'])}")
+    counts = [f"{column}_count" for column in kinds["multi-value"]] if multi_value == "first+count" else []
+    schema = Schema(
+        label="label" if labelled else None,
+        numerical=(*kinds["numerical"], *counts),
+        categorical=(*kinds["categorical"], *kinds["multi-value"]),
+        time=kinds["time"][0] if kinds["time"] else None,
+    )
+    source = AutoMLSource(labelled or data, columns, {k: v for k, v in labels.items() if v is not None}, shard=shard)
+    return Stream(source, schema, f"automl:{name}", tuple(notes))
+
+
+def _data_files(files: Sequence[DataFile], path: str | Path) -> tuple[str, list[DataFile]]:
+    matches = [(match, file) for file in files if (match := _DATA.fullmatch(file.name))]
+    names = sorted({match["name"] for match, _ in matches})
+    if len(names) != 1:
+        raise FileNotFoundError(
+            f"{path} must be the folder of one dataset, NAME_train1.data and so on, however: "
+            + (f"there are several: {', '.join(names)}" if names else "there is no such file")
+        )
+    ordered = sorted(matches, key=lambda pair: (pair[0]["part"] == "test", natural_order(pair[1].name)))
+    return names[0], [file for _, file in ordered]
+
+
+def _check_info(files: Sequence[DataFile], name: str) -> None:
+    info = _text(files, f"{name}_public.info")
+    for key, accepted in (("is_sparse", "0"), ("task", "binary.classification"), ("target_num", "1")):
+        found = re.search(rf"^{key}\s*=\s*'?([^'\n]*?)'?\s*$", info or "", re.MULTILINE)
+        if found and found[1] != accepted:
+            raise SourceError(f"{name}_public.info must say {key} = {accepted}, however: {key} = {found[1]}")
+
+
+def _columns(files: Sequence[DataFile], name: str) -> list[str]:
+    text = _text(files, f"{name}_feat.type")
+    if text is None:
+        raise FileNotFoundError(f"the dataset must have a file {name}_feat.type with the type of each column")
+    columns: list[str] = []
+    for number, kind in enumerate(text.split(), start=1):
+        prefix = _PREFIXES.get(kind.lower())
+        if prefix is None:
+            raise SourceError(
+                f"{name}_feat.type must name Numerical, Categorical, Multi-value or Time columns, however: "
+                f"line {number} is {kind!r}"
+            )
+        columns.append(f"{prefix}{sum(column[0] == prefix for column in columns) + 1}")
+    return columns
+
+
+def _text(files: Sequence[DataFile], name: str) -> str | None:
+    for file in files:
+        if file.name == name:
+            with file.filesystem.open_input_stream(file.path) as stream:
+                return bytes(stream.read()).decode()
+    return None
+
+
+class AutoMLSource(FilesSource):
+    """Data files side by side with their solutions; see `open_automl`.
+
+    Args:
+        where: the .data files, in order.
+        columns: the names of their columns.
+        labels: the solution of each data file, by path.
+        shard: `(rank, world)`, see `CursorSource`.
+    """
+
+    def __init__(
+        self,
+        where: Sequence[DataFile],
+        columns: Sequence[str],
+        labels: Mapping[str, DataFile],
+        *,
+        shard: tuple[int, int] | None = None,
+    ) -> None:
+        super().__init__(where, shard)
+        self._labels = dict(labels)
+        self._format = _format(self._files[0], columns)
+        self._columns = list(columns)
+
+    def _file_schema(self, file: DataFile) -> Any:
+        pa = require("pyarrow")
+        if self._schema is not None:
+            return self._schema
+        looks = infer_types(self._files[0], self._format)
+        fields = []
+        for name in self._columns:
+            dated = pa.types.is_date(looks.field(name).type) or pa.types.is_timestamp(looks.field(name).type)
+            if name[0] == "T":
+                fields.append((name, looks.field(name).type if dated else pa.int64()))
+            else:
+                fields.append((name, pa.float64() if name[0] == "I" else pa.string()))
+            if name[0] == "M":
+                fields.append((f"{name}_count", pa.float64()))
+        return pa.schema([*fields, ("label", pa.float64())] if self._labels else fields)
+
+    def _file_cursor(
+        self, file: DataFile, types: Mapping[str, Any], roles: Roles, place: Position, rows_at_once: int
+    ) -> Cursor:
+        pa = require("pyarrow")
+        parsed = {}
+        for name, kind in types.items():
+            if name != "label":
+                parsed[name.removesuffix("_count")] = pa.string() if name[0] in "CM" else kind
+        for name, kind in parsed.items():
+            if kind == pa.int64():
+                parsed[name] = pa.float64()  # a time may be written as 1467331200.0
+        data = CsvCursor(file, self._format, parsed or {self._columns[0]: pa.string()}, {}, BadRows())
+        solution = self._labels[file.path] if "label" in types else None
+        labels = solution and CsvCursor(solution, _LABELS, {"label": pa.float64()}, {}, BadRows())
+        return _Paired(data, labels, list(types), file.path)
+
+
+def _format(file: DataFile, columns: Sequence[str]) -> CsvFormat:
+    with file.filesystem.open_input_stream(file.path) as stream:
+        line = bytes(stream.read(1 << 20)).partition(b"\n")[0].rstrip(b"\r")
+    separator = "\t" if b"\t" in line else " "
+    # Older tools of the challenge end each row with a separator.
+    trailing = ("(end of row)",) if line.endswith(separator.encode()) else ()
+    return CsvFormat(
+        separator=separator,
+        column_names=(*columns, *trailing),
+        quoting=False,
+        missing_categories=MISSING,
+    )
+
+
+@dataclass
+class _Paired:
+    """Rows of a data file with their labels, as a `Cursor`."""
+
+    data: CsvCursor
+    labels: CsvCursor | None
+    columns: list[str]
+    path: str
+    row: int = 0
+
+    def read(self, limit: int) -> Any | None:
+        piece = self.data.read(limit)
+        if piece is None:
+            if self.labels is not None and self.labels.read(1) is not None:
+                raise SourceError(f"{self.path} has {self.row} rows, however: its solution has more")
+            return None
+        if self.labels is not None:
+            piece = piece.append_column("label", self._labels(piece.num_rows))
+        self.row += piece.num_rows
+        return self._finish(piece)
+
+    def _labels(self, rows: int) -> Any:
+        assert self.labels is not None
+        chunks: list[Any] = []
+        while rows:
+            part = self.labels.read(rows)
+            if part is None:
+                have = self.row + sum(map(len, chunks))
+                raise SourceError(f"{self.path} has more rows than its solution has labels: {have}")
+            chunks.extend(part.column("label").chunks)
+            rows -= part.num_rows
+        return require("pyarrow").chunked_array(chunks)
+
+    def _finish(self, table: Any) -> Any:
+        pa, pc = require("pyarrow"), require("pyarrow.compute")
+        out = {}
+        for name in self.columns:
+            column = table.column(name.removesuffix("_count"))
+            if name[0] == "M":
+                values = pc.split_pattern(column, ",")
+                counts = pc.list_value_length(values).cast(pa.float64())
+                column = counts if name.endswith("_count") else pc.list_element(values, 0)
+            elif name[0] == "T" and pa.types.is_floating(column.type):
+                column = pc.floor(pc.fill_null(column, 0)).cast(pa.int64())
+            out[name] = column
+        return pa.table(out)
+
+    def skip(self, rows: int) -> int:
+        return skip_by_reading(self, rows)
+
+    def place(self) -> Position:
+        return {"skip": self.row}
+
+    def close(self) -> None:
+        self.data.close()
+        if self.labels is not None:
+            self.labels.close()

