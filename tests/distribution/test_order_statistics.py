@@ -48,7 +48,10 @@ def test_other_levels_are_interpolated_and_clamped():
         [0.0, 0.0, pytest.approx(2.0)],
         [10.0, 40.0, 70.0],
     ]
-    assert fed([[0.0, 10.0, 30.0, 70.0]], levels=[0.5]).quantile([0.0, 0.5, 1.0]).tolist() == [10.0, 10.0, 10.0]
+    assert estimator.cdf([-1.0, 0.0, 5.0, 40.0, 70.0]).tolist() == [0.0, 0.25, 0.375, 0.75, 1.0]
+    single = fed([[0.0, 10.0, 30.0, 70.0]], levels=[0.5])
+    assert single.quantile([0.0, 0.5, 1.0]).tolist() == [10.0, 10.0, 10.0]
+    assert single.cdf([9.0, 10.0, 11.0]).tolist() == [0.0, 1.0, 1.0]
 
 
 def test_cdf_inverts_the_quantile():
@@ -112,7 +115,12 @@ def test_a_constant_column_stays_exact_and_the_range_of_floats_does_not_overflow
     assert set(estimator.quantile(np.linspace(0, 1, 333))) == {0.1}
     assert estimator.cdf([np.nextafter(0.1, 0), 0.1]).tolist() == [0.0, 1.0]
     most = np.finfo(np.float64).max
-    assert fed([[most]] * 9 + [[-most]] * 9).quantile(0.3) == pytest.approx(0.0, abs=1e-10 * most)
+    with np.errstate(all="raise"):
+        wide = fed([[most]] * 9 + [[-most]] * 9)
+        assert wide.quantile(0.3) == pytest.approx(0.0, abs=1e-10 * most)
+        wide = fed([[-most, most]])
+        wide.load_state_dict(wide.state_dict())
+        assert wide.quantile([0.0, 0.5, 1.0]).tolist() == [-most, -most, most]
 
 
 def test_merge_weighs_by_batches():
@@ -142,6 +150,9 @@ def test_state_goes_on_bit_for_bit():
     state = first.state_dict()
     first.update([1e6])  # what was saved must not move with what goes on
     second.load_state_dict(state)
+    state["means"][:] = 7.0
+    first.state_dict()["means"][:] = 7.0
+    assert first.quantile(1.0) > 1e4
     for batch in batches[11:]:
         second.update(batch)
     assert second.quantile(second.levels).tolist() == straight.quantile(straight.levels).tolist()

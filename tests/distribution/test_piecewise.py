@@ -47,7 +47,7 @@ def test_infinities_are_outside_every_point():
 def test_quantile_is_monotone_and_within_the_points(polygon, wanted):
     points, ranks = polygon
     found = quantile_between(points, ranks, np.array(wanted))
-    assert (np.diff(found) >= 0).all()
+    assert (found[1:] >= found[:-1]).all()
     assert found[0] >= points[0]
     assert found[-1] <= points[-1]
 
@@ -55,7 +55,7 @@ def test_quantile_is_monotone_and_within_the_points(polygon, wanted):
 @given(polygons(), st.lists(finite, min_size=2, max_size=20).map(sorted))
 def test_cdf_is_monotone_and_within_0_and_1(polygon, wanted):
     found = cdf_between(*polygon, np.array(wanted))
-    assert (np.diff(found) >= 0).all()
+    assert (found[1:] >= found[:-1]).all()
     assert found[0] >= 0
     assert found[-1] <= 1
 

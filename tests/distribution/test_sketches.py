@@ -215,6 +215,20 @@ def test_a_loaded_tdigest_goes_on_bit_for_bit_and_looking_changes_nothing():
     assert resumed.state_dict()["sketch"].tolist() == straight.state_dict()["sketch"].tolist()
 
 
+@pytest.mark.parametrize("size", [1, 3, 100, 5000])
+def test_looking_at_a_merged_tdigest_changes_nothing(size):
+    values = np.random.default_rng(3).normal(size=(3, size))
+    merged = []
+    for look in (False, True):
+        sketch, other = fed(TDigestSketch, values[0]), fed(TDigestSketch, values[1])
+        sketch.merge(other)
+        if look:
+            sketch.quantile(0.5)
+        sketch.update(values[2])
+        merged.append(sketch.state_dict()["sketch"].tolist())
+    assert merged[0] == merged[1]
+
+
 def test_kll_cannot_be_seeded():
     """What the docstring says of reproducibility; should this fail, DataSketches has become better."""
     values = streams()["normal"]

@@ -83,6 +83,8 @@ class TestDefinition:
         near = {10**power + step for power in range(19) for step in (-1, 0, 1)}
         check(pa.array(sorted(value for value in near if value < 10**8)))
         check(pa.array(sorted(near | {-value for value in near})))
+        for value in near:
+            check(pa.array([value]))
 
     def test_every_number_of_four_digits_in_both_halves(self) -> None:
         four = np.arange(10_000)

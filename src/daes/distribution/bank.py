@@ -148,7 +148,7 @@ class ReservoirBank(EstimatorBank):
         step = 0 if self.shared else 1
         super().__init__(lambda f: JumpReservoir(size, seed=seed + step * f, **options), num_features)
         self.size = size
-        self._share()
+        self.share()
 
     @property
     def draws(self) -> int:
@@ -194,9 +194,9 @@ class ReservoirBank(EstimatorBank):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._part()
         super().load_state_dict(state)
-        self._share()
+        self.share()
 
-    def _share(self) -> None:
+    def share(self) -> None:
         """Let reservoirs whose schedules stand at the same point follow the first of them."""
         self._common: Schedule = self.estimators[0].schedule
         if not self.shared:

@@ -151,6 +151,7 @@ def _thin(summary: Summary, widest: int) -> Summary:
     """The fewest tuples, first and last among them, whose neighbours lie at most `widest` ranks apart."""
     last = summary.values.size - 1
     jump = np.searchsorted(summary.high, summary.low + widest, side="right") - 1
+    assert (jump[:-1] > np.arange(last)).all(), "neighbours lie further apart than allowed"
     kept = np.zeros(1, np.int64)
     # Walk from tuple to tuple as far as allowed, doubling: `jump` takes as many steps at once as there are tuples kept.
     while kept[-1] < last:
@@ -168,9 +169,9 @@ def _is_sound(summary: Summary, count: int, widest: int) -> bool:
         return not values.size and not count
     return bool(
         np.isfinite(values).all()
-        and (np.diff(values) >= 0).all()
-        and (np.diff(low) > 0).all()
-        and (np.diff(high) > 0).all()
+        and (values[1:] >= values[:-1]).all()
+        and (low[1:] > low[:-1]).all()
+        and (high[1:] > high[:-1]).all()
         and (low <= high).all()
         and (high[1:] - low[:-1] <= widest).all()
         and low[0] == high[0] == 1

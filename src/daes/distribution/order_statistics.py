@@ -84,7 +84,7 @@ class OrderStatistics(Estimator):
     def _load(self, state: Mapping[str, Any]) -> None:
         means = np.array(state["means"], dtype=np.float64)
         batches = int(state["batches"])
-        if means.shape != self.levels.shape or not np.isfinite(means).all() or (np.diff(means) < 0).any():
+        if means.shape != self.levels.shape or not np.isfinite(means).all() or (means[1:] < means[:-1]).any():
             raise ValueError(f"state's means must be {self.levels.size} finite values in order, however: {means}")
         if not int(state["count"] > 0) <= batches <= state["count"]:
             raise ValueError(f"state's batches must suit count={state['count']}, however: batches={batches}")

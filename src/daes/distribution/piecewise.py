@@ -17,8 +17,9 @@ def quantile_between(points: Floats, ranks: Floats, levels: Floats) -> Floats:
     """
     right = np.searchsorted(ranks, levels, side="left").clip(max=ranks.size - 1)
     left = (right - 1).clip(min=0)
+    inside = np.clip(levels, ranks[left], ranks[right])
     span = ranks[right] - ranks[left]
-    back = np.divide(ranks[right] - levels, span, out=np.zeros(levels.shape), where=span > 0).clip(0.0, 1.0)
+    back = np.divide(ranks[right] - inside, span, out=np.zeros(levels.shape), where=span > 0)
     # Half the way back, twice: the whole distance between two floats may be infinite.
     half_way = back * (points[right] / 2 - points[left] / 2)
     answer: Floats = np.clip(points[right] - half_way - half_way, points[left], points[right])

@@ -63,6 +63,11 @@ class Schedule(ABC):
         return np.random.Generator(_bit_generator(self.seed, self._generation, 1))
 
     @property
+    def pristine(self) -> bool:
+        """Whether it was never restarted, so that it is known by its size and seed alone."""
+        return self._generation == 1
+
+    @property
     def draws(self) -> int:
         """How many random numbers the acceptances taken so far have used."""
         return self._used + self._drawn - round(self._cost * (self._block.positions.size - self._taken))

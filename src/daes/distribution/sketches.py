@@ -168,10 +168,6 @@ class TDigestSketch(DataSketch):
         super()._absorb(values)
         self._sketch.compress()
 
-    def _merge(self, other: Self) -> None:
-        super()._merge(other)
-        self._sketch.compress()
-
     def _quantile(self, levels: Floats) -> Floats:
         return quantile_between(*self._points(), levels)
 
@@ -181,7 +177,7 @@ class TDigestSketch(DataSketch):
     def _points(self) -> tuple[Floats, Floats]:
         """The points of the CDF, two a centroid: where its part of the CDF begins and ends."""
         means, weights = self._centroids()
-        tied = np.diff(means) == 0
+        tied = means[1:] == means[:-1]
         step = (weights == 1) | np.append(tied, False) | np.append(False, tied)
         spread = np.where(step, 0.0, weights / 2)
         end = np.cumsum(weights)

@@ -71,11 +71,11 @@ class KeyValue(NumericalEmbedding):
         else:
             self.normalise = MinMax(num_features)
         self.table = self.new_table(num_features, num_meta, dim)
-        self.register_buffer("keys", torch.linspace(0.0, 1.0, num_meta), persistent=False)
+        self.register_buffer("keys", torch.linspace(0.0, 1.0, num_meta, dtype=torch.float64), persistent=False)
 
     def encode(self, values: Tensor, context: Tensor | Context | None) -> Tensor:
         places: Tensor = self.normalise(values).unsqueeze(-1)
-        nearness = 1 / ((places - self.keys).abs() + self.epsilon)
+        nearness = 1 / ((places - self.keys.to(places.dtype)).abs() + self.epsilon)
         weights = torch.softmax(nearness, -1).to(self.table.dtype)
         return torch.einsum("bqm,qmd->bqd", weights, self.table)
 

@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from daes.distribution import EstimatorBank, ReservoirBank
 from daes.distribution.base import DistributionEstimator
 from daes.distribution.state import state_from_bytes, state_to_bytes
+from daes.embedding.device_bank import DeviceBank
 
 EstimatorFactory = Callable[[int], DistributionEstimator]
-_REFINED = (np.arange(200) + 0.5) / 200
+_LIKELY = (np.arange(200) + 0.5) / 200
 
 
 class KnotsModule(nn.Module):
@@ -41,14 +42,46 @@ class KnotsModule(nn.Module):
         self.bank = make_bank(estimator, num_features, reservoir_size, seed, tolerance=tolerance, **options)
         self.bounds = _check_bounds(bounds, num_features)
         self.levels = np.arange(1, num_knots) / num_knots
+        self._on_device: DeviceBank | None = None
+        self._constants: dict[Any, Tensor] = {}
         self.register_buffer("knots", torch.full((num_features, num_knots + 1), torch.nan))
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def observe_knots(self, values: Tensor) -> None:
         """Take values (B, q) into the estimator and let the knots follow."""
         assert self.bank is not None
-        self.bank.update(values.detach().cpu().numpy())
-        self.knots.copy_(torch.from_numpy(self._read_knots()))
+        if values.device.type == "cpu":
+            self._leave_device()
+            self.bank.update(values.detach().numpy())
+            self.knots.copy_(torch.from_numpy(self._read_knots()))
+        elif DeviceBank.fits(self.bank):
+            if self._on_device is None or self._on_device.device != values.device:
+                self._leave_device()
+                self._on_device = DeviceBank(self.bank, values.device, values.dtype)
+            self._on_device.update(values.detach())
+            self.knots.copy_(self._device_knots(self._on_device))
+        else:  # other estimators live on the host, and the device waits for them
+            self.bank.update(values.detach().cpu().numpy())
+            self.knots.copy_(torch.from_numpy(self._read_knots()))
+
+    def _leave_device(self) -> None:
+        if self._on_device is not None and isinstance(self.bank, ReservoirBank):
+            self._on_device.unload(self.bank)
+            self._on_device = None
+
+    def _device_knots(self, bank: DeviceBank) -> Tensor:
+        inner = bank.quantile(self._device_tensor("levels", self.levels))
+        low, high = bank.minimum, bank.maximum
+        if self.bounds is not None:
+            pair = self._device_tensor("bounds", self.bounds).to(inner.dtype)
+            low, high = (torch.where(bank.count > 0, pair[:, side], torch.nan) for side in (0, 1))
+        return torch.cat([low[:, None], inner.clamp(low[:, None], high[:, None]), high[:, None]], dim=1)
+
+    def _device_tensor(self, name: str, array: np.ndarray[Any, Any]) -> Tensor:
+        key = (name, self.knots.device)
+        if key not in self._constants:
+            self._constants[key] = torch.as_tensor(array, device=self.knots.device)
+        return self._constants[key]
 
     def _read_knots(self) -> np.ndarray[Any, np.dtype[np.float64]]:
         assert self.bank is not None
@@ -62,10 +95,15 @@ class KnotsModule(nn.Module):
     def centre_and_scale(self) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation of 200 equally likely quantiles, (q,) each; 0 where nothing was seen."""
         assert self.bank is not None
-        quantiles = np.nan_to_num(self.bank.quantile(_REFINED))
+        if self._on_device is not None:
+            likely = self._on_device.quantile(self._device_tensor("likely", _LIKELY)).nan_to_num()
+            return likely.mean(1), likely.std(1, correction=0)
+        quantiles = np.nan_to_num(self.bank.quantile(_LIKELY))
         return torch.from_numpy(quantiles.mean(1)), torch.from_numpy(quantiles.std(1))
 
     def get_extra_state(self) -> Tensor:
+        if self._on_device is not None and isinstance(self.bank, ReservoirBank):
+            self._on_device.unload(self.bank)
         data = b"" if self.bank is None else state_to_bytes(self.bank.state_dict())
         return torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
 
@@ -73,6 +111,7 @@ class KnotsModule(nn.Module):
         if (self.bank is None) != (state.numel() == 0):
             kind = "fixed knots" if self.bank is None else "knots that follow a stream"
             raise ValueError(f"the state to load does not fit a module with {kind}")
+        self._on_device = None
         if self.bank is not None:
             self.bank.load_state_dict(state_from_bytes(state.cpu().numpy().tobytes(), name="the estimator's state"))
 

@@ -97,7 +97,7 @@ class StreamVocabulary(nn.Module):
         row = torch.where(_pick(self.keys, place) == ids, _pick(self.key_rows, place), UNSEEN)
         return torch.where(ids == 0, MISSING, row)
 
-    @torch.compiler.disable
+    @torch.compiler.disable  # type: ignore[untyped-decorator, unused-ignore]
     @torch.no_grad()
     def observe(self, ids: Tensor) -> None:
         """Take in the next rows of the stream; their ids count in the order of the rows."""

@@ -12,7 +12,8 @@ from daes.extras import require
 from daes.stream.csv_rows import BadRow, BadRows, CsvCursor, parse_block
 from daes.stream.csv_text import MISSING, CsvBlocks, CsvFormat
 from daes.stream.cursor import Cursor, Position, Roles, schema_roles
-from daes.stream.files import DataFile, FilesSource, Where
+from daes.stream.files import DataFile, Where
+from daes.stream.files_source import FilesSource
 from daes.stream.schema import Schema
 
 __all__ = ["BadRow", "BadRows", "CsvSource"]
@@ -28,8 +29,8 @@ class CsvSource(FilesSource):
         schema: how to read the columns in `iter_tables`; `iter_batches` has a schema of its own.
         separator: one character; by default a tab for .tsv and .tab, a bar for .psv, otherwise a comma.
         column_names: the names, where the files have no header.
-        quoting: whether "…" encloses a field, in which separators, doubled quotes and line ends may stand; by default
-            not in tab-separated files. A quote inside of an unquoted field is not part of that convention.
+        quoting: whether "…" encloses a field, in which separators, doubled quotes and line ends may stand. A quote
+            inside of an unquoted field is not part of that convention; where quotes are letters, say False.
         missing: what stands for a missing number, besides what is not a number (nan).
         missing_categories: what stands for a missing category.
         bad_rows: a row with the wrong number of fields, a number that is none, or text that is not UTF-8: "error" stops
@@ -59,7 +60,7 @@ class CsvSource(FilesSource):
         schema: Schema | None = None,
         separator: str | None = None,
         column_names: Sequence[str] | None = None,
-        quoting: bool | None = None,
+        quoting: bool = True,
         missing: Sequence[str] = MISSING,
         missing_categories: Sequence[str] = ("",),
         bad_rows: str = "error",
@@ -70,7 +71,7 @@ class CsvSource(FilesSource):
         self.format = CsvFormat(
             separator=separator,
             column_names=None if column_names is None else tuple(column_names),
-            quoting=separator != "\t" if quoting is None else quoting,
+            quoting=quoting,
             missing=tuple(missing),
             missing_categories=tuple(missing_categories),
             bad_rows=bad_rows,

@@ -153,9 +153,8 @@ class CsvCursor:
         for name, kind in self._types.items():
             column = raw.column(name).combine_chunks()
             for index in _unreadable(column, kind, self._format.missing):
-                value = column[index].as_py().decode(errors="backslashreplace")
-                shown = value if len(value) <= 40 else value[:40] + "…"
-                reasons.setdefault(int(numbers[index]), f"column {name!r} must be {_called(kind)}, however: {shown!r}")
+                reason = f"column {name!r} must be {_called(kind)}, however: {_shown(column[index].as_py())}"
+                reasons.setdefault(int(numbers[index]), reason)
         if not reasons:
             raise SourceError(f"{self._path} cannot be parsed after row {self._row}")
         for number in sorted(reasons):
@@ -176,6 +175,14 @@ class CsvCursor:
 
 def _wrong_fields(row: Any) -> str:
     return f"{row.expected_columns} fields are expected, however: there are {row.actual_columns}"
+
+
+def _shown(value: bytes) -> str:
+    start = value[:40]
+    try:
+        return repr(start.decode()) + ("…" if len(value) > 40 else "")
+    except UnicodeDecodeError:
+        return repr(start) + ("…" if len(value) > 40 else "")
 
 
 def _called(kind: Any) -> str:

@@ -41,7 +41,7 @@ class CsvBlocks:
     def __init__(self, file: DataFile, format: CsvFormat, offset: int = 0) -> None:
         self._path, self._quoting = file.path, format.quoting
         self._stream = self._open(file)
-        self._pending = self._read()
+        self._pending = self._read(_BLOCK)
         if not self._pending:
             raise SourceError(f"{self._path} is empty")
         start = 3 if self._pending.startswith(b"\xef\xbb\xbf") else 0
@@ -74,7 +74,7 @@ class CsvBlocks:
         except (OSError, ValueError) as error:
             raise SourceError(f"{file.path} cannot be read: {error}") from error
 
-    def _read(self, size: int = _BLOCK) -> bytes:
+    def _read(self, size: int) -> bytes:
         try:
             return bytes(self._stream.read(size))
         except (OSError, ValueError) as error:
@@ -111,7 +111,7 @@ class CsvBlocks:
 
     def next(self) -> bytes | None:
         """The next block of whole rows, or None at the end."""
-        while piece := self._read():
+        while piece := self._read(_BLOCK):
             text = self._pending + piece
             if stop := _last_row_end(text, self._quoting):
                 self._pending = text[stop:]

@@ -13,7 +13,7 @@ from daes.stream.files import DataFile, find_files
 from daes.stream.parquet import SUFFIXES, ParquetSource
 from daes.stream.prefetch import Prefetch
 from daes.stream.schema import Schema
-from daes.stream.source import ReaderSource, Source, Stream, TableSource
+from daes.stream.source import ReaderSource, Stream, TableSource
 
 _FORMATS = dict.fromkeys(SUFFIXES, "parquet") | dict.fromkeys((*SEPARATORS, ".txt"), "csv")
 
@@ -70,13 +70,19 @@ def _open(
             usages = ", ".join(info.usage for info in DATASETS.values())
             raise ValueError(f"there is no dataset {name!r}; there are: {usages}")
     if isinstance(what, str | Path) or (isinstance(what, Sequence) and all(isinstance(p, str | Path) for p in what)):
-        return _open_files(what, schema, format, shard, options)
+        try:
+            return _open_files(what, schema, format, shard, options)
+        except FileNotFoundError as error:
+            if isinstance(what, str) and what.isidentifier():
+                usages = ", ".join(info.usage for info in DATASETS.values())
+                raise FileNotFoundError(f"{error}, and no dataset of that name; there are: {usages}") from error
+            raise
     for key, value in (("format", format), *options.items()):
         if value is not None:
             raise TypeError(f"{key} is for files, however: {key}={value!r} and what is a {type(what).__name__}")
     if isinstance(what, require("pyarrow").RecordBatchReader):
         return Stream(ReaderSource(what, shard=shard), None, "reader")
-    if isinstance(what, Source):
+    if all(hasattr(type(what), method) for method in ("iter_batches", "position", "seek")):
         if shard is not None:
             raise TypeError(f"a source has its own shard, however: {shard=}")
         return Stream(what, None, type(what).__name__)

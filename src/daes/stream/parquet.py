@@ -8,7 +8,8 @@ import numpy as np
 
 from daes.extras import require
 from daes.stream.cursor import Cursor, Position, Roles, SourceError
-from daes.stream.files import DataFile, FilesSource, Where
+from daes.stream.files import DataFile, Where
+from daes.stream.files_source import FilesSource
 from daes.stream.schema import is_text
 
 SUFFIXES = (".parquet", ".pq")

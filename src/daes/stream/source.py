@@ -16,7 +16,7 @@ store with a model; after `seek(position)` the stream goes on with the same valu
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from daes.extras import require
 from daes.stream.batch import Batch
@@ -35,7 +35,6 @@ __all__ = [
 ]
 
 
-@runtime_checkable
 class Source(Protocol):
     """What every source can do. It has one position, hence one iterator at a time."""
 

@@ -15,7 +15,7 @@ parameters.
 | ctr_7d | logit-normal | placement | missing exactly where impressions_7d = 0 |
 | dwell_seconds | lognormal | device | missing at random |
 | distance_km | Weibull | country | missing, more often in some countries |
-| user_age | lognormal, in whole years | country | integers, light tail, missing |
+| user_age | logit-normal on 12 … 99, in whole years | country | integers with ties, missing at random |
 
 Values are drawn for each row: two rows of one creative may show different prices.
 """
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from daes.stream.adstream.draws import Draws
 from daes.stream.adstream.fields import Calendar, CategoricalField, Choice, Identity, Trait
-from daes.stream.adstream.laws import EXP, NORMAL, PERCENT, SHARE, WEIBULL, Family, Link, NumericalLaw, lomax
+from daes.stream.adstream.laws import EXP, NORMAL, WEIBULL, Family, Link, NumericalLaw, between, lomax
 
 Array = NDArray[np.float64]
 
@@ -82,7 +82,15 @@ NUMERICAL = (
     NumericalSpec("price", "ad", "category", NORMAL, EXP, (3.4, 1.8), (0.55, 0.3), steps_per_unit=100),
     NumericalSpec("bid", "ad", "category", lomax(2.2), EXP, (-0.2, 1.2), (0.8, 0.2)),
     NumericalSpec(
-        "discount", "ad", "category", NORMAL, PERCENT, (-1.2, 0.9), (0.6, 0.3), zero=(0.3, 0.8), steps_per_unit=1
+        "discount",
+        "ad",
+        "category",
+        NORMAL,
+        between(0, 100),
+        (-1.2, 0.9),
+        (0.6, 0.3),
+        zero=(0.3, 0.8),
+        steps_per_unit=1,
     ),
     NumericalSpec("item_age_hours", "ad", "format", WEIBULL, EXP, (4.0, 1.3), (1.2, 0.2)),
     NumericalSpec(
@@ -92,12 +100,20 @@ NUMERICAL = (
         "clicks_7d", "request", "device", lomax(1.8), EXP, (1.5, 1.0), (1.0, 0.2), zero=(0.4, 0.8), steps_per_unit=1
     ),
     NumericalSpec(
-        "ctr_7d", "ad", "placement", NORMAL, SHARE, (-3.0, 1.2), (0.6, 0.2), missing_where_zero="impressions_7d"
+        "ctr_7d", "ad", "placement", NORMAL, between(0, 1), (-3.0, 1.2), (0.6, 0.2), missing_where_zero="impressions_7d"
     ),
     NumericalSpec("dwell_seconds", "request", "device", NORMAL, EXP, (2.5, 1.0), (1.0, 0.3), missing=(0.05, 0.05)),
     NumericalSpec("distance_km", "ad", "country", WEIBULL, EXP, (2.5, 1.3), (1.0, 0.2), missing=(0.05, 0.5)),
     NumericalSpec(
-        "user_age", "request", "country", NORMAL, EXP, (3.5, 0.3), (0.3, 0.3), missing=(0.15, 0.15), steps_per_unit=1
+        "user_age",
+        "request",
+        "country",
+        NORMAL,
+        between(12, 99),
+        location=(-0.9, 0.5),
+        scale=(0.6, 0.2),
+        missing=(0.15, 0.15),
+        steps_per_unit=1,
     ),
 )
 

@@ -97,12 +97,8 @@ class Clock:
 
     def time(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Epoch nanoseconds, never decreasing."""
-        return time_of_days(self.days(rows))
-
-
-def time_of_days(days: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Epoch nanoseconds of days since the start."""
-    return START + (days * 86_400_000).astype(np.int64) * 1_000_000  # whole milliseconds, as a log would have them
+        milliseconds = (self.days(rows) * 86_400_000).astype(np.int64)  # the resolution of most logs
+        return START + milliseconds * 1_000_000
 
 
 def days_of_time(time: NDArray[np.int64]) -> NDArray[np.float64]:

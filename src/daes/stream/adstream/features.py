@@ -76,6 +76,7 @@ class FeatureGenerator:
 
     def __init__(self, world: int, drift: Drift, users: int, context_strength: float) -> None:
         draws = Draws(world)
+        self.drift = drift
         fields = categorical_fields(users, drift.daily > 0, drift.churn)
         self.fields = {field.name: field for field in fields}
         probabilities = {f.name: f.probabilities[0] for f in fields if isinstance(f, Choice) and f.parent is None}

@@ -115,14 +115,17 @@ def _log(values: Array) -> Array:
     return np.log(np.maximum(values, 1e-30))
 
 
-def _logit(values: Array) -> Array:
-    inside = np.clip(values, 1e-15, 1 - 1e-15)
-    return np.log(inside / (1 - inside))
-
-
 EXP = Link("exp", np.exp, _log)
-SHARE = Link("share", lambda latent: 1 / (1 + np.exp(-latent)), _logit)
-PERCENT = Link("percent", lambda latent: 100 / (1 + np.exp(-latent)), lambda values: _logit(values / 100))
+
+
+def between(low: float, high: float) -> Link:
+    """low + (high − low) · sigmoid: with a normal latent value the logit-normal law."""
+
+    def inverse(values: Array) -> Array:
+        share = np.clip((values - low) / (high - low), 1e-15, 1 - 1e-15)
+        return np.log(share / (1 - share))
+
+    return Link(f"between({low:g}, {high:g})", lambda latent: low + (high - low) / (1 + np.exp(-latent)), inverse)
 
 
 class NumericalLaw:
@@ -135,8 +138,8 @@ class NumericalLaw:
 
     so that, at every x that can occur and with y = link⁻¹(x),
 
-        P(X ≤ x | c) = zero_c + (1 − zero_c) · F((y − unit · shift − location_c) / scale_c)           rank within context
-        P(X ≤ x)     = Σ_c w_c P(X ≤ x | c),    w_c ∝ P(c) · (1 − missing_c)                          global rank
+        P(X ≤ x | c) = zero_c + (1 − zero_c) · F((y − unit · shift − location_c) / scale_c)     rank within context
+        P(X ≤ x)     = Σ_c w_c P(X ≤ x | c),    w_c ∝ P(c) · (1 − missing_c)                    global rank
 
     are the true ranks among observed values. `shift` is 0 in the reference law. Tables stand behind F and the global
     rank; they differ from the exact functions by less than 1e-6.

@@ -1,9 +1,8 @@
-"""The simulated ad stream as a source of batches."""
+"""The simulated ad stream: rows by number, and a source of batches."""
 
 import operator
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +13,14 @@ from daes.stream.adstream.draws import Draws
 from daes.stream.adstream.drift import Clock, Drift
 from daes.stream.adstream.features import FeatureGenerator, Features
 from daes.stream.adstream.fields import Vocabulary
+from daes.stream.adstream.rows import Rows
 from daes.stream.adstream.truth import PROPORTIONS, Signal, Truth
 from daes.stream.batch import Batch, batch_from_table
-from daes.stream.schema import Schema, no_such_column
+from daes.stream.cursor import Position, check_columns, check_shard
+from daes.stream.schema import Schema
 
 LABEL, TIME = "click", "time"
+_T = TypeVar("_T")
 
 
 class AdStream:
@@ -42,8 +44,8 @@ class AdStream:
         context_strength: factor of the differences between categories in the numerical laws; 0 for none.
         users: number of users at any time.
         rows_per_day: rows in a simulated day.
-        shard: (rank, world size) of a distributed reader; batch i belongs to rank i mod world size.
-        block: rows made at once.
+        shard: `(rank, world)` of a distributed reader; batch i belongs to the rank with i % world == rank.
+        block: rows made at once; no row depends on it.
 
     >>> stream = AdStream(1000, seed=1)
     >>> batch = next(stream.iter_batches(stream.schema, 256))
@@ -72,7 +74,7 @@ class AdStream:
         context_strength: float = 1.0,
         users: int = 100_000,
         rows_per_day: int = 100_000,
-        shard: tuple[int, int] = (0, 1),
+        shard: tuple[int, int] | None = None,
         block: int = 16_384,
     ) -> None:
         self.num_rows = None if num_rows is None else _integer("num_rows", num_rows, 0)
@@ -81,8 +83,6 @@ class AdStream:
         self.drift = Drift.parse(drift) if isinstance(drift, str) else drift
         if not 0 <= context_strength < np.inf:
             raise ValueError(f"context_strength must be finite and not negative, however: {context_strength=}")
-        self.shard = _check_shard(shard)
-        self._block_rows = _integer("block", block, 1)
         self.signal = Signal(
             proportions=PROPORTIONS if signal is None else signal,
             numerical=numerical,
@@ -92,43 +92,62 @@ class AdStream:
             base_rate=base_rate,
             rank_law=rank_law,
         )
-        self._clock = Clock(_integer("rows_per_day", rows_per_day, 1), self.drift.daily > 0)
-        self._generator = FeatureGenerator(self.world, self.drift, _integer("users", users, 1), context_strength)
-        self.truth = Truth(self._generator, self.signal, self.world)
-        self.laws = self._generator.laws
-        self._draws = Draws(self.seed)
-        self._vocabularies = {name: Vocabulary(field) for name, field in self._generator.fields.items()}
-        self._cache: _Block | None = None
-        self._row = self._batch = 0
+        self._rank, self._world = check_shard(shard)
+        clock = Clock(_integer("rows_per_day", rows_per_day, 1), self.drift.daily > 0)
+        generator = FeatureGenerator(self.world, self.drift, _integer("users", users, 1), context_strength)
+        self.truth = Truth(generator, self.signal, self.world)
+        self.laws = generator.laws
+        self._rows = Rows(generator, self.truth, clock, Draws(self.seed), _integer("block", block, 1))
+        self._vocabularies = {name: Vocabulary(field) for name, field in generator.fields.items()}
+        self._position: Position = {"row": 0, "batch": 0}
+        self._iterators = 0
 
     @property
     def schema(self) -> Schema:
         """All fields."""
-        return Schema(LABEL, tuple(self.laws), tuple(self._generator.fields), time=TIME)
+        return Schema(LABEL, tuple(self.laws), tuple(self._vocabularies), time=TIME)
 
     @property
-    def columns(self) -> tuple[str, ...]:
-        """Names of all columns of `table`."""
-        return self.schema.columns
+    def arrow_schema(self) -> Any:
+        """Column names and types of `table` as a pyarrow Schema."""
+        return self._table(self._rows.features(0, 0), self._rows.clicks(0, np.empty(0)), self.schema.columns).schema
 
     def features(self, start: int, stop: int) -> Features:
         """Rows start … stop − 1 before they are clicked, as codes and numbers (read-only)."""
-        return Features.concat([block.features[rows] for block, rows in self._blocks(start, stop)])
+        self._check_range(start, stop)
+        return self._rows.features(start, stop)
 
     def click_probability(self, start: int, stop: int) -> NDArray[np.float64]:
         """The true P(click) of rows start … stop − 1. **Shape**: (stop − start,)."""
-        return np.concatenate([block.probability[rows] for block, rows in self._blocks(start, stop)])
+        self._check_range(start, stop)
+        return self._rows.probability(start, stop)
 
     def labels(self, start: int, stop: int) -> NDArray[np.float32]:
         """Clicks of rows start … stop − 1, 0 or 1. **Shape**: (stop − start,)."""
-        uniform = self._draws.uniform("click", start, stop - start)
-        return (uniform < self.click_probability(start, stop)).astype(np.float32)
+        return self._rows.clicks(start, self.click_probability(start, stop))
+
+    def bayes_metrics(self, start: int = 0, stop: int | None = None) -> BayesMetrics:
+        """What the true probabilities score on rows start … stop − 1 (to the end if None): no model can do better.
+
+        Sorts the rows' probabilities, hence takes some 100 bytes a row while it runs.
+        """
+        stop = self.num_rows if stop is None else stop
+        if stop is None:
+            raise ValueError("stop must be given where the stream is endless, however: stop=None")
+        probability = self.click_probability(start, stop)
+        return bayes_metrics(probability, self._rows.clicks(start, probability))
+
+    def numbers(self, name: str, start: int, stop: int) -> NDArray[np.float32]:
+        """One numerical column, made without the others, hence faster. **Shape**: (stop − start,)."""
+        check_columns([name], list(self.laws))
+        self._check_range(start, stop)
+        return self._rows.numbers(name, start, stop)
 
     def candidates(self, start: int, stop: int, count: int) -> list[Features]:
-        """For each row's request, `count` ads that might be shown: the one of the row itself first.
+        """For the request of each row `count` ads that might be shown, the row's own ad first.
 
-        `truth.probability` of each gives the true probability that this request clicks on that ad. Candidate k of a row
-        is the same whatever `count` is.
+        `truth.probability` of each is the true probability that this request clicks on that ad. Candidate k of a row is
+        the same whatever `count` is.
 
         **Shape**: a list of `count` Features of stop − start rows.
 
@@ -137,20 +156,8 @@ class AdStream:
         >>> bool((shown.codes["user"] == other.codes["user"]).all()), len(stream.truth.probability(other))
         (True, 5)
         """
-        _integer("count", count, 1)
-        shown = self.features(start, stop)
-        others = [
-            self._generator.draw(self._draws, start, shown.time, request=shown, prefix=f"candidate{k}/")
-            for k in range(1, count)
-        ]
-        return [shown, *others]
-
-    def numbers(self, name: str, start: int, stop: int) -> NDArray[np.float32]:
-        """One numerical column alone, made without the others. **Shape**: (stop − start,)."""
-        if name not in self.laws:
-            raise ValueError(no_such_column(name, self.laws))
-        spans = self._spans(start, stop)
-        return np.concatenate([self._draw(number, [name]).numerical[name][rows] for number, rows in spans])
+        self._check_range(start, stop)
+        return self._rows.candidates(start, stop, _integer("count", count, 1))
 
     def table(self, start: int, stop: int, columns: Sequence[str] | None = None) -> Any:
         """Rows start … stop − 1 as a pyarrow Table: text, numbers (counts as integers), null where missing.
@@ -159,108 +166,106 @@ class AdStream:
             start, stop: rows.
             columns: names, in order; all if None.
         """
-        pa = require("pyarrow")
-        features = self.features(start, stop)
-        arrays = {name: self._arrow(name, features, start) for name in (self.columns if columns is None else columns)}
-        return pa.table(arrays)
+        names = self.schema.columns if columns is None else columns
+        check_columns(names, self.schema.columns)
+        self._check_range(start, stop)
+        features, probability = self._rows.read(start, stop, with_probability=LABEL in names)
+        return self._table(features, self._rows.clicks(start, probability), names)
 
     def batch(self, start: int, stop: int, schema: Schema | None = None) -> Batch:
-        """Rows start … stop − 1 as a Batch; the same as `batch_from_table(table(start, stop), schema)`, and faster."""
+        """Rows start … stop − 1 as a Batch; equal to `batch_from_table(table(start, stop), schema)`, and faster."""
         schema = schema or self.schema
         if not self._is_native(schema):
             return batch_from_table(self.table(start, stop, schema.columns), schema)
-        features = self.features(start, stop)
+        self._check_range(start, stop)
+        features, probability = self._rows.read(start, stop, with_probability=schema.label is not None)
         numerical = np.empty((stop - start, schema.num_numerical), dtype=np.float32)
         for column, name in enumerate(schema.numerical):
             numerical[:, column] = features.numerical[name]
         categorical = np.empty((stop - start, schema.num_categorical), dtype=np.int64)
         for column, name in enumerate(schema.categorical):
             categorical[:, column] = self._vocabularies[name].hashes(features.codes[name])
-        return Batch(
-            numerical,
-            categorical,
-            label=None if schema.label is None else self.labels(start, stop),
-            time=None if schema.time is None else features.time.copy(),
-        )
-
-    def bayes_metrics(self, start: int = 0, stop: int | None = None) -> BayesMetrics:
-        """What the true probabilities score on rows start … stop − 1 (to the end if None): no model can do better.
-
-        Holds 12 bytes a row in memory.
-        """
-        stop = self._end(stop)
-        return bayes_metrics(self.click_probability(start, stop), self.labels(start, stop))
+        label = None if schema.label is None else self._rows.clicks(start, probability)
+        return Batch(numerical, categorical, label, time=None if schema.time is None else features.time.copy())
 
     def iter_batches(self, schema: Schema, batch_size: int) -> Iterator[Batch]:
-        """This shard's batches from `position()` on; the last may be shorter."""
-        for start, stop in self._spans_of_shard(batch_size):
-            yield self.batch(start, stop, schema)
+        """Batches of exactly `batch_size` rows (the last may be short), from `position()` on."""
+        check_columns(schema.columns, self.schema.columns)
+        return self._iterate(batch_size, lambda start, stop: self.batch(start, stop, schema), lambda b, rows: b[rows])
 
     def iter_tables(self, columns: Sequence[str] | None, batch_size: int) -> Iterator[Any]:
-        """The same rows as pyarrow Tables of the columns named, all if None."""
-        for start, stop in self._spans_of_shard(batch_size):
-            yield self.table(start, stop, columns)
+        """The same rows as pyarrow Tables of these columns (None: all)."""
+        names = self.schema.columns if columns is None else tuple(columns)
+        if not names:
+            raise ValueError(f"columns must name at least one column, however: {columns=}")
+        check_columns(names, self.schema.columns)
+        return self._iterate(
+            batch_size,
+            lambda start, stop: self.table(start, stop, names),
+            lambda table, rows: table.slice(rows.start, rows.stop - rows.start),
+        )
 
-    def position(self) -> dict[str, int | str]:
+    def position(self) -> Position:
         """The next row not yet handed out, and the number of the batch that begins there."""
-        return {"row": self._row, "batch": self._batch}
+        return dict(self._position)
 
     def seek(self, position: Mapping[str, int | str]) -> None:
-        """Go on where `position()` was taken; costs nothing, however far it is."""
-        if set(position) != {"row", "batch"}:
-            raise ValueError(f'position must have the keys "row" and "batch", however: {position=}')
-        row, batch = (_integer(f"position[{key!r}]", position[key], 0) for key in ("row", "batch"))
-        if self.num_rows is not None and row > self.num_rows:
-            raise ValueError(f"position must lie within the stream's {self.num_rows} rows, however: {position=}")
-        self._row, self._batch = row, batch
+        """Go to what `position()` said, or to `{"row": n}`; the same cost however far it is."""
+        given = {"batch": 0, **position}
+        if set(given) != {"row", "batch"}:
+            raise ValueError(f"position must have the keys row and batch, however: {dict(position)!r}")
+        place: Position = {key: _integer(f"position[{key!r}]", given[key], 0) for key in ("row", "batch")}
+        if self.num_rows is not None and int(place["row"]) > self.num_rows:
+            raise ValueError(f"position must lie within {self.num_rows} rows, however: {dict(position)!r}")
+        self._iterators += 1
+        self._position = place
 
-    def _spans_of_shard(self, batch_size: int) -> Iterator[tuple[int, int]]:
-        """Row ranges of this shard's batches; the position moves on before a batch is handed out."""
+    def _iterate(
+        self, batch_size: int, make: Callable[[int, int], _T], pick: Callable[[_T, slice], _T]
+    ) -> Iterator[_T]:
         _integer("batch_size", batch_size, 1)
-        rank, size = self.shard
-        while self.num_rows is None or self._row < self.num_rows:
-            start, number = self._row, self._batch
-            stop = start + batch_size if self.num_rows is None else min(start + batch_size, self.num_rows)
-            self._row, self._batch = stop, number + 1
-            if number % size == rank:
-                yield start, stop
+        self._iterators += 1
+        return self._generate(self._iterators, batch_size, make, pick)
 
-    def _spans(self, start: int, stop: int) -> Iterator[tuple[int, slice]]:
-        """Number of every block that rows start … stop − 1 lie in, and where in it they lie."""
-        self._check_range(start, stop)
-        first_block, last_block = start // self._block_rows, max(start, stop - 1) // self._block_rows
-        for number in range(first_block, last_block + 1):  # one block at least, so that no rows have columns too
-            first = number * self._block_rows
-            yield number, slice(max(start - first, 0), min(stop - first, self._block_rows))
+    def _generate(
+        self, iterator: int, batch_size: int, make: Callable[[int, int], _T], pick: Callable[[_T, slice], _T]
+    ) -> Iterator[_T]:
+        # Many small batches are made together, then cut: a batch of 128 rows costs a slice.
+        at_once = batch_size * (max(1, self._rows.block // batch_size) if self._world == 1 else 1)
+        row, number = int(self._position["row"]), int(self._position["batch"])
+        while True:
+            others = (self._rank - number) % self._world
+            row, number = row + others * batch_size, number + others
+            end = row + at_once if self.num_rows is None else min(row + at_once, self.num_rows)
+            if row >= end:
+                return
+            rows = make(row, end)
+            for start in range(row, end, batch_size):
+                stop = min(start + batch_size, end)
+                if iterator != self._iterators:
+                    raise RuntimeError("this iterator is over: the source was sought or iterated anew since")
+                number += 1
+                self._position = {"row": stop, "batch": number}
+                yield pick(rows, slice(start - row, stop - row))
+            row = end
 
-    def _blocks(self, start: int, stop: int) -> Iterator[tuple["_Block", slice]]:
-        for number, rows in self._spans(start, stop):
-            # Always whole blocks: their arrays have the same length however they are read, hence the same rounding.
-            if self._cache is None or self._cache.number != number:
-                self._cache = _Block(number, self._draw(number).freeze(), self.truth)
-            yield self._cache, rows
-
-    def _draw(self, number: int, names: Sequence[str] | None = None) -> Features:
-        first = number * self._block_rows
-        time = self._clock.time(np.arange(first, first + self._block_rows))
-        return self._generator.draw(self._draws, first, time, names=names)
-
-    def _arrow(self, name: str, features: Features, start: int) -> Any:
-        """One column of a table."""
+    def _table(self, features: Features, clicks: NDArray[np.float32], names: Sequence[str]) -> Any:
         pa = require("pyarrow")
-        if name in features.codes:
-            return self._vocabularies[name].texts(features.codes[name])
-        if name in features.numerical:
+
+        def column(name: str) -> Any:
+            if name == LABEL:
+                return pa.array(clicks.astype(np.int8))
+            if name == TIME:
+                return pa.array(features.time, type=pa.timestamp("ns"))
+            if name in features.codes:
+                return self._vocabularies[name].texts(features.codes[name])
             values = features.numerical[name]
             missing = np.isnan(values)
             if self.laws[name].is_integer:
-                values = np.where(missing, 0, values).astype(np.int32)
+                return pa.array(np.where(missing, 0, values).astype(np.int32), mask=missing)
             return pa.array(values, mask=missing)
-        if name == LABEL:
-            return pa.array(self.labels(start, start + len(features)).astype(np.int8))
-        if name == TIME:
-            return pa.array(features.time, type=pa.timestamp("ns"))
-        raise ValueError(no_such_column(name, self.columns))
+
+        return pa.table({name: column(name) for name in names})
 
     def _is_native(self, schema: Schema) -> bool:
         """Whether the schema gives every field the part it has here, so that no table is needed."""
@@ -268,35 +273,15 @@ class AdStream:
             schema.label in (LABEL, None)
             and schema.time in (TIME, None)
             and schema.weight is None
-            and set(schema.numerical) <= set(self.laws)
-            and set(schema.categorical) <= set(self._vocabularies)
+            and set(schema.numerical) <= self.laws.keys()
+            and set(schema.categorical) <= self._vocabularies.keys()
         )
-
-    def _end(self, stop: int | None) -> int:
-        if stop is not None:
-            return stop
-        if self.num_rows is None:
-            raise ValueError("stop must be given, because the stream is endless, however: stop=None")
-        return self.num_rows
 
     def _check_range(self, start: int, stop: int) -> None:
         ordered = 0 <= _integer("start", start) <= _integer("stop", stop)
         if not ordered or (self.num_rows is not None and stop > self.num_rows):
             end = "" if self.num_rows is None else f" ≤ {self.num_rows}"
             raise ValueError(f"rows must be 0 ≤ start ≤ stop{end}, however: {start=}, {stop=}")
-
-
-class _Block:
-    """A block of rows; their probabilities are computed when first asked for."""
-
-    def __init__(self, number: int, features: Features, truth: Truth) -> None:
-        self.number, self.features, self._truth = number, features, truth
-
-    @cached_property
-    def probability(self) -> NDArray[np.float64]:
-        probability = self._truth.probability(self.features)
-        probability.flags.writeable = False
-        return probability
 
 
 def _integer(name: str, value: Any, least: int | None = None) -> int:
@@ -308,13 +293,3 @@ def _integer(name: str, value: Any, least: int | None = None) -> int:
         expected = "positive" if least == 1 else "not negative"
         raise ValueError(f"{name} must be {expected}, however: {name}={number}")
     return number
-
-
-def _check_shard(shard: tuple[int, int]) -> tuple[int, int]:
-    try:
-        rank, size = (_integer("shard", number) for number in shard)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"shard must be a pair (rank, world size), however: {shard=}") from error
-    if not 0 <= rank < size:
-        raise ValueError(f"shard must have 0 ≤ rank < world size, however: {shard=}")
-    return rank, size

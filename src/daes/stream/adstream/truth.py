@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from daes.stream.adstream.curves import PARTS, Curves, standard_normals
 from daes.stream.adstream.draws import Draws, uniform_of_code
-from daes.stream.adstream.drift import time_of_days
+from daes.stream.adstream.drift import Clock
 from daes.stream.adstream.features import FeatureGenerator, Features
 
 Array = NDArray[np.float64]
@@ -40,8 +40,8 @@ PAIRS = (
 ID_WEIGHTS = {"user": 0.5, "site": 0.7, "advertiser": 0.7, "campaign": 0.5, "creative": 0.5}
 """Of main effects, against 1 for other fields: what a short stream cannot learn should not dominate."""
 RANK_LAWS = ("current", "reference")
-_SAMPLE_ROWS = 2**16
-_SAMPLE_DAYS = 28.0
+_SAMPLE_DAYS = 28
+_SAMPLE_ROWS = _SAMPLE_DAYS * 2400
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,8 @@ class Truth:
         self._tables = self._effect_tables(draws)
         self._pairs = [(first, second, self._pair_table(first, second, draws)) for first, second in PAIRS]
 
-        days = np.linspace(0, _SAMPLE_DAYS, _SAMPLE_ROWS, endpoint=False)
-        sample = generator.draw(draws, 0, time_of_days(days), prefix="sample/")
+        clock = Clock(_SAMPLE_ROWS // _SAMPLE_DAYS, generator.drift.daily > 0)
+        sample = generator.draw(draws, 0, clock.time(np.arange(_SAMPLE_ROWS)), prefix="sample/")
         signs = np.where(draws.uniform("missing", 0, len(generator.laws)) < 0.5, -1.0, 1.0)
         rates = {name: float(np.isnan(values).mean()) for name, values in sample.numerical.items()}
         self._missing = {name: (sign, rates[name]) for name, sign in zip(generator.laws, signs, strict=True)}

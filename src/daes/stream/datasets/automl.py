@@ -20,7 +20,8 @@ from daes.stream.csv import infer_types
 from daes.stream.csv_rows import BadRows, CsvCursor
 from daes.stream.csv_text import MISSING, CsvFormat
 from daes.stream.cursor import Cursor, Position, Roles, SourceError, skip_by_reading
-from daes.stream.files import DataFile, FilesSource, find_files, natural_order
+from daes.stream.files import DataFile, find_files, natural_order
+from daes.stream.files_source import FilesSource
 from daes.stream.schema import Schema
 from daes.stream.source import Stream
 
@@ -172,8 +173,9 @@ class AutoMLSource(FilesSource):
             if kind == pa.int64():
                 parsed[name] = pa.float64()  # a time may be written as 1467331200.0
         data = CsvCursor(file, self._format, parsed or {self._columns[0]: pa.string()}, {}, BadRows())
-        solution = self._labels[file.path] if "label" in types else None
-        labels = solution and CsvCursor(solution, _LABELS, {"label": pa.float64()}, {}, BadRows())
+        labels = None
+        if "label" in types:
+            labels = CsvCursor(self._labels[file.path], _LABELS, {"label": pa.float64()}, {}, BadRows())
         return _Paired(data, labels, list(types), file.path)
 
 

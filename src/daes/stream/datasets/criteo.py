@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from daes.stream.csv import CsvSource
 from daes.stream.csv_text import CsvBlocks, CsvFormat
@@ -39,8 +38,7 @@ def open_criteo(path: str | Path, *, bad_rows: str = "error", shard: tuple[int, 
     else:
         labelled = _is_labelled(files[0])
         names = CRITEO.columns if labelled else CRITEO.columns[1:]
-        options: dict[str, Any] = {"separator": "\t", "column_names": names, "quoting": False, "bad_rows": bad_rows}
-        source = CsvSource(files, schema=None, shard=shard, **options)
+        source = CsvSource(files, separator="\t", column_names=names, quoting=False, bad_rows=bad_rows, shard=shard)
     lacking = [name for name in CRITEO.columns[1:] if name not in source.arrow_schema.names]
     if lacking:
         raise SourceError(

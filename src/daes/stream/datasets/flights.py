@@ -89,11 +89,10 @@ def _features(flights: Any, weather: Any, planes: Any) -> Any:
 
     weather = weather.take(pc.index_in(_airport_hour(flights), value_set=_airport_hour(weather)))
     planes = planes.take(pc.index_in(flights["tailnum"], value_set=planes["tailnum"]))
-    columns = {name: flights[name] for name in ("scheduled", "distance", "flight", "hour", *ties) if name != "flight"}
+    columns = {name: flights[name] for name in ("scheduled", "distance", "hour", *ties)}
     columns |= {name: weather[name] for name in _WEATHER}
     columns |= {name: planes[name] for name in ("seats", "type", "manufacturer", "model", "engine")}
     columns |= {
-        "flight": flights["flight"],
         "late": pc.greater(flights["arr_delay"], 15),
         "sched_dep_minute": _minutes(flights["sched_dep_time"]),
         "sched_arr_minute": _minutes(flights["sched_arr_time"]),

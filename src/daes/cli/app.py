@@ -1,0 +1,102 @@
+"""The `daes` program: its verbs, the options they share, and its policy on errors."""
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Annotated, Any, TextIO
+
+import typer
+from rich.text import Text
+from typer.core import TyperGroup
+
+import daes
+from daes.cli.console import err
+from daes.cli.errors import explain
+
+VERBS = ("distribution",)
+"""The commands, in the order in which the help lists them.
+
+A verb is a module of this package with a function of the same name: its arguments are those of the command, its
+docstring is the help. Such modules stay light: torch, pyarrow and plotly are imported within the function.
+"""
+
+
+class Program(TyperGroup):
+    """Runs a command; an error becomes one sentence on stderr and an exit code.
+
+    2 is bad input or usage, 1 a failure, 130 an interruption. With `--debug`, anywhere on the line, or DAES_DEBUG=1 in
+    the environment the traceback is shown instead.
+    """
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        given = list(sys.argv[1:] if args is None else args)
+        debug = "--debug" in given or os.environ.get("DAES_DEBUG", "0") not in ("", "0")
+        for stream in (sys.stdout, sys.stderr):
+            _never_fail_on_characters(stream)
+        try:
+            result = super().main(
+                [argument for argument in given if argument != "--debug"],
+                prog_name,
+                complete_var,
+                standalone_mode=False,
+                windows_expand_args=windows_expand_args,
+                **extra,
+            )
+        except (Exception, KeyboardInterrupt) as error:
+            if debug:
+                raise
+            code, sentence = explain(error)
+            err.print(Text.assemble(("daes: ", "bold red"), sentence), soft_wrap=True)
+            sys.exit(code)
+        # Without its standalone mode click returns the code that an Exit was raised with, and what a command returns.
+        sys.exit(result if isinstance(result, int) else 0)
+
+
+def build_app() -> typer.Typer:
+    """The program with all its verbs."""
+    app = typer.Typer(
+        name="daes",
+        cls=Program,
+        rich_markup_mode="markdown",
+        pretty_exceptions_enable=False,
+        add_completion=False,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+    )
+    app.callback(invoke_without_command=True)(_program)
+    for verb in VERBS:
+        app.command(name=verb)(getattr(import_module(f"daes.cli.{verb}"), verb))
+    return app
+
+
+def _program(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an error; may stand anywhere. Or set DAES_DEBUG=1.")
+    ] = False,
+) -> None:
+    """Click-through-rate models that learn from a stream and do justice to numerical features.
+
+    `daes VERB --help` explains a verb. Results go to standard output; progress, notes and errors to standard error.
+    The exit code is 2 for bad input, 1 for a failure.
+    """
+    if version:
+        typer.echo(f"daes {daes.__version__}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def _never_fail_on_characters(stream: TextIO) -> None:
+    # A terminal that cannot show ± shall show a question mark, not a traceback.
+    if hasattr(stream, "reconfigure"):
+        stream.reconfigure(errors="replace")

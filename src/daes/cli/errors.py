@@ -1,0 +1,51 @@
+"""What a user reads when something goes wrong: one sentence, never a traceback unless asked for."""
+
+import typer
+
+from daes.extras import MissingExtraError
+
+BAD_INPUT = 2
+FAILURE = 1
+INTERRUPTED = 130
+
+# Click comes with some versions of typer and within others; its exceptions are reached through typer's own.
+UsageError: type[Exception] = typer.BadParameter.__bases__[0]
+ClickException: type[Exception] = UsageError.__bases__[0]
+
+_INPUT_ERRORS = (ValueError, TypeError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
+
+
+def explain(error: BaseException) -> tuple[int, str]:
+    """The exit code and the sentence for an error.
+
+    The library raises `ValueError` and `TypeError`, with a sentence that names the argument and the value, where what it
+    was given is wrong; that and files that cannot be opened are bad input. A missing extra, a full disk and whatever
+    nobody thought of are failures.
+
+    >>> explain(ValueError("size must be a positive integer, however: size=0"))
+    (2, 'size must be a positive integer, however: size=0')
+    >>> explain(KeyError("x"))
+    (1, "unexpected KeyError: 'x' (--debug shows where)")
+    """
+    if isinstance(error, ClickException):
+        return getattr(error, "exit_code", FAILURE), _usage(error)
+    if isinstance(error, KeyboardInterrupt | typer.Abort):
+        return INTERRUPTED, "interrupted"
+    if isinstance(error, _INPUT_ERRORS):
+        return BAD_INPUT, _sentence(error)
+    if isinstance(error, OSError | MissingExtraError):
+        return FAILURE, _sentence(error)
+    return FAILURE, f"unexpected {type(error).__name__}: {_sentence(error)} (--debug shows where)"
+
+
+def _usage(error: Exception) -> str:
+    message: str = error.format_message() if hasattr(error, "format_message") else str(error)
+    context = getattr(error, "ctx", None)
+    hint = f" (see {context.command_path} --help)" if context is not None else ""
+    return " ".join(message.split()).rstrip(".") + hint
+
+
+def _sentence(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return " ".join(str(error).split()) or "no message"

@@ -1,0 +1,229 @@
+"""Estimators side by side: one stream, read once by all of them, and how far each strays from the truth."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from daes.distribution.base import DistributionEstimator, Floats, check_levels, check_positive, check_values
+from daes.distribution.drift import kl_divergence
+from daes.distribution.jump import JumpReservoir
+from daes.distribution.reservoir import check_seed
+
+PERCENTILES = tuple(level / 100 for level in range(1, 100))
+"""The levels compared by default: 1 %, 2 %, … 99 %."""
+
+LABELS = {
+    "reservoir": "RS",
+    "jump": "JRS exact",
+    "jump-paper": "JRS paper",
+    "order-statistics": "OS",
+    "kll": "KLL",
+    "tdigest": "t-digest",
+    "gk": "GK",
+}
+"""What the estimators are called in the paper, by their names in `ESTIMATORS`."""
+
+_KEEP = 20_000_000
+
+
+@dataclass(frozen=True)
+class EstimatorResult:
+    """What one estimator made of the stream, and at what price."""
+
+    name: str
+    label: str
+    quantiles: tuple[float, ...]
+    """The estimate at each level."""
+    rank_errors: tuple[float, ...]
+    """How far its rank in the stream is above (+) or below (−) each level; see `rank_errors`."""
+    max_rank_error: float
+    mean_rank_error: float
+    kl_divergence: float
+    draws: int | None
+    """Random numbers used; None where the estimator does not say (KLL) or needs none."""
+    seconds: float
+    """Time of all updates together."""
+    read_seconds: float
+    """Time of reading all quantiles once, at the end."""
+    values_per_second: float
+    """Values of the stream, missing ones included, a second of updating."""
+    nbytes: int
+    """Bytes of the state."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Estimators against the truth at `levels`, each result in the order asked for."""
+
+    levels: tuple[float, ...]
+    true_quantiles: tuple[float, ...]
+    results: tuple[EstimatorResult, ...]
+    count: int
+    """Finite values of the stream."""
+    skipped: int
+    """NaN and ±inf."""
+    batches: int
+    minimum: float
+    maximum: float
+    size: int
+    seed: int
+    kept: int
+    """Values that the truth rests on: all of them, or a uniform sample of a longer stream."""
+
+    @property
+    def truth_is_exact(self) -> bool:
+        """Whether the truth rests on all values."""
+        return self.kept == self.count
+
+    def to_json(self) -> str:
+        """Everything, as one JSON object."""
+        return json.dumps({**asdict(self), "truth_is_exact": self.truth_is_exact}, allow_nan=False)
+
+
+def compare_estimators(
+    batches: Iterable[ArrayLike],
+    *,
+    size: int = 100_000,
+    levels: ArrayLike = PERCENTILES,
+    estimators: Sequence[str] | None = None,
+    seed: int = 0,
+    keep: int = _KEEP,
+    progress: Callable[[int], None] | None = None,
+) -> Comparison:
+    """Stream the batches of one column once through several estimators and measure each against the truth.
+
+    The truth costs what estimators are there to spare: all finite values are kept aside, for this comparison alone. Of
+    a stream longer than `keep` a uniform sample of that many stands in, whose own ranks err by 0.5/√keep at most (one
+    standard deviation). Keeping the truth is not part of any estimator's time.
+
+    Order statistics are told the levels beforehand, besides every whole percent. Times are of this one run: compare
+    them with each other, not with those of another. KLL draws random bits that cannot be seeded; all other estimates
+    are repeatable.
+
+    Args:
+        batches: 1-D arrays of numbers, of any lengths; NaN and ±inf are skipped and counted.
+        size: slots of the reservoirs.
+        levels: where quantiles are compared, in [0, 1]; put in order, equal ones once.
+        estimators: names of `ESTIMATORS`, all of them by default.
+        seed: of the reservoirs.
+        keep: how many values the truth may rest on.
+        progress: called after each batch with the number of its values, missing ones included.
+
+    >>> rng = np.random.default_rng(0)
+    >>> stream = (rng.lognormal(size=1000) for _ in range(20))
+    >>> comparison = compare_estimators(stream, size=5000, levels=[0.1, 0.5, 0.9], estimators=["jump", "gk"])
+    >>> comparison.count, [result.label for result in comparison.results]
+    (20000, ['JRS exact', 'GK'])
+    >>> max(result.max_rank_error for result in comparison.results) < 0.02
+    True
+    """
+    wanted = _distinct_levels(levels)
+    check_positive(size=size, keep=keep)
+    check_seed(seed)
+    contenders = _build(estimators, size, wanted, seed)
+    seconds = dict.fromkeys(contenders, 0.0)
+    truth = JumpReservoir(keep, seed=seed + 1)
+    read = 0
+    for batch in _writable(batches):
+        read += 1
+        truth.update(batch)
+        for name, estimator in contenders.items():
+            start = perf_counter()
+            estimator.update(batch)
+            seconds[name] += perf_counter() - start
+        if progress is not None:
+            progress(batch.size)
+    if not truth.count:
+        among = f"none among {truth.skipped} is" if truth.skipped else "the stream is empty"
+        raise ValueError(f"batches must hold at least one finite value, however: {among}")
+    return Comparison(
+        levels=_floats(wanted),
+        true_quantiles=_floats(truth.quantile(wanted)),
+        results=tuple(_judge(name, contenders[name], seconds[name], truth, wanted) for name in contenders),
+        count=truth.count,
+        skipped=truth.skipped,
+        batches=read,
+        minimum=truth.minimum,
+        maximum=truth.maximum,
+        size=size,
+        seed=seed,
+        kept=min(truth.count, keep),
+    )
+
+
+def rank_errors(ordered: Floats, levels: Floats, estimated: Floats) -> Floats:
+    """How far the rank of each estimated quantile is above (+) or below (−) its level, as a part of n.
+
+    A value x takes up all ranks from F(x−), the part of the sample below it, to F(x): the error is the distance from
+    the level to that interval, 0 within it. So a value that occurs often is right at every level it covers.
+
+    **Shape.** `ordered` (n,), the true values in order; `levels` and `estimated` of one shape, as is the result.
+
+    >>> rank_errors(np.array([0.0, 0.0, 0.0, 1.0]), np.array([0.5, 0.5, 0.25]), np.array([0.0, 1.0, -1.0]))
+    array([ 0.  ,  0.25, -0.25])
+    """
+    below = ordered.searchsorted(estimated, side="left") / ordered.size
+    upto = ordered.searchsorted(estimated, side="right") / ordered.size
+    errors: Floats = np.maximum(below - levels, 0.0) + np.minimum(upto - levels, 0.0)
+    return errors
+
+
+def _build(names: Sequence[str] | None, size: int, levels: Floats, seed: int) -> dict[str, DistributionEstimator]:
+    from daes.distribution import ESTIMATORS  # the package imports this module
+
+    chosen = tuple(ESTIMATORS) if names is None else tuple(names)
+    if not chosen:
+        raise ValueError("estimators must name at least one estimator, however: it is empty")
+    for name in chosen:
+        if name not in ESTIMATORS:
+            raise ValueError(f"estimators must be among {', '.join(ESTIMATORS)}, however: {name!r}")
+    settings: dict[str, dict[str, Any]] = {
+        "order-statistics": {"levels": np.union1d(levels, np.arange(101) / 100)},
+        **{name: {"size": size, "seed": seed} for name in ("reservoir", "jump", "jump-paper")},
+    }
+    return {name: ESTIMATORS[name](**settings.get(name, {})) for name in chosen}
+
+
+def _writable(batches: Iterable[ArrayLike]) -> Iterator[Floats]:
+    for batch in batches:
+        # DataSketches copies what it may not write to, such as Arrow's arrays: that is no cost of the sketch itself.
+        yield np.require(check_values(batch), requirements=["C", "A", "W"])
+
+
+def _judge(
+    name: str, estimator: DistributionEstimator, seconds: float, truth: JumpReservoir, levels: Floats
+) -> EstimatorResult:
+    start = perf_counter()
+    quantiles = estimator.quantile(levels)
+    read_seconds = perf_counter() - start
+    errors = rank_errors(truth.ordered(), levels, quantiles)
+    return EstimatorResult(
+        name=name,
+        label=LABELS.get(name, name),
+        quantiles=_floats(quantiles),
+        rank_errors=_floats(errors),
+        max_rank_error=float(np.abs(errors).max()),
+        mean_rank_error=float(np.abs(errors).mean()),
+        kl_divergence=kl_divergence(truth, estimator),
+        draws=getattr(estimator, "draws", None),
+        seconds=seconds,
+        read_seconds=read_seconds,
+        values_per_second=(estimator.count + estimator.skipped) / max(seconds, 1e-9),
+        nbytes=int(getattr(estimator, "nbytes")),  # noqa: B009 (beyond the protocol, and all of them have it)
+    )
+
+
+def _distinct_levels(levels: ArrayLike) -> Floats:
+    wanted = np.unique(check_levels(levels))
+    if not wanted.size:
+        raise ValueError(f"levels must hold at least one level, however: {levels!r}")
+    return wanted
+
+
+def _floats(array: Floats) -> tuple[float, ...]:
+    return tuple(array.tolist())

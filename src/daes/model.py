@@ -1,0 +1,276 @@
+"""Schema + embedding + backbone = a model of clicks."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from daes.backbone import build_backbone
+from daes.distribution import rank_context_fields, smallest_cardinality
+from daes.embedding import CategoricalEmbedding, Context, build_embedding, suggest_sizes
+from daes.embedding.modulation import pool_context
+from daes.pretrained import load_model, load_state, refuse_other_schema, save_model
+from daes.stream.batch import Batch
+from daes.stream.schema import Schema
+
+DEFAULT_SIZE = 10_000
+"""Rows of a categorical field's table where nothing is known of the field."""
+
+
+class CTRModel(nn.Module):
+    """Batches in, logits out: numbers and categories become vectors, a backbone lets all of them interact.
+
+    **Shape.** `forward(numerical, categorical)`: (B, q) floats with NaN = missing and (B, p) int64 hashes with 0 =
+    missing → logits (B,). A `Batch` may be given in place of both.
+
+    Args:
+        schema: which columns there are. All-numerical and all-categorical schemas work.
+        embedding: the method for numbers, a name of `daes.embedding.METHODS`.
+        backbone: the interaction, a name of `daes.backbone.BACKBONES`.
+        dim: the dimension d of every embedding.
+        sizes: rows of each categorical field's table, by name, or one number for all.
+        context: the categorical fields that modulate numbers in field-aware methods: names, "smallest" (the
+            `num_context` smallest tables, the paper's rule) or None.
+        num_context: how many fields "smallest" takes.
+        l2: λ of the paper's loss, BCE + λ‖Θ‖².
+        categorical_options: further arguments of `CategoricalEmbedding` (mode, min_count, strict, sparse).
+        embedding_options: further arguments of the method.
+        backbone_options: further arguments of the backbone.
+
+    >>> schema = Schema("click", numerical=("price", "age"), categorical=("city",))
+    >>> model = CTRModel(schema, embedding="daes", backbone="deepfm", sizes={"city": 100})
+    >>> batch = Batch(np.array([[1, 30], [np.nan, 40]], np.float32), np.array([[5], [0]]), np.array([1, 0], np.float32))
+    >>> model(batch).shape
+    torch.Size([2])
+    >>> model.predict_proba(batch).shape
+    (2,)
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        embedding: str = "daes",
+        backbone: str = "deepfm",
+        *,
+        dim: int = 16,
+        sizes: int | Mapping[str, int] = DEFAULT_SIZE,
+        context: str | Sequence[str] | None = "smallest",
+        num_context: int = 3,
+        l2: float = 0.0,
+        categorical_options: Mapping[str, Any] | None = None,
+        embedding_options: Mapping[str, Any] | None = None,
+        backbone_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        if not l2 >= 0:
+            raise ValueError(f"l2 must not be negative, however: l2={l2}")
+        self.schema = schema
+        self.dim = dim
+        self.l2 = l2
+        self.sizes = _table_sizes(schema, sizes)
+        self.context = _context_names(schema, context, self.sizes, num_context)
+        self.config: dict[str, Any] = {
+            "embedding": embedding,
+            "backbone": backbone,
+            "dim": dim,
+            "sizes": self.sizes,
+            "context": list(self.context),
+            "l2": l2,
+            "categorical_options": dict(categorical_options or {}),
+            "embedding_options": dict(embedding_options or {}),
+            "backbone_options": dict(backbone_options or {}),
+        }
+        self.numerical = None
+        self.categorical = None
+        num_fields, raw_dim = schema.num_categorical, 0
+        if schema.num_numerical:
+            options = dict(embedding_options or {})
+            if self.context and options.get("context_pool") == "concat":
+                options.setdefault("num_context", len(self.context))
+            self.numerical = build_embedding(embedding, schema.num_numerical, dim, **options)
+            num_fields += self.numerical.num_outputs
+            raw_dim = self.numerical.raw_dim
+        if schema.num_categorical:
+            self.categorical = CategoricalEmbedding(self.sizes, dim, **(categorical_options or {}))
+        self.backbone = build_backbone(backbone, num_fields, dim, raw_dim=raw_dim, **(backbone_options or {}))
+        self._context_index = [schema.categorical.index(name) for name in self.context]
+
+    @classmethod
+    def from_sample(cls, schema: Schema, sample: Batch, **arguments: Any) -> Self:
+        """A model whose tables and context are chosen after a look at some rows.
+
+        `sizes` follow the cardinalities seen, and `context` may also be "ranked": the fields that a Kruskal–Wallis test
+        finds to change the distribution of the numbers, strongest first. An offline method is fitted on the rows.
+        """
+        mode = (arguments.get("categorical_options") or {}).get("mode", "hash")
+        cardinalities = {
+            name: np.unique(sample.categorical[:, field]).size for field, name in enumerate(schema.categorical)
+        }
+        suggested = suggest_sizes(cardinalities, mode=mode)
+        given = arguments.pop("sizes", {})
+        sizes = dict.fromkeys(suggested, given) if isinstance(given, int) else {**suggested, **given}
+        context = arguments.pop("context", "smallest")
+        count = arguments.get("num_context", 3)
+        if context == "ranked":
+            context = ranked_context(schema, sample, count)
+        elif context == "smallest":
+            context = smallest_cardinality(cardinalities, count)
+        model = cls(schema, sizes=sizes, context=context, **arguments)
+        model.fit_embedding(sample)
+        return model
+
+    def forward(self, numerical: Tensor | Batch, categorical: Tensor | None = None) -> Tensor:
+        if isinstance(numerical, Batch):
+            numerical, categorical = self.tensors(numerical)
+        fields, raw, context = [], None, None
+        if self.categorical is not None:
+            assert categorical is not None, "categorical must be given for a schema with categorical columns"
+            fields.append(self.categorical(categorical))
+            if self.numerical is not None and self.numerical.info.field_aware and self._context_index:
+                context = self._context(categorical, fields[0])
+        if self.numerical is not None:
+            fields.insert(0, self.numerical(numerical, context))
+            raw = self.numerical.raw(numerical)
+        logits: Tensor = self.backbone(torch.cat(fields, dim=1), raw)
+        return logits
+
+    def loss(self, batch: Batch) -> Tensor:
+        """Mean binary cross-entropy of the batch, by weight where there are weights, plus λ‖Θ‖²."""
+        return self.cross_entropy(self(batch), batch) + self.penalty()
+
+    @staticmethod
+    def cross_entropy(logits: Tensor, batch: Batch) -> Tensor:
+        """Mean binary cross-entropy of logits that were computed for the batch."""
+        if batch.label is None:
+            raise ValueError("batch must have labels to compute a loss, however: label=None")
+        target = torch.from_numpy(batch.label).to(logits)
+        if batch.weight is None:
+            return F.binary_cross_entropy_with_logits(logits, target)
+        weight = torch.from_numpy(batch.weight).to(logits)
+        losses = F.binary_cross_entropy_with_logits(logits, target, reduction="none")
+        return (losses * weight).sum() / weight.sum().clamp(min=torch.finfo(weight.dtype).tiny)
+
+    def penalty(self) -> Tensor:
+        """λ‖Θ‖² over all parameters. An optimiser with weight decay 2λ adds the same gradient without the sum."""
+        if not self.l2:
+            return torch.zeros((), device=self.device)
+        return self.l2 * torch.stack([parameter.square().sum() for parameter in self.parameters()]).sum()
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write the model to a folder: `model.safetensors` with every tensor, `config.json` with all else."""
+        save_model(self, self.schema, self.config, Path(folder))
+
+    @classmethod
+    def from_pretrained(cls, folder: str | Path, *, schema: Schema | None = None) -> Self:
+        """Read a model that `save_pretrained` wrote. A `schema` that differs from the saved one is an error."""
+        saved, config, state = load_model(Path(folder))
+        if schema is not None:
+            refuse_other_schema(schema, saved)
+        model = cls(saved, **config)
+        load_state(model, state, Path(folder))
+        return model.eval()
+
+    @torch.no_grad()
+    def predict_proba(self, batch: Batch) -> NDArray[np.float64]:
+        """The probability of a click for each row, (B,); the model's mode is left as it was."""
+        was_training = self.training
+        self.eval()
+        try:
+            return torch.sigmoid(self(batch).double()).cpu().numpy()
+        finally:
+            self.train(was_training)
+
+    def fit_embedding(self, sample: Batch) -> Self:
+        """Fit an offline method on rows of the stream; nothing to do for the others."""
+        if self.numerical is not None and self.numerical.offline:
+            labels = None if sample.label is None else torch.from_numpy(sample.label)
+            self.numerical.fit(torch.from_numpy(sample.numerical).to(self.device), labels)
+        return self
+
+    @property
+    def needs_fit(self) -> bool:
+        """Whether the method is offline and still unfitted."""
+        return self.numerical is not None and self.numerical.offline and not bool(self.numerical.fitted)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return next(self.parameters()).device
+
+    def tensors(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The batch's features on the model's device."""
+        if batch.numerical.shape[1] != self.schema.num_numerical:
+            raise ValueError(
+                f"batch must have {self.schema.num_numerical} numerical columns, however: {batch.numerical.shape[1]}"
+            )
+        device = self.device
+        return (
+            torch.from_numpy(batch.numerical).to(device, non_blocking=True),
+            torch.from_numpy(batch.categorical).to(device, non_blocking=True),
+        )
+
+    def parameter_groups(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+        """Parameters with dense and with sparse gradients: the latter need an optimiser such as SparseAdam."""
+        table = self.categorical
+        sparse = [table.weight] if table is not None and table.sparse else []
+        dense = [parameter for parameter in self.parameters() if not any(parameter is other for other in sparse)]
+        return dense, sparse
+
+    def _context(self, ids: Tensor, vectors: Tensor) -> Tensor | Context:
+        """The context of each row: made once a distinct combination where finding these is cheap."""
+        assert self.categorical is not None
+        pool = getattr(self.numerical, "context_pool", "mean")
+        index, table = self._context_index, self.categorical
+        total = len(table.weight)
+        # On a device, finding distinct contexts would stall it; an exported graph has no data-dependent shapes.
+        if ids.device.type != "cpu" or torch.compiler.is_compiling() or total ** len(index) >= 2**63:
+            return pool_context(vectors[:, index], pool)
+        rows = table.rows(ids)[:, index]
+        places = total ** torch.arange(len(index))
+        distinct, inverse = torch.unique(rows @ places, return_inverse=True)
+        if 4 * len(distinct) > len(ids):
+            return pool_context(vectors[:, index], pool)
+        combinations = distinct.unsqueeze(1) // places % total
+        return Context(pool_context(F.embedding(combinations, table.weight, sparse=table.sparse), pool), inverse)
+
+
+def ranked_context(schema: Schema, sample: Batch, count: int = 3) -> tuple[str, ...]:
+    """The categorical fields that change the distribution of the numbers most, by `rank_context_fields`."""
+    if not schema.num_numerical or not schema.num_categorical:
+        return ()
+    ranking = rank_context_fields(
+        dict(zip(schema.numerical, sample.numerical.T, strict=True)),
+        dict(zip(schema.categorical, sample.categorical.T, strict=True)),
+    )
+    return ranking.significant(count)
+
+
+def _table_sizes(schema: Schema, sizes: int | Mapping[str, int]) -> dict[str, int]:
+    if isinstance(sizes, Mapping):
+        unknown = [name for name in sizes if name not in schema.categorical]
+        if unknown:
+            raise ValueError(f"sizes must name categorical columns of the schema, however: {', '.join(unknown)}")
+        return {name: int(sizes.get(name, DEFAULT_SIZE)) for name in schema.categorical}
+    return dict.fromkeys(schema.categorical, int(sizes))
+
+
+def _context_names(
+    schema: Schema, context: str | Sequence[str] | None, sizes: Mapping[str, int], count: int
+) -> tuple[str, ...]:
+    if context is None:
+        return ()
+    if context == "smallest":
+        return tuple(sorted(schema.categorical, key=lambda name: sizes[name])[:count])
+    names = (context,) if isinstance(context, str) else tuple(context)
+    unknown = [name for name in names if name not in schema.categorical]
+    if unknown:
+        raise ValueError(
+            f"context must name categorical columns of the schema ({', '.join(schema.categorical) or 'none'}), "
+            f"however: {', '.join(unknown)}"
+        )
+    return names

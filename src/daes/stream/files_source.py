@@ -1,0 +1,186 @@
+"""One source made of several files."""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from daes.extras import require
+from daes.stream.cursor import Cursor, CursorSource, Position, Roles, SourceError, check_columns
+from daes.stream.files import DataFile, Where, find_files
+from daes.stream.schema import is_text
+
+
+class FilesSource(CursorSource):
+    """Several files of one kind, read one after the other as one stream.
+
+    Only the columns asked for are read. Each file must have them, with values of the same kind (numbers, text, times)
+    as in the first file. The Hive partitions are columns of text, or of numbers where the schema wants numbers; a
+    column of that name within a file wins.
+    """
+
+    _suffixes: tuple[str, ...] = ()
+    _file_start: ClassVar[Position] = {"skip": 0}
+    _schema: Any = None
+
+    def __init__(self, where: Where | Sequence[DataFile], shard: tuple[int, int] | None = None) -> None:
+        given = not isinstance(where, str | Path) and len(where) > 0 and isinstance(where[0], DataFile)
+        self._files: list[DataFile] = list(where) if given else find_files(where, self._suffixes)  # type: ignore[arg-type]
+        for file in self._files:
+            if file.partitions.keys() != self._files[0].partitions.keys():
+                first = self._files[0]
+                raise SourceError(
+                    "all files must have the same partitions, however: "
+                    f"{first.path} has {list(first.partitions)}, {file.path} has {list(file.partitions)}"
+                )
+        super().__init__(shard)
+        self._place_keys = frozenset({"file", "name", *self._file_start})
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The paths of the files, in the order in which they are read."""
+        return tuple(file.path for file in self._files)
+
+    @abstractmethod
+    def _file_cursor(
+        self, file: DataFile, types: Mapping[str, Any], roles: Roles, place: Position, rows_at_once: int
+    ) -> Cursor:
+        """Open one file at `place`, which has no `skip`. `types` are the columns to read as `_file_schema` has them."""
+
+    @abstractmethod
+    def _file_schema(self, file: DataFile) -> Any:
+        """The columns of one file as a pyarrow Schema."""
+
+    @property
+    def arrow_schema(self) -> Any:
+        """Names and types of the first file's columns, then of the partitions."""
+        pa = require("pyarrow")
+        if self._schema is None:
+            schema = self._file_schema(self._files[0])
+            for key in self._files[0].partitions:
+                if key not in schema.names:
+                    schema = schema.append(pa.field(key, pa.string()))
+            self._schema = schema
+        return self._schema
+
+    def _start(self) -> Position:
+        return {"file": 0, "name": self._files[0].name, **self._file_start}
+
+    def _check_place(self, position: Position) -> None:
+        number, name = int(position["file"]), position["name"]
+        known = [file.name for file in self._files] + [""]
+        if number >= len(known) or known[number] != name:
+            here = repr(known[number]) if number < len(known) else f"not there, of {len(self._files)} files"
+            raise ValueError(f"position must be of these files, however: file {number} was {name!r} and is {here}")
+
+    def _where(self, position: Position) -> str:
+        number = int(position["file"])
+        file = f", in {self._files[number].path}" if number < len(self._files) else ""
+        return f"row {position['row']}{file}"
+
+    def _cursor(self, columns: Sequence[str], roles: Roles, place: Position, rows_at_once: int) -> Cursor:
+        return _Chain(self, columns, roles, place, rows_at_once)
+
+    def _open_file(
+        self, number: int, columns: Sequence[str], roles: Roles, place: Position, rows_at_once: int
+    ) -> tuple[Cursor, dict[str, str | None]]:
+        """The cursor of a file and the values of its partitions among `columns`."""
+        file = self._files[number]
+        inside = self._file_schema(file)
+        partitions = {
+            key: value for key, value in file.partitions.items() if key in columns and key not in inside.names
+        }
+        own = [name for name in columns if name not in partitions] or inside.names[:1]
+        check_columns(own, inside.names, f"{file.path}: ")
+        for name in own:
+            expected, found = self.arrow_schema.field(name).type, inside.field(name).type
+            if _kind(expected) != _kind(found) and "null" not in (str(expected), str(found)):
+                raise SourceError(
+                    f"files must agree on their columns, however: {name!r} is {expected} in {self._files[0].path} "
+                    f"and {found} in {file.path}"
+                )
+        types = {name: inside.field(name).type for name in own}
+        return self._file_cursor(file, types, roles, place, rows_at_once), partitions
+
+
+def _kind(arrow_type: Any) -> str:
+    types = require("pyarrow").types
+    if types.is_dictionary(arrow_type):
+        arrow_type = arrow_type.value_type
+    if types.is_integer(arrow_type) or types.is_floating(arrow_type) or types.is_decimal(arrow_type):
+        return "numbers"
+    if is_text(arrow_type):
+        return "text"
+    if types.is_timestamp(arrow_type) or types.is_date(arrow_type):
+        return "times"
+    return str(arrow_type)
+
+
+class _Chain:
+    """One file's cursor after the other."""
+
+    def __init__(
+        self, source: FilesSource, columns: Sequence[str], roles: Roles, place: Position, at_once: int
+    ) -> None:
+        self._source, self._columns, self._roles, self._at_once = source, list(columns), roles, at_once
+        self._number = int(place["file"])
+        self._inner: Cursor | None = None
+        self._partitions: dict[str, Any] = {}
+        self._open({key: value for key, value in place.items() if key not in ("file", "name")})
+
+    def _open(self, place: Position) -> None:
+        if self._number == len(self._source._files):
+            return
+        self._inner, values = self._source._open_file(self._number, self._columns, self._roles, place, self._at_once)
+        path = self._source._files[self._number].path
+        self._partitions = {key: _partition(key, value, self._roles.get(key), path) for key, value in values.items()}
+
+    def _next_file(self) -> None:
+        self.close()
+        self._number += 1
+        self._open({key: value for key, value in self._source._file_start.items() if key != "skip"})
+
+    def read(self, limit: int) -> Any | None:
+        while self._inner is not None:
+            table = self._inner.read(limit)
+            if table is not None:
+                return self._complete(table)
+            self._next_file()
+        return None
+
+    def _complete(self, table: Any) -> Any:
+        pa = require("pyarrow")
+        for key, value in self._partitions.items():
+            table = table.append_column(key, pa.repeat(value, table.num_rows))
+        return table.select(self._columns) if self._partitions else table
+
+    def skip(self, rows: int) -> int:
+        left = rows
+        while left and self._inner is not None:
+            left -= self._inner.skip(left)
+            if left:
+                self._next_file()
+        return rows - left
+
+    def place(self) -> Position:
+        if self._inner is None:
+            return {"file": self._number, "name": "", **self._source._file_start}
+        return {"file": self._number, "name": self._source._files[self._number].name, **self._inner.place()}
+
+    def close(self) -> None:
+        if self._inner is not None:
+            self._inner.close()
+            self._inner = None
+
+
+def _partition(key: str, value: str | None, role: str | None, path: str) -> Any:
+    """A partition's value as an Arrow scalar of the type its role asks for."""
+    pa = require("pyarrow")
+    try:
+        if role in ("numerical", "label", "weight"):
+            return pa.scalar(None if value is None else float(value), pa.float64())
+        if role == "time" and value is not None:
+            return pa.scalar(int(value)) if value.isdecimal() else pa.scalar(value).cast(pa.timestamp("ns"))
+    except ValueError as error:
+        raise SourceError(f"the {role} column must hold numbers, however: {path} has {key}={value}") from error
+    return pa.scalar(value, pa.string())

@@ -1,0 +1,35 @@
+import pytest
+
+from daes.backbone import OPNN
+
+
+@pytest.mark.parametrize("raw_dim", [0, 2])
+def test_sum_equals_its_formula(slow, raw_dim):
+    def formula(p, e, raw):
+        count, dim = len(e), len(e[0])
+        outer = [[0.0] * dim for _ in range(dim)]
+        for i in range(count):
+            for j in range(count):
+                for a in range(dim):
+                    for b in range(dim):
+                        outer[a][b] += e[i][a] * e[j][b]
+        return slow.mlp(p, slow.flat(e, [*raw, *slow.flat(outer)]))
+
+    slow.check(OPNN(4, 3, raw_dim=raw_dim, hidden=(5, 4)), formula)
+
+
+@pytest.mark.parametrize("raw_dim", [0, 2])
+def test_kernel_equals_its_formula(slow, raw_dim):
+    def formula(p, e, raw):
+        products = []
+        for place, (i, j) in enumerate(slow.pairs(len(e))):
+            kernel = p["outer.kernel"][place]
+            products.append(slow.dot(e[i], slow.apply(kernel, e[j])))
+        return slow.mlp(p, slow.flat(e, [*raw, *products]))
+
+    slow.check(OPNN(4, 3, raw_dim=raw_dim, hidden=(5, 4), product="kernel"), formula)
+
+
+def test_product_must_be_known():
+    with pytest.raises(ValueError, match="product must be one of 'sum', 'kernel', however: product='inner'"):
+        OPNN(4, 3, product="inner")

@@ -1,0 +1,162 @@
+"""The streaming normalisers against statistics of everything at once."""
+
+import copy
+import math
+from fractions import Fraction
+from itertools import pairwise
+
+import pytest
+import torch
+from safetensors.torch import load, save
+
+from daes.embedding.normalise import MinMax, Normaliser, Rank, Standardise
+
+ALL = (MinMax, Standardise, Rank)
+
+
+def hostile_stream(num_rows: int = 300) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    data = torch.randn(num_rows, 6, generator=generator, dtype=torch.float64)
+    data[:, 0] = data[:, 0].exp() * 1000
+    data[:, 1] = data[:, 1] + 1e6
+    data[:, 2] = 0.1
+    data[:, 3] = torch.nan
+    data[:, 4] = data[:, 4].round()
+    data[torch.rand(num_rows, generator=generator) < 0.3, 5] = torch.nan
+    data[5, 5], data[9, 5] = torch.inf, -torch.inf
+    return data
+
+
+def finite_column(data: torch.Tensor, feature: int) -> list[float]:
+    return [value for value in data[:, feature].tolist() if math.isfinite(value)]
+
+
+def clamped(value: float, column: list[float]) -> float:
+    return min(max(value, min(column)), max(column))
+
+
+def min_max_of(value: float, column: list[float]) -> float:
+    low, high = min(column), max(column)
+    return 0.0 if low == high else (clamped(value, column) - low) / (high - low)
+
+
+def standard_score_of(value: float, column: list[float]) -> float:
+    exact = [Fraction(x) for x in column]
+    mean = sum(exact) / len(exact)
+    variance = sum((x - mean) ** 2 for x in exact) / len(exact)
+    return 0.0 if variance == 0 else float(Fraction(clamped(value, column)) - mean) / math.sqrt(variance)
+
+
+def rank_of(value: float, column: list[float], num_knots: int) -> float:
+    """The mean of the thermometer vector, component by component."""
+    ordered = sorted(column)
+
+    def quantile(i: int) -> float:
+        return next(x for n, x in enumerate(ordered, 1) if n * num_knots >= i * len(ordered))
+
+    knots = [ordered[0], *(quantile(i) for i in range(1, num_knots)), ordered[-1]]
+    total = 0.0
+    for left, right in pairwise(knots):
+        if right > left:
+            total += min(max((value - left) / (right - left), 0.0), 1.0)
+        else:
+            total += float(value >= left)
+    return total / num_knots
+
+
+@pytest.mark.parametrize("num_batches", [1, 2, 7, 300])
+@pytest.mark.parametrize("kind", ALL)
+def test_equals_the_statistics_of_the_whole_stream(kind: type[Normaliser], num_batches: int) -> None:
+    data = hostile_stream()
+    normaliser = kind(6)
+    for batch in data.tensor_split(num_batches):
+        normaliser.observe(batch)
+    probes = torch.cat([data[:40].nan_to_num(0.0, 1e9, -1e9), torch.tensor([[-1e30] * 6, [1e30] * 6]).double()])
+    output = normaliser(probes)
+    oracle = {MinMax: min_max_of, Standardise: standard_score_of, Rank: lambda x, c: rank_of(x, c, 100)}[kind]
+    for feature in range(6):
+        column = finite_column(data, feature)
+        for row, value in enumerate(probes[:, feature].tolist()):
+            expected = oracle(value, column) if column else 0.0
+            assert output[row, feature].item() == pytest.approx(expected, abs=1e-9), (feature, value)
+
+
+def test_splitting_the_stream_changes_no_bit_of_the_range() -> None:
+    data = hostile_stream()
+    whole, parts = MinMax(6), MinMax(6)
+    whole.observe(data)
+    for batch in data.split(13):
+        parts.observe(batch)
+    assert all(torch.equal(parts.state_dict()[name], value) for name, value in whole.state_dict().items())
+
+
+def test_the_variance_survives_a_mean_far_from_zero() -> None:
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.randn(5000, 1, generator=generator, dtype=torch.float64)
+    normaliser = Standardise(1)
+    for batch in (noise + 1e9).split(64):
+        normaliser.observe(batch)
+    assert normaliser.variance.item() == pytest.approx(noise.var(correction=0).item(), rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_nothing_observed_gives_zero(kind: type[Normaliser]) -> None:
+    normaliser = kind(2)
+    normaliser.observe(torch.empty(0, 2))
+    normaliser.observe(torch.tensor([[torch.nan, torch.inf]]))
+    assert torch.equal(normaliser(torch.tensor([[0.0, 5.0], [-1e30, 3e38]])), torch.zeros(2, 2))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("kind", ALL)
+def test_the_widest_and_the_narrowest_ranges_stay_finite(kind: type[Normaliser], dtype: torch.dtype) -> None:
+    info = torch.finfo(dtype)
+    wide = torch.linspace(-1.0, 1.0, 9, dtype=dtype) * info.max
+    narrow = torch.arange(9, dtype=dtype) * info.tiny
+    data = torch.stack([wide, narrow], 1)
+    normaliser = kind(2)
+    normaliser.observe(data)
+    output = normaliser(data)
+    assert output.isfinite().all()
+    assert output.abs().max() <= 3.0
+    assert normaliser(torch.tensor([[info.min] * 2, [info.max] * 2], dtype=dtype)).isfinite().all()
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_a_cast_of_the_model_keeps_the_statistics(kind: type[Normaliser]) -> None:
+    data = hostile_stream().float()
+    normaliser = kind(6)
+    normaliser.observe(data)
+    probes = data.nan_to_num(0.0, 0.0, 0.0)
+    expected = normaliser(probes)
+    for cast in (copy.deepcopy(normaliser).bfloat16(), copy.deepcopy(normaliser).float()):
+        assert torch.equal(cast(probes), expected)
+        cast.observe(data)
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_the_state_loads_strictly_and_goes_on_alike(kind: type[Normaliser]) -> None:
+    data = hostile_stream()
+    normaliser, fresh = kind(6), kind(6)
+    normaliser.observe(data[:200])
+    fresh.load_state_dict(load(save(normaliser.state_dict())), strict=True)
+    probes = data.nan_to_num(0.0, 0.0, 0.0)
+    for _ in range(2):
+        assert torch.equal(fresh(probes), normaliser(probes))
+        normaliser.observe(data[200:])
+        fresh.observe(data[200:])
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_the_result_has_the_dtype_of_the_values(kind: type[Normaliser]) -> None:
+    normaliser = kind(6)
+    normaliser.observe(hostile_stream())
+    for dtype in (torch.float32, torch.float64):
+        assert normaliser(torch.zeros(3, 6, dtype=dtype)).dtype == dtype
+
+
+def test_bad_arguments_are_named() -> None:
+    with pytest.raises(ValueError, match="num_features=0"):
+        MinMax(0)
+    with pytest.raises(ValueError, match="num_knots=0"):
+        Rank(1, 0)

@@ -1,0 +1,279 @@
+import csv
+import gzip
+import io
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from daes.stream import csv_rows, csv_text
+from daes.stream.csv import BadRow, CsvSource
+from daes.stream.cursor import CursorSource
+from daes.stream.hashing import hash_text
+from daes.stream.schema import Schema
+from daes.stream.source import SourceError
+
+SCHEMA = Schema("click", ("price",), ("city",))
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_text, "_BLOCK", 16)
+
+
+def write(path: Path, text: str | bytes) -> Path:
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return path
+
+
+def read(source: CsvSource, columns: list[str] | None = None) -> dict[str, list]:
+    tables = list(source.iter_tables(columns, 3))
+    assert all(table.num_rows == 3 for table in tables[:-1])
+    return pa.concat_tables(tables).to_pydict()
+
+
+FIELD = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=6)
+
+
+@given(
+    rows=st.lists(st.tuples(FIELD, FIELD, FIELD), min_size=1, max_size=12),
+    quoting=st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]),
+    line_end=st.sampled_from(["\n", "\r\n"]),
+    block=st.integers(16, 64),
+)
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_text_comes_back_whatever_the_blocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: list, quoting: int, line_end: str, block: int
+) -> None:
+    monkeypatch.setattr(csv_text, "_BLOCK", block)
+    out = io.StringIO(newline="")
+    writer = csv.writer(out, quoting=quoting, lineterminator=line_end)
+    writer.writerow(["first", "mid,dle", "last"])
+    # Python leaves a lone carriage return unquoted; it ends a line to most readers.
+    rows = [tuple(field.replace("\r", "") for field in row) for row in rows]
+    writer.writerows(rows)
+    path = write(tmp_path / "text.csv", out.getvalue())
+    schema = Schema(None, (), ("first", "mid,dle", "last"))
+    got = read(CsvSource(path, schema=schema))
+    for number, name in enumerate(schema.categorical):
+        assert got[name] == [row[number] or None for row in rows]
+
+
+def test_numbers_and_what_is_missing(tmp_path: Path, small_blocks: None) -> None:
+    cells = ["1", "-2.5", "+3", " 4 ", "1e3", ".5", "inf", "-inf", "1e999", "", "NA", "NaN", "null", "nan"]
+    want = [1, -2.5, 3, 4, 1000, 0.5, np.inf, -np.inf, np.inf, *[np.nan] * 5]
+    text = "click,price,city\n" + "".join(f"{row % 2},{cell},{cell}\n" for row, cell in enumerate(cells))
+    source = CsvSource(write(tmp_path / "numbers.csv", text))
+    (batch,) = source.iter_batches(SCHEMA, 100)
+    np.testing.assert_array_equal(batch.numerical[:, 0], np.array(want, np.float32))
+    # Of the same cells as categories only the empty one is missing; NA may be Namibia.
+    assert batch.categorical[:, 0].tolist() == [hash_text(cell) if cell else 0 for cell in cells]
+
+
+def test_numbers_have_the_precision_of_float64(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "a\n0.1\n1234567890.123\n")
+    assert read(CsvSource(path)) == {"a": [0.1, 1234567890.123]}
+
+
+def test_missing_values_may_be_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "click,price,city\n1,-,NA\n0,2,-\n")
+    source = CsvSource(path, schema=SCHEMA, missing=["-"], missing_categories=["-", "NA"])
+    assert read(source) == {"click": [1, 0], "price": [None, 2], "city": [None, None]}
+
+
+def test_categories_stay_text_and_without_a_schema_the_first_block_decides(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "id,n,flag,day,none\n007,1,true,2013-01-02,\n08,2.5,false,2013-01-03,\n")
+    assert read(CsvSource(path, schema=Schema(None, ("n",), ("id",))), ["id", "n"]) == {
+        "id": ["007", "08"],
+        "n": [1, 2.5],
+    }
+    types = {field.name: field.type for field in next(CsvSource(path).iter_tables(None, 5)).schema}
+    assert types == {
+        "id": pa.float64(),
+        "n": pa.float64(),
+        "flag": pa.bool_(),
+        "day": pa.date32(),
+        "none": pa.string(),
+    }
+    assert CsvSource(path).arrow_schema.field("none").type == pa.null()
+
+
+@pytest.mark.parametrize(
+    ("cells", "want"),
+    [
+        (["1700000000", "1700000001"], [1700000000, 1700000001]),
+        (["2013-01-01", "2013-01-02"], [1356998400 * 10**9, 1357084800 * 10**9]),
+        (["2013-01-01 00:00:01", "2013-01-01 00:00:02"], [1356998401 * 10**9, 1356998402 * 10**9]),
+    ],
+)
+def test_time_and_a_label_of_words(tmp_path: Path, cells: list[str], want: list[int]) -> None:
+    path = write(tmp_path / "a.csv", f"click,price,at\ntrue,1,{cells[0]}\nfalse,2,{cells[1]}\n")
+    (batch,) = CsvSource(path).iter_batches(Schema("click", ("price",), (), time="at"), 10)
+    assert batch.label is not None
+    assert batch.time is not None
+    assert (batch.label.tolist(), batch.time.tolist()) == ([1, 0], want)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "options"),
+    [
+        ("a.csv", "a,b\n1,x\n2,y\n", {}),
+        ("a.csv", "\ufeffa,b\n1,x\n2,y\n", {}),
+        ("a.csv", "a,b\r\n1,x\r\n2,y", {}),
+        ("a.csv", "a,b\n\n1,x\n\n\n2,y\n\n", {}),
+        ("a.tsv", "a\tb\n1\tx\n2\ty\n", {}),
+        ("A.TSV", "a\tb\n1\tx\n2\ty\n", {}),
+        ("a.psv", "a|b\n1|x\n2|y\n", {}),
+        ("a.csv", "a;b\n1;x\n2;y\n", {"separator": ";"}),
+        ("a.txt", "1 x\n2 y\n", {"separator": " ", "column_names": ["a", "b"]}),
+        ("a.csv", '"a","b"\n"1","x"\n2,y\n', {}),
+    ],
+)
+def test_ways_to_write_the_same(tmp_path: Path, name: str, text: str, options: dict, small_blocks: None) -> None:
+    assert read(CsvSource(write(tmp_path / name, text), **options)) == {"a": [1, 2], "b": ["x", "y"]}
+
+
+def test_without_quoting_a_quote_is_a_letter(tmp_path: Path, small_blocks: None) -> None:
+    path = write(tmp_path / "a.tsv", 'a\tb\n1\t5" pipe\n2\t"x\n3\ty\n')
+    assert read(CsvSource(path, quoting=False))["b"] == ['5" pipe', '"x', "y"]
+    with pytest.raises(SourceError, match=r"a\.tsv ends within quotes.*quoting=False"):
+        read(CsvSource(write(tmp_path / "a.tsv", 'a\tb\n1\t"x\n')))
+
+
+def test_each_file_has_its_own_header(tmp_path: Path) -> None:
+    one = write(tmp_path / "1.csv", "click,price,city\n1,2,x\n")
+    two = write(tmp_path / "2.csv", "city,extra,click,price\ny,9,0,3\n")
+    (batch,) = CsvSource([one, two]).iter_batches(SCHEMA, 10)
+    assert batch.numerical.tolist() == [[2], [3]]
+    three = write(tmp_path / "3.csv", "click,prize,city\n1,2,x\n")
+    with pytest.raises(SourceError, match=r"3\.csv: there is no column 'price'; did you mean 'prize'"):
+        list(CsvSource([one, two, three]).iter_batches(SCHEMA, 10))
+
+
+BAD = b"click,price,city\n1,1,a\n0,2,b\n1,3\n0,four,d\n1,5,e,e\n0,6,\xff\n1,7,g\n0,8,h\n"
+REASONS = {
+    3: "3 fields are expected, however: there are 2",
+    4: "column 'price' must be a number, however: 'four'",
+    5: "3 fields are expected, however: there are 4",
+    6: "column 'city' must be UTF-8 text, however: b'\\xff'",
+}
+
+
+@pytest.mark.parametrize("block", [16, 30, 50, 10_000])
+def test_a_bad_row_stops_with_file_and_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    monkeypatch.setattr(csv_text, "_BLOCK", block)
+    lines = BAD.split(b"\n")
+    for row, reason in REASONS.items():
+        text = b"\n".join(line for number, line in enumerate(lines) if number not in REASONS or number >= row)
+        # The first bad row is named, at its place among the rows that are left.
+        path = write(tmp_path / f"bad{row}.csv", text)
+        with pytest.raises(SourceError, match=rf"^row 3 of .*bad{row}\.csv: ") as caught:
+            list(CsvSource(path).iter_batches(SCHEMA, 2))
+        assert str(caught.value).endswith(": " + reason)
+
+
+@pytest.mark.parametrize("block", [16, 30, 50, 10_000])
+def test_bad_rows_can_be_skipped_and_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    monkeypatch.setattr(csv_text, "_BLOCK", block)
+    files = [write(tmp_path / "1.csv", BAD), write(tmp_path / "2.csv", BAD)]
+    source = CsvSource(files, bad_rows="skip")
+    batches = list(source.iter_batches(SCHEMA, 3))
+    assert [batch.numerical[:, 0].tolist() for batch in batches] == [[1, 2, 7], [8, 1, 2], [7, 8]]
+    assert source.bad_rows.count == 8
+    assert source.bad_rows.first == [BadRow(str(file), row, REASONS[row]) for file in files for row in REASONS]
+    assert str(source.bad_rows).startswith("8 bad rows left out, first: row 3 of ")
+    source.seek({"row": 0})
+    assert len(list(source.iter_batches(SCHEMA, 3))) == 3
+    assert source.bad_rows.count == 8
+
+
+@pytest.mark.parametrize("block", [16, 30, 50, 10_000])
+def test_resume_among_bad_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    monkeypatch.setattr(csv_text, "_BLOCK", block)
+    files = [write(tmp_path / "1.csv", BAD), write(tmp_path / "2.csv", BAD)]
+    prices = [1, 2, 7, 8, 1, 2, 7, 8]
+    source = CsvSource(files, bad_rows="skip")
+    for number, _ in enumerate(source.iter_batches(SCHEMA, 1), start=1):
+        again = CsvSource(files, bad_rows="skip")
+        again.seek(source.position())
+        assert [batch.numerical[0, 0] for batch in again.iter_batches(SCHEMA, 1)] == prices[number:]
+        assert {bad.row for bad in again.bad_rows.first} <= set(REASONS)
+
+
+def test_only_the_first_bad_rows_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_rows, "_KEPT", 2)
+    source = CsvSource(
+        write(tmp_path / "a.csv", "a\n1\nx\ny\nz\n2\n"), schema=Schema(None, ("a",), ()), bad_rows="skip"
+    )
+    assert read(source) == {"a": [1, 2]}
+    assert (source.bad_rows.count, [bad.row for bad in source.bad_rows.first]) == (3, [2, 3])
+    assert str(CsvSource(tmp_path / "a.csv").bad_rows) == "no bad rows"
+
+
+def test_rows_are_counted_not_lines(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", 'click,price,city\n\n1,2,"x\ny"\n\n0,oops,z\n')
+    with pytest.raises(SourceError, match=r"^row 2 of "):
+        list(CsvSource(path).iter_batches(SCHEMA, 4))
+
+
+def test_a_column_that_is_not_read_may_hold_anything(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", b"click,price,city,note\n1,2,x,\xff\n0,3,y,\xfe\n")
+    (batch,) = CsvSource(path).iter_batches(SCHEMA, 4)
+    assert batch.numerical[:, 0].tolist() == [2, 3]
+
+
+def test_a_plain_file_is_sought_without_reading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_blocks: None
+) -> None:
+    monkeypatch.setattr(CursorSource, "_rows_at_once", 1)
+    path = write(tmp_path / "a.csv", "click,price,city\n" + "".join(f"1,{row},x\n" for row in range(10, 60)))
+    source = CsvSource(path)
+    batches = source.iter_batches(SCHEMA, 10)
+    next(batches), next(batches)
+    position = source.position()
+    assert position["offset"] > 100
+    damaged = path.read_bytes().replace(b"1,10,x\n1,11,x\n", b"1,,,,,\n,,,,,x\n")
+    write(path, damaged)
+    again = CsvSource(path, schema=SCHEMA)
+    again.seek(position)
+    assert [batch.numerical[0, 0] for batch in again.iter_batches(SCHEMA, 10)] == [30, 40, 50]
+
+
+def test_damaged_and_empty_files(tmp_path: Path) -> None:
+    text = "click,price,city\n" + "".join(f"1,{row},{hash_text(str(row))}\n" for row in range(20_000))
+    whole = gzip.compress(text.encode())
+    cut = write(tmp_path / "cut.csv.gz", whole[: len(whole) // 2])
+    with pytest.raises(SourceError, match=r"cut\.csv\.gz is damaged or cut off: "):
+        list(CsvSource(cut).iter_batches(SCHEMA, 1000))
+    with pa.output_stream(str(tmp_path / "whole.zst"), compression="zstd") as out:
+        out.write(text.encode())
+    packed = (tmp_path / "whole.zst").read_bytes()
+    with pytest.raises(SourceError, match=r"cut\.csv\.zst is damaged or cut off: "):
+        list(CsvSource(write(tmp_path / "cut.csv.zst", packed[:-20])).iter_batches(SCHEMA, 1000))
+    with pytest.raises(SourceError, match=r"plain\.csv\.gz is damaged or cut off: "):
+        list(CsvSource(write(tmp_path / "plain.csv.gz", text)).iter_batches(SCHEMA, 1000))
+    for name in ("empty.csv", "empty.csv.gz"):
+        with pytest.raises(SourceError, match=rf"{name} is empty"):
+            list(CsvSource(write(tmp_path / name, "")).iter_batches(SCHEMA, 1000))
+    assert list(CsvSource(write(tmp_path / "header.csv", "click,price,city\n")).iter_batches(SCHEMA, 4)) == []
+    with pytest.raises(SourceError, match=r"names\.csv must start with the names of its columns"):
+        list(CsvSource(write(tmp_path / "names.csv", "click,,city\n1,2,3\n")).iter_batches(SCHEMA, 4))
+
+
+def test_a_row_without_end_is_refused_before_memory_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_text, "_BLOCK", 1 << 18)
+    monkeypatch.setattr(csv_text, "_LONGEST_ROW", 1 << 20)
+    path = write(tmp_path / "a.csv", 'click,price,city\n1,2,"x\n' + "1,2,x\n" * 200_000)
+    with pytest.raises(SourceError, match=r'a\.csv has a row of more than 1 MiB .* is a " not closed\?'):
+        list(CsvSource(path, schema=SCHEMA).iter_batches(SCHEMA, 4))
+
+
+def test_wrong_options(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "a\n1\n")
+    with pytest.raises(ValueError, match="separator must be one ASCII character, however: separator=', '"):
+        CsvSource(path, separator=", ")
+    with pytest.raises(ValueError, match="bad_rows must be 'error' or 'skip', however: bad_rows='ignore'"):
+        CsvSource(path, bad_rows="ignore")
