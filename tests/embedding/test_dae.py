@@ -56,11 +56,11 @@ def encoded_one_by_one(
     first, second = method.first_weight[feature].tolist(), method.second_weight[feature].tolist()
     hidden = method.first_bias[feature].tolist()
     for h in range(len(hidden)):
-        hidden[h] += sum(distance * first[i][h] for i, distance in enumerate(distances))
+        hidden[h] += sum(distance * first[h][i] for i, distance in enumerate(distances))
         hidden[h] = hidden[h] if hidden[h] > 0 else 0.01 * hidden[h]
     scores = method.second_bias[feature].tolist()
     for i in range(len(scores)):
-        scores[i] += sum(h * second[j][i] for j, h in enumerate(hidden))
+        scores[i] += sum(h * second[i][j] for j, h in enumerate(hidden))
     powers = [math.exp(score) for score in scores]
     rows = method.table[feature].tolist()
     return [

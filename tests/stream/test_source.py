@@ -82,6 +82,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     """Makes fresh sources of the same 53 rows, with buffers so small that every boundary is crossed."""
     monkeypatch.setattr(CursorSource, "_rows_at_once", 8)
     monkeypatch.setattr(csv_text, "_BLOCK", 100)
+    monkeypatch.setattr(parquet, "_MIN_ROWS", 1)
     monkeypatch.setattr(parquet, "_MAX_ROWS", 5)
     monkeypatch.setattr(parquet, "_MIN_DICTIONARY_ROWS", 8)
     return lambda **options: MAKERS[request.param](tmp_path, **options)
@@ -118,7 +119,7 @@ def test_tables_are_the_same_rows(make: Callable[..., Source]) -> None:
     pieces = list(make().iter_tables(["city", "price"], 10))
     assert [piece.num_rows for piece in pieces] == [10, 10, 10, 10, 10, 3]
     assert [piece.schema.names for piece in pieces] == [["city", "price"]] * 6
-    assert sum((piece["price"].to_pylist() for piece in pieces), []) == DATA["price"]
+    assert [price for piece in pieces for price in piece["price"].to_pylist()] == DATA["price"]
 
 
 def test_the_position_is_that_of_the_next_row(make: Callable[..., Source]) -> None:
@@ -180,7 +181,9 @@ def test_a_shard_resumes_and_may_change_its_world(make: Callable[..., Source]) -
     for rank, world in ((1, 3), (0, 3), (0, 2), (1, 2), (0, 1)):
         again = make(shard=(rank, world))
         again.seek(position)
-        assert_same(list(again.iter_batches(SCHEMA, 4)), [b for i, b in enumerate(every) if i >= 5 and i % world == rank])
+        assert_same(
+            list(again.iter_batches(SCHEMA, 4)), [b for i, b in enumerate(every) if i >= 5 and i % world == rank]
+        )
 
 
 def test_an_iterator_is_over_when_the_source_moves_on(make: Callable[..., Source]) -> None:
@@ -199,7 +202,9 @@ def test_an_iterator_is_over_when_the_source_moves_on(make: Callable[..., Source
 def test_wrong_arguments(make: Callable[..., Source]) -> None:
     source = make()
     for batch_size in (0, -1, 2.5):
-        with pytest.raises(ValueError, match=f"batch_size must be a positive integer, however: batch_size={batch_size}"):
+        with pytest.raises(
+            ValueError, match=f"batch_size must be a positive integer, however: batch_size={batch_size}"
+        ):
             source.iter_batches(SCHEMA, batch_size)
     with pytest.raises(SourceError, match=r"there is no column 'prize'; did you mean 'price'"):
         source.iter_batches(Schema("click", ("prize",), ()), 4)
@@ -229,11 +234,12 @@ def test_a_refused_batch_says_where_and_how_to_go_on(monkeypatch: pytest.MonkeyP
     for at_once in (1, 100):
         monkeypatch.setattr(CursorSource, "_rows_at_once", at_once)
         source = TableSource(table)
-        seen = []
-        with pytest.raises(BatchError, match="the batch of 2 rows that starts at row 4: label column 'click'") as caught:
-            for batch in source.iter_batches(schema, 2):
-                seen.append(batch.numerical[0, 0])
-        assert seen == [0.0, 2.0]
+        batches = source.iter_batches(schema, 2)
+        assert [next(batches).numerical[0, 0], next(batches).numerical[0, 0]] == [0.0, 2.0]
+        with pytest.raises(
+            BatchError, match="the batch of 2 rows that starts at row 4: label column 'click'"
+        ) as caught:
+            next(batches)
         assert source.position() == caught.value.position == {"row": 4, "batch": 2, "skip": 4}
         source.seek(caught.value.next_position)
         assert [batch.numerical[0, 0] for batch in source.iter_batches(schema, 2)] == [6.0, 8.0]

@@ -216,6 +216,11 @@ def test_links_and_pipes(tmp_path):
         read_state(tmp_path / "nothing")
 
 
+def test_an_array_may_have_the_name_that_safetensors_keeps_for_itself(tmp_path):
+    write_state(tmp_path / "state", {"__metadata__": np.ones(1)})
+    assert read_state(tmp_path / "state")["__metadata__"].tolist() == [1.0]
+
+
 def test_no_name_in_a_state_is_a_path(tmp_path):
     folder = tmp_path / "folder"
     folder.mkdir()

@@ -114,7 +114,6 @@ def test_round_trip(state, copy):
         {},
         [],
         (),
-        {"__metadata__": np.ones(1)},
         {"a": {"b": np.ones(1)}, "a.b": np.zeros(1), "a.b#2": np.zeros(2)},
         {1: "int", "1": "text"},
         {10**5000: np.ones(1)},

@@ -1,6 +1,6 @@
 """One column of numbers, batch by batch: of a file, or made up."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -37,12 +37,15 @@ class FileColumn:
     @property
     def description(self) -> str:
         """What is read, as the reader named it."""
-        return f"{self.name} of {self.where}"
+        return f"column {self.name!r} of {self.where}"
 
     def fraction(self) -> float | None:
         """The part of a plain CSV file, by bytes, that is read; None where that is not known."""
-        position, paths = self.source.position(), getattr(self.source, "paths", ())
-        if "offset" not in position or len(paths) != 1 or Path(paths[0]).suffix in (".gz", ".zst", ".bz2", ".lz4"):
+        from daes.stream.files import COMPRESSIONS
+
+        position = self.source.position()
+        paths: tuple[str, ...] = getattr(self.source, "paths", ())
+        if "offset" not in position or len(paths) != 1 or Path(paths[0]).suffix.lower() in COMPRESSIONS:
             return None
         try:
             return int(position["offset"]) / Path(paths[0]).stat().st_size
@@ -52,15 +55,14 @@ class FileColumn:
     def batches(self, batch_size: int) -> "Iterator[Floats]":
         """The values as float64, NaN where there is none; one pass."""
         float64 = require("pyarrow").float64()
-        numeric = is_numeric(self.source.arrow_schema.field(self.name).type)
         try:
             for table in self.source.iter_tables([self.name], batch_size):
                 yield _plain(table.column(0)).cast(float64, safe=False).to_numpy()
         except ValueError as error:
-            # Some text in a CSV column of numbers is a bad row; where the column looks like text, it is the wrong one.
-            if numeric:
+            columns = self.source.arrow_schema
+            if is_numeric(columns.field(self.name).type) or not _names_of_numbers(columns):
                 raise
-            raise ValueError(f"{error}; {_columns_of_numbers(self.source.arrow_schema)}") from error
+            raise ValueError(f"{error}; {_columns_of_numbers(columns)}") from error
 
 
 @dataclass
@@ -98,6 +100,7 @@ class GeneratedColumn:
 
 def open_column(where: str, name: str | None) -> FileColumn:
     """Find the column; an error says which ones there are."""
+    from daes.stream.csv import CsvSource
     from daes.stream.opening import open as open_stream
     from daes.stream.schema import Schema
 
@@ -105,21 +108,19 @@ def open_column(where: str, name: str | None) -> FileColumn:
     stream = open_stream(where, schema=None if name is None else Schema(None, (name,), ()))
     columns = stream.source.arrow_schema
     if name is None:
-        names = [column.name for column in columns if is_numeric(column.type)]
+        names = _names_of_numbers(columns)
         if len(names) != 1:
             raise ValueError(f"--column must name one column of {where}: {_columns_of_numbers(columns)}")
         return open_column(where, names[0])
+    choice = _columns_of_numbers(columns)
     if name not in columns.names:
-        close = get_close_matches(name.casefold(), {column.casefold(): column for column in columns.names}, n=1)
-        meant = next((f"; did you mean {column!r}" for column in columns.names if column.casefold() in close), "")
         raise ValueError(
-            f"--column must be a column of {where}, however: {name!r}{meant}; {_columns_of_numbers(columns)}"
+            f"--column must be a column of {where}, however: {name!r}{_meant(name, columns.names)}; {choice}"
         )
     found = columns.field(name).type
-    if not is_numeric(found) and "offset" not in stream.source.position():
-        raise ValueError(
-            f"--column must hold numbers, however: {name!r} of {where} is of type {found}; {_columns_of_numbers(columns)}"
-        )
+    # What looks like text in a CSV file may be a single bad row, which reading finds and names.
+    if not is_numeric(found) and not isinstance(stream.source, CsvSource):
+        raise ValueError(f"--column must hold numbers, however: {name!r} of {where} is of type {found}; {choice}")
     return FileColumn(stream.source, name, where)
 
 
@@ -132,13 +133,23 @@ def is_numeric(arrow_type: Any) -> bool:
     return any(test(arrow_type) for test in tests)
 
 
+def _meant(name: str, names: Sequence[str]) -> str:
+    folded = {column.casefold(): column for column in reversed(names)}
+    close = get_close_matches(name.casefold(), folded, n=1)
+    return f" (did you mean {folded[close[0]]!r}?)" if close else ""
+
+
 def _plain(column: Any) -> Any:
     types = require("pyarrow").types
     return column.cast(column.type.value_type) if types.is_dictionary(column.type) else column
 
 
+def _names_of_numbers(columns: Any) -> list[str]:
+    return [column.name for column in columns if is_numeric(column.type)]
+
+
 def _columns_of_numbers(columns: Any) -> str:
-    names = [column.name for column in columns if is_numeric(column.type)]
+    names = _names_of_numbers(columns)
     if not names:
         return "it has no column of numbers"
     more = f", … ({len(names)} in all)" if len(names) > _LISTED else ""

@@ -18,9 +18,9 @@ _INPUT_ERRORS = (ValueError, TypeError, FileNotFoundError, IsADirectoryError, No
 def explain(error: BaseException) -> tuple[int, str]:
     """The exit code and the sentence for an error.
 
-    The library raises `ValueError` and `TypeError`, with a sentence that names the argument and the value, where what it
-    was given is wrong; that and files that cannot be opened are bad input. A missing extra, a full disk and whatever
-    nobody thought of are failures.
+    Where what the library was given is wrong, it raises `ValueError` or `TypeError` with a sentence that names the
+    argument and the value; that and files that cannot be opened are bad input. A missing extra, a full disk and
+    whatever nobody thought of are failures.
 
     >>> explain(ValueError("size must be a positive integer, however: size=0"))
     (2, 'size must be a positive integer, however: size=0')

@@ -127,7 +127,9 @@ class Estimator(ABC):
         for name in self._settings:
             mine, theirs = getattr(self, name), getattr(other, name)
             if not np.array_equal(mine, theirs):
-                raise ValueError(f"other must have the same {name} to merge, however: {theirs!r} is not {mine!r}")
+                raise ValueError(
+                    f"other must have the same {name} to merge, however: {_brief(theirs)} is not {_brief(mine)}"
+                )
         if other.count:
             self._merge(other)
             self.advance(other.count, other.minimum, other.maximum)
@@ -151,12 +153,14 @@ class Estimator(ABC):
             raise ValueError(f"state is incomplete or of another version: it lacks {', '.join(missing)}")
         for name in ("kind", *self._settings):
             if not np.array_equal(state[name], expected[name]):
-                raise ValueError(f"state has {name}={state[name]!r}, however: this estimator has {expected[name]!r}")
+                raise ValueError(
+                    f"state has {name}={_brief(state[name])}, however: this estimator has {_brief(expected[name])}"
+                )
+        self._load(state)  # first, so that a state that is refused leaves nothing half loaded
         self.count = int(state["count"])
         self.skipped = int(state["skipped"])
         self.minimum = float(state["minimum"])
         self.maximum = float(state["maximum"])
-        self._load(state)
 
     @abstractmethod
     def _absorb(self, values: Floats) -> None:
@@ -217,9 +221,23 @@ def inverted_cdf(ordered: Floats, levels: Floats) -> Floats:
     >>> inverted_cdf(np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.0, 0.25, 0.26, 1.0]))
     array([1., 1., 2., 4.])
     """
-    size = ordered.size
+    picked: Floats = ordered[rank_of(levels, ordered.size) - 1]
+    return picked
+
+
+def rank_of(levels: Floats, size: int) -> NDArray[np.int64]:
+    """The least rank r ≥ 1 with r/size ≥ level.
+
+    >>> rank_of(np.array([0.0, 0.07, 1.0]), 100)
+    array([  1,   7, 100])
+    """
     rank = np.ceil(levels * size)
     # level·size may round just past a whole number (0.07·100); the definition asks whether rank/size reaches the level.
     rank = np.where((rank - 1) / size >= levels, rank - 1, rank)
-    picked: Floats = ordered[np.maximum(rank.astype(np.int64) - 1, 0)]
-    return picked
+    return np.maximum(rank, 1).astype(np.int64)
+
+
+def _brief(value: Any) -> str:
+    """A value for an error message, long arrays cut short."""
+    text = np.array2string(value, threshold=8) if isinstance(value, np.ndarray) else repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -31,6 +31,10 @@ LABELS = {
 _KEEP = 20_000_000
 
 
+class NoValuesError(ValueError):
+    """The stream had no finite value: there is no distribution to estimate."""
+
+
 @dataclass(frozen=True)
 class EstimatorResult:
     """What one estimator made of the stream, and at what price."""
@@ -80,9 +84,13 @@ class Comparison:
         """Whether the truth rests on all values."""
         return self.kept == self.count
 
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, as plain values."""
+        return {**asdict(self), "truth_is_exact": self.truth_is_exact}
+
     def to_json(self) -> str:
         """Everything, as one JSON object."""
-        return json.dumps({**asdict(self), "truth_is_exact": self.truth_is_exact}, allow_nan=False)
+        return json.dumps(self.to_dict(), allow_nan=False)
 
 
 def compare_estimators(
@@ -139,8 +147,8 @@ def compare_estimators(
         if progress is not None:
             progress(batch.size)
     if not truth.count:
-        among = f"none among {truth.skipped} is" if truth.skipped else "the stream is empty"
-        raise ValueError(f"batches must hold at least one finite value, however: {among}")
+        found = f"all {truth.skipped} are NaN or ±inf" if truth.skipped else "the stream is empty"
+        raise NoValuesError(f"batches must hold at least one finite value, however: {found}")
     return Comparison(
         levels=_floats(wanted),
         true_quantiles=_floats(truth.quantile(wanted)),

@@ -91,7 +91,7 @@ class SampleEstimator(Estimator):
 
     def _load(self, state: Mapping[str, Any]) -> None:
         sample = np.asarray(state["sample"], dtype=np.float64)
-        if sample.ndim != 1 or sample.size > self.size or sample.size > self.count:
+        if sample.ndim != 1 or sample.size > self.size or sample.size > state["count"]:
             raise ValueError(f"state has a sample of shape {sample.shape}, however: at most {self.size} values fit")
         self.seed = int(state["seed"])
         self._replace(sample)

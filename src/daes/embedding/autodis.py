@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import leaky_relu
 
+from daes.embedding.aggregation import aggregate
 from daes.embedding.base import Context, MethodInfo, NumericalEmbedding, check_positive
 from daes.embedding.normalise import MinMax
 
@@ -71,8 +72,8 @@ class AutoDis(NumericalEmbedding):
         places: Tensor = self.min_max(values)
         first = leaky_relu(self.first_weight.to(places.dtype), self.slope)
         direction = (self.second_weight.to(places.dtype) * first.unsqueeze(-2)).sum(-1) + self.alpha * first
-        weights = torch.softmax(places.unsqueeze(-1) * (direction / self.temperature), -1)
-        return torch.einsum("bqm,qmd->bqd", weights.to(self.table.dtype), self.table)
+        scores = places.T.unsqueeze(1) * (direction / self.temperature).unsqueeze(-1)
+        return aggregate(scores, self.table)
 
     def _observe(self, values: Tensor) -> None:
         self.min_max.observe(values)

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import leaky_relu
 
+from daes.embedding.aggregation import aggregate
 from daes.embedding.base import Context, MethodInfo, NumericalEmbedding, check_positive
 from daes.embedding.normalise import LARGEST, Standardise, Statistics
 
@@ -15,7 +16,7 @@ class DAE(NumericalEmbedding):
 
     with q_i the mean over batches of each batch's i/(M+1) quantile.
 
-    **Shape.** values (B, q) → (B, q, d); `table` (q, M, d), `first_weight` (q, M, H), `second_weight` (q, H, M).
+    **Shape.** values (B, q) → (B, q, d); `table` (q, M, d), `first_weight` (q, H, M), `second_weight` (q, M, H).
 
     **A reconstruction**: no code is public. Known, from its abstract and from the DAES paper: the distribution is
     estimated by the expectation of order statistics, values are encoded by their distances |x − q_i| to the quantiles,
@@ -62,18 +63,17 @@ class DAE(NumericalEmbedding):
         self.batch_quantiles = BatchQuantiles(num_features, num_meta, momentum=momentum)
         self.standardise = Standardise(num_features)
         self.table = self.new_table(num_features, num_meta, dim)
-        self.first_weight = _uniform(num_meta, num_features, num_meta, hidden)
+        self.first_weight = _uniform(num_meta, num_features, hidden, num_meta)
         self.first_bias = _uniform(num_meta, num_features, hidden)
-        self.second_weight = _uniform(hidden, num_features, hidden, num_meta)
+        self.second_weight = _uniform(hidden, num_features, num_meta, hidden)
         self.second_bias = _uniform(hidden, num_features, num_meta)
 
     def encode(self, values: Tensor, context: Tensor | Context | None) -> Tensor:
-        scores: Tensor = self.standardise(values)
-        quantiles: Tensor = self.standardise(self.batch_quantiles.quantiles.T.to(values.dtype)).T
-        distances = (scores.unsqueeze(-1) - quantiles).abs().to(self.table.dtype)
-        hidden = leaky_relu(torch.einsum("bqm,qmh->bqh", distances, self.first_weight) + self.first_bias)
-        weights = torch.softmax(torch.einsum("bqh,qhm->bqm", hidden, self.second_weight) + self.second_bias, -1)
-        return torch.einsum("bqm,qmd->bqd", weights.to(self.table.dtype), self.table)
+        scores: Tensor = self.standardise(values).T.unsqueeze(1)
+        quantiles: Tensor = self.standardise(self.batch_quantiles.quantiles.T.to(values.dtype)).T.unsqueeze(-1)
+        distances = (scores - quantiles).abs().to(self.table.dtype)
+        hidden = leaky_relu(self.first_weight @ distances + self.first_bias.unsqueeze(-1))
+        return aggregate(self.second_weight @ hidden + self.second_bias.unsqueeze(-1), self.table)
 
     def _observe(self, values: Tensor) -> None:
         self.batch_quantiles.observe(values)

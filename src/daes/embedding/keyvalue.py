@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from daes.embedding.aggregation import aggregate
 from daes.embedding.base import Context, MethodInfo, NumericalEmbedding, check_positive
 from daes.embedding.normalise import MinMax, Normaliser, Rank
 from daes.embedding.observer import EstimatorFactory
@@ -74,10 +75,9 @@ class KeyValue(NumericalEmbedding):
         self.register_buffer("keys", torch.linspace(0.0, 1.0, num_meta, dtype=torch.float64), persistent=False)
 
     def encode(self, values: Tensor, context: Tensor | Context | None) -> Tensor:
-        places: Tensor = self.normalise(values).unsqueeze(-1)
-        nearness = 1 / ((places - self.keys.to(places.dtype)).abs() + self.epsilon)
-        weights = torch.softmax(nearness, -1).to(self.table.dtype)
-        return torch.einsum("bqm,qmd->bqd", weights, self.table)
+        places: Tensor = self.normalise(values).T.unsqueeze(1)
+        distances = (places - self.keys.to(places.dtype).unsqueeze(-1)).abs()
+        return aggregate(1 / (distances + self.epsilon), self.table)
 
     def _observe(self, values: Tensor) -> None:
         self.normalise.observe(values)

@@ -63,7 +63,7 @@ class CsvCursor:
         self._path, self._format, self._types = file.path, format, dict(types)
         self._bad_rows, self._number = bad_rows, number
         self._blocks = CsvBlocks(file, format, int(place.get("offset", 0)))
-        self._table: Any | None = None
+        self._table: Any = None
         self._taken = 0
         self._offset = self._blocks.offset
         self._row = self._next_row = int(place.get("offset_row", 0))
@@ -76,13 +76,16 @@ class CsvCursor:
     def _in_hand(self) -> int:
         return 0 if self._table is None else self._table.num_rows - self._taken
 
-    def read(self, limit: int) -> Any | None:
+    def ready(self) -> bool:
         while not self._in_hand():
             block = self._next_block()
             if block is None:
-                return None
+                return False
             self._table = self._parse(block)
-        piece = self._table.slice(self._taken, limit)  # type: ignore[union-attr]
+        return True
+
+    def read(self, limit: int) -> Any:
+        piece = self._table.slice(self._taken, limit)
         self._taken += piece.num_rows
         return piece
 

@@ -1,6 +1,7 @@
 """The text of a CSV file, block by block: how it is written, and where its rows end."""
 
 import csv
+import io
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,16 +82,23 @@ class CsvBlocks:
             raise SourceError(f"{self._path} is damaged or cut off: {error}") from error
 
     def _header_end(self, start: int) -> int:
-        stop = self._pending.find(b"\n", start) + 1
-        while stop and self._quoting and self._pending.count(b'"', start, stop) % 2:
+        stop = start
+        while True:
             stop = self._pending.find(b"\n", stop) + 1
-        return stop or len(self._pending)
+            if stop and not (self._quoting and self._pending.count(b'"', start, stop) % 2):
+                return stop
+            if not stop:
+                piece = self._read(_BLOCK) if len(self._pending) < _LONGEST_ROW else b""
+                if not piece:
+                    return len(self._pending)
+                self._pending += piece
+                stop = start
 
     def _header(self, line: bytes, format: CsvFormat) -> list[str]:
         try:
-            lines, separator = line.decode().splitlines(True), format.separator
-            quoted = csv.reader(lines, delimiter=separator)
-            rows = list(quoted if format.quoting else csv.reader(lines, delimiter=separator, quoting=csv.QUOTE_NONE))
+            text, separator = io.StringIO(line.decode(), newline=""), format.separator
+            quoted = csv.reader(text, delimiter=separator)
+            rows = list(quoted if format.quoting else csv.reader(text, delimiter=separator, quoting=csv.QUOTE_NONE))
         except (UnicodeDecodeError, csv.Error) as error:
             raise SourceError(f"{self._path} must start with the names of its columns, however: {error}") from error
         if len(rows) != 1 or not all(rows[0]):

@@ -4,6 +4,7 @@ A kind of source implements a `Cursor`, one pass forward through its rows; `Curs
 """
 
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
@@ -38,8 +39,12 @@ class BatchError(SourceError):
 class Cursor(Protocol):
     """One pass forward through rows: what a kind of source implements. The policies are `CursorSource`'s."""
 
-    def read(self, limit: int) -> Any | None:
-        """A Table of 1 to `limit` rows, or None at the end."""
+    def ready(self) -> bool:
+        """Whether there is another row; may read what it takes to know."""
+        ...
+
+    def read(self, limit: int) -> Any:
+        """A Table of 1 to `limit` rows. Only after `ready()`."""
         ...
 
     def skip(self, rows: int) -> int:
@@ -166,19 +171,16 @@ class CursorSource(ABC):
                 if others:
                     row += cursor.skip(others * batch_size)
                     number += others
-                before = cursor.place()
-                table = _read_fully(cursor, at_once)
+                table, places = _read_fully(cursor, at_once)
                 if table is None:
                     return
-                after = cursor.place()
                 try:
                     whole: _T | None = convert(table)
                 except (ValueError, TypeError):
                     whole = None  # the batches before the bad one are good: convert and judge one at a time
                 for start in range(0, table.num_rows, batch_size):
                     stop = min(start + batch_size, table.num_rows)
-                    place = after if stop == table.num_rows else {**before, "skip": int(before["skip"]) + stop}
-                    following: Position = {"row": row + stop, "batch": number + 1, **place}
+                    following: Position = {"row": row + stop, "batch": number + 1, **_place_of(stop, places)}
                     if whole is None:
                         item = self._convert_one(table.slice(start, stop - start), convert, following)
                     else:
@@ -235,20 +237,30 @@ def _slice_table(table: Any, rows: slice) -> Any:
     return table.slice(rows.start, rows.stop - rows.start)
 
 
-def _read_fully(cursor: Cursor, rows: int) -> Any | None:
-    pieces = []
-    while rows and (piece := cursor.read(rows)) is not None:
-        pieces.append(piece)
-        rows -= piece.num_rows
-    if len(pieces) <= 1:
-        return pieces[0] if pieces else None
+def _read_fully(cursor: Cursor, rows: int) -> tuple[Any | None, list[tuple[int, Position]]]:
+    """Up to `rows` rows as one Table, None if there are none, and the places of the pieces it is made of."""
     pa = require("pyarrow")
+    pieces: list[Any] = []
+    places: list[tuple[int, Position]] = []
+    done = 0
+    while done < rows and cursor.ready():
+        places.append((done, cursor.place()))
+        pieces.append(cursor.read(rows - done))
+        done += pieces[-1].num_rows
+    places.append((done, cursor.place()))
+    if len(pieces) <= 1:
+        return (pieces[0] if pieces else None), places
     try:
         if any(piece.schema != pieces[0].schema for piece in pieces):
             pieces = [_without_dictionaries(piece) for piece in pieces]
-        return pa.concat_tables(pieces, promote_options="permissive")
+        return pa.concat_tables(pieces, promote_options="permissive"), places
     except pa.ArrowException as error:
         raise SourceError(f"files must agree on the types of their columns, however: {error}") from error
+
+
+def _place_of(row: int, places: list[tuple[int, Position]]) -> Position:
+    start, place = places[bisect_right(places, row, key=lambda mark: mark[0]) - 1]
+    return {**place, "skip": int(place["skip"]) + row - start}
 
 
 def _without_dictionaries(table: Any) -> Any:
@@ -262,6 +274,6 @@ def _without_dictionaries(table: Any) -> Any:
 def skip_by_reading(cursor: Cursor, rows: int) -> int:
     """`Cursor.skip` where nothing is quicker than to read."""
     left = rows
-    while left and (piece := cursor.read(left)) is not None:
-        left -= piece.num_rows
+    while left and cursor.ready():
+        left -= cursor.read(left).num_rows
     return rows - left

@@ -140,16 +140,17 @@ class _Chain:
         self._number += 1
         self._open({key: value for key, value in self._source._file_start.items() if key != "skip"})
 
-    def read(self, limit: int) -> Any | None:
+    def ready(self) -> bool:
         while self._inner is not None:
-            table = self._inner.read(limit)
-            if table is not None:
-                return self._complete(table)
+            if self._inner.ready():
+                return True
             self._next_file()
-        return None
+        return False
 
-    def _complete(self, table: Any) -> Any:
+    def read(self, limit: int) -> Any:
         pa = require("pyarrow")
+        assert self._inner is not None
+        table = self._inner.read(limit)
         for key, value in self._partitions.items():
             table = table.append_column(key, pa.repeat(value, table.num_rows))
         return table.select(self._columns) if self._partitions else table

@@ -51,7 +51,7 @@ _ALL_BITS = (1 << 64) - 1
 
 _BLOCK = 16_384  # values at a time: the temporaries stay in the second-level cache, the calls cost little
 _LONG = 512  # bytes; beyond it a text is hashed by itself, since one step for a whole column would serve few
-_POWERS_OF_TEN = np.array([10**power for power in range(1, 8)], dtype=np.uint64)
+_POWERS_OF_TEN = np.array([10**power for power in range(1, 20)], dtype=np.uint64)
 _KEEP_BYTES = np.array([(1 << (8 * count)) - 1 for count in range(9)], dtype=np.uint64)
 
 
@@ -112,7 +112,7 @@ def _hash_array(array: Any, out: Hashes) -> None:
     else:
         raise TypeError(_not_a_category(kind))
     if array.null_count:
-        out[~_validity(array)] = 0
+        np.multiply(out, _validity(array), out=out)
 
 
 def _not_a_category(kind: Any) -> str:
@@ -142,21 +142,31 @@ def _hash_dictionary(array: Any, out: Hashes) -> None:
 
 def _hash_integers(array: Any, out: Hashes) -> None:
     """Hash a block of integers as their decimal text; what null slots get is left open."""
-    pa, pc = require("pyarrow"), require("pyarrow.compute")
     values = (array.fill_null(0) if array.null_count else array).to_numpy()
-    if values.min() < 0 or values.max() >= 10**8:
-        _hash_strings(pc.cast(array, pa.string()), out)
-        return
-    hashes = out.view(np.uint64)
-    words, lengths = _decimal_words(values.astype(np.uint64))
-    np.multiply(lengths + np.uint64(1), np.uint64(_LENGTH_FACTOR), out=hashes)
-    np.bitwise_xor(hashes, words, out=hashes)
-    _mix(hashes, words)
-    _finish(hashes)
+    starts, lengths, data = _decimal_texts(values)
+    _hash_mixed(starts, lengths, data, out.view(np.uint64), np.empty(out.size, dtype=np.uint64))
 
 
-def _decimal_words(values: _Words) -> tuple[_Words, _Words]:
-    """The word that the decimal text of each value < 10⁸ is read as, and the text's length.
+def _decimal_texts(values: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
+    """Integers in decimal, each flush right in cells of 8 bytes: where the texts start, their lengths and the bytes."""
+    negative = values < 0
+    signed = values if values.dtype == np.uint64 else values.astype(np.int64)
+    left = np.where(negative, -signed, signed).astype(np.uint64)
+    lengths = np.searchsorted(_POWERS_OF_TEN, left, side="right") + 1 + negative
+    cells = -(-int(lengths.max()) // 8)
+    data = np.empty(8 * cells * values.size + 8, dtype=np.uint8)
+    words = data[:-8].view("<u8").reshape(values.size, cells)
+    for cell in reversed(range(cells)):
+        higher = left // np.uint64(10**8)
+        words[:, cell] = _eight_digits(left - higher * np.uint64(10**8))
+        left = higher
+    starts = np.arange(8 * cells, data.size, 8 * cells) - lengths
+    data[starts[negative]] = ord("-")
+    return starts, lengths, data
+
+
+def _eight_digits(values: _Words) -> _Words:
+    """Values below 10⁸ as words of 8 ASCII digits, leading zeros included.
 
     The value is split into lanes of 32 bits with 4 digits each, then of 16 bits with 2 and of 8 bits with 1, all lanes
     at once, the leading digit in the lowest lane. 10486/2²⁰ and 103/2¹⁰ stand for 1/100 and 1/10: rounded down, the
@@ -168,9 +178,7 @@ def _decimal_words(values: _Words) -> tuple[_Words, _Words]:
     pairs = high | ((fours - high * np.uint64(100)) << np.uint64(16))
     high = ((pairs * np.uint64(103)) >> np.uint64(10)) & np.uint64(0x000F_000F_000F_000F)
     digits = high | ((pairs - high * np.uint64(10)) << np.uint64(8))
-    lengths = np.searchsorted(_POWERS_OF_TEN, values, side="right").astype(np.uint64) + np.uint64(1)
-    ascii_digits = digits | np.uint64(0x30303030_30303030)
-    return ascii_digits >> (np.uint64(8) * (np.uint64(8) - lengths)), lengths
+    return digits | np.uint64(0x30303030_30303030)
 
 
 def _hash_strings(array: Any, out: Hashes) -> None:
@@ -200,30 +208,38 @@ def _hash_blocks(offsets: NDArray[Any], data: NDArray[np.uint8], out: _Words) ->
     for start in range(0, out.size, _BLOCK):
         hashes = out[start : start + _BLOCK]
         block = offsets[start : start + hashes.size + 1].astype(np.int64)
-        _hash_block(block[:-1], np.diff(block), data, hashes, spare[: hashes.size])
+        starts, lengths = block[:-1], np.diff(block)
+        shortest, longest = int(lengths.min()), int(lengths.max())
+        if shortest == longest <= 8:
+            _hash_equal(int(starts[0]), longest, data, hashes, spare[: hashes.size])
+        else:
+            _hash_mixed(starts, lengths, data, hashes, spare[: hashes.size])
 
 
-def _hash_block(
+def _hash_equal(start: int, length: int, data: NDArray[np.uint8], hashes: _Words, spare: _Words) -> None:
+    """Hash texts of one length ≤ 8 that lie back to back."""
+    words = _windows(data, start, hashes.size, stride=length)
+    np.bitwise_and(words, _KEEP_BYTES[length], out=hashes)
+    np.bitwise_xor(hashes, np.uint64((length + 1) * _LENGTH_FACTOR & _ALL_BITS), out=hashes)
+    _mix(hashes, spare)
+    _finish(hashes)
+
+
+def _hash_mixed(
     starts: NDArray[np.int64], lengths: NDArray[np.int64], data: NDArray[np.uint8], hashes: _Words, spare: _Words
 ) -> None:
-    shortest, longest = int(lengths.min()), int(lengths.max())
-    if shortest == longest <= 8:
-        words = _windows(data, int(starts[0]), hashes.size, stride=shortest)
-        np.bitwise_and(words, _KEEP_BYTES[shortest], out=hashes)
-        np.bitwise_xor(hashes, np.uint64((shortest + 1) * _LENGTH_FACTOR & _ALL_BITS), out=hashes)
-    else:
-        # A window at every byte: picking by position reads each text's word, wherever it starts.
-        windows = _windows(data, 0, data.size - 7, stride=1)
-        np.take(_KEEP_BYTES, lengths, out=spare, mode="clip")
-        np.bitwise_and(windows[starts], spare, out=hashes)
-        np.add(lengths, 1, out=spare.view(np.int64))
-        np.multiply(spare, np.uint64(_LENGTH_FACTOR), out=spare)
-        np.bitwise_xor(hashes, spare, out=hashes)
+    """Hash texts of any lengths."""
+    # A window at every byte: picking by position reads each text's word, wherever it starts.
+    windows = _windows(data, 0, data.size - 7, stride=1)
+    np.take(_KEEP_BYTES, lengths, out=spare, mode="clip")
+    np.bitwise_and(windows[starts], spare, out=hashes)
+    np.add(lengths, 1, out=spare.view(np.int64))
+    np.multiply(spare, np.uint64(_LENGTH_FACTOR), out=spare)
+    np.bitwise_xor(hashes, spare, out=hashes)
     _mix(hashes, spare)
-    if longest > 8:
-        _hash_further_words(starts, lengths, windows, hashes)
-        for index in np.flatnonzero(lengths > _LONG):
-            hashes[index] = _hash_bytes(data[starts[index] :][: lengths[index]].tobytes())
+    _hash_further_words(starts, lengths, windows, hashes)
+    for index in np.flatnonzero(lengths > _LONG):
+        hashes[index] = _hash_bytes(data[starts[index] :][: lengths[index]].tobytes())
     _finish(hashes)
 
 
@@ -248,8 +264,8 @@ def _windows(data: NDArray[np.uint8], start: int, count: int, stride: int) -> _W
 
 def _mix(words: _Words, spare: _Words) -> None:
     """mix of the definition, in place; `spare` is scratch room of the same size."""
-    for shift in (32, 32):
-        np.right_shift(words, shift, out=spare)
+    for _ in range(2):
+        np.right_shift(words, 32, out=spare)
         np.bitwise_xor(words, spare, out=words)
         np.multiply(words, np.uint64(_MIX_FACTOR), out=words)
     np.right_shift(words, 28, out=spare)

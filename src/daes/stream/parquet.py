@@ -14,7 +14,7 @@ from daes.stream.schema import is_text
 
 SUFFIXES = (".parquet", ".pq")
 
-_MAX_ROWS = 65_536
+_MIN_ROWS, _MAX_ROWS = 1024, 65_536
 _BUFFER = 1 << 20
 _MIN_DICTIONARY_ROWS = 16_384
 
@@ -64,30 +64,32 @@ class ParquetSource(FilesSource):
         # A column of text stored as a dictionary is hashed through it, five times as quickly; but once a conversion,
         # so that it does not pay where few rows are converted at a time.
         text = [name for name, kind in types.items() if roles.get(name) == "categorical" and is_text(kind)]
-        return _ParquetCursor(file, list(types), text if rows_at_once >= _MIN_DICTIONARY_ROWS else [])
+        at_once = max(_MIN_ROWS, min(_MAX_ROWS, rows_at_once))
+        return _ParquetCursor(file, list(types), text if rows_at_once >= _MIN_DICTIONARY_ROWS else [], at_once)
 
 
 class _ParquetCursor:
-    def __init__(self, file: DataFile, columns: Sequence[str], dictionaries: Sequence[str]) -> None:
-        self._path, self._columns = file.path, list(columns)
+    def __init__(self, file: DataFile, columns: Sequence[str], dictionaries: Sequence[str], at_once: int) -> None:
+        self._path, self._columns, self._at_once = file.path, list(columns), at_once
         self._file = _open(file, dictionaries)
         metadata = self._file.metadata
         groups = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
         self._ends = np.cumsum(groups, dtype=np.int64)
         self._rows = int(metadata.num_rows)
         self._row = 0
-        self._left: Any | None = None
+        self._left: Any = None
         self._batches = self._from_group(0)
 
     def _from_group(self, group: int) -> Any:
-        return self._file.iter_batches(_MAX_ROWS, row_groups=range(group, len(self._ends)), columns=self._columns)
+        return self._file.iter_batches(self._at_once, row_groups=range(group, len(self._ends)), columns=self._columns)
 
-    def _load(self) -> Any | None:
-        """The rows of the batch in hand that are not handed out, or of the next; None at the end."""
+    def ready(self) -> bool:
+        return self._row < self._rows
+
+    def _load(self) -> Any:
+        """The rows of the batch in hand that are not handed out, or of the next."""
         pa = require("pyarrow")
         while self._left is None or not self._left.num_rows:
-            if self._row >= self._rows:
-                return None
             try:
                 batch = next(self._batches)
             except StopIteration:
@@ -99,10 +101,8 @@ class _ParquetCursor:
             self._left = pa.Table.from_batches([batch]).select(self._columns)
         return self._left
 
-    def read(self, limit: int) -> Any | None:
+    def read(self, limit: int) -> Any:
         left = self._load()
-        if left is None:
-            return None
         piece, self._left = left.slice(0, limit), left.slice(limit)
         self._row += piece.num_rows
         return piece
@@ -116,8 +116,8 @@ class _ParquetCursor:
             self._left = None
             self._row = int(self._ends[group - 1])
             self._batches = self._from_group(group)
-        while self._row < target and self.read(target - self._row) is not None:
-            pass
+        while self._row < target:
+            self.read(target - self._row)
         return passed
 
     def place(self) -> Position:

@@ -113,10 +113,13 @@ class _TableCursor:
         self._table = table
         self._row = 0
 
-    def read(self, limit: int) -> Any | None:
+    def ready(self) -> bool:
+        return bool(self._row < self._table.num_rows)
+
+    def read(self, limit: int) -> Any:
         piece = self._table.slice(self._row, limit)
         self._row += piece.num_rows
-        return piece if piece.num_rows else None
+        return piece
 
     def skip(self, rows: int) -> int:
         passed: int = min(rows, self._table.num_rows - self._row)
@@ -198,19 +201,22 @@ class _ReaderCursor:
     def __init__(self, reader: Any, columns: Sequence[str]) -> None:
         self._reader = reader
         self._columns = list(columns)
-        self._left: Any | None = None
+        self._left: Any = None
         self._row = 0
 
     def reading(self, columns: Sequence[str]) -> "_ReaderCursor":
         self._columns = list(columns)
         return self
 
-    def read(self, limit: int) -> Any | None:
+    def ready(self) -> bool:
         while self._left is None or not self._left.num_rows:
             try:
                 self._left = self._reader.read_next_batch()
             except StopIteration:
-                return None
+                return False
+        return True
+
+    def read(self, limit: int) -> Any:
         batch, self._left = self._left.slice(0, limit), self._left.slice(limit)
         self._row += batch.num_rows
         return require("pyarrow").Table.from_batches([batch]).select(self._columns)

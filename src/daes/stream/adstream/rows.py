@@ -15,8 +15,8 @@ from daes.stream.adstream.truth import Truth
 class Rows:
     """Features, click probabilities and clicks of any range of rows.
 
-    Rows are made in whole blocks at fixed places, the last of which is kept: however a range is cut, the arrays that are
-    computed with have the same length, so that even rounding is the same.
+    Rows are made in whole blocks at fixed places, the last of which is kept: however a range is cut, the arrays of the
+    computation have the same length, so that even rounding is the same.
 
     Args:
         generator: of features.

@@ -2,6 +2,7 @@
 
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -9,12 +10,13 @@ from numpy.typing import NDArray
 
 from daes.extras import require
 from daes.stream.adstream.bayes import BayesMetrics, bayes_metrics
+from daes.stream.adstream.curves import PARTS
 from daes.stream.adstream.draws import Draws
 from daes.stream.adstream.drift import Clock, Drift
 from daes.stream.adstream.features import FeatureGenerator, Features
 from daes.stream.adstream.fields import Vocabulary
 from daes.stream.adstream.rows import Rows
-from daes.stream.adstream.truth import PROPORTIONS, Signal, Truth
+from daes.stream.adstream.truth import Signal, Truth
 from daes.stream.batch import Batch, batch_from_table
 from daes.stream.cursor import Position, check_columns, check_shard
 from daes.stream.schema import Schema
@@ -38,14 +40,15 @@ class AdStream:
         world: of the laws' parameters, curves and effects; two streams of one world follow one truth.
         drift: kinds joined by "+" out of daily, slow, abrupt, churn; "none"; or a `Drift` with sizes and periods.
         base_rate: long-run click rate.
-        signal: proportions of the numerical signal that come from "value", "rank" and "context_rank".
+        signal: proportions of the numerical signal that come from "value", "rank" and "context_rank"; scaled to sum to
+            1; .2, .4 and .4 if None.
         numerical, categorical, interactions, missing: standard deviation of the parts of the logit.
         rank_law: whether ranks are those in the law of the moment ("current") or without drift ("reference").
         context_strength: factor of the differences between categories in the numerical laws; 0 for none.
         users: number of users at any time.
         rows_per_day: rows in a simulated day.
         shard: `(rank, world)` of a distributed reader; batch i belongs to the rank with i % world == rank.
-        block: rows made at once; no row depends on it.
+        block: rows made at once; changes nothing but, possibly, the last bit of a number.
 
     >>> stream = AdStream(1000, seed=1)
     >>> batch = next(stream.iter_batches(stream.schema, 256))
@@ -81,10 +84,12 @@ class AdStream:
         self.seed = _integer("seed", seed, 0)
         self.world = _integer("world", world, 0)
         self.drift = Drift.parse(drift) if isinstance(drift, str) else drift
+        if not isinstance(self.drift, Drift):
+            raise TypeError(f"drift must be a string or a Drift, however: {drift=}")
         if not 0 <= context_strength < np.inf:
             raise ValueError(f"context_strength must be finite and not negative, however: {context_strength=}")
         self.signal = Signal(
-            proportions=PROPORTIONS if signal is None else signal,
+            **_proportions(signal),
             numerical=numerical,
             categorical=categorical,
             interactions=interactions,
@@ -94,8 +99,9 @@ class AdStream:
         )
         self._rank, self._world = check_shard(shard)
         clock = Clock(_integer("rows_per_day", rows_per_day, 1), self.drift.daily > 0)
-        generator = FeatureGenerator(self.world, self.drift, _integer("users", users, 1), context_strength)
-        self.truth = Truth(generator, self.signal, self.world)
+        generator, self.truth = _make(
+            self.world, self.drift, _integer("users", users, 1), float(context_strength), self.signal
+        )
         self.laws = generator.laws
         self._rows = Rows(generator, self.truth, clock, Draws(self.seed), _integer("block", block, 1))
         self._vocabularies = {name: Vocabulary(field) for name, field in generator.fields.items()}
@@ -282,6 +288,23 @@ class AdStream:
         if not ordered or (self.num_rows is not None and stop > self.num_rows):
             end = "" if self.num_rows is None else f" ≤ {self.num_rows}"
             raise ValueError(f"rows must be 0 ≤ start ≤ stop{end}, however: {start=}, {stop=}")
+
+
+@lru_cache(maxsize=4)
+def _make(
+    world: int, drift: Drift, users: int, context_strength: float, signal: Signal
+) -> tuple[FeatureGenerator, Truth]:
+    """What streams of different seeds, lengths and shards share; neither ever changes."""
+    generator = FeatureGenerator(world, drift, users, context_strength)
+    return generator, Truth(generator, signal, world)
+
+
+def _proportions(signal: Mapping[str, float] | None) -> dict[str, float]:
+    if signal is None:
+        return {}
+    if not signal.keys() <= set(PARTS):
+        raise ValueError(f"signal must have no keys but {', '.join(PARTS)}, however: signal={dict(signal)}")
+    return {part: signal.get(part, 0.0) for part in PARTS}
 
 
 def _integer(name: str, value: Any, least: int | None = None) -> int:

@@ -14,9 +14,7 @@ weeks.
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +26,6 @@ from daes.stream.adstream.features import FeatureGenerator, Features
 
 Array = NDArray[np.float64]
 
-PROPORTIONS: Mapping[str, float] = MappingProxyType({"value": 0.2, "rank": 0.4, "context_rank": 0.4})
 PAIRS = (
     ("interest", "category"),
     ("gender", "category"),
@@ -49,16 +46,18 @@ class Signal:
     """What decides on a click, and how strongly.
 
     Args:
-        proportions: shares of the numerical variance, of "value", "rank" and "context_rank"; scaled to sum to 1.
+        value, rank, context_rank: proportions of the numerical variance; scaled to sum to 1.
         numerical, categorical, interactions, missing: standard deviation of each part of the logit.
         base_rate: long-run click rate, in (0, 1).
         rank_law: "current" ranks a value in the law of its moment, "reference" in the law without drift.
 
-    >>> dict(Signal(proportions={"rank": 3, "value": 1}).proportions)
-    {'value': 0.25, 'rank': 0.75, 'context_rank': 0.0}
+    >>> Signal(value=1, rank=3, context_rank=0).rank
+    0.75
     """
 
-    proportions: Mapping[str, float] = field(default_factory=lambda: PROPORTIONS)
+    value: float = 0.2
+    rank: float = 0.4
+    context_rank: float = 0.4
     numerical: float = 1.0
     categorical: float = 0.7
     interactions: float = 0.4
@@ -67,20 +66,14 @@ class Signal:
     rank_law: str = "current"
 
     def __post_init__(self) -> None:
-        shares = dict(self.proportions)
-        for name, share in shares.items():
-            if name not in PARTS:
-                raise ValueError(f"signal must have no keys but {', '.join(PARTS)}, however: signal={shares}")
-            if not 0 <= share < np.inf:
-                raise ValueError(f"signal must have finite shares, none negative, however: signal={shares}")
-        total = sum(shares.values())
-        if total <= 0:
-            raise ValueError(f"signal must have a positive share, however: signal={shares}; numerical=0 turns it off")
-        scaled = {part: shares.get(part, 0.0) / total for part in PARTS}
-        object.__setattr__(self, "proportions", MappingProxyType(scaled))
-        for name in ("numerical", "categorical", "interactions", "missing"):
+        for name in (*PARTS, "numerical", "categorical", "interactions", "missing"):
             if not 0 <= getattr(self, name) < np.inf:
                 raise ValueError(f"{name} must be finite and not negative, however: {name}={getattr(self, name)}")
+        total = self.value + self.rank + self.context_rank
+        if total == 0:
+            raise ValueError("one of value, rank and context_rank must be positive; numerical=0 turns all of them off")
+        for part in PARTS:
+            object.__setattr__(self, part, getattr(self, part) / total)
         if not 0 < self.base_rate < 1:
             raise ValueError(f"base_rate must be between 0 and 1, however: base_rate={self.base_rate}")
         if self.rank_law not in RANK_LAWS:
@@ -100,7 +93,7 @@ class Truth:
         self.signal = signal
         self._generator = generator
         draws = Draws(world)
-        variances = {part: signal.numerical**2 * share for part, share in signal.proportions.items()}
+        variances = {part: signal.numerical**2 * getattr(signal, part) for part in PARTS}
         observed = {name: generator.observed_probability(name) for name in generator.laws}
         self.curves = Curves(generator.laws, observed, variances, draws)
         self._salts = {name: int(draws.uniform(f"effect/{name}", 0, 1)[0] * 2**40) for name in generator.fields}
@@ -119,9 +112,13 @@ class Truth:
         self.intercept = 0.0
         self.intercept = _intercept(self.logit(sample), signal.base_rate)
 
+    def shifts(self, time: NDArray[np.int64]) -> dict[str, Array]:
+        """How far each numerical law has moved at these times (epoch nanoseconds), in its units."""
+        return self._generator.shifts(time)
+
     def parts(self, features: Features) -> dict[str, Array]:
         """The six parts of the logit beside the intercept. **Shape** of each: (n,)."""
-        shifts = self._generator.shifts(features.time) if self.signal.rank_law == "current" else {}
+        shifts = self.shifts(features.time) if self.signal.rank_law == "current" else {}
         parts = self.curves.parts(features.numerical, features.codes, shifts, len(features))
         parts["missing"] = self._missing_part(features)
         parts["categorical"] = self._categorical_part(features)

@@ -203,12 +203,15 @@ class _Paired:
     path: str
     row: int = 0
 
-    def read(self, limit: int) -> Any | None:
+    def ready(self) -> bool:
+        if self.data.ready():
+            return True
+        if self.labels is not None and self.labels.ready():
+            raise SourceError(f"{self.path} has {self.row} rows, however: its solution has more")
+        return False
+
+    def read(self, limit: int) -> Any:
         piece = self.data.read(limit)
-        if piece is None:
-            if self.labels is not None and self.labels.read(1) is not None:
-                raise SourceError(f"{self.path} has {self.row} rows, however: its solution has more")
-            return None
         if self.labels is not None:
             piece = piece.append_column("label", self._labels(piece.num_rows))
         self.row += piece.num_rows
@@ -218,10 +221,10 @@ class _Paired:
         assert self.labels is not None
         chunks: list[Any] = []
         while rows:
-            part = self.labels.read(rows)
-            if part is None:
+            if not self.labels.ready():
                 have = self.row + sum(map(len, chunks))
                 raise SourceError(f"{self.path} has more rows than its solution has labels: {have}")
+            part = self.labels.read(rows)
             chunks.extend(part.column("label").chunks)
             rows -= part.num_rows
         return require("pyarrow").chunked_array(chunks)

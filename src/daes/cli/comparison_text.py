@@ -1,0 +1,167 @@
+"""A comparison of estimators in the terminal: what each costs, where it errs, and what it says."""
+
+from collections.abc import Sequence
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from daes.distribution.comparison import Comparison, EstimatorResult
+
+FINE, POOR = 0.004, 0.02
+"""Rank errors up to FINE are what a reservoir of 100 000 may have; above POOR an estimate misleads."""
+
+_STEPS = ((0.0005, "▁"), (0.001, "▂"), (0.002, "▃"), (0.004, "▄"), (0.01, "▅"), (0.02, "▆"), (0.05, "▇"), (1.0, "█"))
+_SHOWN_LEVELS = (0.01, 0.05, 0.10, 0.25, 0.50, 0.75, 0.90, 0.95, 0.99)
+_LABEL_WIDTH = 12
+
+
+def headline(comparison: Comparison, description: str) -> RenderableType:
+    """What was read, and how much of it there was."""
+    rows = comparison.count + comparison.skipped
+    lines = [
+        f"{rows:,} values in {comparison.batches:,} batches, {comparison.skipped:,} of them missing or infinite "
+        f"({100 * comparison.skipped / rows:.2g} %) and skipped; "
+        f"from {compact(comparison.minimum)} to {compact(comparison.maximum)}.",
+        f"Reservoirs of {comparison.size:,} slots, seed {comparison.seed}.",
+    ]
+    if not comparison.truth_is_exact:
+        lines.append(f"The truth is a uniform sample of {comparison.kept:,} values: the stream is too long to keep.")
+    return Group(Text(description, style="bold"), Text(" ".join(lines)), "")
+
+
+def render(comparison: Comparison, width: int) -> RenderableType:
+    """All three views, for a terminal of that width."""
+    return Group(
+        costs(comparison, wide=width >= 100), "", strips(comparison, width - _LABEL_WIDTH), "", quantiles(comparison)
+    )
+
+
+def costs(comparison: Comparison, *, wide: bool) -> RenderableType:
+    """One line an estimator: error and price. `wide` has room for two more columns."""
+    table = _table()
+    table.add_column("method", style="bold", no_wrap=True)
+    errors = ["max rank error", "mean"] if wide else ["max error"]
+    for heading in [*errors, "KL", "draws", "time", "values/s", *(["read"] if wide else []), "memory"]:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for result in comparison.results:
+        table.add_row(result.label, *_cells(result, wide))
+    return Group(_title("Error and cost"), table, Text(_legend(comparison), style="dim"))
+
+
+def strips(comparison: Comparison, width: int) -> RenderableType:
+    """The rank error at every level, one bar each; neighbours share a bar, the worse one showing, if space is short."""
+    levels = len(comparison.levels)
+    share = -(-levels // max(width, 1))
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="bold", no_wrap=True, min_width=_LABEL_WIDTH - 2)
+    grid.add_column(no_wrap=True)
+    for result in comparison.results:
+        bars = Text()
+        for start in range(0, levels, share):
+            error = max(map(abs, result.rank_errors[start : start + share]))
+            bars.append(_bar(error), style=_colour(error))
+        grid.add_row(result.label, bars)
+    first, last = (_percent_level(comparison.levels[end]) for end in (0, -1))
+    ticks = first + last.rjust(max(-(-levels // share) - len(first), len(last) + 1))
+    grid.add_row("level", Text(ticks, style="dim"))
+    scale = " ".join(f"{bar} ≤ {100 * limit:g} %" for limit, bar in _STEPS[:-1]) + f" {_STEPS[-1][1]} more"
+    return Group(_title("Rank error by level"), grid, Text(scale, style="dim"))
+
+
+def quantiles(comparison: Comparison) -> RenderableType:
+    """Estimated beside true quantiles, at a few of the levels."""
+    table = _table()
+    table.add_column("level", justify="right", no_wrap=True)
+    table.add_column("true", justify="right", style="bold", no_wrap=True)
+    for result in comparison.results:
+        table.add_column(result.label.replace(" ", "\n"), justify="right", no_wrap=True)
+    for row in shown_levels(comparison.levels):
+        cells = [
+            Text(compact(result.quantiles[row]) + _mark(error), style=_colour(error))
+            for result in comparison.results
+            for error in [abs(result.rank_errors[row])]
+        ]
+        table.add_row(_percent_level(comparison.levels[row]), compact(comparison.true_quantiles[row]) + " ", *cells)
+    note = f"* off by more than {100 * FINE:g} % of the stream's ranks, ! by more than {100 * POOR:g} %"
+    return Group(_title("Quantiles"), table, Text(note, style="dim"))
+
+
+def shown_levels(levels: Sequence[float]) -> list[int]:
+    """The indices of at most nine levels to show."""
+    if len(levels) <= len(_SHOWN_LEVELS):
+        return list(range(len(levels)))
+    return sorted({min(range(len(levels)), key=lambda i: abs(levels[i] - wanted)) for wanted in _SHOWN_LEVELS})
+
+
+def compact(value: float) -> str:
+    """A number in at most eight characters.
+
+    >>> [compact(value) for value in (0.0, 7.389, 123.456, -45678.0, 2.5e6, 1e-7, 3.2e20)]
+    ['0', '7.39', '123', '-45.7k', '2.5M', '1e-07', '3.2e+20']
+    """
+    size = abs(value)
+    for limit, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if limit <= size < 1e15:
+            return f"{value / (1e3 if letter == 'k' else limit):.3g}{letter}"
+    return f"{value:.4g}" if 1e3 <= size < 1e4 else f"{value:.3g}"
+
+
+def memory(nbytes: int) -> str:
+    """Bytes, rounded for the eye.
+
+    >>> memory(800_000), memory(96)
+    ('800 kB', '96 B')
+    """
+    for unit, size in (("MB", 1e6), ("kB", 1e3)):
+        if nbytes >= size:
+            return f"{nbytes / size:.3g} {unit}"
+    return f"{nbytes} B"
+
+
+def percent(share: float) -> str:
+    """A share as percent, with as many digits as an error of 1e-5 needs."""
+    return f"{100 * share:.3f} %"
+
+
+def _cells(result: EstimatorResult, wide: bool) -> list[Text]:
+    worst = Text(percent(result.max_rank_error), style=_colour(result.max_rank_error))
+    mean = [percent(result.mean_rank_error)] if wide else []
+    read = [f"{1e3 * result.read_seconds:.2f} ms"] if wide else []
+    draws = "–" if result.draws is None else f"{result.draws:,}"
+    rest = [f"{result.kl_divergence:.1e}", draws, f"{result.seconds:.3f} s", compact(result.values_per_second)]
+    return [worst, *map(Text, [*mean, *rest, *read, memory(result.nbytes)])]
+
+
+def _legend(comparison: Comparison) -> str:
+    return (
+        f"Error: how far a quantile is off, in percent of the stream's ranks; the largest of {len(comparison.levels)} "
+        "levels. "
+        "KL: divergence over 100 bins of equal mass. Draws: random numbers used. Memory: of the state; the truth, "
+        "kept for this comparison alone, is not counted."
+    )
+
+
+def _table() -> Table:
+    return Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+
+
+def _title(text: str) -> Text:
+    return Text(text, style="bold underline")
+
+
+def _bar(error: float) -> str:
+    return next(bar for limit, bar in _STEPS if error <= limit)
+
+
+def _colour(error: float) -> str:
+    return "green" if error <= FINE else "yellow" if error <= POOR else "red"
+
+
+def _mark(error: float) -> str:
+    return " " if error <= FINE else "*" if error <= POOR else "!"
+
+
+def _percent_level(level: float) -> str:
+    return f"{100 * level:.6g} %"

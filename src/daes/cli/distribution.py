@@ -1,0 +1,155 @@
+"""`daes distribution`: estimators of a column's distribution, side by side."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from json import dumps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from daes.cli.console import err, out
+from daes.cli.options import BatchSize, Json, Seed, whole_number
+
+if TYPE_CHECKING:
+    from daes.cli.column import FileColumn, GeneratedColumn
+
+
+def distribution(
+    file: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="FILE",
+            help="A Parquet or CSV file (.csv, .tsv, also compressed), a glob or folder of such files, or a dataset "
+            "by name (flights). Without it a stream of two million values is made up.",
+            show_default=False,
+        ),
+    ] = None,
+    column: Annotated[
+        str | None,
+        typer.Option(
+            "--column", "-c", metavar="NAME", help="The column to read; needed unless only one holds numbers."
+        ),
+    ] = None,
+    size: Annotated[
+        int,
+        typer.Option("--size", parser=whole_number(1), metavar="SLOTS", help="Values that each reservoir holds."),
+    ] = 100_000,
+    levels: Annotated[
+        str | None,
+        typer.Option(
+            "--levels",
+            metavar="LIST",
+            help="Where to compare quantiles, as in 0.1,0.5,0.9.",
+            show_default="every percent, 0.01 to 0.99",
+        ),
+    ] = None,
+    estimators: Annotated[
+        str | None,
+        typer.Option(
+            "--estimators",
+            metavar="LIST",
+            help="Some of reservoir, jump, jump-paper, order-statistics, kll, tdigest, gk.",
+            show_default="all",
+        ),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option("--plot", metavar="OUT", help="Also draw to OUT.html (one file, works offline) or OUT.png."),
+    ] = None,
+    batch_size: BatchSize = 8192,
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Compare what different estimators know about a column after reading it once.
+
+    The column is streamed in batches through reservoir sampling (RS), jump reservoir sampling (JRS, with the exact rule
+    and the paper's), order statistics (OS, the mean of batch quantiles), and the KLL, t-digest and Greenwald–Khanna
+    sketches. Each is held against the true quantiles: error, random numbers drawn, time and memory.
+
+    Missing and infinite values are skipped and counted. The truth is found by keeping all values aside, up to 20
+    million, for this comparison alone; no estimator sees more than one batch at a time.
+
+    Examples:
+
+        daes distribution
+        daes distribution clicks.parquet --column price --plot price.html
+        daes distribution flights -c distance --estimators jump,kll --json
+    """
+    from daes.cli.comparison_plot import check_plot, write_plot
+    from daes.distribution.comparison import PERCENTILES, NoValuesError, compare_estimators
+
+    wanted = PERCENTILES if levels is None else _numbers("--levels", levels)
+    names = None if estimators is None else _names(estimators)
+    if plot is not None:
+        check_plot(plot)
+    stream = _open(file, column, seed)
+    try:
+        with _progress(stream) as progress:
+            comparison = compare_estimators(
+                stream.batches(batch_size), size=size, levels=wanted, estimators=names, seed=seed, progress=progress
+            )
+    except NoValuesError as error:
+        raise ValueError(str(error).replace("batches", stream.description, 1)) from error
+    if plot is not None:
+        write_plot(comparison, plot, stream.description)
+        err.print(f"wrote {plot}", soft_wrap=True)
+    if json:
+        typer.echo(dumps({"stream": stream.description, **comparison.to_dict()}, allow_nan=False))
+        return
+    from daes.cli.comparison_text import headline, render
+
+    out.print(headline(comparison, stream.description))
+    out.print(render(comparison, out.width))
+
+
+def _numbers(option: str, text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"{option} must be numbers separated by commas, however: {text!r}") from None
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")]
+
+
+def _open(file: str | None, column: str | None, seed: int) -> "FileColumn | GeneratedColumn":
+    from daes.cli.column import GeneratedColumn, open_column
+
+    if file is not None:
+        return open_column(file, column)
+    if column is not None:
+        raise ValueError(f"--column needs a FILE to be a column of, however: --column {column} without one")
+    return GeneratedColumn(seed=seed)
+
+
+@contextmanager
+def _progress(stream: "FileColumn | GeneratedColumn") -> Iterator[Callable[[int], None]]:
+    """A bar on the terminal; what it gives is called with the rows of each batch."""
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    bar = Progress(
+        TextColumn("reading"),
+        BarColumn(),
+        TaskProgressColumn(show_speed=False),
+        TextColumn("{task.completed:,.0f} rows"),
+        TextColumn("{task.fields[speed]}"),
+        TimeRemainingColumn(compact=True),
+        console=err,
+        transient=True,
+        disable=not err.is_terminal,
+    )
+    with bar:
+        task = bar.add_task("", total=stream.num_rows, speed="")
+        rows = 0
+
+        def advance(more: int) -> None:
+            nonlocal rows
+            rows += more
+            part = None if stream.num_rows is not None else stream.fraction()
+            total = stream.num_rows if not part else rows / part
+            speed = bar.tasks[0].speed
+            bar.update(task, completed=rows, total=total, speed=f"{speed:,.0f} values/s" if speed else "")
+
+        yield advance

@@ -1,0 +1,77 @@
+"""Optimisers for a model whose tables may have sparse gradients."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from daes.model import CTRModel
+
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "adagrad": torch.optim.Adagrad,
+    "sgd": torch.optim.SGD,
+}
+
+
+class Optimizers:
+    """One optimiser for dense gradients and, where there are any, one for sparse gradients, as one."""
+
+    def __init__(self, parts: list[torch.optim.Optimizer]) -> None:
+        self.parts = parts
+
+    def zero_grad(self) -> None:
+        """Forget all gradients."""
+        for part in self.parts:
+            part.zero_grad()
+
+    def step(self) -> None:
+        """Apply all gradients."""
+        for part in self.parts:
+            part.step()
+
+    def state_dict(self) -> list[dict[str, Any]]:
+        """The states of all parts."""
+        return [part.state_dict() for part in self.parts]
+
+    def load_state_dict(self, state: list[Mapping[str, Any]]) -> None:
+        """Go on from a state that the same optimisers saved."""
+        if len(state) != len(self.parts):
+            raise ValueError(f"state must hold {len(self.parts)} optimisers, however: {len(state)}")
+        for part, own in zip(self.parts, state, strict=True):
+            part.load_state_dict(dict(own))
+
+
+def make_optimizers(model: CTRModel, name: str, learning_rate: float) -> Optimizers:
+    """Optimisers of a model's parameters.
+
+    The paper's λ‖Θ‖² has the gradient 2λΘ: that is weight decay 2λ, which costs no sum over the parameters.
+    """
+    if name not in OPTIMIZERS:
+        raise ValueError(f"optimizer must be one of {', '.join(OPTIMIZERS)}, however: optimizer={name!r}")
+    dense, sparse = model.parameter_groups()
+    if sparse and model.l2:
+        raise ValueError(
+            f"l2 needs dense gradients, since every parameter decays at every step, however: l2={model.l2}"
+        )
+    if name == "adamw" and model.l2:
+        # NOTE[DIFF]: AdamW decays parameters apart from the gradient; that is not the gradient of λ‖Θ‖².
+        raise ValueError(
+            f"l2 is part of the loss and goes with adam, adagrad or sgd, however: l2={model.l2} with adamw"
+        )
+    decay = {"weight_decay": 2 * model.l2}
+    parts = [OPTIMIZERS[name](dense, lr=learning_rate, **decay)] if dense else []
+    if sparse:
+        parts.append(_sparse_optimizer(name)(sparse, lr=learning_rate))
+    return Optimizers(parts)
+
+
+def _sparse_optimizer(name: str) -> Callable[..., torch.optim.Optimizer]:
+    return {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad}.get(name, torch.optim.SparseAdam)
+
+
+def count_parameters(model: nn.Module) -> int:
+    """How many numbers are learned."""
+    return sum(parameter.numel() for parameter in model.parameters())

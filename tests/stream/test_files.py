@@ -1,0 +1,116 @@
+from pathlib import Path
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from daes.stream.files import find_files, natural_order
+from daes.stream.parquet import ParquetSource
+from daes.stream.source import SourceError
+
+
+def names(where: object, root: Path) -> list[str]:
+    return [Path(file.path).resolve().relative_to(root.resolve()).as_posix() for file in find_files(where)]  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for name in (
+        "day_10.csv",
+        "day_2.csv",
+        "day_1.csv.gz",
+        "x/day_3.csv",
+        "x/y/day_4.csv",
+        "_SUCCESS",
+        ".hidden.csv",
+        "x/_tmp/day_5.csv",
+        "odd[1].csv",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("a\n1\n")
+    return tmp_path
+
+
+def test_files_globs_and_directories(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert names(tree / "day_2.csv", tree) == ["day_2.csv"]
+    assert names(str(tree / "day_*.csv"), tree) == ["day_2.csv", "day_10.csv"]
+    assert names(tree / "day_?.csv*", tree) == ["day_1.csv.gz", "day_2.csv"]
+    assert names(tree / "day_[!2]*.csv", tree) == ["day_10.csv"]
+    assert names(tree / "*" / "day_*.csv", tree) == ["x/day_3.csv"]
+    assert names(tree / "**" / "day_*.csv", tree) == [
+        "day_2.csv",
+        "day_10.csv",
+        "x/_tmp/day_5.csv",
+        "x/day_3.csv",
+        "x/y/day_4.csv",
+    ]
+    assert names(tree, tree) == [
+        "day_1.csv.gz",
+        "day_2.csv",
+        "day_10.csv",
+        "odd[1].csv",
+        "x/day_3.csv",
+        "x/y/day_4.csv",
+    ]
+    assert names(tree / "odd[1].csv", tree) == ["odd[1].csv"]
+    assert names([tree / "x", tree / "day_10.csv", tree / "day_2.csv"], tree) == [
+        "x/day_3.csv",
+        "x/y/day_4.csv",
+        "day_10.csv",
+        "day_2.csv",
+    ]
+    assert names((tree / "day_2.csv").as_uri(), tree) == ["day_2.csv"]
+    assert names(f"file://{tree}/day_1*", tree) == ["day_1.csv.gz", "day_10.csv"]
+    monkeypatch.chdir(tree)
+    assert names("day_*.csv", tree) == ["day_2.csv", "day_10.csv"]
+    assert names("x/../day_2.csv", tree) == ["day_2.csv"]
+    monkeypatch.setenv("HOME", str(tree))
+    assert names("~/day_2.csv", tree) == ["day_2.csv"]
+
+
+def test_spaces_and_signs_in_a_file_url(tmp_path: Path) -> None:
+    path = tmp_path / "a b%20+ü.csv"
+    path.write_text("a\n1\n")
+    assert [file.path for file in find_files(path.as_uri())] == [str(path)]
+
+
+def test_nothing_found(tree: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"there is no file .*none\.csv"):
+        find_files(tree / "none.csv")
+    with pytest.raises(FileNotFoundError, match=r"no file matches .*/\*\.parquet"):
+        find_files(tree / "*.parquet")
+    with pytest.raises(FileNotFoundError, match=r"no file matches .*/nowhere/\*\.csv"):
+        find_files(tree / "nowhere" / "*.csv")
+    with pytest.raises(FileNotFoundError, match=r"no file in the directory .* ends in \.parquet or \.pq"):
+        ParquetSource(tree)
+    (tree / "empty").mkdir()
+    with pytest.raises(FileNotFoundError, match=r"there is no file in the directory .*empty"):
+        find_files(tree / "empty")
+    with pytest.raises(ValueError, match=r"at least one path is needed, however: \[\]"):
+        find_files([])
+
+
+def test_other_filesystems_through_fsspec() -> None:
+    memory = fsspec.filesystem("memory")
+    for number in (2, 10):
+        with memory.open(f"/stream/part-{number}.parquet", "wb") as out:
+            pq.write_table(pa.table({"a": [float(number)]}), out)
+    try:
+        source = ParquetSource("memory://stream/part-*.parquet")
+        assert [table["a"].to_pylist() for table in source.iter_tables(None, 1)] == [[2.0], [10.0]]
+        assert ParquetSource("memory://stream").num_rows == 2
+    finally:
+        memory.rm("/stream", recursive=True)
+    with pytest.raises(SourceError, match=r"nosuch://x/y\.parquet cannot be read: .*nosuch"):
+        find_files("nosuch://x/y.parquet")
+
+
+def test_endings(tree: Path) -> None:
+    (file,) = find_files(tree / "day_1.csv.gz")
+    assert (file.name, file.suffix, file.compression) == ("day_1.csv.gz", ".csv", "gzip")
+
+
+def test_natural_order_is_total() -> None:
+    mixed = ["a10", "a9", "9", "10", "a", "", "a9b1", "a09"]
+    assert sorted(mixed, key=natural_order) == ["", "9", "10", "a", "a09", "a9", "a9b1", "a10"]

@@ -1,0 +1,179 @@
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from daes.stream import parquet
+from daes.stream.cursor import CursorSource
+from daes.stream.hashing import hash_text
+from daes.stream.parquet import ParquetSource
+from daes.stream.schema import Schema
+from daes.stream.source import SourceError
+
+SCHEMA = Schema("click", ("price",), ("city",))
+
+
+def write(path: Path, rows: range, **types: Any) -> Path:
+    columns = {
+        "click": pa.array([row % 2 for row in rows], types.get("click", pa.int8())),
+        "price": pa.array([float(row) for row in rows]).cast(types.get("price", pa.float64())),
+        "city": pa.array([str(row % 3) for row in rows]).cast(types.get("city", pa.string())),
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), path, row_group_size=4)
+    return path
+
+
+def prices(source: ParquetSource, batch_size: int = 5) -> list[float]:
+    return [value for batch in source.iter_batches(SCHEMA, batch_size) for value in batch.numerical[:, 0].tolist()]
+
+
+def test_only_the_columns_that_are_needed_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "a.parquet", range(10))
+    asked = []
+    original = pq.ParquetFile.iter_batches
+
+    def spy(self: Any, *args: Any, **options: Any) -> Any:
+        asked.append(options["columns"])
+        return original(self, *args, **options)
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", spy)
+    list(ParquetSource(path).iter_batches(Schema(None, ("price",), ()), 4))
+    assert asked == [["price"]]
+
+
+def test_row_groups_are_skipped_by_their_metadata(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "a.parquet", range(40))
+    groups = []
+    original = pq.ParquetFile.iter_batches
+
+    def spy(self: Any, *args: Any, **options: Any) -> Any:
+        groups.append(list(options["row_groups"]))
+        return original(self, *args, **options)
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", spy)
+    monkeypatch.setattr(parquet, "_MIN_ROWS", 1)
+    source = ParquetSource(path)
+    source.seek({"row": 30})
+    assert prices(source) == [float(row) for row in range(30, 40)]
+    assert groups == [[0, 1, 2, 3, 4, 5, 6, 7, 8, 9], [7, 8, 9]]  # the first is opened, and never read from
+    groups.clear()
+    source = ParquetSource(path, shard=(1, 4))
+    assert prices(source, 2) == [2, 3, 10, 11, 18, 19, 26, 27, 34, 35]
+    assert [opened[:1] for opened in groups] == [[0], [2], [4], [6], [8], []]
+
+
+@pytest.mark.parametrize("dictionary_rows", [1, 10**9])
+def test_dictionaries_change_nothing_but_the_speed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dictionary_rows: int
+) -> None:
+    monkeypatch.setattr(parquet, "_MIN_DICTIONARY_ROWS", dictionary_rows)
+    files = [
+        write(tmp_path / "1.parquet", range(10)),
+        write(tmp_path / "2.parquet", range(10, 20), city=pa.large_string()),
+        write(tmp_path / "3.parquet", range(20, 30), city=pa.int64()),
+    ]
+    hashes = [
+        value
+        for batch in ParquetSource(files[:2]).iter_batches(SCHEMA, 7)
+        for value in batch.categorical[:, 0].tolist()
+    ]
+    assert hashes == [hash_text(str(row % 3)) for row in range(20)]
+    (batch,) = ParquetSource(files[2]).iter_batches(SCHEMA, 100)
+    assert batch.categorical[:, 0].tolist() == [hash_text(str(row % 3)) for row in range(20, 30)]
+
+
+def test_types_of_one_kind_go_together_within_a_batch(tmp_path: Path) -> None:
+    files = [
+        write(tmp_path / "1.parquet", range(3)),
+        write(tmp_path / "2.parquet", range(3, 6), price=pa.int32(), click=pa.float32()),
+        write(tmp_path / "3.parquet", range(6, 9), price=pa.float32(), city=pa.large_string()),
+    ]
+    dictionary = pa.table({"click": [1], "price": [9.0], "city": pa.array(["0"]).dictionary_encode()})
+    pq.write_table(dictionary, tmp_path / "4.parquet")
+    pq.write_table(pa.table({"click": [0], "price": pa.nulls(1), "city": pa.nulls(1)}), tmp_path / "5.parquet")
+    source = ParquetSource([*files, tmp_path / "4.parquet", tmp_path / "5.parquet"])
+    (batch,) = source.iter_batches(SCHEMA, 100)
+    assert batch.numerical[:10, 0].tolist() == [float(row) for row in range(10)]
+    assert batch.categorical[:, 0].tolist() == [hash_text(str(row % 3)) for row in range(10)] + [0]
+    source.seek({"row": 0})
+    (table,) = source.iter_tables(None, 100)
+    assert table["city"].to_pylist() == [str(row % 3) for row in range(10)] + [None]
+
+
+def test_files_that_disagree(tmp_path: Path) -> None:
+    first = write(tmp_path / "1.parquet", range(4))
+    second = write(tmp_path / "2.parquet", range(4), price=pa.string())
+    with pytest.raises(SourceError, match=r"'price' is double in .*1\.parquet and string in .*2\.parquet"):
+        prices(ParquetSource([first, second]))
+    pq.write_table(pa.table({"click": [0], "city": ["x"]}), tmp_path / "3.parquet")
+    with pytest.raises(SourceError, match=r"3\.parquet: there is no column 'price'"):
+        prices(ParquetSource([first, tmp_path / "3.parquet"]))
+
+
+def test_what_is_not_a_whole_parquet_file(tmp_path: Path) -> None:
+    whole = write(tmp_path / "whole.parquet", range(2000)).read_bytes()
+    cut = tmp_path / "cut.parquet"
+    cut.write_bytes(whole[:-50])
+    with pytest.raises(SourceError, match=r"cut\.parquet is not a whole Parquet file: "):
+        prices(ParquetSource(cut))
+    with pytest.raises(SourceError, match=r"cut\.parquet is not a whole Parquet file: "):
+        _ = ParquetSource(cut).num_rows
+    cut.write_bytes(b"")
+    with pytest.raises(SourceError, match=r"cut\.parquet is empty, not a Parquet file"):
+        prices(ParquetSource(cut))
+    start = pq.ParquetFile(tmp_path / "whole.parquet").metadata.row_group(250).column(1).data_page_offset
+    cut.write_bytes(whole[:start] + b"\xff" * 20 + whole[start + 20 :])
+    with pytest.raises(SourceError, match=r"cut\.parquet is damaged after row \d+: "):
+        prices(ParquetSource(cut))
+
+
+def test_a_position_is_of_its_files(tmp_path: Path) -> None:
+    files = [write(tmp_path / f"{number}.parquet", range(number * 4, number * 4 + 4)) for number in range(3)]
+    source = ParquetSource(files)
+    next(source.iter_batches(SCHEMA, 6))
+    position = source.position()
+    with pytest.raises(ValueError, match=r"file 1 was '1\.parquet' and is '2\.parquet'"):
+        ParquetSource([files[0], files[2]]).seek(position)
+    with pytest.raises(ValueError, match=r"file 1 was '1\.parquet' and is ''|file 1 was '1\.parquet' and is not there"):
+        ParquetSource(files[:1]).seek(position)
+    moved = tmp_path / "elsewhere"
+    moved.mkdir()
+    again = ParquetSource([path.rename(moved / path.name) for path in files])
+    again.seek(position)
+    assert prices(again) == [6, 7, 8, 9, 10, 11]
+
+
+def test_hive_partitions_are_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CursorSource, "_rows_at_once", 1)
+    for number, (day, place) in enumerate([(2, "a%2Fb"), (10, "__HIVE_DEFAULT_PARTITION__")]):
+        write(tmp_path / "set=1" / f"day={day}" / f"place={place}" / "part.parquet", range(4 * number, 4 * number + 4))
+    source = ParquetSource(tmp_path / "set=1")
+    assert source.arrow_schema.names == ["click", "price", "city", "day", "place"]
+    schema = Schema("click", ("day",), ("place",))
+    batches = list(source.iter_batches(schema, 3))
+    assert [value for batch in batches for value in batch.numerical[:, 0]] == [2] * 4 + [10] * 4
+    assert [value for batch in batches for value in batch.categorical[:, 0]] == [hash_text("a/b")] * 4 + [0] * 4
+    source.seek({"row": 0})
+    pieces = list(source.iter_tables(["place", "day"], 5))
+    assert [piece.schema.names for piece in pieces] == [["place", "day"]] * 2
+    assert [day for piece in pieces for day in piece["day"].to_pylist()] == ["2"] * 4 + ["10"] * 4
+    (batch,) = ParquetSource(tmp_path).iter_batches(Schema("click", ("price",), ("set",), time="day"), 100)
+    assert batch.time is not None
+    assert batch.time.tolist() == [2] * 4 + [10] * 4
+    with pytest.raises(SourceError, match=r"the numerical column must hold numbers, however: .* has place=a/b"):
+        list(ParquetSource(tmp_path).iter_batches(Schema("click", ("place",), ()), 3))
+
+
+def test_partitions_must_agree_and_a_column_of_the_file_wins(tmp_path: Path) -> None:
+    write(tmp_path / "mixed" / "day=1" / "a.parquet", range(2))
+    write(tmp_path / "mixed" / "b.parquet", range(2))
+    with pytest.raises(
+        SourceError, match=r"b\.parquet has \[\], .* has \['day'\]|has \['day'\], .*b\.parquet has \[\]"
+    ):
+        ParquetSource(tmp_path / "mixed")
+    write(tmp_path / "own" / "city=Rome" / "a.parquet", range(2))
+    (table,) = ParquetSource(tmp_path / "own").iter_tables(["city"], 10)
+    assert table["city"].to_pylist() == ["0", "1"]
