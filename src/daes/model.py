@@ -131,7 +131,7 @@ class CTRModel(nn.Module):
         if self.categorical is not None:
             assert categorical is not None, "categorical must be given for a schema with categorical columns"
             fields.append(self.categorical(categorical))
-            if self.numerical is not None and self.numerical.info.field_aware and self._context_index:
+            if self.numerical is not None and self.numerical.uses_context and self._context_index:
                 context = self._context(categorical, fields[0])
         if self.numerical is not None:
             fields.insert(0, self.numerical(numerical, context))

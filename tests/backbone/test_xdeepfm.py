@@ -1,6 +1,8 @@
 import pytest
+import torch
 
 from daes.backbone import XDeepFM
+from daes.backbone.xdeepfm import CIN
 
 
 @pytest.mark.parametrize("cin", [(5, 5, 5), (2, 3), (6, 2, 1), (1,)], ids=str)
@@ -29,3 +31,13 @@ def test_equals_its_formula(slow, raw_dim, cin):
 def test_widths_must_be_positive(cin):
     with pytest.raises(ValueError, match="cin must hold"):
         XDeepFM(4, 3, cin=cin)
+
+
+@pytest.mark.parametrize("widths", [(2, 6), (16, 3), (8, 8)], ids=str)
+def test_the_cin_keeps_no_more_products_than_it_must(widths):
+    rows, num_fields, dim = 5, 7, 4
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor.numel()), lambda _: None):
+        CIN(num_fields, widths)(torch.randn(rows, num_fields, dim))
+    between = [min(pair) for pair in zip((num_fields, *widths), widths, strict=False)]
+    assert max(kept) == rows * dim * num_fields * max(between)

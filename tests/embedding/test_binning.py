@@ -33,7 +33,8 @@ def test_both_searches_count_edges(num_edges: int, inclusive: bool) -> None:
 def test_rounding_down_keeps_every_comparison() -> None:
     generator = np.random.default_rng(0)
     single = generator.normal(size=500).astype(np.float32)
-    edges = np.concatenate([single.astype(np.float64), np.nextafter(single.astype(np.float64), np.inf), [np.inf]])
+    double = single.astype(np.float64)
+    edges = np.concatenate([double, np.nextafter(double, np.inf), np.nextafter(double, -np.inf), [np.inf]])
     rounded = _round_down(torch.from_numpy(edges), torch.float32).numpy()
     around = np.concatenate([single, np.nextafter(single, np.float32(np.inf)), np.nextafter(single, np.float32(-9))])
     for value in around[:300]:

@@ -54,10 +54,13 @@ def test_the_two_kinds_of_id_never_collide() -> None:
     assert LD(1).fit(data).index(data).flatten().tolist() == [0, 1, 2, 3, 4, 5]
 
 
-def test_neighbouring_floats_keep_their_own_rows() -> None:
-    one = torch.tensor(1.0)
-    data = torch.stack([torch.nextafter(one, one * 0), one, torch.nextafter(one, one * 2)]).unsqueeze(1)
-    assert LD(1).fit(data).index(data).flatten().tolist() == [0, 1, 2]
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_neighbouring_floats_keep_their_own_rows(dtype: torch.dtype) -> None:
+    data = [torch.tensor(1.0, dtype=dtype)]
+    for _ in range(4):
+        data.append(torch.nextafter(data[-1], torch.tensor(2.0, dtype=dtype)))
+    values = torch.stack(data).unsqueeze(1)
+    assert LD(1).to(dtype).fit(values).index(values).flatten().tolist() == [0, 1, 2, 3, 4]
 
 
 def test_the_most_frequent_ids_are_known() -> None:

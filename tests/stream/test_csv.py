@@ -205,6 +205,31 @@ def test_resume_among_bad_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
         assert {bad.row for bad in again.bad_rows.first} <= set(REASONS)
 
 
+@pytest.mark.parametrize("block", [16, 50, 10_000])
+def test_rows_are_numbered_through_and_only_good_ones_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
+    monkeypatch.setattr(csv_text, "_BLOCK", block)
+    good = [row for row in range(100) if row % 7 != 5]
+    text = "click,price,city\n" + "".join(f"1,{row},x\n" if row in good else f"1,{row}\n" for row in range(100))
+    path = write(tmp_path / "a.csv", text)
+    source = CsvSource(path, bad_rows="skip")
+    assert [value for batch in source.iter_batches(SCHEMA, 9) for value in batch.numerical[:, 0].tolist()] == good
+    assert [bad.row - 1 for bad in source.bad_rows.first] == [row for row in range(100) if row not in good]
+    source.seek({"row": 40})
+    assert next(source.iter_batches(SCHEMA, 3)).numerical[:, 0].tolist() == good[40:43]
+    second = CsvSource(path, bad_rows="skip", shard=(1, 2))
+    assert [batch.numerical[0, 0] for batch in second.iter_batches(SCHEMA, 5)] == good[5::10]
+
+
+def test_rows_are_numbered_through_after_a_seek(tmp_path: Path, small_blocks: None) -> None:
+    text = "click,price,city\n" + "".join(f"1,{row},x\n" for row in range(100)) + "1,oops,x\n"
+    source = CsvSource(write(tmp_path / "a.csv", text))
+    source.seek({"row": 90})
+    with pytest.raises(SourceError, match=r"^row 101 of "):
+        list(source.iter_batches(SCHEMA, 3))
+
+
 def test_only_the_first_bad_rows_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(csv_rows, "_KEPT", 2)
     source = CsvSource(

@@ -61,12 +61,14 @@ def test_the_thread_reads_ahead_no_further_than_the_queue() -> None:
 
 
 def test_leaving_a_loop_ends_the_thread_and_the_next_goes_on_from_there() -> None:
-    source = Prefetch(TableSource(TABLE), depth=2)
+    inner = TableSource(TABLE)
+    source = Prefetch(inner, depth=2)
     for table in source.iter_tables(None, 10):
         if table["a"][0].as_py() == 30:
             break
     assert source.position()["row"] == 40
     wait_for(lambda: threads() == [])
+    assert inner.position()["row"] <= 70  # it does not read to the end for nobody
     assert values(source.iter_tables(None, 10)) == list(range(40, 100))
 
 

@@ -19,6 +19,8 @@ class MaskNet(Backbone):
         y_k   = ReLU(LN(W_k (z ⊙ mask_k(x)))),   mask_k(x) = B_k ReLU(A_k x + a_k) + b_k
         logit = MLP([y_1, …, y_K])
 
+    Dropout falls on the y_k as on hidden layers. The serial form, where a block reads the one before, is not here.
+
     **Shape.** fields (B, n, d), raw (B, r) → (B,).
 
     Args:

@@ -1,5 +1,6 @@
 """A comparison of estimators in the terminal: what each costs, where it errs, and what it says."""
 
+from bisect import bisect_left
 from collections.abc import Sequence
 
 from rich import box
@@ -12,7 +13,8 @@ from daes.distribution.comparison import Comparison, EstimatorResult
 FINE, POOR = 0.004, 0.02
 """Rank errors up to FINE are what a reservoir of 100 000 may have; above POOR an estimate misleads."""
 
-_STEPS = ((0.0005, "▁"), (0.001, "▂"), (0.002, "▃"), (0.004, "▄"), (0.01, "▅"), (0.02, "▆"), (0.05, "▇"), (1.0, "█"))
+_LIMITS = (0.0005, 0.001, 0.002, 0.004, 0.01, 0.02, 0.05)
+_BARS, _PLAIN_BARS = "▁▂▃▄▅▆▇█", "12345678"
 _SHOWN_LEVELS = (0.01, 0.05, 0.10, 0.25, 0.50, 0.75, 0.90, 0.95, 0.99)
 _LABEL_WIDTH = 12
 
@@ -31,10 +33,14 @@ def headline(comparison: Comparison, description: str) -> RenderableType:
     return Group(Text(description, style="bold"), Text(" ".join(lines)), "")
 
 
-def render(comparison: Comparison, width: int) -> RenderableType:
-    """All three views, for a terminal of that width."""
+def render(comparison: Comparison, width: int, *, plain: bool = False) -> RenderableType:
+    """All three views, for a terminal of that width; `plain` for one that knows no bars."""
     return Group(
-        costs(comparison, wide=width >= 100), "", strips(comparison, width - _LABEL_WIDTH), "", quantiles(comparison)
+        costs(comparison, wide=width >= 100),
+        "",
+        strips(comparison, width - _LABEL_WIDTH, _PLAIN_BARS if plain else _BARS),
+        "",
+        quantiles(comparison),
     )
 
 
@@ -50,7 +56,7 @@ def costs(comparison: Comparison, *, wide: bool) -> RenderableType:
     return Group(_title("Error and cost"), table, Text(_legend(comparison), style="dim"))
 
 
-def strips(comparison: Comparison, width: int) -> RenderableType:
+def strips(comparison: Comparison, width: int, bars: str = _BARS) -> RenderableType:
     """The rank error at every level, one bar each; neighbours share a bar, the worse one showing, if space is short."""
     levels = len(comparison.levels)
     share = -(-levels // max(width, 1))
@@ -58,16 +64,16 @@ def strips(comparison: Comparison, width: int) -> RenderableType:
     grid.add_column(style="bold", no_wrap=True, min_width=_LABEL_WIDTH - 2)
     grid.add_column(no_wrap=True)
     for result in comparison.results:
-        bars = Text()
+        strip = Text()
         for start in range(0, levels, share):
             error = max(map(abs, result.rank_errors[start : start + share]))
-            bars.append(_bar(error), style=_colour(error))
-        grid.add_row(result.label, bars)
+            strip.append(bars[bisect_left(_LIMITS, error)], style=_colour(error))
+        grid.add_row(result.label, strip)
     first, last = (_percent_level(comparison.levels[end]) for end in (0, -1))
     ticks = first + last.rjust(max(-(-levels // share) - len(first), len(last) + 1))
     grid.add_row("level", Text(ticks, style="dim"))
-    scale = " ".join(f"{bar} ≤ {100 * limit:g} %" for limit, bar in _STEPS[:-1]) + f" {_STEPS[-1][1]} more"
-    return Group(_title("Rank error by level"), grid, Text(scale, style="dim"))
+    scale = ", ".join(f"{bar} {100 * limit:g}" for bar, limit in zip(bars, _LIMITS, strict=False))
+    return Group(_title("Rank error by level"), grid, Text(f"up to {scale} %, {bars[-1]} more", style="dim"))
 
 
 def quantiles(comparison: Comparison) -> RenderableType:
@@ -96,16 +102,16 @@ def shown_levels(levels: Sequence[float]) -> list[int]:
 
 
 def compact(value: float) -> str:
-    """A number in at most eight characters.
+    """A number in at most nine characters.
 
-    >>> [compact(value) for value in (0.0, 7.389, 123.456, -45678.0, 2.5e6, 1e-7, 3.2e20)]
-    ['0', '7.39', '123', '-45.7k', '2.5M', '1e-07', '3.2e+20']
+    >>> [compact(value) for value in (0.0, 7.389, 999.9, 1234.0, -45678.0, 999_999.0, 1e-7, 3.2e20)]
+    ['0', '7.39', '999.9', '1234', '-45.7k', '1M', '1e-07', '3.2e+20']
     """
-    size = abs(value)
-    for limit, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k")):
-        if limit <= size < 1e15:
-            return f"{value / (1e3 if letter == 'k' else limit):.3g}{letter}"
-    return f"{value:.4g}" if 1e3 <= size < 1e4 else f"{value:.3g}"
+    rounded = float(f"{value:.3g}")
+    for unit, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if max(unit, 1e4) <= abs(rounded) < 1e15:
+            return f"{rounded / unit:.3g}{letter}"
+    return f"{value:.4g}" if 1e3 <= abs(rounded) < 1e4 else f"{value:.3g}"
 
 
 def memory(nbytes: int) -> str:
@@ -149,10 +155,6 @@ def _table() -> Table:
 
 def _title(text: str) -> Text:
     return Text(text, style="bold underline")
-
-
-def _bar(error: float) -> str:
-    return next(bar for limit, bar in _STEPS if error <= limit)
 
 
 def _colour(error: float) -> str:

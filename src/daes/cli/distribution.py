@@ -100,7 +100,7 @@ def distribution(
     from daes.cli.comparison_text import headline, render
 
     out.print(headline(comparison, stream.description))
-    out.print(render(comparison, out.width))
+    out.print(render(comparison, out.width, plain=out.options.ascii_only))
 
 
 def _numbers(option: str, text: str) -> list[float]:

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from daes.distribution.base import Estimator, Floats, State
+from daes.distribution.base import Estimator, Floats, State, rank_of
 
 Ints = NDArray[np.int64]
 
@@ -95,12 +95,10 @@ class GKSketch(Estimator):
 
     def _quantile(self, levels: Floats) -> Floats:
         values, low, high = self._summary
-        rank = np.ceil(levels * self.count)
-        # As in `inverted_cdf`: the product may round just past a whole number.
-        rank = np.where((rank - 1) / self.count >= levels, rank - 1, rank)
+        rank = rank_of(levels, self.count)
         # Halfway between the ranks that two neighbours may lie apart, either is within ε·n.
         halfway = (low[:-1] + high[1:]) / 2
-        picked: Floats = values[np.searchsorted(halfway, np.maximum(rank, 1), side="left")]
+        picked: Floats = values[np.searchsorted(halfway, rank, side="left")]
         return picked
 
     def _cdf(self, values: Floats) -> Floats:

@@ -79,6 +79,11 @@ class NumericalEmbedding(nn.Module, ABC):
         if self.offline:
             self.register_buffer("fitted", torch.tensor(False))
 
+    @property
+    def uses_context(self) -> bool:
+        """Whether a context given in the call makes a difference."""
+        return self.info.field_aware
+
     def new_table(self, *shape: int) -> nn.Parameter:
         """A parameter drawn from N(0, init_std²), as every embedding of the project starts."""
         return nn.Parameter(torch.randn(*shape) * self.init_std)

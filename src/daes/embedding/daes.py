@@ -27,7 +27,7 @@ class DAES(KnotsModule, NumericalEmbedding):
     3. Categorical context e_f modulates them: w = β·(v ⊙ sigmoid(W e_f)) + (1−β)·v for "gate",
        w = β·sigmoid(reshape(W e_f) v) + (1−β)·v for "tran".
     4. e = Σ_i w_i E_i, plus, with `linear`, a global linear path z·u beside the basis, z the standardised value or the
-    normal score.
+       normal score.
 
     The class defaults are the paper's (`daes-gate`; with `modulation="tran"`, `daes-tran`). The preset `daes` of
     `build_embedding` is what we recommend: the hat basis, fine knots and a linear path.
@@ -154,6 +154,10 @@ class DAES(KnotsModule, NumericalEmbedding):
             made.scale.copy_(knots.std(1, correction=0))
         return made
 
+    @property
+    def uses_context(self) -> bool:
+        return self.modulation is not None and self.beta > 0
+
     def pool(self, vectors: Tensor) -> Tensor:
         """The context vectors this module expects, (U, c), from the embeddings of the context fields, (U, n, d)."""
         return pool_context(vectors, self.context_pool)
@@ -169,14 +173,14 @@ class DAES(KnotsModule, NumericalEmbedding):
 
     def encode(self, values: Tensor, context: Tensor | Context | None) -> Tensor:
         weights, place = self._weights(values)
-        if context is not None and self.modulation is not None and self.beta > 0:
-            self._check_context(context)
+        if context is not None and self.uses_context:
+            self._check_context(context, values.shape[0])
             modulate = gate if self.modulation == "gate" else tran
             weights = modulate(weights, context, self.modulation_weight, self.beta)
         encoded = weighted_sum(weights, self.meta)
         if self.linear is not None:
             path = self._standardised(values) if self.linear == "value" else self._score(place)
-            encoded = encoded + path.unsqueeze(-1) * self.linear_weight
+            encoded = encoded + path.to(encoded.dtype).unsqueeze(-1) * self.linear_weight
         return encoded
 
     def _weights(self, values: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -196,11 +200,11 @@ class DAES(KnotsModule, NumericalEmbedding):
         if not self.value_space:
             return self.knots
         steps = torch.linspace(0.0, 1.0, self.knots.shape[1], dtype=self.knots.dtype, device=self.knots.device)
-        return torch.lerp(self.knots[:, :1], self.knots[:, -1:], steps)
+        return 2 * torch.lerp(self.knots[:, :1] / 2, self.knots[:, -1:] / 2, steps)  # halves cannot overflow
 
     def _standardised(self, values: Tensor) -> Tensor:
         spread = torch.where(self.scale > 0, self.scale, torch.inf)  # a constant feature has no deviation
-        deviation = (values - self.centre) / spread
+        deviation = (values / 2 - self.centre / 2) / (spread / 2)  # halves cannot overflow
         return deviation.clamp(-_FARTHEST_DEVIATION, _FARTHEST_DEVIATION)
 
     def _score(self, place: Tensor | None) -> Tensor:
@@ -210,10 +214,13 @@ class DAES(KnotsModule, NumericalEmbedding):
         score = normal_score((place / count).clamp(0.5 / count, 1 - 0.5 / count))
         return torch.where(torch.isfinite(self.knots[:, 0]), score, 0.0)
 
-    def _check_context(self, context: Tensor | Context) -> None:
+    def _check_context(self, context: Tensor | Context, num_rows: int) -> None:
         vectors = context.vectors if isinstance(context, Context) else context
         if vectors.dim() != 2 or vectors.shape[1] != self.context_dim:
             raise ValueError(f"context must have shape (B, {self.context_dim}), however: {tuple(vectors.shape)}")
+        rows = context.index if isinstance(context, Context) else context[:, 0]
+        if rows.shape != (num_rows,):
+            raise ValueError(f"context must have one entry for each of {num_rows} rows, however: {tuple(rows.shape)}")
 
     def extra_repr(self) -> str:
         return (

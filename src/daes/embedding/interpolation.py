@@ -33,9 +33,10 @@ def thermometer(values: Tensor, knots: Tensor) -> Tensor:
     <BLANKLINE>
             [[1.0000, 1.0000, 1.0000]]])
     """
-    x = values.unsqueeze(-1)
-    left = knots[:, :-1]
-    width = knots[:, 1:] - left
+    # Of halves the difference cannot overflow, and a power of two rounds nothing.
+    x, ends = values.unsqueeze(-1) / 2, knots / 2
+    left = ends[:, :-1]
+    width = ends[:, 1:] - left
     wide = width > 0
     inside = ((x - left) / torch.where(wide, width, 1.0)).clamp(0.0, 1.0)
     return torch.where(wide, inside, (x >= left).to(values.dtype))
@@ -56,8 +57,9 @@ def coordinate(values: Tensor, knots: Tensor) -> Tensor:
     passed = count_below(knots, values, inclusive=True)
     place = (passed - 1).clamp(0, last - 1)
     flat = place + torch.arange(knots.shape[0], device=knots.device) * (last + 1)
-    left, right = knots.flatten()[flat], knots.flatten()[flat + 1]
-    inside = (values - left) / torch.where(right > left, right - left, 1.0)
+    ends = knots.flatten() / 2  # of halves the difference cannot overflow
+    left, width = ends[flat], ends[flat + 1] - ends[flat]
+    inside = (values / 2 - left) / torch.where(width > 0, width, 1.0)
     result = torch.where(passed > last, float(last), place + inside)
     return torch.where(passed == 0, 0.0, result)
 
@@ -83,8 +85,7 @@ def weighted_sum(weights: Tensor, table: Tensor) -> Tensor:
     """Σ_i w_i E_i a feature: (B, q, M) and (q, M, d) → (B, q, d), one matrix product a feature.
 
     A product with a two-hot matrix looks wasteful beside a look-up of two rows, but its backward is a product too,
-    where that of a look-up
-    scatters: several times faster in training.
+    where that of a look-up scatters: several times faster in training.
     """
     return torch.einsum("bqm,qmd->bqd", weights.to(table.dtype), table)
 

@@ -7,8 +7,6 @@ Neither builds a matrix a sample: where rows share contexts, what depends on the
 distinct context; where they do not, `tran` sums over the components of v, one at a time.
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -33,23 +31,26 @@ def tran(weights: Tensor, context: Tensor | Context, projection: Tensor, beta: f
 
     **Shape.** weights v (B, q, M), context (B, c) or `Context` of U vectors, projection W (q, M, M, c) → (B, q, M).
     """
-    if isinstance(context, Context):
-        if context.vectors.shape[0] * 4 > weights.shape[0]:
-            context = context.vectors[context.index]
-        else:
-            product = _shared_product(weights, context, projection)
-    if not isinstance(context, Context):
-        if torch.compiler.is_compiling():
-            product = torch.einsum("bqn,bc,qmnc->bqm", weights, context, projection)
-        else:
-            product = _RowwiseProduct.apply(weights, context, projection)  # type: ignore[no-untyped-call]
+    if isinstance(context, Context) and _worth_sharing(context, weights):
+        product = _shared_product(weights, context, projection)
+    else:
+        vectors = context.vectors[context.index] if isinstance(context, Context) else context
+        product = _rowwise_product(weights, vectors, projection)
     return beta * torch.sigmoid(product) + (1.0 - beta) * weights
+
+
+def _worth_sharing(context: Context, weights: Tensor) -> bool:
+    # Rows of one context are found by looking at the index: a device would wait for that, and a graph cannot.
+    if torch.compiler.is_compiling() or weights.device.type != "cpu":
+        return False
+    return context.vectors.shape[0] * 4 <= weights.shape[0]
 
 
 def _shared_product(weights: Tensor, context: Context, projection: Tensor) -> Tensor:
     """(W e_f) v with the matrices W e_f made once a distinct context, rows of one context multiplied together."""
     features, rows, columns, _ = projection.shape
     matrices = F.linear(context.vectors, projection.flatten(0, 2)).view(-1, features, rows, columns)
+    matrices = matrices.to(weights.dtype)
     order = torch.argsort(context.index)
     counts = torch.bincount(context.index, minlength=context.vectors.shape[0]).tolist()
     groups = torch.split(weights[order], counts)
@@ -59,36 +60,14 @@ def _shared_product(weights: Tensor, context: Context, projection: Tensor) -> Te
     return torch.cat(products)[back]
 
 
-class _RowwiseProduct(torch.autograd.Function):
+def _rowwise_product(weights: Tensor, context: Tensor, projection: Tensor) -> Tensor:
     """(W e_f) v a row, summed over the components of v so that no (B, q, M, M) is ever held, in backward neither."""
-
-    @staticmethod
-    def forward(ctx: Any, weights: Tensor, context: Tensor, projection: Tensor) -> Tensor:
-        ctx.save_for_backward(weights, context, projection)
-        features, rows, columns, _ = projection.shape
-        total = weights.new_zeros(weights.shape[0], features, rows)
-        for column in range(columns):
-            part = F.linear(context, projection[:, :, column].flatten(0, 1)).view_as(total)
-            total.addcmul_(part, weights[:, :, column, None])
-        return total
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        weights, context, projection = ctx.saved_tensors
-        (gradient,) = gradients
-        features, rows, columns, _ = projection.shape
-        weights_grad = torch.empty_like(weights) if ctx.needs_input_grad[0] else None
-        context_grad = torch.zeros_like(context)
-        projection_grad = torch.empty_like(projection)
-        for column in range(columns):
-            matrix = projection[:, :, column].flatten(0, 1)
-            scaled = (gradient * weights[:, :, column, None]).flatten(1)
-            context_grad.addmm_(scaled, matrix)
-            projection_grad[:, :, column] = (scaled.t() @ context).view(features, rows, -1)
-            if weights_grad is not None:
-                part = F.linear(context, matrix).view_as(gradient)
-                weights_grad[:, :, column] = (gradient * part).sum(-1)
-        return weights_grad, context_grad, projection_grad
+    features, rows, _, _ = projection.shape
+    total = weights.new_zeros(weights.shape[0], features, rows)
+    for matrix, weight in zip(projection.unbind(2), weights.unbind(-1), strict=True):
+        part = F.linear(context, matrix.flatten(0, 1)).view_as(total)
+        total = torch.addcmul(total, part, weight.unsqueeze(-1))
+    return total
 
 
 def pool_context(vectors: Tensor, how: str) -> Tensor:

@@ -96,7 +96,7 @@ class KnotsModule(nn.Module):
         """Mean and standard deviation of 200 equally likely quantiles, (q,) each; 0 where nothing was seen."""
         assert self.bank is not None
         if self._on_device is not None:
-            likely = self._on_device.quantile(self._device_tensor("likely", _LIKELY)).nan_to_num()
+            likely = self._on_device.quantile(self._device_tensor("likely", _LIKELY)).nan_to_num().double()
             return likely.mean(1), likely.std(1, correction=0)
         quantiles = np.nan_to_num(self.bank.quantile(_LIKELY))
         return torch.from_numpy(quantiles.mean(1)), torch.from_numpy(quantiles.std(1))
@@ -147,6 +147,8 @@ def make_bank(
     from daes.distribution import ESTIMATORS, Reservoir
 
     if callable(estimator):
+        if options:
+            raise ValueError(f"estimator is a factory and takes no further options, however: {', '.join(options)}")
         return EstimatorBank(estimator, num_features)
     if estimator in ("jump", "jump-paper"):
         skip = "paper" if estimator == "jump-paper" else "exact"

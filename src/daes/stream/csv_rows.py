@@ -108,8 +108,6 @@ class CsvCursor:
         return rows - left
 
     def place(self) -> Position:
-        if self._table is not None and not self._in_hand():
-            return {"offset": self._blocks.offset, "offset_row": self._next_row, "skip": 0}
         return {"offset": self._offset, "offset_row": self._row, "skip": self._taken}
 
     def close(self) -> None:

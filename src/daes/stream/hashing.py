@@ -34,6 +34,7 @@ column at a time; it is not meant to withstand somebody who looks for collisions
 and "5" in a CSV file are one category. A dictionary column is hashed as its values are.
 """
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -142,27 +143,42 @@ def _hash_dictionary(array: Any, out: Hashes) -> None:
 
 def _hash_integers(array: Any, out: Hashes) -> None:
     """Hash a block of integers as their decimal text; what null slots get is left open."""
+    pa, pc = require("pyarrow"), require("pyarrow.compute")
     values = (array.fill_null(0) if array.null_count else array).to_numpy()
-    starts, lengths, data = _decimal_texts(values)
-    _hash_mixed(starts, lengths, data, out.view(np.uint64), np.empty(out.size, dtype=np.uint64))
+    if values.min() < 0:
+        _hash_strings(pc.cast(array, pa.string()), out)
+        return
+    words, lengths = _decimal_words(values.astype(np.uint64))
+    hashes, spare = out.view(np.uint64), np.empty(out.size, dtype=np.uint64)
+    np.multiply(lengths + np.uint64(1), np.uint64(_LENGTH_FACTOR), out=hashes)
+    for position, word in enumerate(words):
+        np.bitwise_xor(word, hashes, out=word)
+        _mix(word, spare)
+        np.copyto(hashes, word, where=lengths > 8 * position)
+    _finish(hashes)
 
 
-def _decimal_texts(values: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
-    """Integers in decimal, each flush right in cells of 8 bytes: where the texts start, their lengths and the bytes."""
-    negative = values < 0
-    signed = values if values.dtype == np.uint64 else values.astype(np.int64)
-    left = np.where(negative, -signed, signed).astype(np.uint64)
-    lengths = np.searchsorted(_POWERS_OF_TEN, left, side="right") + 1 + negative
-    cells = -(-int(lengths.max()) // 8)
-    data = np.empty(8 * cells * values.size + 8, dtype=np.uint8)
-    words = data[:-8].view("<u8").reshape(values.size, cells)
-    for cell in reversed(range(cells)):
-        higher = left // np.uint64(10**8)
-        words[:, cell] = _eight_digits(left - higher * np.uint64(10**8))
-        left = higher
-    starts = np.arange(8 * cells, data.size, 8 * cells) - lengths
-    data[starts[negative]] = ord("-")
-    return starts, lengths, data
+def _decimal_words(values: _Words) -> tuple[list[_Words], _Words]:
+    """The words that the decimal texts of the values are read as, first words first, and the lengths of the texts."""
+    lengths = np.searchsorted(_POWERS_OF_TEN, values, side="right").astype(np.uint64) + np.uint64(1)
+    words: list[_Words] = []
+    for _ in range(0, int(lengths.max()), 8):
+        higher = values // np.uint64(10**8)
+        words.insert(0, _eight_digits(values - higher * np.uint64(10**8)))
+        values = higher
+    # The texts stand flush right in the words: move them left, over their leading zeros, by whole words and then bits.
+    spaces = np.uint64(8 * len(words)) - lengths
+    for _ in words[1:]:
+        far = spaces >= 8
+        following = [*words[1:], np.zeros_like(lengths)]
+        words = [np.where(far, after, word) for word, after in zip(words, following, strict=True)]
+        spaces -= np.where(far, np.uint64(8), np.uint64(0))
+    bits = np.uint64(8) * spaces
+    for word, after in pairwise(words):
+        np.right_shift(word, bits, out=word)
+        word |= after << (np.uint64(64) - bits)
+    np.right_shift(words[-1], bits, out=words[-1])
+    return words, lengths
 
 
 def _eight_digits(values: _Words) -> _Words:
@@ -177,8 +193,9 @@ def _eight_digits(values: _Words) -> _Words:
     high = ((fours * np.uint64(10_486)) >> np.uint64(20)) & np.uint64(0x0000007F_0000007F)
     pairs = high | ((fours - high * np.uint64(100)) << np.uint64(16))
     high = ((pairs * np.uint64(103)) >> np.uint64(10)) & np.uint64(0x000F_000F_000F_000F)
-    digits = high | ((pairs - high * np.uint64(10)) << np.uint64(8))
-    return digits | np.uint64(0x30303030_30303030)
+    digits: _Words = high | ((pairs - high * np.uint64(10)) << np.uint64(8))
+    digits |= np.uint64(0x30303030_30303030)
+    return digits
 
 
 def _hash_strings(array: Any, out: Hashes) -> None:

@@ -1,6 +1,7 @@
 """Optimisers for a model whose tables may have sparse gradients."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -8,9 +9,10 @@ from torch import nn
 
 from daes.model import CTRModel
 
+# The fused kernels go over a table once a step, not once an operation: most of a step, where tables are large.
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
-    "adam": torch.optim.Adam,
-    "adamw": torch.optim.AdamW,
+    "adam": partial(torch.optim.Adam, fused=True),
+    "adamw": partial(torch.optim.AdamW, fused=True),
     "adagrad": torch.optim.Adagrad,
     "sgd": torch.optim.SGD,
 }
@@ -69,7 +71,7 @@ def make_optimizers(model: CTRModel, name: str, learning_rate: float) -> Optimiz
 
 
 def _sparse_optimizer(name: str) -> Callable[..., torch.optim.Optimizer]:
-    return {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad}.get(name, torch.optim.SparseAdam)
+    return OPTIMIZERS[name] if name in ("sgd", "adagrad") else torch.optim.SparseAdam
 
 
 def count_parameters(model: nn.Module) -> int:

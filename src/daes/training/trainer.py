@@ -103,8 +103,8 @@ Callback = Callable[["StreamTrainer", Batch, NDArray[np.float32]], None]
 class StreamTrainer:
     """Trains a model in one pass over a stream, scoring every batch before it is trained on.
 
-    With a `CheckpointStore` the run can be killed at any instant: `run` then goes on from the newest sound checkpoint, and
-    ends with the same bits as a run that was never interrupted, on the same machine.
+    With a `CheckpointStore` the run can be killed at any instant: `run` then goes on from the newest sound checkpoint,
+    and ends with the same bits as a run that was never interrupted, on the same machine.
 
     Args:
         model: what to train; an offline method must be fitted (`CTRModel.from_sample` does).
@@ -212,7 +212,7 @@ class StreamTrainer:
         loss = self.model.cross_entropy(logits.float(), batch)
         if not torch.isfinite(loss):
             return self._bad(row, f"the loss is {loss.item()}")
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         norm = self._clip()
         if not torch.isfinite(norm):
             return self._bad(row, f"the gradient's norm is {norm.item()}")

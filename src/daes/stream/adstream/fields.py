@@ -39,8 +39,12 @@ class CategoricalField(Protocol):
     def draw(self, draws: Draws, stream: str, start: int, codes: Mapping[str, Codes], days: Array) -> Codes:
         """The codes of rows start … start + len(days) − 1."""
 
-    def texts(self, start: int, stop: int) -> Any:
-        """The texts of codes start … stop − 1 as an Arrow string array; null is a missing category."""
+    @property
+    def generation_size(self) -> int:
+        """Codes come in runs of this many, of which no more than two or three are alive at a time."""
+
+    def texts(self, codes: Codes) -> Any:
+        """The texts of these codes as an Arrow string array; null is a missing category."""
 
 
 class _Listed:
@@ -53,9 +57,13 @@ class _Listed:
     def size(self) -> int:
         return len(self.values)
 
-    def texts(self, start: int, stop: int) -> Any:
+    @property
+    def generation_size(self) -> int:
+        return len(self.values)
+
+    def texts(self, codes: Codes) -> Any:
         pa = require("pyarrow")
-        return pa.array(self.values[start:stop], type=pa.string())
+        return pa.array(self.values, type=pa.string()).take(pa.array(codes))
 
 
 class Choice(_Listed):
@@ -198,13 +206,17 @@ class Identity:
         ahead = uniform_of_code(slot // self._cohort, self._salt) * self._stagger
         return ((days + ahead) / self.lifetime).astype(np.int64)
 
-    def texts(self, start: int, stop: int) -> Any:
+    @property
+    def generation_size(self) -> int:
+        return self.num_slots
+
+    def texts(self, codes: Codes) -> Any:
         pa, pc = require("pyarrow"), require("pyarrow.compute")
-        return pc.binary_join_element_wise(self.prefix, pa.array(np.arange(start, stop)).cast(pa.string()), "")
+        return pc.binary_join_element_wise(self.prefix, pa.array(codes).cast(pa.string()), "")
 
 
 class Vocabulary:
-    """Texts and hashes of a field's codes, made once each and kept.
+    """Hashes of a field's codes, looked up in a table of the codes now alive: memory stays flat in an endless stream.
 
     Args:
         field: of the catalogue.
@@ -212,28 +224,22 @@ class Vocabulary:
 
     def __init__(self, field: CategoricalField) -> None:
         self._field = field
+        self._low = self._high = 0
         self._hashes: NDArray[np.int64] = np.empty(0, dtype=np.int64)
-        self._texts: Any = None
-
-    def hashes(self, codes: Codes) -> NDArray[np.int64]:
-        """What `hash_column` gives for `texts(codes)`."""
-        stop = int(codes.max(initial=-1)) + 1
-        if stop > len(self._hashes):
-            stop = self._room(stop, len(self._hashes))
-            fresh = hash_column(self._field.texts(len(self._hashes), stop))
-            self._hashes = np.concatenate([self._hashes, fresh])
-        return self._hashes[codes]
 
     def texts(self, codes: Codes) -> Any:
         """An Arrow string array, null where the category is missing."""
-        pa = require("pyarrow")
-        have = 0 if self._texts is None else len(self._texts)
-        stop = int(codes.max(initial=-1)) + 1
-        if self._texts is None or stop > have:
-            fresh = self._field.texts(have, self._room(stop, have))
-            self._texts = fresh if self._texts is None else pa.concat_arrays([self._texts, fresh])
-        return self._texts.take(pa.array(codes))
+        return self._field.texts(codes)
 
-    def _room(self, needed: int, have: int) -> int:
-        """Grow by half at least, so that a stream that goes on finding new ids copies each only a few times."""
-        return self._field.size or max(needed, have + have // 2)
+    def hashes(self, codes: Codes) -> NDArray[np.int64]:
+        """What `hash_column` gives for `texts(codes)`."""
+        if not len(codes):
+            return np.empty(0, dtype=np.int64)
+        size = self._field.generation_size
+        low, high = int(codes.min()) // size * size, (int(codes.max()) // size + 1) * size
+        if low < self._low or high > self._high:
+            if high - low > 3 * size:  # rows so far apart that most ids in between are not among them
+                return hash_column(self.texts(codes))
+            self._low, self._high = low, high
+            self._hashes = hash_column(self.texts(np.arange(low, high)))
+        return self._hashes[codes - self._low]

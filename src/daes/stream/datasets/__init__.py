@@ -1,10 +1,7 @@
 """The datasets that `daes.stream.open` knows by name, each with its schema.
 
->>> for info in DATASETS.values():
-...     print(info.usage)
-criteo:PATH
-automl:PATH
-flights
+>>> DATASETS["flights"].usage, DATASETS["criteo"].usage
+('flights', 'criteo:PATH')
 """
 
 from collections.abc import Callable

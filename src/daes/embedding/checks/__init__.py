@@ -1,0 +1,55 @@
+"""One check suite for all methods: import it to check a method of your own.
+
+A method written for this library passes every check: what it makes of good and odd values, what it learns and when,
+how its state travels, and that it compiles and exports.
+
+>>> from daes.embedding import build_embedding
+>>> from daes.embedding.checks import CHECKS, check_embedding
+>>> check_embedding(lambda: build_embedding("ple", num_features=2, dim=4), skip=["check_onnx", "check_compile"])
+>>> CHECKS["check_missing_values"](lambda: build_embedding("fe", num_features=2, dim=4))
+
+Or each check as a test of its own:
+
+    @pytest.mark.parametrize("check", CHECKS)
+    def test_my_method(check):
+        CHECKS[check](lambda: MyMethod(num_features=3, dim=4))
+"""
+
+from collections.abc import Iterable
+
+from daes.embedding.checks import gradients, graphs, state, values
+from daes.embedding.checks.sample import Check, Make
+
+CHECKS: dict[str, Check] = {
+    name: check
+    for module in (values, gradients, state, graphs)
+    for name, check in vars(module).items()
+    if name.startswith("check_")
+}
+"""Name → check."""
+
+
+def check_embedding(make: Make, *, skip: Iterable[str] = ()) -> None:
+    """Run every check on a method; an AssertionError says what it does not keep to.
+
+    The checks need the packages safetensors, onnx, onnxscript and onnxruntime, and some seconds.
+
+    Args:
+        make: makes the method; called many times, with torch's random numbers seeded. Few features, two at least,
+            make for quick checks.
+        skip: names of `CHECKS` to leave out, for what a method does not promise: order statistics, for one, depend on
+            how a stream is cut into batches (`check_batch_splits`).
+    """
+    left_out = set(skip)
+    unknown = left_out - CHECKS.keys()
+    if unknown:
+        raise ValueError(f"skip must hold names of checks, however: {', '.join(sorted(unknown))}")
+    for name, check in CHECKS.items():
+        if name not in left_out:
+            try:
+                check(make)
+            except AssertionError as error:
+                raise AssertionError(f"{name}: {error}") from error
+
+
+__all__ = ["CHECKS", "Check", "Make", "check_embedding"]

@@ -1,0 +1,127 @@
+"""Checks of gradients, of precision, and of what a context does."""
+
+from copy import deepcopy
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+
+from daes.embedding.base import Context
+from daes.embedding.checks.sample import (
+    Make,
+    Outputs,
+    Sample,
+    ensure,
+    ensure_close,
+    ensure_finite,
+    ensure_same,
+    make_sample,
+    outputs,
+    ready,
+    started,
+)
+
+
+def check_gradients_reach_every_parameter(make: Make) -> None:
+    """A batch with present and missing values gives each parameter a gradient, in each of its features."""
+    method = ready(make)
+    sample = make_sample(method)
+    result = Outputs(method)(sample.values, sample.context)
+    (result * torch.linspace(-1.0, 1.0, result.numel()).view_as(result)).sum().backward()
+    for name, parameter in method.named_parameters():
+        gradient = parameter.grad
+        if gradient is None:
+            raise AssertionError(f"{name} must get a gradient, however: None")
+        ensure_finite(gradient, f"the gradient of {name}")
+        by_feature = len(gradient) == method.num_features and gradient.dim() > 1
+        parts = gradient.flatten(1) if by_feature else gradient.reshape(1, -1)
+        ensure(bool(parts.any(1).all()), f"{name} must get a gradient that is not 0 everywhere")
+
+
+def check_gradients_are_exact(make: Make) -> None:
+    """Gradients of parameters and context match finite differences in float64."""
+    method = Outputs(ready(make).double())
+    sample = make_sample(method.method, 6, seed=1)
+    names = [name for name, _ in method.named_parameters()]
+
+    def result(context: Tensor, *parameters: Tensor) -> Tensor:
+        replaced = dict(zip(names, parameters, strict=True))
+        found: Tensor = functional_call(method, replaced, (sample.values.double(), context))
+        return found
+
+    inputs = [sample.context.double(), *(parameter.detach() for parameter in method.parameters())]
+    inputs = [tensor.clone().requires_grad_() for tensor in inputs]
+    # The fast mode compares along random directions, so that its cost does not grow with the number of parameters.
+    torch.autograd.gradcheck(result, tuple(inputs), fast_mode=True, atol=1e-5)
+
+
+def check_context_forms(make: Make) -> None:
+    """Context vectors a row and a `Context` that shares them give the same, gradients included."""
+    method = ready(make)
+    sample = make_sample(method)
+    leaf = sample.shared.vectors.clone().requires_grad_()
+    rows = torch.arange(len(sample.values))
+    forms = [leaf[sample.shared.index], Context(leaf, sample.shared.index), Context(leaf[sample.shared.index], rows)]
+    results = [Outputs(method)(sample.values, form) for form in forms]
+    inputs = [leaf, *method.parameters()]
+    gradients = [torch.autograd.grad(result.square().sum(), inputs, allow_unused=True) for result in results]
+    for result, gradient in zip(results[1:], gradients[1:], strict=True):
+        ensure_close(result, results[0], "outputs of a shared context and of one a row")
+        for shared, plain in zip(gradient, gradients[0], strict=True):
+            if shared is not None and plain is not None:
+                ensure_close(shared, plain, "gradients of a shared context and of one a row", tolerance=1e-4)
+
+
+def check_float64(make: Make) -> None:
+    """Cast to float64 a method gives float64, the same as in float32 but for rounding."""
+    method = ready(make)
+    sample = make_sample(method)
+    expected = outputs(method, sample.values, sample.context)
+    double = deepcopy(method).double()
+    result = outputs(double, sample.values.double(), sample.context.double())
+    ensure(result.dtype == torch.float64, f"the output must be float64, however: {result.dtype}")
+    ensure_close(result.float(), expected, "outputs in float64 and in float32", tolerance=1e-3)
+    _train_on(double, sample, torch.float64)
+
+
+def check_bfloat16(make: Make) -> None:
+    """Cast to bfloat16 a method keeps its statistics as they were: a distribution does not fit eight bits."""
+    method = ready(make)
+    sample = make_sample(method)
+    expected = outputs(method, sample.values, sample.context)
+    half = deepcopy(method).to(torch.bfloat16)
+    for (name, buffer), kept in zip(method.named_buffers(), half.buffers(), strict=True):
+        ensure_same(kept, buffer, f"the statistic {name} before and after the cast")
+    result = outputs(half, sample.values, sample.context.bfloat16())
+    ensure(result.dtype == torch.bfloat16, f"the output must be bfloat16, however: {result.dtype}")
+    ensure_close(result.float(), expected, "outputs in bfloat16 and in float32", tolerance=0.05)
+    _train_on(half, sample, torch.bfloat16)
+
+
+def check_autocast(make: Make) -> None:
+    """Under autocast to bfloat16 a method trains, and gives what it gives without but for rounding."""
+    method = ready(make)
+    sample = make_sample(method)
+    expected = outputs(method, sample.values, sample.context)
+    with torch.autocast("cpu", torch.bfloat16):
+        result = outputs(method, sample.values, sample.context)
+        ensure_close(result.float(), expected, "outputs with autocast and without", tolerance=0.05)
+        shared = outputs(method, sample.values, sample.shared)
+        ensure_close(shared.float(), expected, "outputs with autocast, of a shared context", tolerance=0.05)
+    trained = started(make)
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = Outputs(trained)(sample.values, sample.context).square().sum()
+    loss.backward()
+    for name, parameter in trained.named_parameters():
+        ensure(parameter.grad is not None, f"{name} must get a gradient under autocast")
+
+
+def _train_on(method: object, sample: Sample, dtype: torch.dtype) -> None:
+    """A training step on rows of either context form works in this dtype."""
+    assert isinstance(method, torch.nn.Module)
+    shared = Context(sample.shared.vectors.to(dtype), sample.shared.index)
+    for context in (sample.context.to(dtype), shared):
+        Outputs(method.train())(sample.values, context).square().sum().backward()  # type: ignore[arg-type]
+    for name, parameter in method.named_parameters():
+        ensure(parameter.grad is not None, f"{name} must get a gradient in {dtype}")
+        ensure_finite(parameter.grad, f"the gradient of {name} in {dtype}")  # type: ignore[arg-type]

@@ -1,0 +1,96 @@
+"""Checks of methods as graphs: compiled, exported, and as ONNX."""
+
+from io import BytesIO
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from daes.embedding.checks.sample import (
+    Make,
+    Outputs,
+    Sample,
+    ensure,
+    ensure_close,
+    ensure_same_state,
+    make_sample,
+    outputs,
+    ready,
+    started,
+    state_of,
+)
+from daes.extras import require
+
+
+def check_compile(make: Make) -> None:
+    """`torch.compile` changes nothing: outputs, gradients and what is observed, in training and in `eval()`."""
+    torch._dynamo.reset()
+    eager, method = started(make), started(make)
+    compiled = torch.compile(Outputs(method), backend="aot_eager")
+    for seed in range(2):
+        sample = make_sample(eager, seed=seed)
+        expected, result = Outputs(eager)(sample.values, sample.context), compiled(sample.values, sample.context)
+        ensure_close(result, expected, "outputs in training, compiled and not")
+    for plain, other in zip(_gradients(expected, eager), _gradients(result, method), strict=True):
+        ensure_close(other, plain, "gradients, compiled and not", tolerance=1e-4)
+    ensure_same_state(state_of(method), state_of(eager), "the state after training, compiled and not")
+    method.eval()
+    with torch.no_grad():
+        result = compiled(sample.values, sample.context)
+    ensure_close(result, outputs(eager.eval(), sample.values, sample.context), "outputs in eval(), compiled and not")
+
+
+def check_export(make: Make) -> None:
+    """`torch.export` gives a program for batches of any size."""
+    method = ready(make)
+    program = export_program(method).module()
+    for rows in (1, 50):
+        sample = _hard_sample(method, rows)
+        with torch.no_grad():
+            result = program(sample.values, sample.context)
+        ensure_close(result, outputs(method, sample.values, sample.context), "outputs, exported and not")
+
+
+def check_onnx(make: Make) -> None:
+    """As ONNX a method gives, in onnxruntime, what it gives in torch, for batches of any size."""
+    method = ready(make)
+    session = onnx_session(export_program(method))
+    names = [entry.name for entry in session.get_inputs()]
+    for rows in (1, 50):
+        sample = _hard_sample(method, rows)
+        inputs = dict(zip(("values", "context"), (sample.values.numpy(), sample.context.numpy()), strict=True))
+        (result,) = session.run(None, {name: inputs[name] for name in names})
+        expected = outputs(method, sample.values, sample.context)
+        ensure(result.shape == expected.shape, f"ONNX must give {tuple(expected.shape)}, however: {result.shape}")
+        ensure_close(torch.from_numpy(result), expected, "outputs in onnxruntime and in torch")
+
+
+def export_program(method: Any) -> Any:
+    """The method, its raw inputs beside its fields, as a `torch.export` program with a batch of any size."""
+    sample = make_sample(method, 10)
+    batch = torch.export.Dim("batch")
+    with torch.no_grad():
+        return torch.export.export(
+            Outputs(method).eval(), (sample.values, sample.context), dynamic_shapes=({0: batch}, {0: batch})
+        )
+
+
+def onnx_session(program: Any) -> Any:
+    """A program in onnxruntime; its inputs are called `values` and `context`."""
+    stream = BytesIO()
+    made = torch.onnx.export(program, dynamo=True, verbose=False)
+    ensure(made is not None, "the program must convert to ONNX")
+    made.save(stream)  # type: ignore[union-attr]
+    return require("onnxruntime").InferenceSession(stream.getvalue(), providers=["CPUExecutionProvider"])
+
+
+def _hard_sample(method: Any, rows: int) -> Sample:
+    sample = make_sample(method, rows, seed=2)
+    sample.values[::5] = torch.inf
+    sample.values[1::5] = -torch.inf
+    sample.values[2::5] *= 1e6
+    return sample
+
+
+def _gradients(result: Tensor, method: Any) -> list[Tensor]:
+    return list(torch.autograd.grad(result.square().sum(), list(method.parameters())))

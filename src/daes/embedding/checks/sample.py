@@ -1,0 +1,149 @@
+"""What the checks share: a method made ready, rows to show it, and comparison down to the bit."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from daes.embedding.base import Context, NumericalEmbedding
+
+Make = Callable[[], NumericalEmbedding]
+"""Makes the method under check; every call gives a new, unfitted one with the same options."""
+
+Check = Callable[[Make], None]
+"""Raises an AssertionError, with a sentence, where the method breaks its contract."""
+
+NUM_CONTEXTS = 4
+
+
+class Sample(NamedTuple):
+    """Rows for a method: values (B, q), labels (B,), and a context for each row."""
+
+    values: Tensor
+    labels: Tensor
+    context: Tensor
+    shared: Context
+
+
+def make_sample(method: NumericalEmbedding, num_rows: int = 200, *, missing: bool = True, seed: int = 0) -> Sample:
+    """Skewed columns, every third one of counts, some of their entries missing."""
+    generator = torch.Generator().manual_seed(seed)
+    values = torch.randn(num_rows, method.num_features, generator=generator).exp() * 10
+    values[:, 1::3] = values[:, 1::3].floor()
+    if missing:
+        values[torch.rand(values.shape, generator=generator) < 0.1] = torch.nan
+    labels = (torch.rand(num_rows, generator=generator) < 0.3).float()
+    vectors = torch.randn(NUM_CONTEXTS, context_dim(method), generator=generator)
+    index = torch.randint(NUM_CONTEXTS, (num_rows,), generator=generator)
+    return Sample(values, labels, vectors[index], Context(vectors, index))
+
+
+def context_dim(method: NumericalEmbedding) -> int:
+    """The dimension of the context vectors that the method takes."""
+    width: int = getattr(method, "context_dim", method.dim)
+    return width
+
+
+def new(make: Make, seed: int = 0) -> NumericalEmbedding:
+    """A method whose parameters follow from the seed."""
+    with seeded(seed):
+        return make()
+
+
+def ready(make: Make, sample: Sample | None = None) -> NumericalEmbedding:
+    """A method that has seen a sample, in `eval()`."""
+    method = new(make)
+    shown = make_sample(method) if sample is None else sample
+    return method.fit(shown.values, shown.labels).eval()
+
+
+def started(make: Make) -> NumericalEmbedding:
+    """A method that training can begin with: fitted if it is offline, else as it was made."""
+    method = new(make)
+    if method.offline:
+        sample = make_sample(method)
+        method.fit(sample.values, sample.labels)
+    return method.train()
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Torch's random numbers from a seed, and as they were afterwards."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
+
+
+class Outputs(nn.Module):
+    """All that a method gives to a network, a row each: fields and raw inputs, (B, q'·d + raw_dim)."""
+
+    def __init__(self, method: NumericalEmbedding) -> None:
+        super().__init__()
+        self.method = method
+
+    def forward(self, values: Tensor, context: Tensor | Context | None = None) -> Tensor:
+        fields: Tensor = self.method(values, context).flatten(1)
+        raw = self.method.raw(values)
+        return fields if raw is None else torch.cat([fields, raw], 1)
+
+
+def outputs(method: NumericalEmbedding, values: Tensor, context: Tensor | Context | None = None) -> Tensor:
+    """`Outputs` as a function, without gradients."""
+    with torch.no_grad():
+        result: Tensor = Outputs(method)(values, context)
+        return result
+
+
+def train_step(method: NumericalEmbedding, sample: Sample) -> None:
+    """One step of gradient descent towards targets that differ from output to output."""
+    result = Outputs(method)(sample.values, sample.context)
+    targets = torch.linspace(-1.0, 1.0, result.numel(), dtype=result.dtype, device=result.device).view_as(result)
+    gradients = torch.autograd.grad((result - targets).square().mean(), list(method.parameters()))
+    with torch.no_grad():
+        for parameter, gradient in zip(method.parameters(), gradients, strict=True):
+            parameter -= 0.1 * gradient
+
+
+def state_of(method: NumericalEmbedding) -> dict[str, Tensor]:
+    """A copy of the whole state: parameters, statistics and random state."""
+    return {name: tensor.detach().clone() for name, tensor in method.state_dict().items()}
+
+
+def ensure(condition: bool, sentence: str) -> None:
+    """Raise an AssertionError unless the condition holds."""
+    if not condition:
+        raise AssertionError(sentence)
+
+
+def ensure_finite(tensor: Tensor, what: str) -> None:
+    """Every entry must be a finite number."""
+    ensure(bool(torch.isfinite(tensor).all()), f"{what} must be finite")
+
+
+def ensure_same(actual: Tensor, expected: Tensor, what: str) -> None:
+    """Equal to the bit, NaN to NaN."""
+    torch.testing.assert_close(
+        actual, expected, rtol=0, atol=0, equal_nan=True, msg=lambda found: f"{what} must be the same: {found}"
+    )
+
+
+def ensure_same_state(actual: dict[str, Tensor], expected: dict[str, Tensor], what: str) -> None:
+    """The same entries, each equal to the bit."""
+    ensure(actual.keys() == expected.keys(), f"{what} must have the same entries")
+    for name, tensor in expected.items():
+        ensure_same(actual[name], tensor, f"{what}, {name},")
+
+
+def ensure_close(actual: Tensor, expected: Tensor, what: str, *, tolerance: float = 1e-5) -> None:
+    """Equal within a part of the largest entry."""
+    scale = float(expected.abs().max()) if expected.numel() else 0.0
+    torch.testing.assert_close(
+        actual,
+        expected,
+        rtol=tolerance,
+        atol=tolerance * scale,
+        check_dtype=False,
+        msg=lambda found: f"{what} must be close: {found}",
+    )

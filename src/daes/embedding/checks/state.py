@@ -1,0 +1,135 @@
+"""Checks of what a method knows: when it changes, what it depends on, and how it travels."""
+
+import pickle
+from copy import deepcopy
+
+import torch
+
+from daes.embedding.base import NumericalEmbedding
+from daes.embedding.checks.sample import (
+    Make,
+    Outputs,
+    ensure_close,
+    ensure_same,
+    ensure_same_state,
+    make_sample,
+    new,
+    outputs,
+    ready,
+    started,
+    state_of,
+    train_step,
+)
+from daes.extras import require
+
+
+def check_eval_changes_nothing(make: Make) -> None:
+    """In `eval()`, and in training with `observe_in_forward` off, a forward leaves every bit of the state alone."""
+    method = ready(make)
+    before = state_of(method)
+    sample = make_sample(method, seed=1)
+    outputs(method, sample.values * 1e6, sample.context)
+    ensure_same_state(state_of(method), before, "the state before and after a forward in eval()")
+    method.train().observe_in_forward = False
+    outputs(method, sample.values * 1e6, sample.context)
+    ensure_same_state(state_of(method), before, "the state before and after a forward that must not observe")
+
+
+def check_training_observes_first(make: Make) -> None:
+    """A forward in training is: observe the batch, then encode it, as BatchNorm does."""
+    method, other = started(make), started(make)
+    for seed in range(3):
+        values = make_sample(method, seed=seed).values
+        result = outputs(method, values)
+        other.observe(values)
+        ensure_same(result, outputs(other.eval(), values), "a forward in training, and observe then a forward")
+        ensure_same_state(state_of(method), state_of(other.train()), "the state after it")
+
+
+def check_seeds_reproduce(make: Make) -> None:
+    """Two methods with one seed, trained alike, are equal to the bit."""
+    first, second = started(make), started(make)
+    for method in (first, second):
+        for step in range(3):
+            train_step(method, make_sample(method, seed=step))
+    ensure_same_state(state_of(first), state_of(second), "the states of two equal runs")
+
+
+def check_batch_splits(make: Make) -> None:
+    """What is known of a stream does not depend on how it was cut into batches (but for rounding)."""
+    whole, parts = started(make), started(make)
+    sample = make_sample(whole, 500)
+    whole.observe(sample.values)
+    for batch in sample.values.split([1, 7, 0, 200, 92, 200]):
+        parts.observe(batch)
+    probes = make_sample(whole, seed=1)
+    ensure_close(
+        outputs(parts.eval(), probes.values, probes.context),
+        outputs(whole.eval(), probes.values, probes.context),
+        "outputs after one batch and after many",
+    )
+
+
+def check_state_round_trip(make: Make) -> None:
+    """The state goes through safetensors into a new method, strictly, and training goes on to the same bits."""
+    safetensors = require("safetensors.torch")
+    method = started(make)
+    for step in range(2):
+        train_step(method, make_sample(method, seed=step))
+    loaded = new(make, seed=1).train()
+    loaded.load_state_dict(safetensors.load(safetensors.save(method.state_dict())), strict=True)
+    _ensure_equal_futures(method, loaded, "the state as loaded")
+
+
+def check_copies(make: Make) -> None:
+    """`deepcopy` and `pickle` give methods that go on to the same bits, each on its own."""
+    method = started(make)
+    train_step(method, make_sample(method))
+    for name, copy in (("deepcopy", deepcopy(method)), ("pickle", pickle.loads(pickle.dumps(method)))):
+        before = state_of(method)
+        train_step(deepcopy(copy), make_sample(method, seed=9))
+        train_step(copy, make_sample(method, seed=1))
+        ensure_same_state(state_of(method), before, f"the state while a {name} is trained")
+        other = pickle.loads(pickle.dumps(method))
+        train_step(other, make_sample(method, seed=1))
+        _ensure_equal_futures(copy, other, f"the state of a {name}")
+
+
+def check_device(make: Make, device: str | None = None) -> None:
+    """On a device a method learns and gives what it does on the CPU, but for rounding; without one, nothing to see.
+
+    Args:
+        device: "cuda" by default, where there is one.
+    """
+    if device is None:
+        if not torch.cuda.is_available():
+            return
+        device = "cuda"
+    here, there = started(make), started(make).to(device)
+    for step in range(3):
+        sample = make_sample(here, seed=step)
+        expected = Outputs(here)(sample.values, sample.context)
+        result = Outputs(there)(sample.values.to(device), sample.context.to(device))
+        ensure_close(result.cpu(), expected, f"outputs in training on {device} and on the CPU", tolerance=1e-4)
+    home = there.cpu().eval()
+    ensure_close(
+        outputs(home, sample.values, sample.context),
+        outputs(here.eval(), sample.values, sample.context),
+        f"outputs after training on {device} and on the CPU",
+        tolerance=1e-4,
+    )
+
+
+def _ensure_equal_futures(first: NumericalEmbedding, second: NumericalEmbedding, what: str) -> None:
+    """The same state now, the same outputs, and the same state after more training."""
+    ensure_same_state(state_of(second), state_of(first), what)
+    sample = make_sample(first, seed=7)
+    ensure_same(
+        outputs(second.eval(), sample.values, sample.context),
+        outputs(first.eval(), sample.values, sample.context),
+        f"outputs of {what}",
+    )
+    for method in (first.train(), second.train()):
+        for step in range(2):
+            train_step(method, make_sample(method, seed=step + 20))
+    ensure_same_state(state_of(second), state_of(first), f"{what}, after more training")

@@ -1,0 +1,221 @@
+"""Checks of what a method makes of values: good ones, odd ones and wrong ones."""
+
+import torch
+from torch import Tensor
+
+from daes.embedding.base import Context, NotFittedError, NumericalEmbedding
+from daes.embedding.checks.sample import (
+    Make,
+    Outputs,
+    ensure,
+    ensure_close,
+    ensure_finite,
+    ensure_same,
+    ensure_same_state,
+    make_sample,
+    new,
+    outputs,
+    ready,
+    started,
+    state_of,
+)
+
+
+def check_shape_and_dtype(make: Make) -> None:
+    """Fields are (B, q', d) and raw inputs (B, raw_dim), in the dtype of the parameters."""
+    method = ready(make)
+    sample = make_sample(method)
+    rows = len(sample.values)
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+        values = sample.values.to(dtype)
+        fields, raw = method(values, sample.context), method.raw(values)
+        expected = (rows, method.num_outputs, method.dim)
+        ensure(fields.shape == expected, f"fields must have shape {expected}, however: {tuple(fields.shape)}")
+        ensure(fields.dtype == method.missing.dtype, f"fields must be {method.missing.dtype}, however: {fields.dtype}")
+        ensure((raw is None) == (method.raw_dim == 0), "raw must be None just where raw_dim is 0")
+        if raw is not None:
+            expected = (rows, method.raw_dim)
+            ensure(raw.shape == expected, f"raw must have shape {expected}, however: {tuple(raw.shape)}")
+            ensure(raw.dtype == method.missing.dtype, f"raw must be {method.missing.dtype}, however: {raw.dtype}")
+        ensure_same(
+            outputs(method, values, sample.context),
+            outputs(method, values.float(), sample.context),
+            f"{dtype} values and the same numbers as float32",
+        )
+
+
+def check_rows_are_independent(make: Make) -> None:
+    """In `eval()` what a row becomes does not depend on the rows beside it, nor on their order."""
+    method = ready(make)
+    values, _, context, _ = make_sample(method, 32)
+    together = outputs(method, values, context)
+    order = torch.arange(len(values) - 1, -1, -1)
+    ensure_close(outputs(method, values[order], context[order]), together[order], "rows in another order")
+    alone = [outputs(method, values[row : row + 1], context[row : row + 1]) for row in range(len(values))]
+    ensure_close(torch.cat(alone), together, "rows one by one and together")
+
+
+def check_missing_values(make: Make) -> None:
+    """NaN becomes the feature's learned vector, whatever the context, and touches no other entry."""
+    method = ready(make)
+    values, _, context, _ = make_sample(method, 32, missing=False)
+    holes = values.clone()
+    holes[::2, 0] = torch.nan
+    result = method(holes, context)
+    ensure_finite(outputs(method, holes, context), "the embedding of rows with missing values")
+    ensure_finite(outputs(method, torch.full_like(values, torch.nan), context), "the embedding of missing rows")
+    ensure_close(result[1::2], method(values, context)[1::2], "rows beside missing values")
+    if method.num_outputs == method.num_features:
+        ensure_same(result[::2, 0], method.missing[:1].expand(16, -1), "a missing value and the learned vector")
+        ensure_close(result[:, 1:], method(values, context)[:, 1:], "features beside a missing one")
+
+
+def check_infinite_and_far_values(make: Make) -> None:
+    """±inf and numbers far outside the range seen are finite, and all the same."""
+    method = ready(make)
+    _, _, context, _ = make_sample(method, 8)
+    largest = torch.finfo(torch.float32).max
+    for sign in (1.0, -1.0):
+        far = [outputs(method, torch.full((8, method.num_features), sign * x), context) for x in (torch.inf, largest)]
+        ensure_finite(far[0], f"the embedding of {sign * torch.inf}")
+        ensure_same(far[0], far[1], f"the embeddings of {sign * torch.inf} and {sign * largest}")
+        beyond = outputs(method, torch.full((8, method.num_features), sign * 1e30), context)
+        ensure_close(beyond, far[0], f"the embeddings of {sign * 1e30} and {sign * torch.inf}")
+
+
+def check_infinite_values_are_not_observed(make: Make) -> None:
+    """Statistics of rows with ±inf are those without."""
+    method, other = started(make), started(make)
+    values = make_sample(method, missing=False).values
+    method.observe(torch.cat([values, torch.full_like(values, torch.inf), torch.full_like(values, -torch.inf)]))
+    other.observe(values)
+    ensure_close(outputs(method.eval(), values), outputs(other.eval(), values), "statistics with and without ±inf")
+
+
+def check_extreme_columns(make: Make) -> None:
+    """Columns that are constant, never there, huge, tiny or of two values can be learned from and embedded."""
+    largest = torch.finfo(torch.float32).max
+    for name, pattern in {
+        "constant": [7.0, 7.0],
+        "zero": [0.0, 0.0],
+        "missing": [torch.nan, torch.nan],
+        "infinite": [torch.inf, -torch.inf],
+        "of the largest numbers": [-largest, largest],
+        "of the smallest numbers": [1e-45, 1e-38],
+        "of two values": [0.0, 1.0],
+    }.items():
+        method = new(make)
+        sample = make_sample(method, 64)
+        sample.values[:, 0] = torch.tensor(pattern).repeat(32)
+        method.fit(sample.values, sample.labels)
+        ensure_finite(outputs(method.train(), sample.values, sample.context), f"in training, a column {name}")
+        probes = make_sample(method, 64, seed=1).values
+        probes[:, 0] = torch.cat([sample.values[:32, 0], torch.tensor([-1e30, -1.0, 0.0, 7.0, 1e30]).repeat(7)[:32]])
+        ensure_finite(outputs(method.eval(), probes, sample.context), f"in evaluation, a column {name}")
+
+
+def check_few_rows(make: Make) -> None:
+    """One row can be learned from. No row at all gives no output and changes nothing."""
+    method = new(make)
+    sample = make_sample(method, 1, missing=False)
+    method.fit(sample.values, sample.labels)
+    ensure_finite(outputs(method.train(), sample.values, sample.context), "the embedding of a single row")
+    before = state_of(method)
+    for mode in (True, False):
+        result = method.train(mode)(sample.values[:0], sample.context[:0])
+        expected = (0, method.num_outputs, method.dim)
+        ensure(result.shape == expected, f"no rows must give shape {expected}, however: {tuple(result.shape)}")
+        method(sample.values[:0], Context(sample.context, torch.empty(0, dtype=torch.int64)))
+        method.raw(sample.values[:0])
+    method.observe(sample.values[:0])
+    ensure_same_state(state_of(method), before, "the state after no rows")
+
+
+def check_unprepared(make: Make) -> None:
+    """Before `fit` an offline method says so; a streaming one that has seen nothing gives finite numbers."""
+    method = new(make).eval()
+    values, _, context, _ = make_sample(method, 8)
+    if not method.offline:
+        ensure_finite(outputs(method, values, context), "the embedding before anything was observed")
+        return
+    try:
+        method(values, context)
+    except NotFittedError as error:
+        ensure("fit" in str(error), f"the error must name fit, however: {error}")
+    else:
+        raise AssertionError("an offline method must raise NotFittedError before fit")
+
+
+def check_wrong_input(make: Make) -> None:
+    """Values of a wrong shape or dtype are an error that shows them, in every call that takes values."""
+    method = ready(make)
+    columns = method.num_features
+    wrong: list[tuple[Tensor, type[Exception], str]] = [
+        (torch.zeros(columns), ValueError, f"({columns},)"),
+        (torch.zeros(3, columns + 1), ValueError, f"(3, {columns + 1})"),
+        (torch.zeros(3, columns, 1), ValueError, f"(3, {columns}, 1)"),
+        (torch.zeros(3, columns, dtype=torch.int64), TypeError, "torch.int64"),
+        (torch.zeros(3, columns, dtype=torch.bool), TypeError, "torch.bool"),
+    ]
+    for values, kind, shown in wrong:
+        for call in (Outputs(method), method.observe, method.fit):
+            try:
+                call(values)
+            except kind as error:
+                found = str(error)
+                ensure(found.startswith("values must") and shown in found, f"the error must show {shown}: {found}")
+            else:
+                raise AssertionError(f"values that are {shown} must be a {kind.__name__}")
+
+
+def check_input_is_unchanged(make: Make) -> None:
+    """Values and context are read, never written."""
+    method = started(make)
+    sample = make_sample(method)
+    values, vectors = sample.values.clone(), sample.shared.vectors.clone()
+    for mode in (True, False):
+        outputs(method.train(mode), sample.values, sample.shared)
+        method.fit(sample.values, sample.labels)
+        ensure_same(sample.values, values, "values before and after")
+        ensure_same(sample.shared.vectors, vectors, "context vectors before and after")
+
+
+def check_continuity(make: Make) -> None:
+    """A method is continuous just where its info says so.
+
+    Between the ends of a feature's range, bisection goes on with the half in which the embedding changes most. Where
+    it jumps, the jump is found; where it does not, nothing is left of the change. All values seen are different: at
+    ties even a continuous method follows the CDF, which jumps there.
+    """
+    method = new(make)
+    sample = make_sample(method, missing=False)
+    sample.values.copy_(sample.values.sort(0).values + torch.linspace(0.0, 1.0, 200).unsqueeze(1))
+    method.fit(sample.values, sample.labels).eval().double()
+    left, whole = 0.0, 0.0
+    for feature in range(method.num_features):
+        change = _change_left(method, sample.values.double(), feature)
+        whole, left = whole + change[0], left + change[1]
+    ensure(whole > 0, "the embedding must not be the same everywhere")
+    if method.info.continuous:
+        ensure(left < 1e-3 * whole, f"the embedding must be continuous, however: it jumps by {left} of {whole}")
+    else:
+        ensure(left > 1e-3 * whole, "the embedding must jump somewhere, as its info does not call it continuous")
+
+
+def _change_left(method: NumericalEmbedding, seen: Tensor, feature: int) -> tuple[float, float]:
+    """How far the embedding moves from one end of the feature's range to the other, and across the last bisection."""
+    ends = seen.median(0).values.repeat(2, 1)
+    ends[:, feature] = torch.stack([seen[:, feature].min(), seen[:, feature].max()])
+    low, high = ends
+    whole = float((outputs(method, high.unsqueeze(0)) - outputs(method, low.unsqueeze(0))).abs().max())
+    for _ in range(100):
+        middle = low.lerp(high, 0.5)
+        if not low[feature] < middle[feature] < high[feature]:
+            break
+        first, second, third = outputs(method, torch.stack([low, middle, high]))
+        if (second - first).abs().max() >= (third - second).abs().max():
+            high = middle
+        else:
+            low = middle
+    last = outputs(method, torch.stack([low, high]))
+    return whole, float((last[1] - last[0]).abs().max())

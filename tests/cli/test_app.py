@@ -1,0 +1,145 @@
+import subprocess
+import sys
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import daes
+from daes.cli.app import VERBS, Program, build_app
+from daes.cli.errors import explain
+from daes.cli.options import whole_number
+from daes.extras import MissingExtraError
+
+runner = CliRunner()
+
+
+def program_that(raises: BaseException) -> typer.Typer:
+    app = typer.Typer(name="daes", cls=Program, pretty_exceptions_enable=False)
+
+    @app.callback()
+    def main() -> None: ...
+
+    @app.command()
+    def work(size: int = 3) -> None:
+        typer.echo("begun")
+        raise raises
+
+    return app
+
+
+def python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    import os
+
+    env = {**os.environ, **environment}
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=env, check=False)
+
+
+def test_help_lists_every_verb_with_its_first_sentence():
+    for arguments in ([], ["--help"], ["-h"]):
+        result = runner.invoke(build_app(), arguments)
+        assert result.exit_code == 0
+        assert "Click-through-rate models" in result.stdout
+        for verb in VERBS:
+            assert verb in result.stdout
+    assert "Compare what different estimators know" in result.stdout
+
+
+def test_version():
+    result = runner.invoke(build_app(), ["--version"])
+    assert (result.exit_code, result.stdout) == (0, f"daes {daes.__version__}\n")
+
+
+def test_help_imports_nothing_heavy():
+    script = (
+        "import sys; from typer.testing import CliRunner; from daes.cli.app import build_app; "
+        "result = CliRunner().invoke(build_app(), ['--help']); assert 'distribution' in result.stdout; "
+        "print(sorted({'torch', 'pyarrow', 'plotly', 'numpy', 'scipy', 'matplotlib'} & sys.modules.keys()))"
+    )
+    done = python("-c", script)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "sentence"),
+    [
+        (ValueError("size must be positive, however: size=0"), 2, "daes: size must be positive, however: size=0"),
+        (TypeError("two\n  lines"), 2, "daes: two lines"),
+        (FileNotFoundError("there is no file x.csv"), 2, "daes: there is no file x.csv"),
+        (FileNotFoundError(2, "No such file or directory", "x.csv"), 2, "daes: x.csv: No such file or directory"),
+        (PermissionError(13, "Permission denied", "x.csv"), 2, "daes: x.csv: Permission denied"),
+        (OSError(28, "No space left on device", "out.html"), 1, "daes: out.html: No space left on device"),
+        (MissingExtraError("plotly is needed here"), 1, "daes: plotly is needed here"),
+        (KeyError("x"), 1, "daes: unexpected KeyError: 'x' (--debug shows where)"),
+        (RuntimeError(), 1, "daes: unexpected RuntimeError: no message (--debug shows where)"),
+        (KeyboardInterrupt(), 130, "daes: interrupted"),
+    ],
+)
+def test_an_error_is_one_sentence_on_stderr_and_a_code(error, code, sentence):
+    if isinstance(error, KeyboardInterrupt):
+        assert explain(error) == (code, sentence.removeprefix("daes: "))
+        result = runner.invoke(program_that(error), ["work"])
+        assert result.exit_code == code
+        return
+    result = runner.invoke(program_that(error), ["work"])
+    assert (result.exit_code, result.stdout, result.stderr) == (code, "begun\n", sentence + "\n")
+
+
+def test_a_sentence_is_not_wrapped_nor_read_as_markup():
+    sentence = "the column [bold]price[/bold] " + "is long " * 40
+    result = runner.invoke(program_that(ValueError(sentence)), ["work"])
+    assert result.stderr == f"daes: {sentence.strip()}\n"
+
+
+@pytest.mark.parametrize("arguments", [["--debug", "work"], ["work", "--debug"]])
+def test_debug_shows_the_traceback(arguments):
+    result = runner.invoke(program_that(ValueError("wrong")), arguments)
+    assert isinstance(result.exception, ValueError)
+
+
+def test_debug_by_environment():
+    result = runner.invoke(program_that(ValueError("wrong")), ["work"], env={"DAES_DEBUG": "1"})
+    assert isinstance(result.exception, ValueError)
+    result = runner.invoke(program_that(ValueError("wrong")), ["work"], env={"DAES_DEBUG": "0"})
+    assert isinstance(result.exception, SystemExit)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["distributoin"], ["'distributoin'", "'distribution'", "(see daes --help)"]),
+        (["--fast"], ["--fast", "(see daes --help)"]),
+        (["distribution", "--colum", "x"], ["--colum", "--column", "(see daes distribution --help)"]),
+        (["distribution", "--size"], ["--size", "(see daes distribution --help)"]),
+        (["distribution", "a", "b"], ["b", "(see daes distribution --help)"]),
+    ],
+)
+def test_wrong_usage_is_one_sentence_too(arguments, named):
+    result = runner.invoke(build_app(), arguments, prog_name="daes")
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
+    assert result.stderr.startswith("daes: ")
+    for part in named:
+        assert part in result.stderr
+
+
+def test_whole_numbers():
+    assert whole_number(1)("8192") == 8192
+    for text in ("0", "-3", "1.5", "x", ""):
+        with pytest.raises(typer.BadParameter, match=f"at least 1 is needed, however: {text}$"):
+            whole_number(1)(text)
+
+
+def test_python_m_daes_runs_the_program():
+    done = python("-m", "daes", "--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"daes {daes.__version__}\n", "")
+    done = python("-m", "daes", "distribution", "nosuch.parquet", "--column", "x")
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "daes: there is no file nosuch.parquet\n")
+    done = python("-m", "daes", "distribution", "nosuch.parquet", "--column", "x", "--debug")
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+    assert "FileNotFoundError" in done.stderr
+
+
+def test_a_terminal_without_the_characters_gets_question_marks():
+    done = python("-m", "daes", "distribution", "±.parquet", "--column", "x", PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr) == (2, "daes: there is no file ?.parquet\n")

@@ -1,0 +1,339 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from daes.cli.app import build_app
+from daes.cli.column import GeneratedColumn, open_column
+from daes.cli.comparison_plot import write_plot
+from daes.cli.comparison_text import compact, render, shown_levels
+from daes.distribution import ESTIMATORS
+from daes.distribution.comparison import LABELS, Comparison, compare_estimators
+
+runner = CliRunner()
+ROWS = 20_000
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("files")
+    rng = np.random.default_rng(0)
+    price = rng.lognormal(size=ROWS)
+    table = pa.table(
+        {
+            "price": pa.array(price, mask=rng.random(ROWS) < 0.1),
+            "hour": rng.integers(0, 24, ROWS),
+            "city": ["Bern", "Rome"] * (ROWS // 2),
+            "gone": pa.nulls(ROWS, pa.float64()),
+        }
+    )
+    pq.write_table(table, folder / "clicks.parquet", row_group_size=3000)
+    pa_csv.write_csv(table, folder / "clicks.csv")
+    whole = (folder / "clicks.parquet").read_bytes()
+    (folder / "cut.parquet").write_bytes(whole[: len(whole) // 2])
+    (folder / "cut.csv.gz").write_bytes(_gzip((folder / "clicks.csv").read_bytes())[:5000])
+    pq.write_table(table.slice(0, 0), folder / "norows.parquet")
+    (folder / "empty.csv").write_text("")
+    (folder / "header.csv").write_text("price,hour\n")
+    (folder / "typo.csv").write_text("price,hour\n1.5,3\n1.x,4\n")
+    (folder / "ragged.csv").write_text("price,hour\n1.5,3\n2.5\n")
+    (folder / "one.csv").write_text("city,price\nBern,1.5\nRome,NA\nRome,2.5\n")
+    (folder / "words.csv").write_text("city,name\nBern,a\n")
+    return folder
+
+
+def _gzip(data: bytes) -> bytes:
+    import gzip
+
+    return gzip.compress(data)
+
+
+def run(*arguments: object, width: int = 80):
+    return runner.invoke(
+        build_app(), ["distribution", *map(str, arguments)], prog_name="daes", env={"COLUMNS": str(width)}
+    )
+
+
+def finite(path: Path, column: str) -> np.ndarray:
+    values = pq.read_table(path, columns=[column]).column(0).drop_null()
+    return values.to_numpy().astype(float)
+
+
+@pytest.mark.parametrize("name", ["clicks.parquet", "clicks.csv"])
+@pytest.mark.parametrize("column", ["price", "hour"])
+def test_a_file_is_streamed_and_compared(folder, name, column):
+    result = run(folder / name, "--column", column, "--levels", "0.1,0.5,0.9", "--json", "--size", 1000)
+    assert result.exit_code == 0, result.stderr
+    assert result.stderr == ""
+    read = json.loads(result.stdout)
+    values = finite(folder / "clicks.parquet", column)
+    assert (read["count"], read["skipped"]) == (values.size, ROWS - values.size)
+    assert read["batches"] == -(-ROWS // 8192)
+    assert read["true_quantiles"] == np.quantile(values, [0.1, 0.5, 0.9], method="inverted_cdf").tolist()
+    assert [method["name"] for method in read["results"]] == list(ESTIMATORS)
+    assert read["stream"] == f"column {column!r} of {folder / name}"
+
+
+def test_options_reach_the_estimators(folder):
+    arguments = [folder / "clicks.parquet", "-c", "price", "--json", "--estimators", "jump, gk"]
+    read = json.loads(run(*arguments, "--size", 500, "--batch-size", 1000, "--seed", 7).stdout)
+    assert (read["size"], read["seed"], read["batches"]) == (500, 7, ROWS // 1000)
+    assert [method["name"] for method in read["results"]] == ["jump", "gk"]
+    assert read["results"][0]["nbytes"] == 500 * 8
+    expected = compare_estimators(
+        open_column(str(folder / "clicks.parquet"), "price").batches(1000), size=500, seed=7, estimators=["jump"]
+    )
+    assert read["results"][0]["quantiles"] == list(expected.results[0].quantiles)
+
+
+def test_the_only_column_of_numbers_need_not_be_named(folder):
+    read = json.loads(run(folder / "one.csv", "--json").stdout)
+    assert read["stream"].startswith("column 'price'")
+    assert (read["count"], read["skipped"]) == (2, 1)
+
+
+def test_without_a_file_a_stream_is_made_up_and_said_so():
+    result = run("--estimators", "jump", "--size", 1000)
+    assert result.exit_code == 0
+    assert result.stdout.startswith("a generated stream (no FILE was given)")
+    assert "2,000,000 values" in result.stdout
+
+
+def test_the_made_up_stream_is_what_it_says():
+    batches = list(GeneratedColumn(num_rows=200_000).batches(8192))
+    values = np.concatenate(batches)
+    np.testing.assert_array_equal(values, np.concatenate(list(GeneratedColumn(num_rows=200_000).batches(7))))
+    assert np.isnan(values).mean() == pytest.approx(0.05, abs=0.003)
+    known = values[~np.isnan(values)]
+    assert (known == 0).mean() == pytest.approx(0.30, abs=0.005)
+    for part, log_median in ((values[:10_000], 0.05), (values[-10_000:], 1.95)):
+        positive = np.log(part[part > 0])
+        assert np.median(positive) == pytest.approx(log_median, abs=0.06)
+        assert positive.std() == pytest.approx(1.0, abs=0.05)
+
+
+@pytest.mark.parametrize("kind", [pa.int8(), pa.uint64(), pa.float32(), pa.decimal128(12, 2), pa.bool_()])
+def test_any_kind_of_number_is_read(tmp_path, kind):
+    plain = [1, 0, None, 1]
+    column = pa.array(plain).cast(kind)
+    pq.write_table(pa.table({"x": column, "d": column.dictionary_encode()}), tmp_path / "x.parquet")
+    for name in ("x", "d"):
+        (values,) = open_column(str(tmp_path / "x.parquet"), name).batches(10)
+        np.testing.assert_array_equal(values, [1.0, 0.0, np.nan, 1.0])
+
+
+def test_large_integers_are_rounded_not_refused(tmp_path):
+    pq.write_table(pa.table({"x": [2**60 + 1, None]}), tmp_path / "x.parquet")
+    (values,) = open_column(str(tmp_path / "x.parquet"), "x").batches(10)
+    np.testing.assert_array_equal(values, [2.0**60, np.nan])
+
+
+def test_how_much_of_a_csv_file_is_read(tmp_path):
+    lines = 1_500_000
+    (tmp_path / "x.csv").write_text("x\n" + "1.2345678\n" * lines)
+    column = open_column(str(tmp_path / "x.csv"), "x")
+    assert column.num_rows is None
+    read, parts = 0, []
+    for batch in column.batches(100_000):
+        read += batch.size
+        parts.append((read / lines, column.fraction()))
+    assert read == lines
+    assert all(abs(truth - part) < 0.35 for truth, part in parts)  # a block of 4 MiB of 15 MB
+    assert [part for _, part in parts] == sorted(part for _, part in parts)
+    assert 0 < parts[len(parts) // 2][1] < 1
+    assert open_column(str(tmp_path / "x.csv"), "x").fraction() == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nosuch.parquet", "-c", "price"], "there is no file {folder}/nosuch.parquet"),
+        (
+            ["clicks.parquet"],
+            "--column must name one column of {folder}/clicks.parquet: its columns of numbers are: price, hour, gone",
+        ),
+        (
+            ["clicks.parquet", "-c", "Prize"],
+            "--column must be a column of {folder}/clicks.parquet, however: 'Prize' (did you mean 'price'?); "
+            "its columns of numbers are: price, hour, gone",
+        ),
+        (
+            ["clicks.parquet", "-c", "zzz"],
+            "--column must be a column of {folder}/clicks.parquet, however: 'zzz'; "
+            "its columns of numbers are: price, hour, gone",
+        ),
+        (
+            ["clicks.parquet", "-c", "city"],
+            "--column must hold numbers, however: 'city' of {folder}/clicks.parquet is of type string; "
+            "its columns of numbers are: price, hour, gone",
+        ),
+        (
+            ["clicks.csv", "-c", "city"],
+            "row 1 of {folder}/clicks.csv: column 'city' must be a number, however: 'Bern'; "
+            "its columns of numbers are: price, hour, gone",
+        ),
+        (["words.csv"], "--column must name one column of {folder}/words.csv: it has no column of numbers"),
+        (["typo.csv", "-c", "price"], "row 2 of {folder}/typo.csv: column 'price' must be a number, however: '1.x'"),
+        (["ragged.csv", "-c", "price"], "row 2 of {folder}/ragged.csv: 2 fields are expected, however: there are 1"),
+        (
+            ["clicks.parquet", "-c", "gone"],
+            "column 'gone' of {folder}/clicks.parquet must hold at least one finite value, however: "
+            f"all {ROWS} are NaN or ±inf",
+        ),
+        (
+            ["norows.parquet", "-c", "price"],
+            "column 'price' of {folder}/norows.parquet must hold at least one finite value, however: "
+            "the stream is empty",
+        ),
+        (["header.csv", "-c", "price"], "however: the stream is empty"),
+        (["empty.csv", "-c", "price"], "{folder}/empty.csv is empty"),
+        (["cut.parquet", "-c", "price"], "{folder}/cut.parquet is not a whole Parquet file: "),
+        (["cut.csv.gz", "-c", "price"], "{folder}/cut.csv.gz is damaged or cut off: "),
+        (
+            ["clicks.parquet", "-c", "price", "--size", "0"],
+            "'--size': a whole number of at least 1 is needed, however: 0",
+        ),
+        (["clicks.parquet", "-c", "price", "--size", "-5"], "at least 1 is needed, however: -5"),
+        (["clicks.parquet", "-c", "price", "--batch-size", "0"], "'--batch-size': a whole number of at least 1"),
+        (["clicks.parquet", "-c", "price", "--seed", "-1"], "'--seed': a whole number of at least 0"),
+        (["clicks.parquet", "-c", "price", "--levels", "0.5,1.5"], "levels must lie in [0, 1], however: 1.5"),
+        (
+            ["clicks.parquet", "-c", "price", "--levels", "a"],
+            "--levels must be numbers separated by commas, however: 'a'",
+        ),
+        (["clicks.parquet", "-c", "price", "--estimators", "kill"], "estimators must be among reservoir, jump, "),
+        (["clicks.parquet", "-c", "price", "--plot", "x.pdf"], "--plot must end in .html or .png, however: x.pdf"),
+        (
+            ["clicks.parquet", "-c", "price", "--plot", "no/x.png"],
+            "--plot must lie in a folder that exists, however: no/x.png",
+        ),
+    ],
+)
+def test_bad_input_is_one_sentence_that_names_it(folder, arguments, message):
+    result = run(folder / arguments[0], *arguments[1:])
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("daes: ")
+    assert result.stderr.count("\n") == 1
+    expected = message.replace("{folder}", str(folder))
+    if expected.endswith(("gone", "empty", "numbers", "inf", "'1.x'", "are 1")):
+        assert result.stderr.endswith(f"{expected}\n")
+    assert expected in result.stderr
+
+
+def test_a_column_needs_a_file():
+    result = run("--column", "price")
+    assert result.exit_code == 2
+    assert result.stderr == "daes: --column needs a FILE to be a column of, however: --column price without one\n"
+
+
+@pytest.fixture(scope="module")
+def comparison() -> Comparison:
+    rng = np.random.default_rng(0)
+    return compare_estimators((1e5 * step + 1e5 * rng.random(1000) for step in range(30)), size=5000)
+
+
+def shown(comparison: Comparison, width: int, **options: bool) -> list[str]:
+    console = Console(width=width, record=True, file=open("/dev/null", "w"), color_system=None)  # noqa: PTH123, SIM115
+    console.print(render(comparison, width, **options))
+    return console.export_text().splitlines()
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_tables_fit_the_terminal(comparison, width):
+    lines = shown(comparison, width)
+    text = "\n".join(lines)
+    assert max(map(len, lines)) <= width
+    assert "…" not in text
+    for result in comparison.results:
+        (row,) = [line for line in lines if line.startswith(result.label) and " s " in line]
+        assert f"{100 * result.max_rank_error:.3f} %" in row
+        assert f"{result.kl_divergence:.1e}" in row
+        assert "–" in row if result.draws is None else f"{result.draws:,}" in row
+        assert ("ms" in row) == (width == 120)
+
+
+def test_bars_grow_with_the_error_and_neighbours_share(comparison):
+    def strip(label: str, width: int, **options: bool) -> str:
+        lines = shown(comparison, width, **options)
+        start = lines.index("Rank error by level")
+        return next(line for line in lines[start:] if line.startswith(label)).removeprefix(label).strip()
+
+    assert len(strip("OS", 120)) == 99
+    assert len(strip("OS", 80)) == 50
+    means = next(result for result in comparison.results if result.name == "order-statistics")
+    limits = (0.0005, 0.001, 0.002, 0.004, 0.01, 0.02, 0.05)
+    expected = "".join("▁▂▃▄▅▆▇█"[sum(abs(error) > limit for limit in limits)] for error in means.rank_errors)
+    assert strip("OS", 120) == expected
+    assert strip("OS", 80)[:3] == "".join(max(expected[i : i + 2]) for i in (0, 2, 4))
+    plain = strip("OS", 120, plain=True)
+    assert plain == expected.translate(str.maketrans("▁▂▃▄▅▆▇█", "12345678"))
+
+
+def test_quantiles_are_marked_where_they_err(comparison):
+    lines = shown(comparison, 120)
+    start = lines.index("Quantiles")
+    (row,) = [line for line in lines[start:] if line.lstrip().startswith("5 %")]
+    at = comparison.levels.index(0.05)
+    cells = row.split()[2:]
+    assert cells[0] == compact(comparison.true_quantiles[at])
+    for cell, result in zip(cells[1:], comparison.results, strict=True):
+        error = abs(result.rank_errors[at])
+        mark = "" if error <= 0.004 else "*" if error <= 0.02 else "!"
+        assert cell == compact(result.quantiles[at]) + mark
+    assert cells[4].endswith("!")  # order statistics, under drift
+
+
+def test_which_levels_are_shown():
+    assert shown_levels([0.2, 0.4]) == [0, 1]
+    percents = [level / 100 for level in range(1, 100)]
+    assert [percents[i] for i in shown_levels(percents)] == [0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99]
+
+
+def test_a_page_stands_alone(comparison, tmp_path):
+    path = tmp_path / "page.html"
+    write_plot(comparison, path, "column '<b>&price' of x.csv")
+    page = path.read_text(encoding="utf-8")
+    assert "<title>column &#x27;&lt;b&gt;&amp;price&#x27; of x.csv</title>" in page
+    assert "<b>&price" not in page
+    assert "prefers-color-scheme: dark" in page
+    for label in LABELS.values():
+        assert f"</i>{label}</th>" in page
+    # Nothing is loaded from elsewhere: no script, style or image has an address.
+    head = page.replace("\n", " ")
+    for tag in ("<script src", '<script type="text/javascript" src', "<link ", "<img ", "@import"):
+        assert tag not in head
+    assert "{plot_id}" not in page
+
+
+def test_a_png_is_a_picture(comparison, tmp_path):
+    image = pytest.importorskip("matplotlib.image")
+    path = tmp_path / "picture.png"
+    write_plot(comparison, path, "column 'price $' of x_1.csv")
+    pixels = image.imread(path)
+    assert pixels.shape[:2] == (1200, 1350)
+    assert pixels[..., :3].std() > 0.05
+
+
+def test_the_command_writes_the_plot_and_says_so(folder, tmp_path):
+    path = tmp_path / "price.html"
+    result = run(folder / "clicks.parquet", "-c", "price", "--estimators", "jump", "--plot", path)
+    assert result.exit_code == 0
+    assert result.stderr == f"wrote {path}\n"
+    assert "JRS exact" in path.read_text(encoding="utf-8")
+    assert "RS</th>" not in path.read_text(encoding="utf-8")
+
+
+def test_in_a_process_of_its_own(folder):
+    arguments = ["distribution", str(folder / "clicks.parquet"), "--column", "price", "--json"]
+    done = subprocess.run([sys.executable, "-m", "daes", *arguments], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["count"] == finite(folder / "clicks.parquet", "price").size
