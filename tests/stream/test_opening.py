@@ -140,3 +140,11 @@ def test_what_cannot_be_opened(folder: Path) -> None:
         open_stream(folder / "rows.dat", format="xml")
     with pytest.raises(FileNotFoundError, match=r"no file matches .*\*\.orc"):
         open_stream(folder / "*.orc")
+
+
+def test_the_simulated_stream_is_opened_by_name_and_length():
+    stream = open_stream("adstream:3_000", seed=4)
+    assert stream.source.num_rows == 3000
+    assert stream.source.seed == 4
+    with pytest.raises(ValueError, match="adstream takes a number of rows, as in adstream:200000, however: adstream:x"):
+        open_stream("adstream:x")

@@ -55,14 +55,8 @@ class FileColumn:
     def batches(self, batch_size: int) -> "Iterator[Floats]":
         """The values as float64, NaN where there is none; one pass."""
         float64 = require("pyarrow").float64()
-        try:
-            for table in self.source.iter_tables([self.name], batch_size):
-                yield _plain(table.column(0)).cast(float64, safe=False).to_numpy()
-        except ValueError as error:
-            columns = self.source.arrow_schema
-            if is_numeric(columns.field(self.name).type) or not _names_of_numbers(columns):
-                raise
-            raise ValueError(f"{error}; {_columns_of_numbers(columns)}") from error
+        for table in self.source.iter_tables([self.name], batch_size):
+            yield _plain(table.column(0)).cast(float64, safe=False).to_numpy()
 
 
 @dataclass
@@ -118,10 +112,30 @@ def open_column(where: str, name: str | None) -> FileColumn:
             f"--column must be a column of {where}, however: {name!r}{_meant(name, columns.names)}; {choice}"
         )
     found = columns.field(name).type
-    # What looks like text in a CSV file may be a single bad row, which reading finds and names.
-    if not is_numeric(found) and not isinstance(stream.source, CsvSource):
-        raise ValueError(f"--column must hold numbers, however: {name!r} of {where} is of type {found}; {choice}")
+    if not is_numeric(found):
+        # One bad row makes a CSV column of numbers look like text: only where it starts with text it is the wrong one.
+        text = _first_text(where, name) if isinstance(stream.source, CsvSource) else None
+        if text is None or not _is_number(text):
+            holds = f"is of type {found}" if text is None else f"starts with {text!r}"
+            raise ValueError(f"--column must hold numbers, however: {name!r} of {where} {holds}; {choice}")
     return FileColumn(stream.source, name, where)
+
+
+def _first_text(where: str, name: str) -> str | None:
+    from daes.stream.opening import open as open_stream
+
+    for table in open_stream(where).source.iter_tables([name], 1000):
+        for value in table.column(0).drop_null():
+            return str(value)
+    return None
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def is_numeric(arrow_type: Any) -> bool:

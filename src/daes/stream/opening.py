@@ -93,6 +93,10 @@ def _open_dataset(name: str, path: str | None, shard: tuple[int, int] | None, op
     info = DATASETS[name]
     if info.needs_path and not path:
         raise ValueError(f"{name} needs the path of its files, as in {info.usage}")
+    if path is not None and info.sized:
+        if not path.replace("_", "").isdigit():
+            raise ValueError(f"{name} takes a number of rows, as in {name}:200000, however: {name}:{path}")
+        return info.open(int(path), shard=shard, **options)
     if path is not None and not info.needs_path:
         raise ValueError(f"{name} takes no path, however: {name}:{path}")
     return info.open(path, shard=shard, **options) if info.needs_path else info.open(shard=shard, **options)
