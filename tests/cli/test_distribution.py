@@ -1,4 +1,6 @@
+import gzip
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -39,7 +41,7 @@ def folder(tmp_path_factory) -> Path:
     pa_csv.write_csv(table, folder / "clicks.csv")
     whole = (folder / "clicks.parquet").read_bytes()
     (folder / "cut.parquet").write_bytes(whole[: len(whole) // 2])
-    (folder / "cut.csv.gz").write_bytes(_gzip((folder / "clicks.csv").read_bytes())[:5000])
+    (folder / "cut.csv.gz").write_bytes(gzip.compress((folder / "clicks.csv").read_bytes())[:5000])
     pq.write_table(table.slice(0, 0), folder / "norows.parquet")
     (folder / "empty.csv").write_text("")
     (folder / "header.csv").write_text("price,hour\n")
@@ -48,12 +50,6 @@ def folder(tmp_path_factory) -> Path:
     (folder / "one.csv").write_text("city,price\nBern,1.5\nRome,NA\nRome,2.5\n")
     (folder / "words.csv").write_text("city,name\nBern,a\n")
     return folder
-
-
-def _gzip(data: bytes) -> bytes:
-    import gzip
-
-    return gzip.compress(data)
 
 
 def run(*arguments: object, width: int = 80):
@@ -120,7 +116,7 @@ def test_the_made_up_stream_is_what_it_says():
         assert positive.std() == pytest.approx(1.0, abs=0.05)
 
 
-@pytest.mark.parametrize("kind", [pa.int8(), pa.uint64(), pa.float32(), pa.decimal128(12, 2), pa.bool_()])
+@pytest.mark.parametrize("kind", [pa.int8(), pa.uint64(), pa.float32(), pa.decimal128(21, 2), pa.bool_()])
 def test_any_kind_of_number_is_read(tmp_path, kind):
     plain = [1, 0, None, 1]
     column = pa.array(plain).cast(kind)
@@ -136,20 +132,18 @@ def test_large_integers_are_rounded_not_refused(tmp_path):
     np.testing.assert_array_equal(values, [2.0**60, np.nan])
 
 
-def test_how_much_of_a_csv_file_is_read(tmp_path):
-    lines = 1_500_000
-    (tmp_path / "x.csv").write_text("x\n" + "1.2345678\n" * lines)
+def test_how_many_rows_to_expect(folder, tmp_path):
+    assert open_column(str(folder / "clicks.parquet"), "price").expected_rows() == ROWS
+    assert GeneratedColumn(num_rows=5).expected_rows() == 5
+    rows = 1_500_000
+    (tmp_path / "x.csv").write_text("x\n" + "1.2345678\n" * rows)
     column = open_column(str(tmp_path / "x.csv"), "x")
-    assert column.num_rows is None
-    read, parts = 0, []
-    for batch in column.batches(100_000):
-        read += batch.size
-        parts.append((read / lines, column.fraction()))
-    assert read == lines
-    assert all(abs(truth - part) < 0.35 for truth, part in parts)  # a block of 4 MiB of 15 MB
-    assert [part for _, part in parts] == sorted(part for _, part in parts)
-    assert 0 < parts[len(parts) // 2][1] < 1
-    assert open_column(str(tmp_path / "x.csv"), "x").fraction() == 0
+    expected = [column.expected_rows() for _ in column.batches(100_000)]
+    assert expected[0] is None
+    assert expected[-1] == pytest.approx(rows, rel=0.01)
+    (tmp_path / "x.csv.gz").write_bytes(gzip.compress((tmp_path / "x.csv").read_bytes(), 1))
+    packed = open_column(str(tmp_path / "x.csv.gz"), "x")
+    assert {packed.expected_rows() for _ in packed.batches(100_000)} == {None}  # bytes unpacked tell nothing
 
 
 @pytest.mark.parametrize(
@@ -177,7 +171,7 @@ def test_how_much_of_a_csv_file_is_read(tmp_path):
         ),
         (
             ["clicks.csv", "-c", "city"],
-            "row 1 of {folder}/clicks.csv: column 'city' must be a number, however: 'Bern'; "
+            "--column must hold numbers, however: 'city' of {folder}/clicks.csv starts with 'Bern'; "
             "its columns of numbers are: price, hour, gone",
         ),
         (["words.csv"], "--column must name one column of {folder}/words.csv: it has no column of numbers"),
@@ -193,23 +187,32 @@ def test_how_much_of_a_csv_file_is_read(tmp_path):
             "column 'price' of {folder}/norows.parquet must hold at least one finite value, however: "
             "the stream is empty",
         ),
-        (["header.csv", "-c", "price"], "however: the stream is empty"),
+        (
+            ["header.csv", "-c", "price"],
+            "…of {folder}/header.csv must hold at least one finite value, however: the stream is empty",
+        ),
         (["empty.csv", "-c", "price"], "{folder}/empty.csv is empty"),
-        (["cut.parquet", "-c", "price"], "{folder}/cut.parquet is not a whole Parquet file: "),
-        (["cut.csv.gz", "-c", "price"], "{folder}/cut.csv.gz is damaged or cut off: "),
+        (["cut.parquet", "-c", "price"], "{folder}/cut.parquet is not a whole Parquet file: …"),
+        (["cut.csv.gz", "-c", "price"], "{folder}/cut.csv.gz is damaged or cut off: …"),
         (
             ["clicks.parquet", "-c", "price", "--size", "0"],
-            "'--size': a whole number of at least 1 is needed, however: 0",
+            "…'--size': a whole number of at least 1 is needed, however: 0 (see daes distribution --help)",
         ),
-        (["clicks.parquet", "-c", "price", "--size", "-5"], "at least 1 is needed, however: -5"),
-        (["clicks.parquet", "-c", "price", "--batch-size", "0"], "'--batch-size': a whole number of at least 1"),
-        (["clicks.parquet", "-c", "price", "--seed", "-1"], "'--seed': a whole number of at least 0"),
+        (
+            ["clicks.parquet", "-c", "price", "--size", "-5"],
+            "…at least 1 is needed, however: -5 (see daes distribution --help)",
+        ),
+        (["clicks.parquet", "-c", "price", "--batch-size", "0"], "…'--batch-size': a whole number of at least 1 …"),
+        (["clicks.parquet", "-c", "price", "--seed", "-1"], "…'--seed': a whole number of at least 0 …"),
         (["clicks.parquet", "-c", "price", "--levels", "0.5,1.5"], "levels must lie in [0, 1], however: 1.5"),
         (
             ["clicks.parquet", "-c", "price", "--levels", "a"],
             "--levels must be numbers separated by commas, however: 'a'",
         ),
-        (["clicks.parquet", "-c", "price", "--estimators", "kill"], "estimators must be among reservoir, jump, "),
+        (
+            ["clicks.parquet", "-c", "price", "--estimators", "kill"],
+            "estimators must be among reservoir, jump, …, however: 'kill'",
+        ),
         (["clicks.parquet", "-c", "price", "--plot", "x.pdf"], "--plot must end in .html or .png, however: x.pdf"),
         (
             ["clicks.parquet", "-c", "price", "--plot", "no/x.png"],
@@ -218,15 +221,11 @@ def test_how_much_of_a_csv_file_is_read(tmp_path):
     ],
 )
 def test_bad_input_is_one_sentence_that_names_it(folder, arguments, message):
+    """`…` in a message stands for any text."""
     result = run(folder / arguments[0], *arguments[1:])
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    assert result.stderr.startswith("daes: ")
-    assert result.stderr.count("\n") == 1
-    expected = message.replace("{folder}", str(folder))
-    if expected.endswith(("gone", "empty", "numbers", "inf", "'1.x'", "are 1")):
-        assert result.stderr.endswith(f"{expected}\n")
-    assert expected in result.stderr
+    expected = ".*".join(map(re.escape, message.replace("{folder}", str(folder)).split("…")))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert re.fullmatch(f"daes: {expected}\n", result.stderr), result.stderr
 
 
 def test_a_column_needs_a_file():

@@ -21,35 +21,31 @@ _LISTED = 20
 
 @dataclass
 class FileColumn:
-    """A column of a Parquet or CSV file, or of whatever else `daes.stream` opens.
-
-    `num_rows` is None where counting the rows means reading them.
-    """
+    """A column of a Parquet or CSV file, or of whatever else `daes.stream` opens."""
 
     source: "Source"
     name: str
     where: str
 
     @property
-    def num_rows(self) -> int | None:
-        return self.source.num_rows
-
-    @property
     def description(self) -> str:
         """What is read, as the reader named it."""
         return f"column {self.name!r} of {self.where}"
 
-    def fraction(self) -> float | None:
-        """The part of a plain CSV file, by bytes, that is read; None where that is not known."""
+    def expected_rows(self) -> int | None:
+        """How many rows there are, for a plain CSV file by the length of those read so far; None where unknown."""
         from daes.stream.files import COMPRESSIONS
 
+        if self.source.num_rows is not None:
+            return self.source.num_rows
         position = self.source.position()
         paths: tuple[str, ...] = getattr(self.source, "paths", ())
-        if "offset" not in position or len(paths) != 1 or Path(paths[0]).suffix.lower() in COMPRESSIONS:
+        read, rows = int(position.get("offset", 0)), int(position.get("offset_row", 0))
+        if not (read and rows) or len(paths) != 1 or Path(paths[0]).suffix.lower() in COMPRESSIONS:
             return None
         try:
-            return int(position["offset"]) / Path(paths[0]).stat().st_size
-        except (OSError, ZeroDivisionError):
+            return round(rows * Path(paths[0]).stat().st_size / read)
+        except OSError:  # not a local file
             return None
 
     def batches(self, batch_size: int) -> "Iterator[Floats]":
@@ -77,8 +73,8 @@ class GeneratedColumn:
             "30 % zeros, 5 % missing"
         )
 
-    def fraction(self) -> float | None:
-        return None
+    def expected_rows(self) -> int | None:
+        return self.num_rows
 
     def batches(self, batch_size: int) -> "Iterator[Floats]":
         """The values, NaN where missing."""

@@ -141,15 +141,14 @@ def _progress(stream: "FileColumn | GeneratedColumn") -> Iterator[Callable[[int]
         disable=not err.is_terminal,
     )
     with bar:
-        task = bar.add_task("", total=stream.num_rows, speed="")
+        task = bar.add_task("", total=stream.expected_rows(), speed="")
         rows = 0
 
         def advance(more: int) -> None:
             nonlocal rows
             rows += more
-            part = None if stream.num_rows is not None else stream.fraction()
-            total = stream.num_rows if not part else rows / part
             speed = bar.tasks[0].speed
-            bar.update(task, completed=rows, total=total, speed=f"{speed:,.0f} values/s" if speed else "")
+            shown = f"{speed:,.0f} values/s" if speed else ""
+            bar.update(task, completed=rows, total=stream.expected_rows(), speed=shown)
 
         yield advance

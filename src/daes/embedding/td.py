@@ -85,7 +85,8 @@ class TD(EdgeEmbedding):
 
 def _sklearn_thresholds(inputs: Floats, labels: Floats | None, num_leaves: int) -> Floats:
     tree = require("sklearn.tree")
-    fitted = tree.DecisionTreeClassifier(max_leaf_nodes=num_leaves, random_state=0).fit(inputs, labels).tree_
+    with np.errstate(over="ignore", invalid="ignore"):  # it adds the column up, only to see whether all is finite
+        fitted = tree.DecisionTreeClassifier(max_leaf_nodes=num_leaves, random_state=0).fit(inputs, labels).tree_
     inner: Floats = fitted.threshold[fitted.children_left != fitted.children_right]
     return inner
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from daes.embedding.base import Context
+from daes.embedding.base import Context, NumericalEmbedding
 from daes.embedding.checks.sample import (
     Make,
     Outputs,
@@ -116,12 +116,12 @@ def check_autocast(make: Make) -> None:
         ensure(parameter.grad is not None, f"{name} must get a gradient under autocast")
 
 
-def _train_on(method: object, sample: Sample, dtype: torch.dtype) -> None:
+def _train_on(method: NumericalEmbedding, sample: Sample, dtype: torch.dtype) -> None:
     """A training step on rows of either context form works in this dtype."""
-    assert isinstance(method, torch.nn.Module)
     shared = Context(sample.shared.vectors.to(dtype), sample.shared.index)
     for context in (sample.context.to(dtype), shared):
-        Outputs(method.train())(sample.values, context).square().sum().backward()  # type: ignore[arg-type]
+        Outputs(method.train())(sample.values, context).square().sum().backward()
     for name, parameter in method.named_parameters():
-        ensure(parameter.grad is not None, f"{name} must get a gradient in {dtype}")
-        ensure_finite(parameter.grad, f"the gradient of {name} in {dtype}")  # type: ignore[arg-type]
+        if parameter.grad is None:
+            raise AssertionError(f"{name} must get a gradient in {dtype}")
+        ensure_finite(parameter.grad, f"the gradient of {name} in {dtype}")

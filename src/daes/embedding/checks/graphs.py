@@ -1,11 +1,11 @@
 """Checks of methods as graphs: compiled, exported, and as ONNX."""
 
-from io import BytesIO
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from daes.embedding.base import NumericalEmbedding
 from daes.embedding.checks.sample import (
     Make,
     Outputs,
@@ -65,7 +65,7 @@ def check_onnx(make: Make) -> None:
         ensure_close(torch.from_numpy(result), expected, "outputs in onnxruntime and in torch")
 
 
-def export_program(method: Any) -> Any:
+def export_program(method: NumericalEmbedding) -> Any:
     """The method, its raw inputs beside its fields, as a `torch.export` program with a batch of any size."""
     sample = make_sample(method, 10)
     batch = torch.export.Dim("batch")
@@ -77,14 +77,12 @@ def export_program(method: Any) -> Any:
 
 def onnx_session(program: Any) -> Any:
     """A program in onnxruntime; its inputs are called `values` and `context`."""
-    stream = BytesIO()
-    made = torch.onnx.export(program, dynamo=True, verbose=False)
-    ensure(made is not None, "the program must convert to ONNX")
-    made.save(stream)  # type: ignore[union-attr]
-    return require("onnxruntime").InferenceSession(stream.getvalue(), providers=["CPUExecutionProvider"])
+    made: Any = torch.onnx.export(program, dynamo=True, verbose=False)
+    model = made.model_proto.SerializeToString()
+    return require("onnxruntime").InferenceSession(model, providers=["CPUExecutionProvider"])
 
 
-def _hard_sample(method: Any, rows: int) -> Sample:
+def _hard_sample(method: NumericalEmbedding, rows: int) -> Sample:
     sample = make_sample(method, rows, seed=2)
     sample.values[::5] = torch.inf
     sample.values[1::5] = -torch.inf
@@ -92,5 +90,5 @@ def _hard_sample(method: Any, rows: int) -> Sample:
     return sample
 
 
-def _gradients(result: Tensor, method: Any) -> list[Tensor]:
+def _gradients(result: Tensor, method: NumericalEmbedding) -> list[Tensor]:
     return list(torch.autograd.grad(result.square().sum(), list(method.parameters())))

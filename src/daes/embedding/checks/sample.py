@@ -103,7 +103,7 @@ def train_step(method: NumericalEmbedding, sample: Sample) -> None:
     gradients = torch.autograd.grad((result - targets).square().mean(), list(method.parameters()))
     with torch.no_grad():
         for parameter, gradient in zip(method.parameters(), gradients, strict=True):
-            parameter -= 0.1 * gradient
+            parameter.sub_(gradient, alpha=0.1)
 
 
 def state_of(method: NumericalEmbedding) -> dict[str, Tensor]:
@@ -138,7 +138,7 @@ def ensure_same_state(actual: dict[str, Tensor], expected: dict[str, Tensor], wh
 
 def ensure_close(actual: Tensor, expected: Tensor, what: str, *, tolerance: float = 1e-5) -> None:
     """Equal within a part of the largest entry."""
-    scale = float(expected.abs().max()) if expected.numel() else 0.0
+    scale = float(expected.detach().abs().max()) if expected.numel() else 0.0
     torch.testing.assert_close(
         actual,
         expected,

@@ -29,7 +29,7 @@ def check_shape_and_dtype(make: Make) -> None:
     for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
         values = sample.values.to(dtype)
         fields, raw = method(values, sample.context), method.raw(values)
-        expected = (rows, method.num_outputs, method.dim)
+        expected: tuple[int, ...] = (rows, method.num_outputs, method.dim)
         ensure(fields.shape == expected, f"fields must have shape {expected}, however: {tuple(fields.shape)}")
         ensure(fields.dtype == method.missing.dtype, f"fields must be {method.missing.dtype}, however: {fields.dtype}")
         ensure((raw is None) == (method.raw_dim == 0), "raw must be None just where raw_dim is 0")

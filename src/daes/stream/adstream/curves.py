@@ -167,8 +167,8 @@ def _gram(bases: list[_Basis]) -> Array:
 
 def _without(vector: Array, directions: Array) -> Array:
     """The part of `vector` orthogonal to the rows of `directions`."""
-    for_each = np.linalg.lstsq(directions.T, vector, rcond=None)[0]
-    rest: Array = vector - directions.T @ for_each
+    weights = np.linalg.lstsq(directions.T, vector, rcond=None)[0]
+    rest: Array = vector - directions.T @ weights
     return rest
 
 

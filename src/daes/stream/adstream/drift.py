@@ -1,6 +1,7 @@
 """Time in the simulated stream: when a row happens, and how far the numerical laws have moved by then."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Self
 
@@ -123,22 +124,23 @@ class Shifts:
         size = np.array([[drift.daily], [drift.slow]])
         self._sine, self._cosine = size * np.cos(phase), -size * np.sin(phase)
 
-    def __call__(self, days: NDArray[np.float64]) -> list[NDArray[np.float64]]:
-        """One (len(days),) array a feature."""
-        shifts = [np.zeros(len(days)) for _ in range(self._num_features)]
+    def __call__(self, days: NDArray[np.float64], features: Sequence[int]) -> list[NDArray[np.float64]]:
+        """One (len(days),) array for each of `features`, given by number."""
+        shifts = [np.zeros(len(days)) for _ in features]
         for wave, (size, period) in enumerate(((self.drift.daily, 1.0), (self.drift.slow, self.drift.slow_period))):
             if size:
                 angle = (2 * np.pi / period) * days
                 sine, cosine = np.sin(angle), np.cos(angle)
-                for feature, shift in enumerate(shifts):
+                for feature, shift in zip(features, shifts, strict=True):
                     shift += self._sine[wave, feature] * sine
                     shift += self._cosine[wave, feature] * cosine
         if self.drift.abrupt and len(days):
             period_of_row = (days / self.drift.abrupt_every).astype(np.int64)
             first = int(period_of_row.min())
             jumps = np.stack([self._jumps(k) for k in range(first, int(period_of_row.max()) + 1)], axis=1)
-            for jump, shift in zip(jumps, shifts, strict=True):
-                shift += jump[period_of_row - first]
+            period_of_row -= first
+            for feature, shift in zip(features, shifts, strict=True):
+                shift += jumps[feature][period_of_row]
         return shifts
 
     def _jumps(self, period: int) -> NDArray[np.float64]:

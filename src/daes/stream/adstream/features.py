@@ -84,9 +84,10 @@ class FeatureGenerator:
         self.specs = {spec.name: spec for spec in NUMERICAL}
         self._shifts = Shifts(drift, len(self.laws), draws)
 
-    def shifts(self, time: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
-        """How far each numerical law has moved at these times, in its units."""
-        return dict(zip(self.laws, self._shifts(days_of_time(time)), strict=True))
+    def shifts(self, time: NDArray[np.int64], names: Collection[str] | None = None) -> dict[str, NDArray[np.float64]]:
+        """How far the numerical laws (those named, all if None) have moved at these times, in their units."""
+        numbers = {name: number for number, name in enumerate(self.laws) if names is None or name in names}
+        return dict(zip(numbers, self._shifts(days_of_time(time), list(numbers.values())), strict=True))
 
     def observed_probability(self, name: str) -> NDArray[np.float64]:
         """P(the feature is not missing | category of its context) under the reference law. **Shape**: (C,)."""
@@ -122,7 +123,7 @@ class FeatureGenerator:
             if field.side in sides and (wanted is None or field.name in wanted):
                 codes[field.name] = field.draw(draws, prefix + field.name, start, codes, days)
         numerical: dict[str, NDArray[np.float32]] = {} if request is None else dict(request.numerical)
-        shifts = self.shifts(time)
+        shifts = self.shifts(time, wanted)
         for spec in NUMERICAL:
             if spec.side in sides and (wanted is None or spec.name in wanted):
                 values = self._numerical(spec.name, draws, prefix, start, codes[spec.context], shifts[spec.name])

@@ -1,0 +1,239 @@
+"""A scikit-learn classifier, for people who never write a training loop."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from daes.extras import require
+from daes.model import CTRModel
+from daes.stream.batch import Batch, batch_from_table
+from daes.stream.schema import Schema, infer_schema
+from daes.stream.source import as_table
+from daes.training.optimizer import make_optimizers
+
+require("sklearn")
+from sklearn.base import BaseEstimator, ClassifierMixin  # noqa: E402
+from sklearn.utils.multiclass import check_classification_targets, unique_labels  # noqa: E402
+from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d, validate_data  # noqa: E402
+
+
+class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Clicks from a table: a `CTRModel` with scikit-learn's conventions.
+
+    `fit` trains from scratch; `partial_fit` goes on with the next rows of a stream. Rows are a pandas or polars frame, an
+    Arrow table, or a plain array (then every column is numerical). The columns are told apart by their types: numbers
+    are numerical, strings and categories categorical; `numerical` and `categorical` override that. Missing values are
+    welcome everywhere.
+
+    Args:
+        method: the method for numbers, a name of `daes.embedding.METHODS`. An offline one is fitted on the first rows.
+        backbone: the interaction, a name of `daes.backbone.BACKBONES`.
+        numerical: numerical columns by name, None to go by types.
+        categorical: categorical columns by name, None to go by types.
+        dim: the dimension of embeddings.
+        epochs: passes of `fit` over its rows; `partial_fit` makes one.
+        batch_size: rows a step.
+        learning_rate: step size.
+        optimizer: "adam", "adamw", "adagrad" or "sgd".
+        l2: λ of the loss, BCE + λ‖Θ‖².
+        context: categorical fields that modulate numbers: "smallest", "ranked", names or None.
+        method_options: further arguments of the method.
+        backbone_options: further arguments of the backbone.
+        categorical_options: further arguments of `CategoricalEmbedding`.
+        device: "cpu" or "cuda".
+        random_state: seed of the weights and of dropout.
+
+    Attributes:
+        model_: the `CTRModel`.
+        schema_: its `Schema`.
+        classes_: the two labels, the second one being the click.
+
+    >>> import pandas as pd
+    >>> rows = pd.DataFrame({"price": [1.0, 9.0, None, 7.0] * 50, "city": ["A", "B", "A", None] * 50})
+    >>> clicks = [0, 1, 0, 1] * 50
+    >>> model = StreamingClassifier(batch_size=20, epochs=5, learning_rate=0.01).fit(rows, clicks)
+    >>> model.predict(rows[:4]).tolist()
+    [0, 1, 0, 1]
+    >>> model.partial_fit(rows[:20], clicks[:20]).predict_proba(rows[:2]).shape
+    (2, 2)
+    """
+
+    def __init__(
+        self,
+        method: str = "daes",
+        backbone: str = "deepfm",
+        *,
+        numerical: Sequence[str] | None = None,
+        categorical: Sequence[str] | None = None,
+        dim: int = 16,
+        epochs: int = 1,
+        batch_size: int = 1024,
+        learning_rate: float = 1e-3,
+        optimizer: str = "adam",
+        l2: float = 0.0,
+        context: str | Sequence[str] | None = "smallest",
+        method_options: Mapping[str, Any] | None = None,
+        backbone_options: Mapping[str, Any] | None = None,
+        categorical_options: Mapping[str, Any] | None = None,
+        device: str = "cpu",
+        random_state: int = 0,
+    ) -> None:
+        self.method = method
+        self.backbone = backbone
+        self.numerical = numerical
+        self.categorical = categorical
+        self.dim = dim
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.optimizer = optimizer
+        self.l2 = l2
+        self.context = context
+        self.method_options = method_options
+        self.backbone_options = backbone_options
+        self.categorical_options = categorical_options
+        self.device = device
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Train from scratch on rows X with labels y."""
+        for name in ("epochs", "batch_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be positive, however: {name}={getattr(self, name)}")
+        self._forget()
+        batch = self._labelled(X, y, sample_weight, classes=None)
+        with torch.random.fork_rng(devices=[]):
+            self._start(batch)
+            for _ in range(self.epochs):
+                self._train(batch)
+            self._random_ = torch.get_rng_state()
+        return self
+
+    def partial_fit(
+        self, X: Any, y: ArrayLike, classes: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> Self:
+        """Go on with the next rows of a stream. `classes` must be given on the first call if y may lack one of them."""
+        batch = self._labelled(X, y, sample_weight, classes)
+        with torch.random.fork_rng(devices=[]):
+            if hasattr(self, "model_"):
+                torch.set_rng_state(self._random_)
+            else:
+                self._start(batch)
+            self._train(batch)
+            self._random_ = torch.get_rng_state()
+        return self
+
+    def decision_function(self, X: Any) -> NDArray[np.float64]:
+        """The logit of a click for each row."""
+        check_is_fitted(self, "model_")
+        batch = self._batch(X, reset=False)
+        self.model_.eval()
+        parts = []
+        with torch.no_grad():
+            for start in range(0, len(batch), 65_536):
+                parts.append(self.model_(batch[start : start + 65_536]).double().cpu().numpy())
+        return np.concatenate(parts) if parts else np.empty(0)
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """The probability of each class, (B, 2)."""
+        click = 1.0 / (1.0 + np.exp(-self.decision_function(X)))
+        return np.stack([1.0 - click, click], axis=1)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The more probable class of each row."""
+        clicked = self.decision_function(X) > 0
+        chosen: NDArray[Any] = self.classes_[clicked.astype(int)]
+        return chosen
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.classifier_tags.multi_class = False
+        return tags
+
+    def _forget(self) -> None:
+        for name in ("model_", "schema_", "classes_", "optimizers_", "n_features_in_", "feature_names_in_"):
+            self.__dict__.pop(name, None)
+
+    def _start(self, batch: Batch) -> None:
+        torch.manual_seed(self.random_state)
+        self.model_ = CTRModel.from_sample(
+            self.schema_,
+            batch,
+            embedding=self.method,
+            backbone=self.backbone,
+            dim=self.dim,
+            context=self.context,
+            l2=self.l2,
+            embedding_options=self.method_options,
+            backbone_options=self.backbone_options,
+            categorical_options=self.categorical_options,
+        ).to(self.device)
+        self.optimizers_ = make_optimizers(self.model_, self.optimizer, self.learning_rate)
+
+    def _train(self, batch: Batch) -> None:
+        self.model_.train()
+        for start in range(0, len(batch), self.batch_size):
+            part = batch[start : start + self.batch_size]
+            self.optimizers_.zero_grad()
+            self.model_.cross_entropy(self.model_(part), part).backward()  # type: ignore[no-untyped-call]
+            self.optimizers_.step()
+
+    def _labelled(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None, classes: ArrayLike | None) -> Batch:
+        first = not hasattr(self, "classes_")
+        batch = self._batch(X, reset=first)
+        if y is None:
+            raise ValueError("y must hold a label for each row: requires y to be passed, but the target y is None")
+        labels = column_or_1d(y, warn=True)
+        check_classification_targets(labels)
+        if len(labels) != len(batch):
+            raise ValueError(f"y must have {len(batch)} labels, one a row, however: {len(labels)}")
+        if first:
+            self.classes_ = _two_classes(unique_labels(labels) if classes is None else np.unique(np.asarray(classes)))
+        unknown = ~np.isin(labels, self.classes_)
+        if unknown.any():
+            raise ValueError(f"y must be one of the classes {self.classes_.tolist()}, however: {labels[unknown][0]!r}")
+        weight = None
+        if sample_weight is not None:
+            weight = np.broadcast_to(np.asarray(sample_weight, np.float32), (len(batch),)).copy()
+            if not (np.isfinite(weight).all() and (weight >= 0).all()):
+                raise ValueError("sample_weight must be finite and not negative")
+            if not weight.any():
+                raise ValueError("sample_weight must not be zero for every row")
+        return Batch(batch.numerical, batch.categorical, (labels == self.classes_[-1]).astype(np.float32), weight)
+
+    def _batch(self, X: Any, *, reset: bool) -> Batch:
+        """The rows as a batch; on the first call, the schema they have."""
+        if _is_table(X):
+            table = as_table(X)
+            validate_data(self, X, reset=reset, skip_check_array=True)
+            if reset:
+                inferred = infer_schema(table.schema, numerical=self.numerical, categorical=self.categorical)
+                # The labels come as y: a column of X that is called like one is a feature as any other.
+                labels = () if inferred.label is None else (inferred.label,)
+                self.schema_ = Schema(None, (*inferred.numerical, *labels), inferred.categorical)
+            return batch_from_table(table, self.schema_, require_label=False)
+        array = validate_data(self, X, reset=reset, dtype="numeric", ensure_all_finite="allow-nan", ensure_min_samples=1)
+        array = check_array(array, dtype=np.float32, ensure_all_finite=False)
+        if reset:
+            self.schema_ = Schema(None, tuple(f"x{i}" for i in range(array.shape[1])), ())
+        return Batch(np.ascontiguousarray(array), np.empty((len(array), 0), np.int64))
+
+
+def _is_table(rows: Any) -> bool:
+    return hasattr(rows, "__arrow_c_stream__") or type(rows).__module__.partition(".")[0] == "pandas"
+
+
+def _two_classes(classes: NDArray[Any]) -> NDArray[Any]:
+    if classes.size > 2:
+        raise ValueError(
+            f"Only binary classification is supported. y must have two classes, however: {classes.size} classes"
+        )
+    if classes.size < 2:
+        raise ValueError(
+            f"y must have two classes (or pass classes to partial_fit), however: only one class, {classes.tolist()}"
+        )
+    return classes

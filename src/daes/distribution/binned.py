@@ -1,0 +1,141 @@
+"""Drift against a fixed reference in constant memory: counts over fixed bins, which add up."""
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from daes.distribution.base import Floats, State, check_positive
+from daes.distribution.drift import _check_binning, _cuts, _psi, _Sample
+
+Counts = NDArray[np.int64]
+
+
+class DriftBins:
+    """Bins of q features, cut at quantiles of a reference: any other rows become counts, and counts give PSI and KS.
+
+    Counts of two sets of rows add up to those of both, so that segments of a stream can be joined afterwards, which
+    samples cannot without being kept. `psi` is that of `daes.distribution.psi` on the same values. `ks` is the largest
+    gap between the CDFs at the i/`resolution` quantiles of the reference: at most 1/`resolution` below the supremum
+    where the reference has no ties.
+
+    **Shape.** `count` takes (B, q), NaN and ±inf left out, and gives (q, C+1) where C is the largest number of cuts;
+    `psi` and `ks` take such counts, also several of them stacked, (…, q, C+1), and give (…, q).
+
+    Args:
+        reference: the values (N, q) that others are compared with. A feature without a finite value has no bins, and
+            NaN for psi and ks.
+        bins: of the PSI, a divisor of `resolution`.
+        resolution: quantiles at which the CDFs are compared.
+        floor: least mass of a bin that either side fills, see `daes.distribution.psi`.
+
+    >>> from daes.distribution import psi
+    >>> bins = DriftBins([[1.0], [2.0], [3.0], [4.0]], bins=2, resolution=4)
+    >>> counts = bins.count([[3.0], [4.0]]) + bins.count([[5.0], [6.0]])
+    >>> bins.ks(counts)
+    array([0.5])
+    >>> bool(np.isclose(bins.psi(counts), psi([1, 2, 3, 4], [3, 4, 5, 6], bins=2)).all())
+    True
+    """
+
+    def __init__(self, reference: ArrayLike, *, bins: int = 10, resolution: int = 100, floor: float = 1e-4) -> None:
+        values = np.asarray(reference, dtype=np.float64)
+        if values.ndim != 2:
+            raise ValueError(f"reference must have shape (N, q), however: {values.shape}")
+        _check_binning(bins, floor)
+        check_positive(resolution=resolution)
+        if resolution % bins:
+            raise ValueError(f"bins must divide resolution, however: {bins=}, {resolution=}")
+        self.bins, self.resolution, self.floor = bins, resolution, floor
+        samples = [_Sample(column[np.isfinite(column)]) for column in values.T]
+        # The i/bins quantiles are among the i/resolution quantiles, so that every coarse cut is a fine one.
+        self.cuts = _stack([_cuts_or_none(sample, resolution) for sample in samples])
+        self._coarse_cuts = _stack([_cuts_or_none(sample, bins) for sample in samples])
+        self.expected: Counts = self.count(values)
+
+    @property
+    def num_features(self) -> int:
+        """q."""
+        return len(self.cuts)
+
+    def count(self, values: ArrayLike) -> Counts:
+        """How many of the values (B, q) lie in each bin, (q, C+1)."""
+        batch = np.asarray(values, dtype=np.float64)
+        if batch.ndim != 2 or batch.shape[1] != self.num_features:
+            raise ValueError(f"values must have shape (B, {self.num_features}), however: {batch.shape}")
+        width = self.cuts.shape[1] + 1
+        counts = np.zeros((self.num_features, width), dtype=np.int64)
+        for feature, (cuts, column) in enumerate(zip(self.cuts, batch.T, strict=True)):
+            finite = column[np.isfinite(column)]
+            counts[feature] = np.bincount(cuts.searchsorted(finite), minlength=width)
+        return counts
+
+    def psi(self, counts: Counts) -> Floats:
+        """Population Stability Index of each feature against the reference; NaN where either side has no value."""
+        flat = counts.reshape(-1, *self.expected.shape)
+        result = np.full(flat.shape[:2], np.nan)
+        for feature in range(self.num_features):
+            starts = self._coarse_starts(feature)
+            reference = np.add.reduceat(self.expected[feature], starts)
+            others = np.add.reduceat(flat[:, feature], starts, axis=1)
+            for row in np.flatnonzero(others.sum(axis=1) * reference.sum()):
+                result[row, feature] = _psi(reference / reference.sum(), others[row] / others[row].sum(), self.floor)
+        return result.reshape(counts.shape[:-1])
+
+    def ks(self, counts: Counts) -> Floats:
+        """Largest gap at the cuts between each feature's CDF and the reference's; NaN where either has no value."""
+        gaps: Floats = np.abs(_cdf(counts) - _cdf(self.expected)).max(axis=-1)
+        return gaps
+
+    @property
+    def filled(self) -> Counts:
+        """How many bins of the PSI the reference fills, (q,): fewer than asked for where values tie."""
+        filled = [
+            int((np.add.reduceat(self.expected[feature], self._coarse_starts(feature)) > 0).sum())
+            for feature in range(self.num_features)
+        ]
+        return np.array(filled, dtype=np.int64)
+
+    def state_dict(self) -> State:
+        """Settings, cuts and the reference's counts."""
+        return {
+            "bins": self.bins,
+            "resolution": self.resolution,
+            "floor": self.floor,
+            "cuts": self.cuts,
+            "coarse_cuts": self._coarse_cuts,
+            "expected": self.expected,
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Self:
+        """Bins as `state_dict` described them."""
+        made = cls.__new__(cls)
+        made.bins, made.resolution, made.floor = int(state["bins"]), int(state["resolution"]), float(state["floor"])
+        made.cuts, made._coarse_cuts = np.array(state["cuts"]), np.array(state["coarse_cuts"])
+        made.expected = np.array(state["expected"])
+        return made
+
+    def _coarse_starts(self, feature: int) -> NDArray[np.intp]:
+        """Where, among the fine bins, those of the PSI start."""
+        coarse = self._coarse_cuts[feature]
+        return np.append(0, self.cuts[feature].searchsorted(coarse[np.isfinite(coarse)]) + 1)
+
+
+def _cuts_or_none(sample: _Sample, bins: int) -> Floats:
+    return _cuts(sample, bins) if sample.ordered.size else np.empty(0)
+
+
+def _stack(rows: list[Floats]) -> Floats:
+    """Rows of different lengths as one array, +inf after the end of each: no finite value lies beyond that."""
+    table = np.full((len(rows), max((row.size for row in rows), default=0)), np.inf)
+    for place, row in zip(table, rows, strict=True):
+        place[: row.size] = row
+    return table
+
+
+def _cdf(counts: Counts) -> Floats:
+    total = counts.sum(axis=-1, keepdims=True)
+    share: Floats = np.cumsum(counts, axis=-1) / np.where(total > 0, total, np.nan)
+    return share

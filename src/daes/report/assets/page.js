@@ -1,0 +1,130 @@
+// Draws every figure of the page from the JSON beside it, in the colours of the moment: light, dark or print.
+(function () {
+  "use strict";
+  const scheme = window.matchMedia("screen and (prefers-color-scheme: dark)");
+  const narrow = window.matchMedia("(max-width: 40rem)");
+  const print = { on: false };
+  const figures = [];
+  const scales = {
+    light: {
+      sequential: [[0, "#f3f6f9"], [0.2, "#cfe0ee"], [0.45, "#86b7dc"], [0.7, "#3580bd"], [1, "#0b3c6f"]],
+      diverging: [[0, "#0b5394"], [0.25, "#7fb2db"], [0.5, "#f5f5f4"], [0.75, "#eda16f"], [1, "#ab3e04"]],
+    },
+    dark: {
+      sequential: [[0, "#1a2027"], [0.2, "#1d3d5a"], [0.45, "#2a6ca3"], [0.7, "#5bb3f0"], [1, "#e3f3ff"]],
+      diverging: [[0, "#7cc4fa"], [0.25, "#2a6ca3"], [0.5, "#20262d"], [0.75, "#b5561d"], [1, "#ffb083"]],
+    },
+  };
+  const coloured = new Set(["color", "colorscale", "fillcolor", "bgcolor", "bordercolor", "gridcolor", "linecolor"]);
+
+  function colours() {
+    const style = getComputedStyle(document.documentElement);
+    const dark = scheme.matches && !print.on;
+    const find = (name) => style.getPropertyValue("--" + name).trim();
+    return (token) => scales[dark ? "dark" : "light"][token] || find(token);
+  }
+
+  // "@ink" and the like become colours, and only where a colour is meant: names of columns are never touched.
+  function painted(value, find, key) {
+    if (Array.isArray(value)) return coloured.has(key) || typeof value[0] === "object" ? value.map((v) => painted(v, find, key)) : value;
+    if (value && typeof value === "object") {
+      const copy = {};
+      for (const name of Object.keys(value)) copy[name] = painted(value[name], find, name);
+      return copy;
+    }
+    if (typeof value !== "string" || value[0] !== "@" || !coloured.has(key)) return value;
+    const [token, alpha] = value.slice(1).split("/");
+    const colour = find(token);
+    return alpha ? faded(colour, Number(alpha)) : colour;
+  }
+
+  function faded(hex, alpha) {
+    const part = (place) => parseInt(hex.slice(place, place + 2), 16);
+    return `rgba(${part(1)},${part(3)},${part(5)},${alpha})`;
+  }
+
+  function axis(given, find) {
+    return Object.assign(
+      { gridcolor: find("faint"), linecolor: find("line"), zeroline: false, ticks: "", automargin: true, fixedrange: narrow.matches },
+      given,
+      { title: Object.assign({ standoff: 10, font: { color: find("quiet"), size: 12 } }, given.title) },
+    );
+  }
+
+  function layout(figure, view) {
+    const find = colours();
+    const given = painted(view.layout, find, "");
+    const made = Object.assign({
+      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", showlegend: false, hovermode: "x unified",
+      dragmode: narrow.matches ? false : "zoom", autosize: true, height: figure.spec.height,
+    }, given);
+    made.font = { family: getComputedStyle(document.body).fontFamily, size: 12, color: find("ink") };
+    made.margin = Object.assign({ l: 8, r: 8, t: 10, b: 8 }, given.margin);
+    made.hoverlabel = { bgcolor: find("raised"), bordercolor: find("line"), font: { color: find("ink"), size: 12 }, align: "left" };
+    made.modebar = { bgcolor: "rgba(0,0,0,0)", color: find("line"), activecolor: find("ink") };
+    for (const name of Object.keys(made)) if (/^[xy]axis\d*$/.test(name)) made[name] = axis(made[name], find);
+    // Labels at the ends of lines need room that a phone has not; there the keys above the plot tell the lines apart.
+    const labels = (made.annotations || []).filter((label) => !(narrow.matches && label.name === "end") && !figure.hidden.has(label.templateitemname || label.group));
+    made.annotations = labels.map((label) => Object.assign({ showarrow: false, font: { size: 12 } }, label));
+    if (narrow.matches && view.ends) made.margin.r = 8;
+    if (print.on) made.width = figure.place.parentNode.clientWidth;
+    return made;
+  }
+
+  function traces(figure, view) {
+    const data = painted(view.data, colours(), "");
+    for (const trace of data) {
+      if (figure.hidden.has(trace.legendgroup)) trace.visible = false;
+      if (trace.colorbar) Object.assign(trace.colorbar, { thickness: 10, outlinewidth: 0, len: 1, ticks: "", tickfont: { size: 11 } });
+      if (trace.colorbar && narrow.matches) Object.assign(trace.colorbar, { orientation: "h", y: 1, yanchor: "bottom", len: 1, x: 0.5, xanchor: "center" });
+    }
+    return data;
+  }
+
+  function draw(figure) {
+    const view = figure.spec.views[figure.chosen];
+    const config = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "zoomIn2d", "zoomOut2d"] };
+    if (narrow.matches) config.displayModeBar = false;
+    return Plotly.react(figure.place, traces(figure, view), layout(figure, view), config);
+  }
+
+  function choose(figure, chosen) {
+    figure.chosen = chosen;
+    if (figure.said) figure.said.textContent = figure.spec.views[chosen].label;
+    return draw(figure);
+  }
+
+  function start(element) {
+    const figure = {
+      place: element.querySelector(".plot"),
+      spec: JSON.parse(element.querySelector('script[type="application/json"]').textContent),
+      said: element.querySelector(".chosen"),
+      chosen: 0,
+      hidden: new Set(),
+    };
+    figures.push(figure);
+    const select = element.querySelector("select");
+    if (select) {
+      select.addEventListener("change", () => choose(figure, select.selectedIndex));
+      figure.chosen = Math.max(0, select.selectedIndex);
+    }
+    for (const button of element.querySelectorAll(".keys button")) {
+      button.addEventListener("click", () => {
+        const shown = button.getAttribute("aria-pressed") !== "true";
+        button.setAttribute("aria-pressed", String(shown));
+        figure.hidden[shown ? "delete" : "add"](button.dataset.group);
+        draw(figure);
+      });
+    }
+    return choose(figure, figure.chosen);
+  }
+
+  function redraw() { return Promise.all(figures.map(draw)); }
+  scheme.addEventListener("change", redraw);
+  narrow.addEventListener("change", redraw);
+  window.addEventListener("beforeprint", () => { print.on = true; redraw(); });
+  window.addEventListener("afterprint", () => { print.on = false; redraw(); });
+  Promise.all(Array.from(document.querySelectorAll("figure[data-plot]"), start)).then(() => {
+    document.documentElement.dataset.drawn = String(figures.length);
+  });
+})();

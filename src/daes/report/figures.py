@@ -1,0 +1,296 @@
+"""Figures as plain data: what plotly.js draws, with colours by name so that the page can change them.
+
+"@c1" stands for a colour of the theme and "@c1/0.15" for a veil of it; "@sequential" and "@diverging" for colour scales.
+The names in plots are escaped here, because plotly.js reads `<b>` and `<a>` in them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from daes.report.markup import Table, details, embedded_json, text
+from daes.report.numbers import shorten
+
+Floats = NDArray[np.float64]
+Trace = dict[str, Any]
+Layout = dict[str, Any]
+
+COLOURS = ("c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8")
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+ROWS_AXIS: Layout = {"title": {"text": "rows"}, "tickformat": "~s", "hoverformat": ",d", "rangemode": "tozero"}
+
+_LABEL_PIXELS = 15
+
+
+@dataclass(frozen=True)
+class View:
+    """One state of a figure; several of them can be chosen from."""
+
+    label: str
+    data: list[Trace]
+    layout: Layout
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a colour stands for: a button that shows and hides the traces of its group."""
+
+    group: str
+    label: str
+    colour: str
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A titled plot with its caption, the choice of views, and its numbers as a table for those who cannot see it.
+
+    `alt` says in a sentence what the plot shows; `choice` names what the views are a choice of.
+    """
+
+    name: str
+    title: str
+    views: Sequence[View]
+    alt: str
+    caption: str = ""
+    choice: str = "Show"
+    height: int = 300
+    keys: Sequence[Key] = ()
+    table: Table | None = None
+
+    def html(self) -> str:
+        """The figure element with its specification inside."""
+        views = [{"label": view.label, "data": view.data, "layout": view.layout} for view in self.views]
+        parts = [
+            f'<figure data-plot id="{text(self.name)}">',
+            f'<div class="bar"><h3>{text(self.title)}</h3>{self._select()}</div>',
+            self._keys(),
+            f'<div class="plot" style="height:{self.height}px" role="img" aria-label="{text(self.alt)}"></div>',
+            f"<figcaption>{text(self.caption)}</figcaption>" if self.caption else "",
+            details("The numbers", self.table.html()) if self.table else "",
+            f'<script type="application/json">{embedded_json({"height": self.height, "views": views})}</script>',
+            "</figure>",
+        ]
+        return "\n".join(part for part in parts if part)
+
+    def _select(self) -> str:
+        if len(self.views) < 2:
+            return ""
+        options = "".join(f"<option>{text(view.label)}</option>" for view in self.views)
+        return f'<label>{text(self.choice)} <select>{options}</select><span class="chosen"></span></label>'
+
+    def _keys(self) -> str:
+        if len(self.keys) < 2:
+            return ""
+        buttons = "".join(
+            f'<button type="button" aria-pressed="true" data-group="{text(key.group)}">'
+            f'<i class="dot" style="background:var(--{text(key.colour)})"></i>{text(key.label)}</button>'
+            for key in self.keys
+        )
+        return f'<div class="keys" role="group" aria-label="Lines shown">{buttons}</div>'
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a plot. `band` is a lower and an upper line with a veil between them; `label` stands at its end."""
+
+    group: str
+    label: str
+    x: ArrayLike
+    y: ArrayLike
+    colour: str = "c1"
+    width: float = 1.8
+    dash: str = "solid"
+    band: tuple[ArrayLike, ArrayLike] | None = None
+    hover: str = "%{y:.4f}"
+    mode: str = "lines"
+
+
+def named(name: str, length: int = 24) -> str:
+    """A name that may stand in a plot.
+
+    >>> named("<b>price</b>")
+    '&lt;b&gt;price&lt;/b&gt;'
+    """
+    return escape(shorten(name, length), quote=False)
+
+
+def numbers(values: ArrayLike) -> list[float]:
+    """Floats for JSON, in which NaN will be null and a gap in the line."""
+    found: list[float] = np.asarray(values, dtype=np.float64).tolist()
+    return found
+
+
+def lines(
+    series: Sequence[Line],
+    *,
+    y_title: str,
+    height: int,
+    x_axis: Layout | None = None,
+    y_axis: Layout | None = None,
+    settle: float = 0.0,
+    end_labels: bool = True,
+) -> tuple[list[Trace], Layout]:
+    """Lines over one axis, each labelled at its end.
+
+    Args:
+        series: the lines.
+        y_title: what y is.
+        height: of the figure in pixels, by which the labels keep apart.
+        x_axis, y_axis: what differs from the axes' usual looks.
+        settle: the first part of the x range that the frame need not show whole: metrics jump before they settle.
+        end_labels: whether the lines are labelled where they end.
+    """
+    data: list[Trace] = []
+    for line in series:
+        common = {"x": numbers(line.x), "legendgroup": line.group, "name": named(line.label)}
+        if line.band is not None:
+            hidden = {**common, "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False}
+            data.append({**hidden, "y": numbers(line.band[0])})
+            data.append(
+                {**hidden, "y": numbers(line.band[1]), "fill": "tonexty", "fillcolor": f"@{line.colour}/0.14"}
+            )
+        data.append(
+            {
+                **common,
+                "y": numbers(line.y),
+                "mode": line.mode,
+                "line": {"color": f"@{line.colour}", "width": line.width, "dash": line.dash},
+                "marker": {"color": f"@{line.colour}", "size": 7},
+                "hovertemplate": f"{line.hover}",
+            }
+        )
+    layout: Layout = {
+        "xaxis": {**(ROWS_AXIS if x_axis is None else x_axis)},
+        "yaxis": {"title": {"text": y_title}, **(y_axis or {})},
+    }
+    frame = _frame(series, settle)
+    if frame is not None and "range" not in layout["yaxis"] and layout["yaxis"].get("type") != "log":
+        layout["yaxis"]["range"] = list(frame)
+    if end_labels and frame is not None:
+        layout["annotations"] = _end_labels(series, frame, height)
+        longest = max(len(shorten(line.label)) for line in series)
+        layout["margin"] = {"r": min(20 + 7 * longest, 190)}
+    return data, layout
+
+
+def _frame(series: Sequence[Line], settle: float) -> tuple[float, float] | None:
+    """The range of y that is shown at first: all of the lines but their first `settle` part, and some air."""
+    seen: list[Floats] = []
+    for line in series:
+        x, y = np.asarray(line.x, dtype=np.float64), np.asarray(line.y, dtype=np.float64)
+        if len(x) > 10:
+            y = y[x >= settle * np.nanmax(x)]
+        seen.append(y[np.isfinite(y)])
+    values = np.concatenate(seen) if seen else np.empty(0)
+    if not values.size:
+        return None
+    low, high = float(values.min()), float(values.max())
+    air = 0.06 * (high - low) or 0.05 * abs(high) or 0.5
+    return low - air, high + air
+
+
+def _end_labels(series: Sequence[Line], frame: tuple[float, float], height: int) -> list[Layout]:
+    ends = []
+    for line in series:
+        finite = [value for value in numbers(line.y) if np.isfinite(value)]
+        if finite:
+            ends.append((finite[-1], line))
+    ends.sort(key=lambda end: end[0])
+    gap = (frame[1] - frame[0]) * _LABEL_PIXELS / max(height - 60, 1)
+    places = spread([min(max(value, frame[0]), frame[1]) for value, _ in ends], gap)
+    return [
+        {
+            "end": True,
+            "group": line.group,
+            "text": named(line.label),
+            "x": 1,
+            "xref": "paper",
+            "xanchor": "left",
+            "xshift": 6,
+            "y": place,
+            "yanchor": "middle",
+            "font": {"color": f"@{line.colour}", "size": 12},
+        }
+        for place, (_, line) in zip(places, ends, strict=True)
+    ]
+
+
+def spread(places: Sequence[float], gap: float) -> list[float]:
+    """Ascending places moved as little as possible (in squares) so that neighbours are at least `gap` apart.
+
+    >>> spread([0.0, 0.0, 10.0], 2.0)
+    [-1.0, 1.0, 10.0]
+    """
+    # Less k gaps, the places must not fall: the nearest such sequence is found by pooling neighbours that violate it.
+    pools: list[list[float]] = []
+    for index, place in enumerate(places):
+        pools.append([place - index * gap, 1.0])
+        while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
+            mean, size = pools.pop()
+            pools[-1] = [(pools[-1][0] * pools[-1][1] + mean * size) / (pools[-1][1] + size), pools[-1][1] + size]
+    level = [mean for mean, size in pools for _ in range(int(size))]
+    return [place + index * gap for index, place in enumerate(level)]
+
+
+@dataclass(frozen=True)
+class Heat:
+    """Names (one a line, top down) × x → z, as a heat map."""
+
+    names: Sequence[str]
+    x: ArrayLike
+    z: ArrayLike
+    measure: str
+    x_axis: Layout
+    scale: str = "sequential"
+    limits: tuple[float, float] | None = None
+    form: str = ".3f"
+    ticks: Layout = field(default_factory=dict)
+    row_pixels: int = 22
+
+    @property
+    def height(self) -> int:
+        """Pixels that the lines and the axis below them take."""
+        return max(170, min(self.row_pixels * len(self.names), 1400) + 70)
+
+
+def heat(made: Heat) -> tuple[list[Trace], Layout]:
+    """A heat map; what is not known is left blank."""
+    z = np.asarray(made.z, dtype=np.float64)
+    limits = made.limits or _limits(z, made.scale)
+    trace = {
+        "type": "heatmap",
+        "x": numbers(made.x),
+        "y": list(range(len(made.names))),
+        "z": z.tolist(),
+        "zmin": limits[0],
+        "zmax": limits[1],
+        "colorscale": f"@{made.scale}",
+        "xgap": 0,
+        "ygap": 1,
+        "hovertemplate": f"%{{y}}<br>{made.x_axis['title']['text']} %{{x}}<br>"
+        f"{made.measure} %{{z:{made.form}}}<extra></extra>",
+        "hoverongaps": False,
+        "colorbar": {"title": {"text": made.measure, "side": "right", "font": {"size": 11}}, **made.ticks},
+    }
+    layout: Layout = {
+        "hovermode": "closest",
+        "xaxis": {**made.x_axis, "showgrid": False},
+        "yaxis": {
+            "autorange": "reversed",
+            "showgrid": False,
+            "tickvals": list(range(len(made.names))),
+            "ticktext": [named(name) for name in made.names],
+        },
+    }
+    return [trace], layout
+
+
+def _limits(z: Floats, scale: str) -> tuple[float, float]:
+    finite = z[np.isfinite(z)]
+    most = float(np.quantile(np.abs(finite), 0.99)) if finite.size else 0.0
+    most = most or 1.0
+    return (-most, most) if scale == "diverging" else (0.0, most)

@@ -1,0 +1,59 @@
+"""How to train: one typed dataclass, validated once."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """How to train. Validated once, here.
+
+    Args:
+        batch_size: rows a step.
+        optimizer: "adam", "adamw", "adagrad" or "sgd".
+        learning_rate: the step size.
+        clip_norm: gradients of a larger norm are scaled down to it; None for no clipping.
+        max_norm: a gradient of a larger norm has exploded and makes its batch a bad one; None: only one that is not
+            finite does.
+        amp: compute in bfloat16 where that is safe.
+        label_delay: batches that pass between scoring a row and learning its label.
+        window: rows of the metrics' window.
+        bad_batch: what to do with a batch whose values are refused or whose loss, scores or gradient are not finite:
+            "stop" the run, or "skip" the batch and report it.
+        record_every: rows between two records of the history; None for some 200 to 400 records, however long the
+            stream is.
+        checkpoint_every: rows between two checkpoints.
+        seed: where torch's random numbers (dropout) start.
+
+    >>> TrainConfig(batch_size=0)
+    Traceback (most recent call last):
+    ValueError: batch_size must be positive, however: batch_size=0
+    """
+
+    batch_size: int = 8192
+    optimizer: str = "adam"
+    learning_rate: float = 1e-3
+    clip_norm: float | None = None
+    max_norm: float | None = None
+    amp: bool = False
+    label_delay: int = 0
+    window: int = 100_000
+    bad_batch: Literal["stop", "skip"] = "stop"
+    record_every: int | None = None
+    checkpoint_every: int = 1_000_000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "window", "record_every", "checkpoint_every"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise ValueError(f"{name} must be positive, however: {name}={value}")
+        for name in ("learning_rate", "clip_norm", "max_norm"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"{name} must be positive, however: {name}={value}")
+        for name in ("label_delay", "seed"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative, however: {name}={getattr(self, name)}")
+        if self.bad_batch not in ("stop", "skip"):
+            raise ValueError(f"bad_batch must be 'stop' or 'skip', however: bad_batch={self.bad_batch!r}")

@@ -1,0 +1,268 @@
+"""What happens along a stream while a model is trained on it: drift, missing values, clicks, knots, speed."""
+
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daes.distribution.binned import DriftBins
+from daes.stream.batch import Batch
+from daes.stream.schema import Schema
+
+if TYPE_CHECKING:
+    from daes.training.trainer import StreamTrainer
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass
+class _Segment:
+    """Sums over some consecutive batches; those of neighbours add up."""
+
+    rows: int
+    seconds: float
+    """Of training, from the start of the run to the end of the segment."""
+    counts: Ints
+    """(q, C+1) of `DriftBins`; (q, 0) as long as there is no reference."""
+    missing: Ints
+    """(q + p,)."""
+    scores: Floats
+    """Rows scored, clicks, sum of predictions, sum of losses."""
+    knots: Floats | None
+
+    def add(self, later: "_Segment") -> None:
+        self.rows += later.rows
+        self.seconds = later.seconds
+        self.counts = self.counts + later.counts
+        self.missing = self.missing + later.missing
+        self.scores = self.scores + later.scores
+        self.knots = later.knots
+
+
+class Monitor:
+    """A callback of `StreamTrainer` that cuts the stream into segments and keeps a summary of each, in fixed memory.
+
+    A segment has `segment_rows` rows at first, rounded up to whole batches. When there are more than `most_segments`,
+    neighbours are joined and segments are twice as long from then on: an endless stream has between half as many and
+    `most_segments`, as long a one as its length asks for. Give it to the trainer as a callback and as `extra`, so that
+    it is in the checkpoints.
+
+    Drift is measured against the first `reference_rows` rows, which stay the reference when segments grow. Of larger
+    batches `sample_rows` evenly spaced rows stand for the batch, so that watching costs little.
+
+    Args:
+        schema: names the columns.
+        reference_rows: rows that PSI and KS compare with.
+        segment_rows: rows of a segment, to begin with.
+        most_segments: above this, segments are joined; even.
+        sample_rows: rows of a batch that are looked at for PSI and KS.
+        num_knots: how many of an embedding's knots are kept, evenly spaced, the first and the last included.
+
+    >>> from daes.model import CTRModel
+    >>> from daes.stream.adstream import AdStream
+    >>> from daes.training.trainer import StreamTrainer, TrainConfig
+    >>> stream = AdStream(num_rows=6000, seed=0)
+    >>> monitor = Monitor(stream.schema, reference_rows=2000, segment_rows=500, most_segments=8)
+    >>> model = CTRModel(stream.schema, "daes", "fnn", sizes=100)
+    >>> _ = StreamTrainer(model, TrainConfig(batch_size=250), callbacks=[monitor], extra={"monitor": monitor}).run(stream)
+    >>> monitor.to_dict()["rows"]
+    [1000, 2000, 3000, 4000, 5000, 6000]
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        *,
+        reference_rows: int = 10_000,
+        segment_rows: int = 1_000,
+        most_segments: int = 200,
+        sample_rows: int = 1_024,
+        num_knots: int = 11,
+    ) -> None:
+        settings = {"reference_rows": reference_rows, "segment_rows": segment_rows, "sample_rows": sample_rows}
+        for name, value in settings.items():
+            if value < 1:
+                raise ValueError(f"{name} must be positive, however: {name}={value}")
+        if most_segments < 2 or most_segments % 2:
+            raise ValueError(f"most_segments must be even and positive, however: most_segments={most_segments}")
+        if num_knots < 2:
+            raise ValueError(f"num_knots must be at least 2, however: num_knots={num_knots}")
+        self.schema = schema
+        self.reference_rows = reference_rows
+        self.segment_rows = segment_rows
+        self.most_segments = most_segments
+        self.sample_rows = sample_rows
+        self.num_knots = num_knots
+        self.bins: DriftBins | None = None
+        self._segments: list[_Segment] = []
+        self._first: list[tuple[int, NDArray[np.float32]]] = []
+        self._reference_seen = 0
+
+    def __call__(self, trainer: "StreamTrainer", batch: Batch, logits: NDArray[np.float32]) -> None:
+        """Take in a batch that was just scored and learned from."""
+        new = _Segment(
+            rows=len(batch),
+            seconds=trainer.seconds,
+            counts=self._count(batch),
+            missing=np.append(np.isnan(batch.numerical).sum(axis=0), (batch.categorical == 0).sum(axis=0)),
+            scores=_scores(batch, logits),
+            knots=None,
+        )
+        if self._segments and self._segments[-1].rows < self.segment_rows:
+            self._segments[-1].add(new)
+        else:
+            if len(self._segments) == self.most_segments:
+                self._join()
+            self._segments.append(new)
+        if self.bins is None:
+            self._gather(batch)
+        if self._segments[-1].rows >= self.segment_rows:
+            self._segments[-1].knots = self._knots(trainer)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything by name, one entry a segment: the layout of `monitor.json`, see docs/run-folder.md."""
+        if self.bins is None and self._first:
+            early = deepcopy(self)
+            early._fix_reference()
+            return early.to_dict()
+        segments = self._segments
+        rows = np.cumsum([segment.rows for segment in segments])
+        shape = (len(segments), self.schema.num_numerical, 0)
+        counts = np.stack([segment.counts for segment in segments]) if segments else np.zeros(shape, np.int64)
+        series = {} if self.bins is None else {"psi": self.bins.psi(counts), "ks": self.bins.ks(counts)}
+        chance = self._by_chance(counts)
+        missing = np.array([segment.missing / segment.rows for segment in segments])
+        scores = np.array([segment.scores for segment in segments]).reshape(-1, 4).T
+        with np.errstate(invalid="ignore"):
+            clicks, predictions, losses = scores[1:] / np.where(scores[0] > 0, scores[0], np.nan)
+        features = {
+            name: {kind: plain(values[:, place]) for kind, values in {**series, **chance}.items()}
+            for place, name in enumerate(self.schema.numerical)
+        }
+        columns = (*self.schema.numerical, *self.schema.categorical)
+        return {
+            "reference_rows": self._reference_seen,
+            "segment_rows": self.segment_rows,
+            "rows": plain(rows),
+            "seconds": [segment.seconds for segment in segments],
+            "rows_per_second": plain(_speed([segment.rows for segment in segments], [s.seconds for s in segments])),
+            "click_rate": plain(clicks),
+            "mean_prediction": plain(predictions),
+            "logloss": plain(losses),
+            "features": features,
+            "missing": {name: plain(missing[:, place]) for place, name in enumerate(columns)} if segments else {},
+            "knots": self._knots_dict(),
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on bit for bit."""
+        return {
+            "segment_rows": self.segment_rows,
+            "bins": None if self.bins is None else self.bins.state_dict(),
+            "first": [[segment, values] for segment, values in self._first],
+            "reference_seen": self._reference_seen,
+            "segments": [dict(vars(segment)) for segment in self._segments],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state that a monitor of the same settings saved."""
+        self.segment_rows = state["segment_rows"]
+        self.bins = None if state["bins"] is None else DriftBins.from_state(state["bins"])
+        self._first = [(segment, values) for segment, values in state["first"]]
+        self._reference_seen = state["reference_seen"]
+        self._segments = [_Segment(**segment) for segment in state["segments"]]
+
+    def _count(self, batch: Batch) -> Ints:
+        if self.bins is None:
+            return np.zeros((self.schema.num_numerical, 0), dtype=np.int64)
+        return self.bins.count(batch.numerical[:: -(-len(batch) // self.sample_rows)])
+
+    def _gather(self, batch: Batch) -> None:
+        """Keep the first rows, with the segment they are in, until there are enough for a reference."""
+        self._first.append((len(self._segments) - 1, batch.numerical))
+        self._reference_seen += len(batch)
+        if self._reference_seen >= self.reference_rows:
+            self._fix_reference()
+
+    def _fix_reference(self) -> None:
+        self.bins = DriftBins(np.concatenate([values for _, values in self._first]))
+        for segment in self._segments:
+            segment.counts = np.zeros_like(self.bins.expected)
+        for place, values in self._first:
+            self._segments[place].counts += self.bins.count(values)
+        self._first = []
+
+    def _join(self) -> None:
+        if self.bins is None:
+            self._fix_reference()
+        for left, right in zip(self._segments[::2], self._segments[1::2], strict=True):
+            left.add(right)
+        self._segments = self._segments[::2]
+        self.segment_rows *= 2
+
+    def _knots(self, trainer: "StreamTrainer") -> Floats | None:
+        knots = getattr(trainer.model.numerical, "knots", None)
+        if knots is None:
+            return None
+        picked = np.linspace(0, knots.shape[1] - 1, self.num_knots).round().astype(int)
+        values: Floats = knots[:, picked].double().cpu().numpy()
+        return values
+
+    def _knots_dict(self) -> dict[str, Any] | None:
+        kept = [place for place, segment in enumerate(self._segments) if segment.knots is not None]
+        if not kept:
+            return None
+        rows = np.cumsum([segment.rows for segment in self._segments])
+        knots = np.stack([np.asarray(self._segments[place].knots) for place in kept])
+        return {
+            "rows": plain(rows[kept]),
+            "levels": plain(np.linspace(0, 1, self.num_knots)),
+            "features": {name: plain(knots[:, place]) for place, name in enumerate(self.schema.numerical)},
+        }
+
+    def _by_chance(self, counts: Ints) -> dict[str, Floats]:
+        """What a feature without drift would show on average; see `DriftProfile`."""
+        if self.bins is None:
+            return {}
+        seen = counts.sum(axis=2).astype(np.float64)
+        reference = self.bins.expected.sum(axis=1).astype(np.float64)
+        with np.errstate(divide="ignore"):
+            inverse = np.where((seen > 0) & (reference > 0), 1 / seen + 1 / reference, np.nan)
+        ks = float(np.sqrt(np.pi / 2) * np.log(2)) * np.sqrt(inverse)
+        return {"psi_by_chance": (self.bins.filled - 1.0) * inverse, "ks_by_chance": ks}
+
+
+def plain(values: Any) -> Any:
+    """An array as nested lists for JSON, None where a value is NaN or infinite.
+
+    >>> plain(np.array([[1.0, np.nan]]))
+    [[1.0, None]]
+    """
+    array = np.asarray(values)
+    if array.dtype.kind != "f" or np.isfinite(array).all():
+        return array.tolist()
+    objects = array.astype(object)
+    objects[~np.isfinite(array)] = None
+    return objects.tolist()
+
+
+def _scores(batch: Batch, logits: NDArray[np.float32]) -> Floats:
+    """Rows with a label and a finite score, their clicks, and the sums of their predictions and losses."""
+    if batch.label is None:
+        return np.zeros(4)
+    usable = np.isfinite(logits)
+    z, y = logits[usable].astype(np.float64), batch.label[usable]
+    predictions = 1 / (1 + np.exp(-z))
+    losses = np.logaddexp(0.0, np.where(y == 1, -z, z))
+    return np.array([z.size, y.sum(), predictions.sum(), losses.sum()])
+
+
+def _speed(rows: list[int], seconds: list[float]) -> Floats:
+    """Rows a second of each segment; NaN where the clock did not move."""
+    passed = np.diff(seconds, prepend=0.0)
+    speed: Floats = np.array(rows) / np.where(passed > 0, passed, np.nan)
+    return speed

@@ -1,0 +1,170 @@
+"""A headless Chromium, driven over its debugging pipe with nothing but the standard library."""
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from select import select
+from tempfile import TemporaryDirectory
+from time import monotonic
+from typing import Any, Self
+
+import pytest
+
+_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+class Chromium:
+    """One browser process with one page.
+
+    `--remote-debugging-pipe` speaks the DevTools protocol over file descriptors 3 and 4: JSON texts, each ended by a
+    zero byte. So neither a driver nor a WebSocket is needed.
+    """
+
+    def __init__(self, program: str) -> None:
+        self._profile = TemporaryDirectory(prefix="daes-chromium-", ignore_cleanup_errors=True)
+        commands, self._commands = os.pipe()
+        self._answers, answers = os.pipe()
+        flags = (
+            "--headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run --hide-scrollbars "
+            "--disable-extensions --disable-background-networking --disable-component-update --disable-sync "
+            "--metrics-recording-only --mute-audio --remote-debugging-pipe"
+        )
+        self._process = subprocess.Popen(
+            # The shell puts the pipes where the browser looks for them.
+            [
+                "/bin/sh",
+                "-c",
+                f'exec "$0" "$@" 3<&{commands} 4>&{answers}',
+                program,
+                *flags.split(),
+                f"--user-data-dir={self._profile.name}",
+                "about:blank",
+            ],
+            pass_fds=(commands, answers),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        os.close(commands)
+        os.close(answers)
+        self._buffer = b""
+        self._number = 0
+        self._session: str | None = None
+        self.events: list[dict[str, Any]] = []
+        target = self.send("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.send(f"{domain}.enable")
+
+    def send(self, method: str, timeout: float = 60, **parameters: Any) -> dict[str, Any]:
+        """Call a method of the protocol and wait for its answer; events that come meanwhile are kept."""
+        self._number += 1
+        message = {"id": self._number, "method": method, "params": parameters}
+        if self._session is not None:
+            message["sessionId"] = self._session
+        os.write(self._commands, json.dumps(message).encode() + b"\0")
+        end = monotonic() + timeout
+        while True:
+            answer = self._receive(end)
+            if answer.get("id") == self._number:
+                if "error" in answer:
+                    raise RuntimeError(f"{method}: {answer['error']}")
+                result: dict[str, Any] = answer["result"]
+                return result
+            self.events.append(answer)
+
+    def _receive(self, end: float) -> dict[str, Any]:
+        while b"\0" not in self._buffer:
+            ready, _, _ = select([self._answers], [], [], max(0.0, end - monotonic()))
+            more = os.read(self._answers, 1 << 20) if ready else b""
+            if not more:
+                raise RuntimeError(f"chromium does not answer (exit code {self._process.poll()})")
+            self._buffer += more
+        text, _, self._buffer = self._buffer.partition(b"\0")
+        message: dict[str, Any] = json.loads(text)
+        return message
+
+    def open(self, path: Path, *, width: int = 1280, height: int = 900, dark: bool = False, media: str = "") -> Self:
+        """Load a page from a file and wait until it says that all is drawn; what was logged before is forgotten."""
+        self.send(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
+        )
+        self.prefer(dark=dark, media=media)
+        self.events.clear()
+        self.send("Page.navigate", url=path.resolve().as_uri())
+        end = monotonic() + 60
+        while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
+            self.events.append(self._receive(end))
+        self.evaluate(
+            "new Promise(done => { const look = () => document.documentElement.dataset.drawn ? done(true)"
+            " : setTimeout(look, 20); look(); })"
+        )
+        return self
+
+    def prefer(self, *, dark: bool, media: str = "") -> None:
+        """Set what `prefers-color-scheme` and the medium are."""
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.send("Emulation.setEmulatedMedia", media=media, features=[scheme])
+
+    def evaluate(self, expression: str) -> Any:
+        """The value of a JavaScript expression in the page; a promise is waited for."""
+        answer = self.send("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
+        if "exceptionDetails" in answer:
+            raise RuntimeError(str(answer["exceptionDetails"]))
+        return answer["result"].get("value")
+
+    def complaints(self) -> list[str]:
+        """Errors and warnings that the page gave rise to since it was opened, exceptions included."""
+        self.evaluate("new Promise(done => setTimeout(done, 50))")
+        found = []
+        for event in self.events:
+            parameters = event.get("params", {})
+            match event.get("method"):
+                case "Runtime.exceptionThrown":
+                    found.append(str(parameters["exceptionDetails"]))
+                case "Runtime.consoleAPICalled" if parameters["type"] in ("error", "warning", "assert"):
+                    found.append(str(parameters["args"]))
+                case "Log.entryAdded" if parameters["entry"]["level"] in ("error", "warning"):
+                    found.append(parameters["entry"]["text"])
+        return found
+
+    def requests(self) -> list[str]:
+        """Every address that was asked for since the page was opened."""
+        sent = (event for event in self.events if event.get("method") == "Network.requestWillBeSent")
+        return [event["params"]["request"]["url"] for event in sent]
+
+    def screenshot(self, path: Path, *, whole: bool = True) -> None:
+        """A picture of the whole page, or of what is in view."""
+        answer = self.send("Page.captureScreenshot", captureBeyondViewport=whole, format="png")
+        path.write_bytes(base64.b64decode(answer["data"]))
+
+    def pdf(self) -> bytes:
+        """The page as it prints."""
+        return base64.b64decode(self.send("Page.printToPDF", printBackground=True, preferCSSPageSize=True)["data"])
+
+    def close(self) -> None:
+        """End the process."""
+        self._session = None
+        try:
+            self.send("Browser.close", timeout=10)
+            self._process.wait(10)
+        except (RuntimeError, OSError, subprocess.TimeoutExpired):
+            self._process.kill()
+            self._process.wait()
+        os.close(self._commands)
+        os.close(self._answers)
+        self._profile.cleanup()
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Chromium]:
+    program = next(filter(None, map(shutil.which, _NAMES)), None)
+    if program is None:
+        pytest.skip(f"no browser to open the page in: none of {', '.join(_NAMES)} is installed")
+    browser = Chromium(program)
+    yield browser
+    browser.close()

@@ -1,0 +1,128 @@
+"""The scikit-learn face of the model."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from sklearn.base import clone
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import cross_val_score
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from daes.classifier import StreamingClassifier
+
+# A small, quick model: the conventions are what is tested here.
+CONVENTIONAL = StreamingClassifier(
+    backbone="lr", dim=4, batch_size=16, epochs=5, learning_rate=0.1, method_options={"reservoir_size": 500, "knots": 20}
+)
+
+
+@parametrize_with_checks(
+    [CONVENTIONAL],
+    expected_failed_checks=lambda _: {
+        "check_sample_weight_equivalence_on_dense_data": "a stream is learned in order: removing a row moves the batches",
+        "check_sample_weight_equivalence_on_sparse_data": "a stream is learned in order",
+    },
+)
+def test_scikit_learn_conventions(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def clicks():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "price": rng.lognormal(sigma=2, size=3000),
+            "age": rng.integers(18, 70, 3000).astype(float),
+            "city": rng.choice(["A", "B", "C"], 3000),
+        }
+    )
+    logit = 1.5 * (frame.price.rank(pct=True) - 0.5) * 4 + (frame.city == "B") * 1.5 - 1
+    frame.loc[rng.random(3000) < 0.1, "price"] = None
+    frame.loc[rng.random(3000) < 0.1, "city"] = None
+    return frame, (rng.random(3000) < 1 / (1 + np.exp(-logit))).astype(int)
+
+
+@pytest.mark.parametrize("form", ["pandas", "polars", "arrow"])
+def test_learns_from_any_frame(clicks, form):
+    frame, y = clicks
+    rows = {"pandas": lambda f: f, "polars": pl.from_pandas, "arrow": pa.Table.from_pandas}[form](frame)
+    model = StreamingClassifier(batch_size=100, epochs=4, learning_rate=0.005).fit(rows, y)
+    assert model.schema_.numerical == ("price", "age")
+    assert model.schema_.categorical == ("city",)
+    assert roc_auc_score(y, model.predict_proba(rows)[:, 1]) > 0.75
+
+
+def test_all_forms_give_the_same_scores(clicks):
+    frame, y = clicks
+    scores = [
+        StreamingClassifier(batch_size=500).fit(rows, y).predict_proba(rows)
+        for rows in (frame, pl.from_pandas(frame), pa.Table.from_pandas(frame))
+    ]
+    np.testing.assert_array_equal(scores[0], scores[1])
+    np.testing.assert_array_equal(scores[0], scores[2])
+
+
+def test_partial_fit_goes_on_where_it_stopped(clicks):
+    frame, y = clicks
+    whole = StreamingClassifier(batch_size=500).partial_fit(frame[:1000], y[:1000])
+    whole.partial_fit(frame[1000:], y[1000:])
+    again = StreamingClassifier(batch_size=500).partial_fit(frame[:1000], y[:1000])
+    torch_noise = np.random.default_rng(1).random()  # numbers drawn elsewhere in between change nothing
+    assert torch_noise >= 0
+    again.partial_fit(frame[1000:], y[1000:])
+    np.testing.assert_array_equal(whole.decision_function(frame), again.decision_function(frame))
+    before = whole.decision_function(frame)
+    whole.partial_fit(frame[:500], y[:500])
+    assert not np.array_equal(before, whole.decision_function(frame))
+
+
+def test_global_random_state_is_left_alone(clicks):
+    import torch
+
+    frame, y = clicks
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    StreamingClassifier(batch_size=500).fit(frame, y)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_columns_can_be_named_and_a_feature_may_be_called_label(clicks):
+    frame, y = clicks
+    frame = frame.assign(label=np.arange(len(frame)) % 2, age=frame.age.astype(int))
+    model = StreamingClassifier(categorical=["city", "age"]).fit(frame, y)
+    assert model.schema_.categorical == ("city", "age")
+    assert "label" in model.schema_.numerical
+
+
+@pytest.mark.parametrize("method", ["efd", "td", "daes-tran", "youtube"])
+def test_offline_and_other_methods_work(clicks, method):
+    frame, y = clicks
+    scores = StreamingClassifier(method, "fnn", batch_size=500).fit(frame, y).predict_proba(frame)
+    assert scores.shape == (3000, 2)
+    assert np.isfinite(scores).all()
+
+
+def test_clone_and_cross_validation(clicks):
+    frame, y = clicks
+    model = StreamingClassifier(batch_size=100, learning_rate=0.01, method_options={"reservoir_size": 500})
+    assert clone(model).get_params() == model.get_params()
+    assert cross_val_score(model, frame, y, cv=2, scoring="roc_auc").shape == (2,)
+
+
+def test_errors_are_sentences(clicks):
+    frame, y = clicks
+    with pytest.raises(ValueError, match="two classes, however: 3 classes"):
+        StreamingClassifier().fit(frame[:3], [0, 1, 2])
+    with pytest.raises(ValueError, match="only one class"):
+        StreamingClassifier().fit(frame[:3], [1, 1, 1])
+    with pytest.raises(ValueError, match="one of the classes"):
+        StreamingClassifier().fit(frame, y).partial_fit(frame[:2], [0, 5])
+    with pytest.raises(ValueError, match="there is no column 'city'|lacks|feature names"):
+        StreamingClassifier().fit(frame, y).predict(frame.drop(columns="city"))
+    with pytest.raises(ValueError, match="batch_size=0"):
+        StreamingClassifier(batch_size=0).fit(frame, y)
+    with pytest.raises(ValueError, match="sample_weight must be finite"):
+        StreamingClassifier().fit(frame, y, sample_weight=-1.0)
