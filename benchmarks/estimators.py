@@ -114,7 +114,8 @@ def _updates_and_reads(estimator: DistributionEstimator) -> tuple[Step, Distribu
 
 def chunks(length: int, seed: int) -> Iterator[Floats]:
     """The stream, always the same for a seed."""
-    rng = np.random.default_rng(seed)
+    # Other numbers than those the reservoirs draw from the same seed.
+    rng = np.random.default_rng((CHUNK, seed))
     for start in range(0, length, CHUNK):
         yield rng.lognormal(size=min(CHUNK, length - start))
 
@@ -206,7 +207,7 @@ def show_targets(length: int, targets: Sequence[Target]) -> None:
     print(f"\nTargets of JRS exact, measured on {length:,} values{note}:")
     for target in targets:
         reached = "reached" if target.reached else "NOT reached"
-        print(f"  {target.name:41} {target.wanted:g}: {target.measured:.3g}, {reached}")
+        print(f"  {target.name:42} {target.wanted:g}: {target.measured:.3g}, {reached}")
 
 
 def environment() -> dict[str, Any]:

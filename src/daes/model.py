@@ -1,6 +1,7 @@
 """Schema + embedding + backbone = a model of clicks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -88,16 +89,20 @@ class CTRModel(nn.Module):
         self.numerical = None
         self.categorical = None
         num_fields, raw_dim = schema.num_categorical, 0
+        seeds = torch.randint(2**62, (3,), device="cpu").tolist()
         if schema.num_numerical:
             options = dict(embedding_options or {})
             if self.context and options.get("context_pool") == "concat":
                 options.setdefault("num_context", len(self.context))
-            self.numerical = build_embedding(embedding, schema.num_numerical, dim, **options)
+            with _drawing_from(seeds[0]):
+                self.numerical = build_embedding(embedding, schema.num_numerical, dim, **options)
             num_fields += self.numerical.num_outputs
             raw_dim = self.numerical.raw_dim
         if schema.num_categorical:
-            self.categorical = CategoricalEmbedding(self.sizes, dim, **(categorical_options or {}))
-        self.backbone = build_backbone(backbone, num_fields, dim, raw_dim=raw_dim, **(backbone_options or {}))
+            with _drawing_from(seeds[1]):
+                self.categorical = CategoricalEmbedding(self.sizes, dim, **(categorical_options or {}))
+        with _drawing_from(seeds[2]):
+            self.backbone = build_backbone(backbone, num_fields, dim, raw_dim=raw_dim, **(backbone_options or {}))
         self._context_index = [schema.categorical.index(name) for name in self.context]
 
     @classmethod
@@ -248,6 +253,14 @@ def ranked_context(schema: Schema, sample: Batch, count: int = 3) -> tuple[str, 
         dict(zip(schema.categorical, sample.categorical.T, strict=True)),
     )
     return ranking.significant(count)
+
+
+@contextmanager
+def _drawing_from(seed: int) -> Iterator[None]:
+    """Random numbers of a part's own, so that one seed gives models of two methods the same tables and network."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        yield
 
 
 def _table_sizes(schema: Schema, sizes: int | Mapping[str, int]) -> dict[str, int]:

@@ -96,6 +96,13 @@ def test_the_only_column_of_numbers_need_not_be_named(folder):
     assert (read["count"], read["skipped"]) == (2, 1)
 
 
+def test_what_was_done_to_the_data_is_said():
+    result = run("flights", "-c", "distance", "--estimators", "jump", "--json")
+    assert result.exit_code == 0
+    assert re.fullmatch(r"note: \d+ of \d+ flights have no arrival delay .*\n", result.stderr)
+    assert json.loads(result.stdout)["count"] > 300_000
+
+
 def test_without_a_file_a_stream_is_made_up_and_said_so():
     result = run("--estimators", "jump", "--size", 1000)
     assert result.exit_code == 0
@@ -260,6 +267,20 @@ def test_the_tables_fit_the_terminal(comparison, width):
         assert ("ms" in row) == (width == 120)
 
 
+@pytest.mark.parametrize("scale", [1.0, -1.234567e-7])
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 120])
+def test_quantiles_fit_whatever_they_are(scale, width):
+    rng = np.random.default_rng(0)
+    comparison = compare_estimators((scale * rng.lognormal(size=1000) for _ in range(30)), size=5000)
+    lines = shown(comparison, width)
+    lines = lines[lines.index("Quantiles") :]
+    assert not any("…" in line for line in lines)
+    (at,) = [row for row, level in enumerate(comparison.levels) if level == 0.5]
+    words = " ".join(line for line in lines if line.lstrip().startswith("50 %")).split()
+    for result in comparison.results:
+        assert any(word.rstrip("*!") == compact(result.quantiles[at]) for word in words)
+
+
 def test_bars_grow_with_the_error_and_neighbours_share(comparison):
     def strip(label: str, width: int, **options: bool) -> str:
         lines = shown(comparison, width, **options)
@@ -311,6 +332,7 @@ def test_a_page_stands_alone(comparison, tmp_path):
     for tag in ("<script src", '<script type="text/javascript" src', "<link ", "<img ", "@import"):
         assert tag not in head
     assert "{plot_id}" not in page
+    assert '"showSendToCloud": false' in page
 
 
 def test_a_png_is_a_picture(comparison, tmp_path):

@@ -26,6 +26,7 @@ class FileColumn:
     source: "Source"
     name: str
     where: str
+    notes: tuple[str, ...] = ()
 
     @property
     def description(self) -> str:
@@ -57,7 +58,7 @@ class FileColumn:
 
 @dataclass
 class GeneratedColumn:
-    """A stream as unpleasant as real ones: skewed, drifting, a third of it zeros, some of it missing.
+    """A stream as unpleasant as real ones: skewed, drifting, full of zeros, some of it missing.
 
     Value t of n is missing with probability 5 %, else zero with probability 30 %, else lognormal: exp(2t/n + N(0, 1)).
     The batch size changes nothing of the values.
@@ -65,6 +66,7 @@ class GeneratedColumn:
 
     num_rows: int = 2_000_000
     seed: int = 0
+    notes: tuple[str, ...] = ()
 
     @property
     def description(self) -> str:
@@ -80,7 +82,8 @@ class GeneratedColumn:
         """The values, NaN where missing."""
         import numpy as np
 
-        rng = np.random.default_rng(self.seed)
+        # Other numbers than those the reservoirs draw from the same seed.
+        rng = np.random.default_rng((self.num_rows, self.seed))
         values = np.exp(2 * np.arange(self.num_rows) / self.num_rows + rng.standard_normal(self.num_rows))
         values[rng.random(self.num_rows) < 0.30] = 0.0
         values[rng.random(self.num_rows) < 0.05] = np.nan
@@ -114,7 +117,7 @@ def open_column(where: str, name: str | None) -> FileColumn:
         if text is None or not _is_number(text):
             holds = f"is of type {found}" if text is None else f"starts with {text!r}"
             raise ValueError(f"--column must hold numbers, however: {name!r} of {where} {holds}; {choice}")
-    return FileColumn(stream.source, name, where)
+    return FileColumn(stream.source, name, where, stream.notes)
 
 
 def _first_text(where: str, name: str) -> str | None:

@@ -20,6 +20,8 @@ _COLOURS = {
     "tdigest": "#2f7fd1",
     "gk": "#8f7ad6",
 }
+# A page that works offline has no button that uploads it.
+_CONFIG = {"displaylogo": False, "responsive": True, "showSendToCloud": False, "plotlyServerURL": ""}
 _DASHED = {"reservoir": "dot", "jump-paper": "dash", "gk": "dashdot"}
 
 
@@ -41,9 +43,7 @@ def write_plot(comparison: Comparison, path: Path, title: str) -> None:
 
 
 def _page(comparison: Comparison, title: str) -> str:
-    figure = _figure(comparison).to_html(
-        full_html=False, include_plotlyjs=True, post_script=_SCRIPT, config={"displaylogo": False, "responsive": True}
-    )
+    figure = _figure(comparison).to_html(full_html=False, include_plotlyjs=True, post_script=_SCRIPT, config=_CONFIG)
     return Template(_PAGE).substitute(
         title=escape(title),
         summary=escape(_summary(comparison)),

@@ -17,6 +17,7 @@ _LIMITS = (0.0005, 0.001, 0.002, 0.004, 0.01, 0.02, 0.05)
 _BARS, _PLAIN_BARS = "▁▂▃▄▅▆▇█", "12345678"
 _SHOWN_LEVELS = (0.01, 0.05, 0.10, 0.25, 0.50, 0.75, 0.90, 0.95, 0.99)
 _LABEL_WIDTH = 12
+_GAP = 3
 
 
 def headline(comparison: Comparison, description: str) -> RenderableType:
@@ -40,7 +41,7 @@ def render(comparison: Comparison, width: int, *, plain: bool = False) -> Render
         "",
         strips(comparison, width - _LABEL_WIDTH, _PLAIN_BARS if plain else _BARS),
         "",
-        quantiles(comparison),
+        quantiles(comparison, width),
     )
 
 
@@ -76,22 +77,40 @@ def strips(comparison: Comparison, width: int, bars: str = _BARS) -> RenderableT
     return Group(_title("Rank error by level"), grid, Text(f"up to {scale} %, {bars[-1]} more", style="dim"))
 
 
-def quantiles(comparison: Comparison) -> RenderableType:
-    """Estimated beside true quantiles, at a few of the levels."""
+def quantiles(comparison: Comparison, width: int) -> RenderableType:
+    """Estimated beside true quantiles, at a few of the levels; in several tables if the width does not hold one."""
+    rows = shown_levels(comparison.levels)
+    parts: list[list[EstimatorResult]] = [[]]
+    levels = max(len(_percent_level(comparison.levels[row])) for row in rows)
+    truth = max(len(compact(comparison.true_quantiles[row])) for row in rows)
+    taken = left = max(levels, len("level")) + _GAP + max(truth, len("true")) + 1
+    for result in comparison.results:
+        column = _GAP + max(*(len(_cell(result, row)) for row in rows), *map(len, result.label.split()))
+        if parts[-1] and taken + column > width:
+            parts.append([])
+            taken = left
+        parts[-1].append(result)
+        taken += column
+    note = f"* off by more than {100 * FINE:g} % of the stream's ranks, ! by more than {100 * POOR:g} %"
+    tables = [_quantile_table(comparison, part, rows) for part in parts]
+    return Group(_title("Quantiles"), *tables, Text(note, style="dim"))
+
+
+def _quantile_table(comparison: Comparison, results: Sequence[EstimatorResult], rows: Sequence[int]) -> Table:
     table = _table()
     table.add_column("level", justify="right", no_wrap=True)
     table.add_column("true", justify="right", style="bold", no_wrap=True)
-    for result in comparison.results:
+    for result in results:
         table.add_column(result.label.replace(" ", "\n"), justify="right", no_wrap=True)
-    for row in shown_levels(comparison.levels):
-        cells = [
-            Text(compact(result.quantiles[row]) + _mark(error), style=_colour(error))
-            for result in comparison.results
-            for error in [abs(result.rank_errors[row])]
-        ]
+    for row in rows:
+        cells = [Text(_cell(result, row), style=_colour(abs(result.rank_errors[row]))) for result in results]
         table.add_row(_percent_level(comparison.levels[row]), compact(comparison.true_quantiles[row]) + " ", *cells)
-    note = f"* off by more than {100 * FINE:g} % of the stream's ranks, ! by more than {100 * POOR:g} %"
-    return Group(_title("Quantiles"), table, Text(note, style="dim"))
+    return table
+
+
+def _cell(result: EstimatorResult, row: int) -> str:
+    error = abs(result.rank_errors[row])
+    return compact(result.quantiles[row]) + (" " if error <= FINE else "*" if error <= POOR else "!")
 
 
 def shown_levels(levels: Sequence[float]) -> list[int]:
@@ -159,10 +178,6 @@ def _title(text: str) -> Text:
 
 def _colour(error: float) -> str:
     return "green" if error <= FINE else "yellow" if error <= POOR else "red"
-
-
-def _mark(error: float) -> str:
-    return " " if error <= FINE else "*" if error <= POOR else "!"
 
 
 def _percent_level(level: float) -> str:

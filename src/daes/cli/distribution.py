@@ -84,6 +84,8 @@ def distribution(
     if plot is not None:
         check_plot(plot)
     stream = _open(file, column, seed)
+    for note in stream.notes:
+        err.print(f"note: {note}", soft_wrap=True, markup=False)
     try:
         with _progress(stream) as progress:
             comparison = compare_estimators(
@@ -93,7 +95,7 @@ def distribution(
         raise ValueError(str(error).replace("batches", stream.description, 1)) from error
     if plot is not None:
         write_plot(comparison, plot, stream.description)
-        err.print(f"wrote {plot}", soft_wrap=True)
+        err.print(f"wrote {plot}", soft_wrap=True, markup=False)
     if json:
         typer.echo(dumps({"stream": stream.description, **comparison.to_dict()}, allow_nan=False))
         return

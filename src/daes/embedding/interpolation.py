@@ -34,12 +34,12 @@ def thermometer(values: Tensor, knots: Tensor) -> Tensor:
             [[1.0000, 1.0000, 1.0000]]])
     """
     # Of halves the difference cannot overflow, and a power of two rounds nothing.
-    x, ends = values.unsqueeze(-1) / 2, knots / 2
+    x, ends = values.unsqueeze(-1), knots / 2
     left = ends[:, :-1]
     width = ends[:, 1:] - left
     wide = width > 0
-    inside = ((x - left) / torch.where(wide, width, 1.0)).clamp(0.0, 1.0)
-    return torch.where(wide, inside, (x >= left).to(values.dtype))
+    inside = ((x / 2 - left) / torch.where(wide, width, 1.0)).clamp(0.0, 1.0)
+    return torch.where(wide, inside, (x >= knots[:, :-1]).to(values.dtype))
 
 
 def coordinate(values: Tensor, knots: Tensor) -> Tensor:

@@ -43,7 +43,7 @@ def _worth_sharing(context: Context, weights: Tensor) -> bool:
     # Rows of one context are found by looking at the index: a device would wait for that, and a graph cannot.
     if torch.compiler.is_compiling() or weights.device.type != "cpu":
         return False
-    return context.vectors.shape[0] * 4 <= weights.shape[0]
+    return 0 < context.vectors.shape[0] * 4 <= weights.shape[0]
 
 
 def _shared_product(weights: Tensor, context: Context, projection: Tensor) -> Tensor:

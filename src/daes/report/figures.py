@@ -5,7 +5,7 @@ The names in plots are escaped here, because plotly.js reads `<b>` and `<a>` in 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 from typing import Any
 
@@ -167,14 +167,21 @@ def lines(
         "xaxis": {**(ROWS_AXIS if x_axis is None else x_axis)},
         "yaxis": {"title": {"text": y_title}, **(y_axis or {})},
     }
-    frame = _frame(series, settle)
-    if frame is not None and "range" not in layout["yaxis"] and layout["yaxis"].get("type") != "log":
+    # On a logarithmic axis plotly.js takes the range and the places of labels as powers of ten.
+    drawn = [replace(line, y=_log10(line.y)) for line in series] if layout["yaxis"].get("type") == "log" else series
+    frame = _frame(drawn, settle)
+    if frame is not None and "range" not in layout["yaxis"]:
         layout["yaxis"]["range"] = list(frame)
     if end_labels and frame is not None:
-        layout["annotations"] = _end_labels(series, frame, height)
+        layout["annotations"] = _end_labels(drawn, frame, height)
         longest = max(len(shorten(line.label)) for line in series)
         layout["margin"] = {"r": min(20 + 7 * longest, 190)}
     return data, layout
+
+
+def _log10(values: ArrayLike) -> Floats:
+    y = np.asarray(values, dtype=np.float64)
+    return np.log10(y, out=np.full(y.shape, np.nan), where=y > 0)
 
 
 def _frame(series: Sequence[Line], settle: float) -> tuple[float, float] | None:

@@ -1,20 +1,24 @@
 """What a model learned about each number: its embedding along the feature's distribution, and what context changes."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from daes.embedding.categorical import FIRST, MISSING, UNSEEN, CategoricalEmbedding
 from daes.embedding.modulation import pool_context
 from daes.model import CTRModel
+from daes.report.run import Run
 
 Floats = NDArray[np.float64]
 
 LEVELS: Floats = np.arange(41) / 40
 """Where a feature is looked at: its smallest value, each 2.5 % quantile, its largest value."""
+
+_CATEGORIES = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,20 +58,21 @@ class Modulation:
     reach: Floats
 
 
-def quantile_grid(model: CTRModel, quantiles: Floats | None = None, levels: Floats | None = None) -> Floats | None:
-    """The values at `LEVELS` of each feature, (q, G).
+def quantile_grid(model: CTRModel, run: Run) -> Floats | None:
+    """The values at `LEVELS` of each feature, (q, G): off the method's own knots, or the quantiles that the run kept.
 
-    They are read off `quantiles` (q, L) at `levels` (L,), or else off the knots that the method itself keeps; None
-    where there is neither.
+    None where there is neither.
     """
     if model.numerical is None:
         return None
-    if quantiles is None or levels is None:
-        knots = getattr(model.numerical, "knots", None)
-        if not isinstance(knots, Tensor):
-            return None
+    knots = getattr(model.numerical, "knots", None)
+    if isinstance(knots, Tensor):
         quantiles = knots.detach().cpu().double().numpy()
         levels = np.linspace(0.0, 1.0, quantiles.shape[1])
+    elif run.quantiles is not None:
+        levels, quantiles = run.quantiles.levels, run.quantiles.values[-1]
+    else:
+        return None
     return np.stack([np.interp(LEVELS, levels, feature) for feature in quantiles])
 
 
@@ -93,35 +98,62 @@ def look(model: CTRModel, values: Floats) -> Learned:
     return Learned(model.schema.numerical, values, embedding, response[:, :places], response[:, places])
 
 
-@torch.no_grad()
-def look_at_contexts(
-    model: CTRModel, values: Floats, ids: NDArray[np.int64], labels: Sequence[str]
-) -> Modulation | None:
-    """Evaluate the encoding in each of C contexts; None for a method that has no context or too few of them.
+def look_at_model(folder: Path, run: Run) -> tuple[Learned | None, Modulation | None]:
+    """What the saved model of a run learned; (None, None) where there is no model or nothing to look along."""
+    if not folder.is_dir():
+        return None, None
+    model = CTRModel.from_pretrained(folder)
+    values = quantile_grid(model, run)
+    if values is None:
+        return None, None
+    return look(model, values), look_at_contexts(model, values)
 
-    **Shape.** values (q, G); ids (C, n), the hashed categories of the n context fields.
+
+@torch.no_grad()
+def look_at_contexts(model: CTRModel, values: Floats) -> Modulation | None:
+    """Evaluate the encoding in C contexts, one category changed at a time; None for a method without context.
+
+    The contexts of a field are its categories whose vectors are longest, hence most learned, beside the mean vectors of
+    the other fields' such categories. The model knows categories by number only.
     """
     method, table = model.numerical, model.categorical
-    if method is None or table is None or not model.context or not method.uses_context or len(ids) < 2:
+    if method is None or table is None or not model.context or not method.uses_context:
         return None
-    fields = [model.schema.categorical.index(name) for name in model.context]
-    rows = torch.zeros(len(ids), model.schema.num_categorical, dtype=torch.int64)
-    rows[:, fields] = torch.from_numpy(ids)
-    model.eval()
-    vectors = table(rows.to(model.device))[:, fields]
+    vectors, labels = _contexts(model, table)
     context = pool_context(vectors, getattr(method, "context_pool", "mean"))
     grid = torch.from_numpy(values.T.astype(np.float32)).to(model.device)
     places = len(grid)
-    encoded = method(grid.repeat(len(ids), 1), context.repeat_interleave(places, 0))
+    encoded = method(grid.repeat(len(labels), 1), context.repeat_interleave(places, 0))
     if encoded.shape[1] != len(values):
         return None
-    found = encoded.view(len(ids), places, len(values), -1).permute(2, 0, 1, 3).double().cpu().numpy()
+    found = encoded.view(len(labels), places, len(values), -1).permute(2, 0, 1, 3).double().cpu().numpy()
     mean = found.mean(axis=1, keepdims=True)
     directions = np.stack([principal_direction(feature[0]) for feature in mean])
     length = np.linalg.norm(mean[:, 0], axis=-1).mean(axis=-1)
     change = np.linalg.norm(found - mean, axis=-1).mean(axis=(1, 2))
     reach = np.divide(change, length, out=np.zeros_like(change), where=length > 0)
-    return Modulation(tuple(labels), np.einsum("qcgd,qd->qcg", found - mean, directions), reach)
+    return Modulation(labels, np.einsum("qcgd,qd->qcg", found - mean, directions), reach)
+
+
+def _contexts(model: CTRModel, table: CategoricalEmbedding) -> tuple[Tensor, tuple[str, ...]]:
+    """Vectors (C, n, d) of the context fields, and what they are called."""
+    starts = table._offsets.tolist()
+    kept = []
+    for name in model.context:
+        field = table.names.index(name)
+        rows = table.weight[starts[field] : starts[field] + FIRST + table.sizes[field]]
+        longest = torch.argsort(rows.norm(dim=1), descending=True, stable=True)[:_CATEGORIES].sort().values
+        kept.append((name, longest.tolist(), rows[longest]))
+    means = torch.stack([rows.mean(0) for _, _, rows in kept])
+    vectors, labels = [], []
+    for place, (name, numbers, rows) in enumerate(kept):
+        for number, row in zip(numbers, rows, strict=True):
+            changed = means.clone()
+            changed[place] = row
+            vectors.append(changed)
+            what = {MISSING: "missing", UNSEEN: "unseen"}.get(number, f"#{number - FIRST}")
+            labels.append(f"{name} {what}")
+    return torch.stack(vectors), tuple(labels)
 
 
 def principal_direction(vectors: Floats) -> Floats:

@@ -81,7 +81,7 @@ def _changed(
     parts: dict[str, Any] = {}
     for part in ("numerical", "categorical"):
         left = [name for name in getattr(schema, part) if name not in taken]
-        parts[part] = tuple(name for name in given.get(part, left) if name not in exclude)  # type: ignore[union-attr]
+        parts[part] = tuple(name for name in given.get(part, left) if name not in exclude)
     for part in ("label", "time", "weight"):
         own = getattr(schema, part)
         parts[part] = given.get(part, None if own in taken or own in exclude else own)

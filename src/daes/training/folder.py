@@ -74,7 +74,7 @@ class RunFolder:
     def write(self, name: str, content: Mapping[str, Any]) -> None:
         """Write `config`, `metrics`, `history` or `monitor`."""
         self.path.mkdir(parents=True, exist_ok=True)
-        write_json(self.path / f"{name}.json", content)
+        write_json(self.path / f"{name}.json", content, indent=None if name in ("history", "monitor") else 2)
 
     def clear(self) -> None:
         """Remove what a run has written, and nothing else; a folder that no run was begun in is an error."""
@@ -89,11 +89,11 @@ class RunFolder:
             (self.path / file).unlink(missing_ok=True)
 
 
-def write_json(path: Path, content: Any) -> None:
+def write_json(path: Path, content: Mapping[str, Any], *, indent: int | None = 2) -> None:
     """Write strict JSON (NaN and infinities become null), so that the path holds the old content or the new one."""
     temporary = path.with_name(f".{path.name}.partial")
     with temporary.open("w", encoding="utf-8") as file:
-        file.write(json.dumps(strict(content), allow_nan=False, ensure_ascii=False, indent=1) + "\n")
+        file.write(json.dumps(strict(content), allow_nan=False, ensure_ascii=False, indent=indent) + "\n")
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)

@@ -55,6 +55,7 @@ class Learner:
         self.observing = True
         """Whether what is learned from also enters the estimates of distributions and the vocabularies."""
         self._bad_in_a_row = 0
+        self._loss = torch.tensor(torch.nan)
         statistics = [buffer for buffer in model.backbone.buffers() if buffer.is_floating_point()]
         self._statistics = statistics if config.bad_batch == "skip" else []
         self._kept = [buffer.clone() for buffer in self._statistics]
@@ -85,7 +86,13 @@ class Learner:
             return self.refuse(row, f"the gradient's norm is {norm.item():.6g}")
         self.optimizers.step()
         self._bad_in_a_row = 0
+        self._loss = loss.detach()
         return True
+
+    @property
+    def loss(self) -> float:
+        """Mean cross-entropy of the batch learned from last, before its step; reading it waits for a device."""
+        return self._loss.item()
 
     def refuse(self, row: int, reason: str) -> bool:
         """Report a bad batch; ends the run where the policy says so, or where too many come in a row."""

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -68,7 +69,8 @@ class Monitor:
     >>> stream = AdStream(num_rows=6000, seed=0)
     >>> monitor = Monitor(stream.schema, reference_rows=2000, segment_rows=500, most_segments=8)
     >>> model = CTRModel(stream.schema, "daes", "fnn", sizes=100)
-    >>> _ = StreamTrainer(model, TrainConfig(batch_size=250), callbacks=[monitor], extra={"monitor": monitor}).run(stream)
+    >>> trainer = StreamTrainer(model, TrainConfig(batch_size=250), callbacks=[monitor], extra={"monitor": monitor})
+    >>> _ = trainer.run(stream)
     >>> monitor.to_dict()["rows"]
     [1000, 2000, 3000, 4000, 5000, 6000]
     """
@@ -101,6 +103,7 @@ class Monitor:
         self._segments: list[_Segment] = []
         self._first: list[tuple[int, NDArray[np.float32]]] = []
         self._reference_seen = 0
+        self._intervals = 0
 
     def __call__(self, trainer: "StreamTrainer", batch: Batch, logits: NDArray[np.float32]) -> None:
         """Take in a batch that was just scored and learned from."""
@@ -148,7 +151,7 @@ class Monitor:
             "reference_rows": self._reference_seen,
             "segment_rows": self.segment_rows,
             "rows": plain(rows),
-            "seconds": [segment.seconds for segment in segments],
+            "seconds": plain([segment.seconds for segment in segments]),
             "rows_per_second": plain(_speed([segment.rows for segment in segments], [s.seconds for s in segments])),
             "click_rate": plain(clicks),
             "mean_prediction": plain(predictions),
@@ -165,6 +168,7 @@ class Monitor:
             "bins": None if self.bins is None else self.bins.state_dict(),
             "first": [[segment, values] for segment, values in self._first],
             "reference_seen": self._reference_seen,
+            "intervals": self._intervals,
             "segments": [dict(vars(segment)) for segment in self._segments],
         }
 
@@ -173,7 +177,7 @@ class Monitor:
         self.segment_rows = state["segment_rows"]
         self.bins = None if state["bins"] is None else DriftBins.from_state(state["bins"])
         self._first = [(segment, values) for segment, values in state["first"]]
-        self._reference_seen = state["reference_seen"]
+        self._reference_seen, self._intervals = state["reference_seen"], state["intervals"]
         self._segments = [_Segment(**segment) for segment in state["segments"]]
 
     def _count(self, batch: Batch) -> Ints:
@@ -208,9 +212,12 @@ class Monitor:
         knots = getattr(trainer.model.numerical, "knots", None)
         if knots is None:
             return None
-        picked = np.linspace(0, knots.shape[1] - 1, self.num_knots).round().astype(int)
-        values: Floats = knots[:, picked].double().cpu().numpy()
+        self._intervals = knots.shape[1] - 1
+        values: Floats = knots[:, self._picked()].double().cpu().numpy()
         return values
+
+    def _picked(self) -> NDArray[np.intp]:
+        return np.unique(np.linspace(0, self._intervals, self.num_knots).round().astype(np.intp))
 
     def _knots_dict(self) -> dict[str, Any] | None:
         kept = [place for place, segment in enumerate(self._segments) if segment.knots is not None]
@@ -220,7 +227,7 @@ class Monitor:
         knots = np.stack([np.asarray(self._segments[place].knots) for place in kept])
         return {
             "rows": plain(rows[kept]),
-            "levels": plain(np.linspace(0, 1, self.num_knots)),
+            "levels": plain(self._picked() / self._intervals),
             "features": {name: plain(knots[:, place]) for place, name in enumerate(self.schema.numerical)},
         }
 
@@ -233,21 +240,21 @@ class Monitor:
         with np.errstate(divide="ignore"):
             inverse = np.where((seen > 0) & (reference > 0), 1 / seen + 1 / reference, np.nan)
         ks = float(np.sqrt(np.pi / 2) * np.log(2)) * np.sqrt(inverse)
-        return {"psi_by_chance": (self.bins.filled - 1.0) * inverse, "ks_by_chance": ks}
+        return {"psi_by_chance": (self.bins.filled.astype(np.float64) - 1.0) * inverse, "ks_by_chance": ks}
 
 
 def plain(values: Any) -> Any:
-    """An array as nested lists for JSON, None where a value is NaN or infinite.
+    """An array as nested lists for JSON: six significant digits, None where a value is NaN or infinite.
 
-    >>> plain(np.array([[1.0, np.nan]]))
-    [[1.0, None]]
+    >>> plain(np.array([[1 / 3, np.nan]]))
+    [[0.333333, None]]
     """
     array = np.asarray(values)
-    if array.dtype.kind != "f" or np.isfinite(array).all():
+    if array.dtype.kind != "f":
         return array.tolist()
-    objects = array.astype(object)
-    objects[~np.isfinite(array)] = None
-    return objects.tolist()
+    if array.ndim > 1:
+        return [plain(row) for row in array]
+    return [float(f"{value:.6g}") if isfinite(value) else None for value in array.tolist()]
 
 
 def _scores(batch: Batch, logits: NDArray[np.float32]) -> Floats:

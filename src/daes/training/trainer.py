@@ -47,8 +47,8 @@ Callback = Callable[["StreamTrainer", Batch, NDArray[np.float32]], None]
 class StreamTrainer:
     """Trains a model in one pass over a stream, scoring every batch before it is trained on.
 
-    With a `CheckpointStore` the run can be killed at any instant: `run` then goes on from the newest sound checkpoint, and
-    ends with the same bits as a run that was never interrupted, on the same machine.
+    With a `CheckpointStore` the run can be killed at any instant: `run` then goes on from the newest sound checkpoint,
+    and ends with the same bits as a run that was never interrupted, on the same machine.
 
     Args:
         model: what to train; an offline method must be fitted (`CTRModel.from_sample` does).
@@ -107,9 +107,11 @@ class StreamTrainer:
             raise TrainingError(
                 "the model's method is offline and not fitted: use CTRModel.from_sample or fit_embedding"
             )
-        torch.manual_seed(self.config.seed)
-        if not (resume and self._restore(source)):
-            self._position = source.position()
+        if not self.rows:
+            torch.manual_seed(self.config.seed)
+        if resume and not self.rows:
+            self.restore(source)
+        self._position = source.position()
         started = time.perf_counter() - self.seconds
         for row, batch in self._batches(source, max_rows):
             logits = self._score(batch, row)
@@ -215,13 +217,14 @@ class StreamTrainer:
         for name, thing in self.extra.items():
             thing.load_state_dict(state["extra"][name])
 
-    def _restore(self, source: Source) -> bool:
+    def restore(self, source: Source) -> int | None:
+        """Take up the newest sound checkpoint and seek the source to it; the rows done, None if there is none."""
         checkpoint = None if self.store is None else self.store.load()
         if checkpoint is None:
-            return False
+            return None
         self.load_state_dict(checkpoint.state)
         source.seek(self._position)
-        return True
+        return self.rows
 
 
 def _arrays(batch: Batch) -> dict[str, NDArray[Any]]:

@@ -1,0 +1,125 @@
+"""What an experiment is: something to run, to tell and to draw."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Literal
+
+from daes.paper.data import DataSet
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from daes.paper.result import Result
+
+PROTOCOLS = ("stream", "paper")
+Findings = dict[str, Any]
+"""What a run found, as plain values: JSON alone must be enough to tell and to draw it."""
+
+
+class OutOfTimeError(Exception):
+    """The time limit came before the end; what is finished is kept and re-used by a run that resumes."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What decides on the numbers of a run. Validated once, here.
+
+    Args:
+        rows: use no more than so many rows (or values, where a single column is streamed); None for all.
+        seeds: how many seeds: 0, 1, …, seeds − 1.
+        protocol: "stream", one pass in which each batch is scored before it is trained on, or "paper", offline:
+            chronological training, validation and test parts.
+        batch_size: rows a step; None for a size that suits the number of rows.
+        tune: choose learning rate and L2 weight on validation data, with the same budget for every method.
+        methods, backbones: those to train; None for the experiment's own.
+        device: where to train.
+
+    >>> Settings(seeds=0)
+    Traceback (most recent call last):
+    ValueError: seeds must be positive, however: seeds=0
+    """
+
+    rows: int | None = None
+    seeds: int = 5
+    protocol: Literal["stream", "paper"] = "stream"
+    batch_size: int | None = None
+    tune: bool = False
+    methods: tuple[str, ...] | None = None
+    backbones: tuple[str, ...] | None = None
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        for name in ("rows", "seeds", "batch_size"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be positive, however: {name}={value}")
+        if self.protocol not in PROTOCOLS:
+            raise ValueError(f"protocol must be one of {', '.join(PROTOCOLS)}, however: protocol={self.protocol!r}")
+
+
+@dataclass(frozen=True)
+class Means:
+    """How a run is done, which changes nothing of its numbers.
+
+    Args:
+        folder: where unfinished work is kept.
+        jobs: processes at work at once.
+        resume: re-use what is finished.
+        deadline: the `time.monotonic` at which to stop after the piece in progress; None for none.
+        note: called with a line of progress.
+    """
+
+    folder: Path
+    jobs: int = 1
+    resume: bool = False
+    deadline: float | None = None
+    note: Callable[[str], None] = field(default=lambda line: None)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Until the deadline, 0 once it is past; None without one."""
+        return None if self.deadline is None else max(self.deadline - monotonic(), 0.0)
+
+    def check_time(self, done: str) -> None:
+        """Stop the run once the deadline is past; `done` says how far it came."""
+        if self.deadline is not None and monotonic() >= self.deadline:
+            raise OutOfTimeError(done)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One table or figure of the paper, or one of ours about it.
+
+    Args:
+        name: what `daes paper` calls it.
+        title: a heading.
+        what: one sentence for the list.
+        claim: what the paper says or shows.
+        differs: what is different here, and why.
+        run: does the work; called with the settings, one data set (None where none is needed) and the means.
+        markdown: tells a result.
+        draw: draws a result, from its JSON alone.
+        data: the data sets it runs on where none are named, by `daes.stream.open`'s names; empty where it needs none.
+        accepts: the data sets it can run on; None for all.
+        trains: whether it trains models, so that protocol, batch size, tuning and device matter.
+    """
+
+    name: str
+    title: str
+    what: str
+    claim: str
+    differs: str
+    run: Callable[[Settings, DataSet | None, Means], Findings]
+    markdown: Callable[["Result"], str]
+    draw: Callable[["Result"], "Figure"]
+    data: tuple[str, ...] = ()
+    accepts: tuple[str, ...] | None = None
+    trains: bool = False
+
+    def takes(self, data: DataSet | None) -> bool:
+        """Whether it can run on these data."""
+        if data is None:
+            return not self.data
+        return bool(self.data) and (self.accepts is None or data.name in self.accepts)

@@ -1,0 +1,81 @@
+"""How figures look: colours that everyone can tell apart, labels at the lines, little else."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from daes.extras import require
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Told apart by colour-blind readers (after Okabe and Ito).
+BLUE, ORANGE, GREEN, VERMILION = "#0072b2", "#e69f00", "#009e73", "#d55e00"
+SKY, PURPLE, BLACK, GREY = "#56b4e9", "#cc79a7", "#222222", "#8a8a8a"
+CYCLE = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK)
+
+_STYLE: dict[str, Any] = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#666666",
+    "axes.labelcolor": "#333333",
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.6,
+    "xtick.color": "#444444",
+    "ytick.color": "#444444",
+    "legend.frameon": False,
+    "legend.fontsize": 8,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 4,
+    "savefig.dpi": 150,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "daes",
+}
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Draw within this."""
+    require("matplotlib").use("Agg")
+    with require("matplotlib.pyplot").rc_context(_STYLE):
+        yield
+
+
+def panels(rows: int, columns: int, width: float, height: float, **options: Any) -> tuple["Figure", Any]:
+    """A figure and its axes, as `matplotlib.pyplot.subplots`, apart from pyplot's list of open figures."""
+    figure = require("matplotlib.figure").Figure(figsize=(width, height), layout="constrained")
+    require("matplotlib.backends.backend_agg").FigureCanvasAgg(figure)
+    return figure, figure.subplots(rows, columns, **options)
+
+
+def headline(figure: "Figure", title: str, subtitle: str) -> None:
+    """What the figure shows, and on what, at its upper left."""
+    # The layout keeps room for both lines of the title; the lower one is then written there in lighter type.
+    figure.suptitle(f"{title}\n ", x=0.01, y=0.99, ha="left", va="top", fontsize=11, fontweight="bold")
+    line = 11 * 1.35 / 72 / figure.get_figheight()
+    figure.text(0.01, 0.99 - line, subtitle, ha="left", va="top", fontsize=8.5, color="#555555")
+
+
+def at_end(axes: "Axes", x: float, y: float, text: str, colour: str, **options: Any) -> None:
+    """A label just right of a line's last point."""
+    defaults: dict[str, Any] = {"xytext": (5, 0), "textcoords": "offset points", "va": "center", "fontsize": 8}
+    axes.annotate(text, (x, y), color=colour, annotation_clip=False, **{**defaults, **options})
+
+
+def save(figure: "Figure", path: Path) -> Path:
+    """Write a PNG or SVG, by the ending; the same figure gives the same bytes."""
+    if path.suffix.lower() not in (".png", ".svg"):
+        raise ValueError(f"a figure must end in .png or .svg, however: {path}")
+    metadata = {"Software": None} if path.suffix.lower() == ".png" else {"Date": None, "Creator": None}
+    figure.savefig(path, metadata=metadata)
+    return path

@@ -1,0 +1,149 @@
+"""A result as a small JSON file: what was found, on what, how, with which versions, by which command."""
+
+import json
+import math
+import platform
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+import daes
+from daes.paper.data import DataSet
+from daes.paper.experiment import Experiment, Findings, Settings
+
+FORMAT = "daes.paper"
+DIGITS = 6
+"""Significant digits that a number keeps in a result."""
+_TRAINING_SETTINGS = ("protocol", "batch_size", "tune", "methods", "backbones", "device")
+_PACKAGES = {"numpy": "numpy", "torch": "torch", "scipy": "scipy"}
+
+
+@dataclass(frozen=True)
+class Result:
+    """One experiment on one data set.
+
+    `results` is what the experiment found; `settings` holds what was asked for; `seconds` is the wall time of the run,
+    of all runs together where it was resumed.
+    """
+
+    experiment: str
+    data: dict[str, Any] | None
+    settings: dict[str, Any]
+    command: str
+    versions: dict[str, str]
+    seconds: float
+    results: Findings
+
+    @property
+    def stem(self) -> str:
+        """Its file's name without the ending, as `overall.criteo.stream`."""
+        parts = [self.experiment, None if self.data is None else self.data["name"], self.settings.get("protocol")]
+        return ".".join(part for part in parts if part)
+
+    @property
+    def where(self) -> str:
+        """The data in words."""
+        if self.data is None:
+            return "simulated values"
+        rows = self.data.get("rows")
+        return self.data["title"] + (f", {rows:,} rows" if rows else "")
+
+    def save(self, folder: Path) -> Path:
+        """Write `STEM.json` into the folder, whole or not at all."""
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{self.stem}.json"
+        content = {"format": FORMAT, **plain(asdict(self))}
+        temporary = path.with_name(f".{path.name}.partial")
+        temporary.write_text(_dump(content), encoding="utf-8")
+        temporary.replace(path)
+        return path
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read what `save` wrote; an error says what is wrong with the file."""
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{path} is not whole, valid JSON: {error}") from error
+        names = [field.name for field in fields(cls)]
+        if not isinstance(content, dict) or content.get("format") != FORMAT or not set(names) <= content.keys():
+            raise ValueError(f"{path} must be a result of `daes paper`, however: it is none")
+        return cls(**{name: content[name] for name in names})
+
+
+def settings_of(experiment: Experiment, settings: Settings) -> dict[str, Any]:
+    """The settings that matter to the experiment, as plain values."""
+    skipped = () if experiment.trains else _TRAINING_SETTINGS
+    chosen: dict[str, Any] = plain({name: value for name, value in asdict(settings).items() if name not in skipped})
+    return chosen
+
+
+def command_of(experiment: Experiment, settings: Settings, data: DataSet | None) -> str:
+    """The command that makes such a result; the folders of this machine are left out.
+
+    >>> from daes.paper import EXPERIMENTS
+    >>> command_of(EXPERIMENTS["estimation"], Settings(seeds=3), DataSet("criteo:/data/train.txt"))
+    'daes paper estimation --data criteo:train.txt --seeds 3'
+    """
+    words = ["daes", "paper", experiment.name]
+    if data is not None:
+        words += ["--data", data.shown]
+    given, usual = settings_of(experiment, settings), settings_of(experiment, Settings())
+    for name, value in given.items():
+        if value == usual[name]:
+            continue
+        words.append(f"--{name.replace('_', '-')}")
+        if value is not True:
+            words.append(",".join(value) if isinstance(value, list) else str(value))
+    return shlex.join(words)
+
+
+def versions() -> dict[str, str]:
+    """Of daes, Python and the packages that numbers depend on."""
+    found = {"daes": daes.__version__, "python": platform.python_version()}
+    for name, package in _PACKAGES.items():
+        try:
+            found[name] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def plain(content: Any) -> Any:
+    """Plain values as strict JSON has them: `DIGITS` significant digits, null for NaN and infinities, lists for arrays.
+
+    >>> plain({"kl": np.float64(0.123456789), "auc": float("nan"), "sizes": np.array([1, 2])})
+    {'kl': 0.123457, 'auc': None, 'sizes': [1, 2]}
+    """
+    if isinstance(content, np.ndarray):
+        return plain(content.tolist())
+    if isinstance(content, np.generic):
+        return plain(content.item())
+    if isinstance(content, float):
+        return float(f"{content:.{DIGITS}g}") if math.isfinite(content) else None
+    if isinstance(content, Mapping):
+        return {str(key): plain(value) for key, value in content.items()}
+    if isinstance(content, Sequence) and not isinstance(content, str):
+        return [plain(value) for value in content]
+    return content
+
+
+def _dump(content: Mapping[str, Any]) -> str:
+    """JSON that is both small and fit for a diff: a line for each entry of the top, and of the results."""
+    lines = []
+    for name, value in content.items():
+        if name == "results" and value:
+            inner = ",\n".join(f"  {json.dumps(key)}: {_compact(part)}" for key, part in value.items())
+            lines.append(f'"results": {{\n{inner}\n}}')
+        else:
+            lines.append(f"{json.dumps(name)}: {_compact(value)}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(", ", ": "))

@@ -1,0 +1,257 @@
+"""What the stream is like: drift and missing values of each feature, and how its knots moved."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from daes.report.figures import ROWS_AXIS, Figure, Floats, Heat, Layout, Line, View, heat, lines, named
+from daes.report.markup import Table
+from daes.report.numbers import compact, decimals, percent
+from daes.report.run import Drift, Knots
+
+SEGMENTS_AXIS: Layout = {**ROWS_AXIS, "rangemode": "normal"}
+
+_LIMITS = {"psi": 0.25, "ks": 0.1}
+_TITLES = {"psi": "PSI", "ks": "KS"}
+
+
+def drift_figures(drift: Drift) -> list[Figure]:
+    """A map of all features and a line for each, by PSI and by KS."""
+    if not len(drift.rows) or not drift.names:
+        return []
+    views = []
+    for measure, title in _TITLES.items():
+        z = getattr(drift, measure).T
+        finite = z[np.isfinite(z)]
+        high = max(_LIMITS[measure], float(np.quantile(finite, 0.98)) if finite.size else 0.0)
+        made = Heat(drift.names, drift.rows, z, title, SEGMENTS_AXIS, limits=(0.0, high))
+        views.append(View(title, *heat(made)))
+    return [
+        Figure(
+            "drift-map",
+            f"Drift against the first {compact(drift.reference_rows)} rows",
+            views,
+            alt=f"Heat map of drift by feature and row. {_most_drift(drift)}",
+            caption="PSI below 0.1 is usually called stable, above 0.25 a shift. KS is the largest gap between the two "
+            "distribution functions, 0 to 1. Blank where a segment has no value. The darkest colour also stands for "
+            "what lies above it.",
+            choice="Measure",
+            height=made.height,
+            table=_drift_table(drift),
+        ),
+        _drift_lines(drift),
+    ]
+
+
+def _drift_lines(drift: Drift) -> Figure:
+    order = np.argsort(-np.nan_to_num(_highest(drift.psi), nan=-1.0), kind="stable")
+    views = []
+    for feature in order:
+        series = [
+            Line("psi", "PSI", drift.rows, drift.psi[:, feature], "c1", hover="PSI %{y:.3f}"),
+            Line("ks", "KS", drift.rows, drift.ks[:, feature], "c2", dash="dash", hover="KS %{y:.3f}"),
+        ]
+        mode = "lines" if len(drift.rows) > 1 else "markers"
+        data, layout = lines(series, y_title="drift", height=260, y_axis={"rangemode": "tozero"})
+        for trace in data:
+            trace["mode"] = mode
+        low, high = layout["yaxis"].get("range", (0.0, 1.0))
+        layout["yaxis"]["range"] = [min(0.0, low), max(high, 0.1)]
+        views.append(View(drift.names[feature], data, layout))
+    return Figure(
+        "drift-lines",
+        "Drift of one feature",
+        views,
+        alt="PSI and KS of one feature along the stream; the table above has each feature's highest values.",
+        choice="Feature",
+        height=260,
+    )
+
+
+def _highest(values: Floats) -> Floats:
+    with np.errstate(all="ignore"):
+        found = np.where(np.isfinite(values), values, -np.inf).max(axis=0, initial=-np.inf)
+    return np.where(np.isfinite(found), found, np.nan)
+
+
+def _most_drift(drift: Drift) -> str:
+    highest = _highest(drift.psi)
+    if not np.isfinite(highest).any():
+        return "No feature has a value to compare."
+    feature = int(np.nanargmax(highest))
+    return f"The highest PSI is {decimals(float(highest[feature]), 3)}, of {drift.names[feature]}."
+
+
+def _drift_table(drift: Drift) -> Table:
+    psi, ks = _highest(drift.psi), _highest(drift.ks)
+    order = np.argsort(-np.nan_to_num(psi, nan=-1.0), kind="stable")
+    return Table(
+        ("feature", "highest PSI", "last PSI", "by chance", "highest KS", "last KS", "by chance"),
+        [
+            (
+                drift.names[i],
+                decimals(float(psi[i]), 3),
+                decimals(float(drift.psi[-1, i]), 3),
+                decimals(_mean(drift.psi_by_chance[:, i]), 3),
+                decimals(float(ks[i]), 3),
+                decimals(float(drift.ks[-1, i]), 3),
+                decimals(_mean(drift.ks_by_chance[:, i]), 3),
+            )
+            for i in order
+        ],
+    )
+
+
+def _mean(values: Floats) -> float:
+    finite = values[np.isfinite(values)]
+    return float(finite.mean()) if finite.size else float("nan")
+
+
+def missing_figure(missing: Mapping[str, Floats], rows: Floats) -> Figure | None:
+    """The part of missing values, column by column along the stream; only columns that have any."""
+    shown = {name: part for name, part in missing.items() if np.nan_to_num(part).max(initial=0.0) > 0}
+    if not shown:
+        return None
+    names, z = list(shown), np.stack(list(shown.values()))
+    made = Heat(
+        names,
+        rows,
+        z,
+        "missing",
+        SEGMENTS_AXIS,
+        limits=(0.0, max(0.05, float(np.nanmax(z)))),
+        form=".1%",
+        ticks={"tickformat": ".0%"},
+    )
+    return Figure(
+        "missing-map",
+        "Part of missing values",
+        [View("", *heat(made))],
+        alt=f"Heat map of the part of missing values by column and row; {len(shown)} columns have missing values.",
+        caption=f"Columns without a missing value are left out ({len(missing) - len(shown)} of {len(missing)}).",
+        height=made.height,
+        table=Table(
+            ("column", "mean", "lowest", "highest"),
+            [
+                (name, percent(_mean(part)), percent(float(np.nanmin(part))), percent(float(np.nanmax(part))))
+                for name, part in zip(names, z, strict=True)
+            ],
+        ),
+    )
+
+
+def rank_distance(values: Floats, final: Floats, levels: Floats) -> Floats:
+    """How far, in ranks of the final distribution, each knot was from where it belongs: (T, K), (K,), (K,) → (T, K).
+
+    The final distribution has `final` at `levels`, linear in between; where knots coincide, every rank of the tie is
+    as good as the other.
+    """
+    low = np.interp(values, final, levels)
+    high = 1.0 - np.interp(-values, -final[::-1], (1.0 - levels)[::-1])
+    return np.maximum(np.maximum(np.minimum(low, high) - levels, levels - np.maximum(low, high)), 0.0)
+
+
+def knot_figures(knots: Knots) -> list[Figure]:
+    """How far the knots of each feature were from their last place, and the paths of one feature's knots."""
+    seen = [i for i in range(len(knots.names)) if np.isfinite(knots.values[-1:, i]).all() and len(knots.rows)]
+    if not seen:
+        return []
+    names = [knots.names[i] for i in seen]
+    found = []
+    if len(knots.rows) > 1:
+        inner = slice(1, -1) if len(knots.levels) > 2 else slice(None)
+        z = np.stack(
+            [
+                rank_distance(knots.values[:, i], knots.values[-1, i], knots.levels)[:, inner].max(axis=1)
+                for i in seen
+            ]
+        )
+        made = Heat(
+            names,
+            knots.rows,
+            z,
+            "ranks away",
+            SEGMENTS_AXIS,
+            limits=(0.0, max(0.02, float(np.nanquantile(z, 0.98)))),
+            form=".1%",
+            ticks={"tickformat": ".0%"},
+        )
+        found.append(
+            Figure(
+                "knots-map",
+                "How far the knots were from their last place",
+                [View("", *heat(made))],
+                alt="Heat map of the largest distance of a feature's knots from their last place, by feature and row.",
+                caption="The largest distance of an inner knot from where it ended, in ranks of the final distribution: "
+                "5 % means that a quantile was off by 5 percentage points.",
+                height=made.height,
+                table=Table(
+                    ("feature", "at the first record", "half way"),
+                    [
+                        (name, percent(float(line[0])), percent(float(line[len(line) // 2])))
+                        for name, line in zip(names, z, strict=True)
+                    ],
+                ),
+            )
+        )
+    found.append(_knot_lines(knots, seen))
+    return found
+
+
+def _knot_lines(knots: Knots, seen: Sequence[int]) -> Figure:
+    shown = _deciles(knots.levels)
+    views = []
+    for feature in seen:
+        paths = knots.values[:, feature][:, shown]
+        labels = [f"{100 * knots.levels[i]:.3g} %" for i in shown]
+        middle = (len(shown) - 1) / 2
+        series = [
+            Line(
+                label,
+                label,
+                knots.rows,
+                paths[:, k],
+                "c1" if abs(k - middle) < 0.75 else "c7",
+                width=2.2 if abs(k - middle) < 0.75 else 1.1,
+                hover=f"{label}: %{{y:.4~g}}",
+                mode="lines" if len(knots.rows) > 1 else "markers",
+            )
+            for k, label in enumerate(labels)
+        ]
+        data, layout = lines(series, y_title=named(knots.names[feature]), height=340, y_axis=_value_axis(paths))
+        for trace in data:
+            trace["hovertemplate"] += "<extra></extra>"
+        views.append(View(knots.names[feature], data, layout))
+    return Figure(
+        "knots-lines",
+        "Paths of one feature’s knots",
+        views,
+        alt="The values of a feature's quantiles along the stream; the table has their first and last places.",
+        caption="Each line is a quantile as the method knew it at that row; the smallest and largest value are left out.",
+        choice="Feature",
+        height=340,
+        table=_knot_table(knots, seen, shown),
+    )
+
+
+def _deciles(levels: Floats) -> list[int]:
+    """The places of about nine inner knots, evenly spaced."""
+    inner = range(1, len(levels) - 1) if len(levels) > 2 else range(len(levels))
+    wanted = np.linspace(levels[inner[0]], levels[inner[-1]], min(len(inner), 9))
+    return sorted({int(np.argmin(np.abs(levels - level))) for level in wanted})
+
+
+def _value_axis(paths: Floats) -> Layout:
+    low, high = float(np.nanmin(paths)), float(np.nanmax(paths))
+    if low > 0 and high / low > 50:
+        return {"type": "log", "hoverformat": ".4~g", "dtick": 1}
+    return {"hoverformat": ".4~g", "tickformat": "~s" if max(abs(low), abs(high)) >= 1e4 else ""}
+
+
+def _knot_table(knots: Knots, seen: Sequence[int], shown: Sequence[int]) -> Table:
+    head = ("feature", *(f"{100 * knots.levels[i]:.3g} %" for i in shown))
+    rows = []
+    for feature in seen:
+        last = knots.values[-1, feature]
+        rows.append((knots.names[feature], *(compact(float(last[i])) for i in shown)))
+    return Table(head, rows, caption="Values of the quantiles at the end of the stream")

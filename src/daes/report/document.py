@@ -1,0 +1,77 @@
+"""The HTML document around the sections: one file with everything in it."""
+
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import NamedTuple
+
+import daes
+from daes.extras import require
+from daes.report.figures import Figure
+from daes.report.markup import section, text
+
+# Nothing may be fetched from anywhere: the browser itself refuses whatever the page might ask for.
+_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
+
+
+class Section(NamedTuple):
+    """A part of the page: its anchor, its heading, its content."""
+
+    name: str
+    title: str
+    content: str
+
+
+def document(title: str, lead: str, top: str, sections: Sequence[Section]) -> str:
+    """The page as one text. `top` stands between the heading and the sections."""
+    assets = files("daes.report") / "assets"
+    links = "".join(f'<li><a href="#{text(part.name)}">{text(part.title)}</a></li>' for part in sections)
+    body = "\n".join(section(*part) for part in sections)
+    script = require("plotly.offline").get_plotlyjs()
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="generator" content="daes {text(daes.__version__)}">
+<title>{text(title)}</title>
+<style>
+{(assets / "page.css").read_text(encoding="utf-8")}</style>
+</head>
+<body>
+<header>
+<h1>{text(title)}</h1>
+<p class="lead">{text(lead)}</p>
+{top}
+<noscript><p>The plots need JavaScript; the numbers are in the tables.</p></noscript>
+</header>
+<nav aria-label="Sections"><ul>{links}</ul></nav>
+<main>
+{body}
+</main>
+<footer><p>Made by daes {text(daes.__version__)}. This file holds all it shows and asks for nothing else.</p></footer>
+<script>{script}</script>
+<script>
+{(assets / "page.js").read_text(encoding="utf-8")}</script>
+</body>
+</html>
+"""
+
+
+def grid(figures: Sequence[Figure | None]) -> str:
+    """Figures side by side where there is room."""
+    shown = "\n".join(figure.html() for figure in figures if figure)
+    return f'<div class="grid">\n{shown}\n</div>' if shown else ""
+
+
+def stack(figures: Sequence[Figure | None]) -> str:
+    """Figures one below the other."""
+    return "\n".join(figure.html() for figure in figures if figure)
+
+
+def write_text(path: Path, content: str) -> None:
+    """Write a file whole or not at all."""
+    temporary = path.with_name(f".{path.name}.partial")
+    temporary.write_text(content, encoding="utf-8")
+    temporary.replace(path)

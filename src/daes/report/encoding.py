@@ -1,0 +1,164 @@
+"""Pictures of what the model learned about each number."""
+
+import numpy as np
+
+from daes.report.figures import Figure, Heat, Layout, Line, View, heat, lines
+from daes.report.learned import LEVELS, Learned, Modulation, principal_coordinates, principal_direction
+from daes.report.markup import Table
+from daes.report.numbers import compact, decimals, percent
+
+LEVEL_AXIS: Layout = {
+    "title": {"text": "quantile of the feature"},
+    "tickformat": ".0%",
+    "hoverformat": ".1%",
+    "tickvals": [0, 0.25, 0.5, 0.75, 1],
+}
+
+
+def encoding_figures(learned: Learned) -> list[Figure]:
+    """The response to each feature, its encoding in one dimension, and one feature's whole embedding."""
+    seen = np.flatnonzero(learned.seen)
+    if not len(seen):
+        return []
+    found = [_response(learned, seen)]
+    if learned.embedding is not None:
+        found += [_overview(learned, seen), _embedding(learned, seen)]
+    return found
+
+
+def _response(learned: Learned, seen: np.ndarray) -> Figure:
+    order = seen[np.argsort(-np.ptp(learned.response[seen], axis=1), kind="stable")]
+    views = []
+    for feature in order:
+        name, values = learned.names[feature], learned.values[feature]
+        line = Line("response", "predicted", LEVELS, learned.response[feature], "c1", width=2.2)
+        missing = np.full(len(LEVELS), learned.missing_response[feature])
+        other = Line("missing", "if missing", LEVELS, missing, "c7", width=1.2, dash="dot")
+        data, layout = lines([line, other], y_title="predicted probability", height=300, x_axis=_axis_of(values))
+        data[0]["customdata"] = [compact(float(value)) for value in values]
+        data[0]["hovertemplate"] = "value %{customdata}: %{y:.4f}<extra></extra>"
+        data[1]["hovertemplate"] = "if missing: %{y:.4f}<extra></extra>"
+        views.append(View(name, data, layout))
+    return Figure(
+        "response",
+        "Response to one feature",
+        views,
+        alt="Predicted probability as one feature moves through its distribution; the table has its range.",
+        caption="What the model predicts as this feature moves from its smallest to its largest value, with the other "
+        "numbers at their medians and every category unknown. Features are listed by how much they move the prediction.",
+        choice="Feature",
+        table=Table(
+            ("feature", "lowest", "at the median", "highest", "if missing"),
+            [
+                (
+                    learned.names[i],
+                    decimals(float(learned.response[i].min())),
+                    decimals(float(learned.response[i, len(LEVELS) // 2])),
+                    decimals(float(learned.response[i].max())),
+                    decimals(float(learned.missing_response[i])),
+                )
+                for i in order
+            ],
+        ),
+    )
+
+
+def _axis_of(values: np.ndarray) -> Layout:
+    """Quantiles below the axis, with the value that each of them is."""
+    places = [0, 10, 20, 30, 40]
+    ticks = [f"{100 * LEVELS[i]:.0f} %<br>{compact(float(values[i]))}" for i in places]
+    return {**LEVEL_AXIS, "title": {"text": "quantile, value"}, "ticktext": ticks}
+
+
+def _overview(learned: Learned, seen: np.ndarray) -> Figure:
+    assert learned.embedding is not None
+    coordinates, carried = principal_coordinates(learned.embedding[seen])
+    names = [learned.names[i] for i in seen]
+    made = Heat(names, LEVELS, coordinates, "coordinate", LEVEL_AXIS, scale="diverging")
+    length = np.linalg.norm(learned.embedding[seen], axis=-1)
+    norms = Heat(names, LEVELS, length, "length", LEVEL_AXIS)
+    return Figure(
+        "encoding-map",
+        "Encoding of every feature",
+        [View("first principal direction", *heat(made)), View("length of the embedding", *heat(norms))],
+        alt="Heat map of each feature's embedding along its distribution, on its first principal direction.",
+        caption="Each line is one feature from its smallest to its largest value. The colour is the embedding’s "
+        "coordinate on the direction in which that feature’s embedding varies most: equal colours are alike to the "
+        "model, and a line without colour is a feature it hardly uses.",
+        height=made.height,
+        table=Table(
+            ("feature", "range on the first direction", "variance it carries", "mean length"),
+            [
+                (name, compact(float(np.ptp(line))), percent(float(part)), compact(float(size.mean())))
+                for name, line, part, size in zip(names, coordinates, carried, length, strict=True)
+            ],
+        ),
+    )
+
+
+def _embedding(learned: Learned, seen: np.ndarray) -> Figure:
+    assert learned.embedding is not None
+    views = []
+    for feature in seen:
+        vectors = learned.embedding[feature]
+        order = np.argsort(-principal_direction(vectors), kind="stable")
+        centred = vectors - vectors.mean(axis=0)
+        made = Heat(
+            [str(component) for component in order],
+            LEVELS,
+            centred.T[order],
+            "less its mean",
+            _axis_of(learned.values[feature]),
+            scale="diverging",
+            row_pixels=16,
+        )
+        data, layout = heat(made)
+        data[0]["hovertemplate"] = "component %{y}, %{x:.1%}<br>%{z:.4f}<extra></extra>"
+        layout["yaxis"]["title"] = {"text": "component"}
+        views.append(View(learned.names[feature], data, layout))
+    return Figure(
+        "embedding-map",
+        "Embedding of one feature",
+        views,
+        alt="Heat map of the components of one feature's embedding along its distribution.",
+        caption="The components of the embedding, each less its mean, ordered by their part in the first principal "
+        "direction. A step in colour is a value at which the model starts to see something else.",
+        choice="Feature",
+        height=made.height,
+    )
+
+
+def modulation_figure(modulation: Modulation, learned: Learned) -> Figure | None:
+    """What each frequent context changes in a feature's encoding."""
+    seen = np.flatnonzero(learned.seen)
+    if not len(seen) or not modulation.labels:
+        return None
+    order = seen[np.argsort(-modulation.reach[seen], kind="stable")]
+    views = []
+    for feature in order:
+        made = Heat(
+            modulation.labels,
+            LEVELS,
+            modulation.shift[feature],
+            "shift",
+            _axis_of(learned.values[feature]),
+            scale="diverging",
+        )
+        data, layout = heat(made)
+        data[0]["hovertemplate"] = "%{y}<br>quantile %{x:.1%}<br>shift %{z:.4f}<extra></extra>"
+        views.append(View(learned.names[feature], data, layout))
+    return Figure(
+        "modulation-map",
+        "Modulation by context",
+        views,
+        alt="Heat map of how context shifts one feature's encoding, by context and quantile.",
+        caption="How far each context moves the embedding along the feature’s first principal direction, against the "
+        "mean of these contexts. Features are listed by how far context reaches.",
+        choice="Feature",
+        height=made.height,
+        table=Table(
+            ("feature", "reach of context"),
+            [(learned.names[i], percent(float(modulation.reach[i]))) for i in order],
+            caption="Mean length of what context changes over the mean length of the embedding",
+        ),
+    )

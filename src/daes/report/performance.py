@@ -1,0 +1,196 @@
+"""How well a run predicts: scores along the stream, calibration, speed."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from daes.report.figures import Figure, Floats, Key, Line, View, lines
+from daes.report.markup import Table
+from daes.report.numbers import compact, count, decimals, percent
+from daes.report.run import Reliability, Run
+
+_SCORES = {"auc": "AUC", "logloss": "LogLoss"}
+_SETTLE = 0.1
+
+
+def score_figures(run: Run) -> list[Figure]:
+    """AUC and LogLoss along the stream, over the window and since its start."""
+    found = []
+    for metric, title in _SCORES.items():
+        rows, recent, life = (_column(run, name) for name in ("rows", f"window_{metric}", metric))
+        series = [
+            Line("window", _window(run), rows, recent, "c1", mode=_mode(rows)),
+            Line("life", "since the start", rows, life, "c7", dash="dash", mode=_mode(rows)),
+        ]
+        if metric == "logloss":
+            series.append(Line("rate", "click rate alone", rows, _entropy(run), "c5", width=1.2, dash="dot"))
+        series = [line for line in series if np.isfinite(np.asarray(line.y)).any()]
+        if not series:
+            continue
+        data, layout = lines(series, y_title=title, height=300, settle=_SETTLE)
+        found.append(
+            Figure(
+                f"stream-{metric}",
+                title,
+                [View("", data, layout)],
+                alt=f"{title} along the stream: {_ends(series)}.",
+                keys=[Key(line.group, line.label, line.colour) for line in series],
+                caption=_CAPTIONS[metric],
+                table=_history_table(run, metric, title),
+            )
+        )
+    return found
+
+
+_CAPTIONS = {
+    "auc": "Higher is better; 0.5 is a coin. Every batch is scored before it is learned from.",
+    "logloss": "Lower is better, in nats. “Click rate alone” is what predicting the mean label so far would score.",
+}
+
+
+def _window(run: Run) -> str:
+    return f"last {compact(run.window)} rows" if run.window else "window"
+
+
+def _mode(rows: Floats) -> str:
+    return "lines" if len(rows) > 1 else "markers"
+
+
+def _column(run: Run, name: str) -> Floats:
+    length = len(run.history["rows"]) if "rows" in run.history else 0
+    return run.history.get(name, np.full(length, np.nan))
+
+
+def _entropy(run: Run) -> Floats:
+    """What always predicting the mean label so far scores: LogLoss over normalised entropy."""
+    loss, part = _column(run, "logloss"), _column(run, "normalized_entropy")
+    return np.divide(loss, part, out=np.full(loss.shape, np.nan), where=np.isfinite(part) & (part > 0))
+
+
+def _ends(series: Sequence[Line]) -> str:
+    last = ((line.label, [value for value in np.asarray(line.y) if np.isfinite(value)]) for line in series)
+    return ", ".join(f"{label} ends at {decimals(float(values[-1]))}" for label, values in last if values)
+
+
+def _history_table(run: Run, metric: str, title: str) -> Table:
+    rows, recent, life = (_column(run, name) for name in ("rows", f"window_{metric}", metric))
+    picked = thinned(len(rows), 20)
+    return Table(
+        ("rows", f"{title}, {_window(run)}", f"{title} since the start"),
+        [(count(rows[i]), decimals(recent[i]), decimals(life[i])) for i in picked],
+    )
+
+
+def thinned(length: int, most: int) -> list[int]:
+    """At most so many places out of a length, evenly, with the first and the last.
+
+    >>> thinned(5, 20), thinned(100, 4)
+    ([0, 1, 2, 3, 4], [0, 33, 66, 99])
+    """
+    return sorted({int(place) for place in np.linspace(0, length - 1, min(length, most)).round()}) if length else []
+
+
+def calibration_figure(runs: Sequence[tuple[str, str, Reliability]], name: str = "reliability") -> Figure | None:
+    """What was predicted against what came of it, one line for each (label, colour, reliability).
+
+    Bins with less than a thousandth of the weight are left out: their rate is noise.
+    """
+    series, table = [], []
+    least, most = 1.0, 0.0
+    for label, colour, found in runs:
+        total = float(found.weight.sum())
+        kept = (found.weight >= max(total / 1000, 1)) & np.isfinite(found.prediction) & np.isfinite(found.label)
+        x, y = found.prediction[kept], found.label[kept]
+        if not len(x):
+            continue
+        series.append(Line(label, label, x, y, colour, mode="lines+markers", hover="clicked %{y:.3f}"))
+        least, most = min(least, float(x.min()), float(y.min())), max(most, float(x.max()), float(y.max()))
+        table += [
+            (label, decimals(float(p), 3), decimals(float(c), 3), percent(float(w) / total), count(float(w)))
+            for p, c, w in zip(x, y, found.weight[kept], strict=True)
+        ]
+    if not series:
+        return None
+    air = 0.04 * (most - least) or 0.05
+    frame = [max(0.0, least - air), min(1.0, most + air)]
+    diagonal = Line("diagonal", "perfect", frame, frame, "c7", width=1, dash="dot", hover="%{y:.3f}")
+    data, layout = lines(
+        [diagonal, *series],
+        y_title="clicked",
+        height=380,
+        x_axis={"title": {"text": "predicted"}, "range": frame, "hoverformat": ".3f"},
+        y_axis={"range": frame},
+        end_labels=False,
+    )
+    layout["hovermode"] = "closest"
+    for trace, line in zip(data, [diagonal, *series], strict=True):
+        trace["marker"]["size"] = 6
+        if line is not diagonal:
+            trace["hovertemplate"] = "predicted %{x:.3f}<br>clicked %{y:.3f}<extra>%{fullData.name}</extra>"
+    return Figure(
+        name,
+        "Reliability",
+        [View("", data, layout)],
+        alt="Reliability diagram: the rate of clicks against the mean prediction, by bins of the prediction.",
+        caption="On the dotted line, as many clicked as was promised; below it, fewer. "
+        "Bins with less than a thousandth of the rows are left out.",
+        height=380,
+        keys=[Key(line.group, line.label, line.colour) for line in series],
+        table=Table(("", "predicted", "clicked", "share", "rows"), table)
+        if len(series) > 1
+        else Table(("predicted", "clicked", "share", "rows"), [row[1:] for row in table]),
+    )
+
+
+def throughput_figure(run: Run) -> Figure | None:
+    """Rows a second, segment by segment."""
+    rows, speed = run.segment_rows, run.speed
+    if len(rows) < 2 or not np.isfinite(speed).any():
+        return None
+    line = Line("speed", "rows a second", rows, speed, "c1", hover="%{y:,.0f} rows a second")
+    frame = [0.0, 1.1 * float(np.nanmax(speed))]
+    data, layout = lines(
+        [line], y_title="rows a second", height=220, y_axis={"range": frame, "tickformat": "~s"}, end_labels=False
+    )
+    data[0]["hovertemplate"] += "<extra></extra>"
+    return Figure(
+        "throughput-lines",
+        "Rows a second",
+        [View("", data, layout)],
+        alt=f"Rows a second along the stream, {compact(float(np.nanmedian(speed)))} in the median.",
+        caption="Reading, scoring and training together; what else the machine did at the time shows as well.",
+        height=220,
+        table=Table(
+            ("rows", "rows a second"), [(count(rows[i]), count(float(speed[i]))) for i in thinned(len(rows), 20)]
+        ),
+    )
+
+
+def rate_figure(run: Run) -> Figure | None:
+    """Clicks and mean prediction, segment by segment."""
+    rows = run.segment_rows
+    if len(rows) < 2 or not np.isfinite(run.click_rate).any():
+        return None
+    series = [
+        Line("predicted", "predicted", rows, run.mean_prediction, "c1", hover="predicted %{y:.4f}"),
+        Line("clicked", "clicked", rows, run.click_rate, "c2", width=1.3, hover="clicked %{y:.4f}"),
+    ]
+    data, layout = lines(series, y_title="rate", height=380, settle=_SETTLE)
+    for trace in data:
+        trace["hovertemplate"] += "<extra></extra>"
+    return Figure(
+        "rate-lines",
+        "Along the stream",
+        [View("", data, layout)],
+        alt=f"Mean prediction and rate of clicks along the stream: {_ends(series)}.",
+        caption="Mean prediction and rate of clicks of each segment of the stream.",
+        height=380,
+        keys=[Key(line.group, line.label, line.colour) for line in series],
+        table=Table(
+            ("rows", "predicted", "clicked"),
+            [
+                (count(rows[i]), decimals(float(run.mean_prediction[i])), decimals(float(run.click_rate[i])))
+                for i in thinned(len(rows), 20)
+            ],
+        ),
+    )

@@ -1,0 +1,40 @@
+"""The normal score against the standard library's."""
+
+from statistics import NormalDist
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from daes.embedding.normal import normal_score
+
+RANKS = [1e-30, 1e-12, 1e-9, 1e-4, 0.005, 0.02425, 0.07, 0.075, 0.08, 0.3, 0.5, 0.7, 0.925, 0.97575, 0.995, 0.9999]
+
+
+class Score(nn.Module):
+    def forward(self, rank: Tensor) -> Tensor:
+        return normal_score(rank)
+
+
+def exported(rank: Tensor) -> Tensor:
+    return torch.export.export(Score(), (rank,)).module()(rank)
+
+
+@pytest.mark.parametrize(("score", "digits"), [(normal_score, 1e-14), (exported, 3e-7)])
+def test_equals_the_inverse_of_the_normal_cdf(score, digits: float) -> None:
+    rank = torch.tensor([*RANKS, *torch.linspace(0.001, 0.999, 999).tolist()], dtype=torch.float64)
+    expected = [NormalDist().inv_cdf(p) for p in rank.tolist()]
+    assert score(rank).tolist() == pytest.approx(expected, rel=digits, abs=1e-14)
+
+
+@pytest.mark.parametrize("score", [normal_score, exported])
+def test_float32_keeps_six_digits(score) -> None:
+    rank = torch.linspace(0.001, 0.999, 2001)
+    expected = [NormalDist().inv_cdf(p) for p in rank.tolist()]
+    assert score(rank).dtype == torch.float32
+    assert score(rank).tolist() == pytest.approx(expected, rel=1e-6, abs=1e-7)
+
+
+def test_the_exported_score_increases_over_its_pieces() -> None:
+    rank = torch.linspace(0.0001, 0.9999, 20_001, dtype=torch.float64)
+    assert bool((exported(rank).diff() > 0).all())
