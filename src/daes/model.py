@@ -1,5 +1,6 @@
 """Schema + embedding + backbone = a model of clicks."""
 
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,11 +12,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from daes.backbone import build_backbone
+from daes.backbone import BACKBONES, build_backbone
 from daes.distribution import rank_context_fields, smallest_cardinality
 from daes.embedding import CategoricalEmbedding, Context, build_embedding, suggest_sizes
+from daes.embedding.base import check_positive
 from daes.embedding.modulation import pool_context
-from daes.pretrained import load_model, load_state, refuse_other_schema, save_model
+from daes.export import export_onnx
+from daes.pretrained import CONFIG, load_model, load_state, refuse_other_schema, save_model
 from daes.stream.batch import Batch
 from daes.stream.schema import Schema
 
@@ -68,8 +71,8 @@ class CTRModel(nn.Module):
         backbone_options: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
-        if not l2 >= 0:
-            raise ValueError(f"l2 must not be negative, however: l2={l2}")
+        if not 0 <= l2 < float("inf"):
+            raise ValueError(f"l2 must be finite and not negative, however: l2={l2}")
         self.schema = schema
         self.dim = dim
         self.l2 = l2
@@ -101,6 +104,11 @@ class CTRModel(nn.Module):
         if schema.num_categorical:
             with _drawing_from(seeds[1]):
                 self.categorical = CategoricalEmbedding(self.sizes, dim, **(categorical_options or {}))
+        if raw_dim and backbone in BACKBONES and not BACKBONES[backbone].takes_raw:
+            raise ValueError(
+                f"backbone must have an MLP or a cross network for embedding={embedding!r}, which gives plain inputs in "
+                f"place of vectors, however: backbone={backbone!r}"
+            )
         with _drawing_from(seeds[2]):
             self.backbone = build_backbone(backbone, num_fields, dim, raw_dim=raw_dim, **(backbone_options or {}))
         self._context_index = [schema.categorical.index(name) for name in self.context]
@@ -112,15 +120,17 @@ class CTRModel(nn.Module):
         `sizes` follow the cardinalities seen, and `context` may also be "ranked": the fields that a Kruskal–Wallis test
         finds to change the distribution of the numbers, strongest first. An offline method is fitted on the rows.
         """
+        _check_columns(schema, sample)
         mode = (arguments.get("categorical_options") or {}).get("mode", "hash")
         cardinalities = {
             name: np.unique(sample.categorical[:, field]).size for field, name in enumerate(schema.categorical)
         }
         suggested = suggest_sizes(cardinalities, mode=mode)
         given = arguments.pop("sizes", {})
-        sizes = dict.fromkeys(suggested, given) if isinstance(given, int) else {**suggested, **given}
+        sizes = {**suggested, **given} if isinstance(given, Mapping) else given
         context = arguments.pop("context", "smallest")
         count = arguments.get("num_context", 3)
+        check_positive(num_context=count)
         if context == "ranked":
             context = ranked_context(schema, sample, count)
         elif context == "smallest":
@@ -134,7 +144,10 @@ class CTRModel(nn.Module):
             numerical, categorical = self.tensors(numerical)
         fields, raw, context = [], None, None
         if self.categorical is not None:
-            assert categorical is not None, "categorical must be given for a schema with categorical columns"
+            if categorical is None:
+                raise ValueError(
+                    f"categorical must be given for the columns {', '.join(self.schema.categorical)}, however: None"
+                )
             fields.append(self.categorical(categorical))
             if self.numerical is not None and self.numerical.uses_context and self._context_index:
                 context = self._context(categorical, fields[0])
@@ -150,10 +163,12 @@ class CTRModel(nn.Module):
 
     @staticmethod
     def cross_entropy(logits: Tensor, batch: Batch) -> Tensor:
-        """Mean binary cross-entropy of logits that were computed for the batch."""
+        """Mean binary cross-entropy of logits that were computed for the batch; 0 if it has no rows or no weight."""
         if batch.label is None:
             raise ValueError("batch must have labels to compute a loss, however: label=None")
         target = torch.from_numpy(batch.label).to(logits)
+        if not len(batch):
+            return logits.sum()
         if batch.weight is None:
             return F.binary_cross_entropy_with_logits(logits, target)
         weight = torch.from_numpy(batch.weight).to(logits)
@@ -176,19 +191,25 @@ class CTRModel(nn.Module):
         saved, config, state = load_model(Path(folder))
         if schema is not None:
             refuse_other_schema(schema, saved)
-        model = cls(saved, **config)
+        try:
+            model = cls(saved, **config)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise ValueError(f"{Path(folder) / CONFIG} does not describe a model: {error}") from error
+        if lacking := sorted(model.config.keys() - config.keys()):
+            raise ValueError(f"{Path(folder) / CONFIG} does not describe a whole model: it lacks {', '.join(lacking)}")
         load_state(model, state, Path(folder))
         return model.eval()
 
+    def to_onnx(self, path: str | Path) -> None:
+        """Write the model as ONNX, for onnxruntime: `daes.export` says what goes in and what comes out."""
+        with _evaluating(self):
+            export_onnx(self, self.schema, Path(path), device=self.device)
+
     @torch.no_grad()
     def predict_proba(self, batch: Batch) -> NDArray[np.float64]:
-        """The probability of a click for each row, (B,); the model's mode is left as it was."""
-        was_training = self.training
-        self.eval()
-        try:
+        """The probability of a click for each row, (B,); the mode of the model and of its parts is left as it was."""
+        with _evaluating(self):
             return torch.sigmoid(self(batch).double()).cpu().numpy()
-        finally:
-            self.train(was_training)
 
     def fit_embedding(self, sample: Batch) -> Self:
         """Fit an offline method on rows of the stream; nothing to do for the others."""
@@ -209,10 +230,7 @@ class CTRModel(nn.Module):
 
     def tensors(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The batch's features on the model's device."""
-        if batch.numerical.shape[1] != self.schema.num_numerical:
-            raise ValueError(
-                f"batch must have {self.schema.num_numerical} numerical columns, however: {batch.numerical.shape[1]}"
-            )
+        _check_columns(self.schema, batch)
         device = self.device
         return (
             torch.from_numpy(batch.numerical).to(device, non_blocking=True),
@@ -256,6 +274,18 @@ def ranked_context(schema: Schema, sample: Batch, count: int = 3) -> tuple[str, 
 
 
 @contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """The model in eval mode; afterwards each part in the mode it was in, as a vocabulary may be fixed by itself."""
+    modes = [(part, part.training) for part in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for part, mode in modes:
+            part.training = mode
+
+
+@contextmanager
 def _drawing_from(seed: int) -> Iterator[None]:
     """Random numbers of a part's own, so that one seed gives models of two methods the same tables and network."""
     with torch.random.fork_rng(devices=[]):
@@ -263,13 +293,27 @@ def _drawing_from(seed: int) -> Iterator[None]:
         yield
 
 
+def _check_columns(schema: Schema, batch: Batch) -> None:
+    for part in ("numerical", "categorical"):
+        names, found = getattr(schema, part), getattr(batch, part).shape[1]
+        if found != len(names):
+            raise ValueError(
+                f"batch must have {len(names)} {part} columns ({', '.join(names) or 'none'}), however: {found}"
+            )
+
+
 def _table_sizes(schema: Schema, sizes: int | Mapping[str, int]) -> dict[str, int]:
     if isinstance(sizes, Mapping):
         unknown = [name for name in sizes if name not in schema.categorical]
         if unknown:
             raise ValueError(f"sizes must name categorical columns of the schema, however: {', '.join(unknown)}")
-        return {name: int(sizes.get(name, DEFAULT_SIZE)) for name in schema.categorical}
-    return dict.fromkeys(schema.categorical, int(sizes))
+    try:
+        return {
+            name: operator.index(sizes.get(name, DEFAULT_SIZE) if isinstance(sizes, Mapping) else sizes)
+            for name in schema.categorical
+        }
+    except TypeError:
+        raise TypeError(f"sizes must be whole numbers, however: sizes={sizes!r}") from None
 
 
 def _context_names(
@@ -278,12 +322,16 @@ def _context_names(
     if context is None:
         return ()
     if context == "smallest":
+        check_positive(num_context=count)
         return tuple(sorted(schema.categorical, key=lambda name: sizes[name])[:count])
     names = (context,) if isinstance(context, str) else tuple(context)
     unknown = [name for name in names if name not in schema.categorical]
     if unknown:
+        hint = ' ("ranked" is for CTRModel.from_sample, which has rows to look at)' if context == "ranked" else ""
         raise ValueError(
             f"context must name categorical columns of the schema ({', '.join(schema.categorical) or 'none'}), "
-            f"however: {', '.join(unknown)}"
+            f"however: {', '.join(map(str, unknown))}{hint}"
         )
+    if len(set(names)) < len(names):
+        raise ValueError(f"context must name each column once, however: {', '.join(names)}")
     return names

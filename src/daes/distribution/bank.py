@@ -56,6 +56,11 @@ class EstimatorBank:
         """The largest value of each feature, (q,), NaN before the first."""
         return np.array([estimator.maximum for estimator in self.estimators])
 
+    @property
+    def due(self) -> bool:
+        """Whether quantiles may differ from those read last."""
+        return any(getattr(estimator, "due", True) for estimator in self.estimators)
+
     def update(self, values: ArrayLike) -> None:
         """Observe a batch (B, q)."""
         batch = self._check(values)

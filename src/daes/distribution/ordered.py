@@ -28,6 +28,17 @@ class OrderedView:
         self._seen: Floats | None = None  # the members as they were when last put in order, by slot
         self._dirty: list[Ints] = []
         self.pending = 0
+        self._never_read = True
+
+    @property
+    def age(self) -> int:
+        """How many writes the order last read lags behind, −1 if it was never read."""
+        return -1 if self._never_read else self.pending
+
+    def restore(self, age: int) -> None:
+        """Let what was read from an earlier view of the same members stand as long as it would have there."""
+        self.reset()
+        self._never_read, self.pending = age < 0, max(age, 0)
 
     def mark(self, slots: Ints) -> None:
         """Say that these slots were written."""
@@ -35,10 +46,13 @@ class OrderedView:
         if self._ordered is not None:
             self._dirty.append(slots)
 
+    def due(self, size: int) -> bool:
+        """Whether reading `size` members would put them in order anew."""
+        return self._never_read or self.pending > self.tolerance * size
+
     def read(self, members: Floats) -> Floats:
         """The sorted members. `members` may have grown since, never shrunk."""
-        stale = self._ordered is None or self.pending > self.tolerance * members.size
-        if stale and (self.pending or self._ordered is None):
+        if self._ordered is None or self.due(members.size):
             self._refresh(members)
         assert self._ordered is not None
         return self._ordered
@@ -61,6 +75,7 @@ class OrderedView:
             self._ordered = ordered
         self._dirty = []
         self.pending = 0
+        self._never_read = False
 
 
 def _ranks_of(values: Floats, ordered: Floats) -> Ints:

@@ -40,6 +40,11 @@ class SampleEstimator(Estimator):
         """Memory of the sample."""
         return self._slots.nbytes
 
+    @property
+    def due(self) -> bool:
+        """Whether the next read will differ from the last: more was written than `tolerance` lets pass."""
+        return self._view.due(self._filled)
+
     def ordered(self) -> Floats:
         """The sorted members (up to `tolerance`); not to be written to."""
         return self._view.read(self._slots[: self._filled])
@@ -87,7 +92,7 @@ class SampleEstimator(Estimator):
         )
 
     def _state(self) -> State:
-        return {"seed": self.seed, "sample": self.sample}
+        return {"seed": self.seed, "sample": self.sample, "order_age": self._view.age}
 
     def _load(self, state: Mapping[str, Any]) -> None:
         sample = np.asarray(state["sample"], dtype=np.float64)
@@ -95,6 +100,7 @@ class SampleEstimator(Estimator):
             raise ValueError(f"state has a sample of shape {sample.shape}, however: at most {self.size} values fit")
         self.seed = int(state["seed"])
         self._replace(sample)
+        self._view.restore(int(state["order_age"]))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(size={self.size}, count={self.count})"

@@ -96,7 +96,7 @@ class DAES(KnotsModule, NumericalEmbedding):
         reservoir_size: int = 100_000,
         bounds: tuple[float, float] | Sequence[tuple[float, float]] | None = None,
         value_space: bool = False,
-        tolerance: float = 1e-3,
+        tolerance: float = 5e-3,
         seed: int = 0,
         init_std: float = 0.01,
         estimator_options: dict[str, Any] | None = None,
@@ -166,10 +166,11 @@ class DAES(KnotsModule, NumericalEmbedding):
         if self.bank is None:
             return
         self.observe_knots(values)
+
+    def follow(self, likely: Tensor) -> None:
         if self.linear == "value":
-            centre, scale = self.centre_and_scale()
-            self.centre.copy_(centre)
-            self.scale.copy_(scale)
+            self.centre.copy_(likely.mean(1))
+            self.scale.copy_(likely.std(1, correction=0))
 
     def encode(self, values: Tensor, context: Tensor | Context | None) -> Tensor:
         weights, place = self._weights(values)

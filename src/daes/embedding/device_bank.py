@@ -19,14 +19,14 @@ class DeviceBank:
     device finds each value's position in its feature's stream (a running count of the finite ones), looks it up in the
     schedule and writes it to its slot. Shapes never depend on the data and nothing is read back.
 
-    The host does not know the counts, only that they cannot exceed the rows it sent, which bounds what it must ship. The
-    sample is put in order again when a feature without missing values would have passed `tolerance`, and every 16
+    The host does not know the counts, only that they cannot exceed the rows it sent, which bounds what it must ship.
+    The sample is put in order again when a feature without missing values would have passed `tolerance`, and every 16
     batches at the latest: so the tolerance holds for features whose share of missing values is steady.
 
     `load` takes over from a bank and `unload` gives back to it, which does read the device.
 
-    **Shape.** `update` takes (B, q) on the device; `quantile` levels (L,) gives (q, L); `count`, `minimum` and `maximum`
-    are (q,) tensors.
+    **Shape.** `update` takes (B, q) on the device; `quantile` takes levels (L,) and gives (q, L); `count`, `minimum`
+    and `maximum` are (q,) tensors.
 
     Args:
         bank: the bank to take over from; its features must follow one schedule (`DeviceBank.fits`).
@@ -66,7 +66,7 @@ class DeviceBank:
         self._entries = np.empty(0, np.int64)
         self._shipped = 0
         self._ordered: Tensor | None = None
-        self._writes = 0  # of a feature without missing values, since the sample was put in order
+        self._writes = -1  # of a feature without missing values, since the sample was put in order
         self._batches = 0
         self._ship(self._rows)
 
@@ -96,8 +96,9 @@ class DeviceBank:
         before, self._rows = self._rows, self._rows + values.shape[0]
         self._ship(self._rows)
         first, last = np.searchsorted(self._entries, [before, self._rows], side="right")
-        self._writes += int(last - first)
-        self._batches += 1
+        if self._writes >= 0:
+            self._writes += int(last - first)
+            self._batches += 1
         columns = values.t()
         finite = torch.isfinite(columns)
         positions = finite.cumsum(1) + self.count.unsqueeze(1)
@@ -117,20 +118,35 @@ class DeviceBank:
 
     def quantile(self, levels: Tensor) -> Tensor:
         """Quantiles of every feature, (q, L), NaN where nothing was seen."""
-        filled = self.count.clamp(max=self.size).unsqueeze(1)
-        ordered = self._order(filled)
+        ordered, filled = self._order()
         rank = torch.ceil(levels * filled)
         rank = torch.where((rank - 1) / filled >= levels, rank - 1, rank)
         picked = ordered.gather(1, (rank.long() - 1).clamp(min=0))
         return torch.where(filled > 0, picked, torch.nan)
 
-    def _order(self, filled: Tensor) -> Tensor:
-        due = self._writes > self.tolerance * self.size or self._batches >= _MOST_BATCHES
-        if self._ordered is None or (due and self._batches):
-            taken = torch.arange(self.size, device=self.device) < filled
+    @property
+    def due(self) -> bool:
+        """Whether reading would put the sample in order anew."""
+        most = self.tolerance * min(self._rows, self.size)
+        return self._writes < 0 or self._writes > most or self._batches >= _MOST_BATCHES
+
+    @property
+    def age(self) -> tuple[int, int]:
+        """How many writes and batches the order last read lags behind; −1 writes if it was never read."""
+        return self._writes, self._batches
+
+    def restore_age(self, age: tuple[int, int]) -> None:
+        """Let what was read from an earlier bank of the same sample stand as long as it would have there."""
+        self._writes, self._batches = age
+
+    def _order(self) -> tuple[Tensor, Tensor]:
+        """The sorted samples (q, m) and how many values of each there were when they were sorted (q, 1)."""
+        if self._ordered is None or self.due:
+            self._filled = self.count.clamp(max=self.size).unsqueeze(1)
+            taken = torch.arange(self.size, device=self.device) < self._filled
             self._ordered = torch.where(taken, self._slots[:, :-1], torch.inf).sort(1).values
             self._writes = self._batches = 0
-        return self._ordered
+        return self._ordered, self._filled
 
     def _ship(self, end: int) -> None:
         """See to it that the device has the schedule up to position `end`, and some way on."""

@@ -14,6 +14,7 @@ from daes.embedding.device_bank import DeviceBank
 
 EstimatorFactory = Callable[[int], DistributionEstimator]
 _LIKELY = (np.arange(200) + 0.5) / 200
+_AGE = "device_age"
 
 
 class KnotsModule(nn.Module):
@@ -36,46 +37,60 @@ class KnotsModule(nn.Module):
         reservoir_size: int = 100_000,
         seed: int = 0,
         bounds: tuple[float, float] | Sequence[tuple[float, float]] | None = None,
-        tolerance: float = 1e-3,
+        tolerance: float = 5e-3,
         **options: Any,
     ) -> None:
         self.bank = make_bank(estimator, num_features, reservoir_size, seed, tolerance=tolerance, **options)
         self.bounds = _check_bounds(bounds, num_features)
         self.levels = np.arange(1, num_knots) / num_knots
         self._on_device: DeviceBank | None = None
+        self._device_age = (-1, 0)
         self._constants: dict[Any, Tensor] = {}
         self.register_buffer("knots", torch.full((num_features, num_knots + 1), torch.nan))
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def observe_knots(self, values: Tensor) -> None:
-        """Take values (B, q) into the estimator and let the knots follow."""
+        """Take values (B, q) into the estimator and let the knots follow, as far as its tolerance asks for."""
         assert self.bank is not None
-        if values.device.type == "cpu":
+        if values.device.type != "cpu" and DeviceBank.fits(self.bank):
+            return self._observe_on_device(self.bank, values.detach())
+        self._leave_device()
+        self.bank.update(values.detach().cpu().numpy())
+        low, high = (self.bank.minimum, self.bank.maximum) if self.bounds is None else self.bounds.T
+        ends = np.where(self.bank.count > 0, [low, high], np.nan)
+        if self.bank.due:
+            inner = np.clip(self.bank.quantile(self.levels), ends[0][:, None], ends[1][:, None])
+            self.knots[:, 1:-1] = torch.from_numpy(inner)
+            likely = torch.from_numpy(self.bank.quantile(_LIKELY))
+            self.follow(likely.nan_to_num())
+        self.knots[:, 0], self.knots[:, -1] = torch.from_numpy(ends[0]), torch.from_numpy(ends[1])
+        return None
+
+    def follow(self, likely: Tensor) -> None:
+        """Called with 200 equally likely quantiles (q, 200) when the knots have moved, 0 where nothing was seen."""
+        return
+
+    def _observe_on_device(self, bank: ReservoirBank, values: Tensor) -> None:
+        if self._on_device is None or self._on_device.device != values.device:
             self._leave_device()
-            self.bank.update(values.detach().numpy())
-            self.knots.copy_(torch.from_numpy(self._read_knots()))
-        elif DeviceBank.fits(self.bank):
-            if self._on_device is None or self._on_device.device != values.device:
-                self._leave_device()
-                self._on_device = DeviceBank(self.bank, values.device, values.dtype)
-            self._on_device.update(values.detach())
-            self.knots.copy_(self._device_knots(self._on_device))
-        else:  # other estimators live on the host, and the device waits for them
-            self.bank.update(values.detach().cpu().numpy())
-            self.knots.copy_(torch.from_numpy(self._read_knots()))
+            self._on_device = DeviceBank(bank, values.device, values.dtype)
+            self._on_device.restore_age(self._device_age)
+        there = self._on_device
+        there.update(values)
+        low, high = there.minimum, there.maximum
+        if self.bounds is not None:
+            pair = self._device_tensor("bounds", self.bounds).to(low.dtype)
+            low, high = (torch.where(there.count > 0, pair[:, side], torch.nan) for side in (0, 1))
+        if there.due:
+            inner = there.quantile(self._device_tensor("levels", self.levels))
+            self.knots[:, 1:-1] = inner.clamp(low[:, None], high[:, None])
+            self.follow(there.quantile(self._device_tensor("likely", _LIKELY)).nan_to_num())
+        self.knots[:, 0], self.knots[:, -1] = low, high
 
     def _leave_device(self) -> None:
         if self._on_device is not None and isinstance(self.bank, ReservoirBank):
             self._on_device.unload(self.bank)
             self._on_device = None
-
-    def _device_knots(self, bank: DeviceBank) -> Tensor:
-        inner = bank.quantile(self._device_tensor("levels", self.levels))
-        low, high = bank.minimum, bank.maximum
-        if self.bounds is not None:
-            pair = self._device_tensor("bounds", self.bounds).to(inner.dtype)
-            low, high = (torch.where(bank.count > 0, pair[:, side], torch.nan) for side in (0, 1))
-        return torch.cat([low[:, None], inner.clamp(low[:, None], high[:, None]), high[:, None]], dim=1)
 
     def _device_tensor(self, name: str, array: np.ndarray[Any, Any]) -> Tensor:
         key = (name, self.knots.device)
@@ -83,29 +98,15 @@ class KnotsModule(nn.Module):
             self._constants[key] = torch.as_tensor(array, device=self.knots.device)
         return self._constants[key]
 
-    def _read_knots(self) -> np.ndarray[Any, np.dtype[np.float64]]:
-        assert self.bank is not None
-        low, high = (self.bank.minimum, self.bank.maximum) if self.bounds is None else self.bounds.T
-        inner = np.clip(self.bank.quantile(self.levels), low[:, None], high[:, None])
-        seen = self.bank.count > 0
-        knots = np.concatenate([low[:, None], inner, high[:, None]], axis=1)
-        knots[~seen] = np.nan
-        return knots
-
-    def centre_and_scale(self) -> tuple[Tensor, Tensor]:
-        """Mean and standard deviation of 200 equally likely quantiles, (q,) each; 0 where nothing was seen."""
-        assert self.bank is not None
-        if self._on_device is not None:
-            likely = self._on_device.quantile(self._device_tensor("likely", _LIKELY)).nan_to_num().double()
-            return likely.mean(1), likely.std(1, correction=0)
-        quantiles = np.nan_to_num(self.bank.quantile(_LIKELY))
-        return torch.from_numpy(quantiles.mean(1)), torch.from_numpy(quantiles.std(1))
-
     def get_extra_state(self) -> Tensor:
+        if self.bank is None:
+            return torch.empty(0, dtype=torch.uint8)
+        age = self._device_age
         if self._on_device is not None and isinstance(self.bank, ReservoirBank):
             self._on_device.unload(self.bank)
-        data = b"" if self.bank is None else state_to_bytes(self.bank.state_dict())
-        return torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
+            age = self._on_device.age
+        data = state_to_bytes({**self.bank.state_dict(), _AGE: list(age)})
+        return torch.frombuffer(bytearray(data), dtype=torch.uint8)
 
     def set_extra_state(self, state: Tensor) -> None:
         if (self.bank is None) != (state.numel() == 0):
@@ -113,7 +114,10 @@ class KnotsModule(nn.Module):
             raise ValueError(f"the state to load does not fit a module with {kind}")
         self._on_device = None
         if self.bank is not None:
-            self.bank.load_state_dict(state_from_bytes(state.cpu().numpy().tobytes(), name="the estimator's state"))
+            stored = state_from_bytes(state.cpu().numpy().tobytes(), name="the estimator's state")
+            writes, batches = stored.pop(_AGE)
+            self._device_age = (int(writes), int(batches))
+            self.bank.load_state_dict(stored)
 
 
 class Observer(KnotsModule):

@@ -93,9 +93,7 @@ def column(data: DataSet, name: str, rows: int | None, **options: Any) -> Floats
     return np.concatenate([np.empty(0), *column_batches(data, name, rows, 1 << 16, **options)])
 
 
-def column_batches(
-    data: DataSet, name: str, rows: int | None, batch_size: int, **options: Any
-) -> Iterator[Floats]:
+def column_batches(data: DataSet, name: str, rows: int | None, batch_size: int, **options: Any) -> Iterator[Floats]:
     """The same in batches."""
     stream = data.open(**options)
     assert stream.schema is not None

@@ -120,8 +120,8 @@ def missing_figure(missing: Mapping[str, Floats], rows: Floats) -> Figure | None
         "missing",
         SEGMENTS_AXIS,
         limits=(0.0, max(0.05, float(np.nanmax(z)))),
-        form=".1%",
-        ticks={"tickformat": ".0%"},
+        form=".1f",
+        percent=True,
     )
     return Figure(
         "missing-map",
@@ -161,10 +161,7 @@ def knot_figures(knots: Knots) -> list[Figure]:
     if len(knots.rows) > 1:
         inner = slice(1, -1) if len(knots.levels) > 2 else slice(None)
         z = np.stack(
-            [
-                rank_distance(knots.values[:, i], knots.values[-1, i], knots.levels)[:, inner].max(axis=1)
-                for i in seen
-            ]
+            [rank_distance(knots.values[:, i], knots.values[-1, i], knots.levels)[:, inner].max(axis=1) for i in seen]
         )
         made = Heat(
             names,
@@ -173,8 +170,8 @@ def knot_figures(knots: Knots) -> list[Figure]:
             "ranks away",
             SEGMENTS_AXIS,
             limits=(0.0, max(0.02, float(np.nanquantile(z, 0.98)))),
-            form=".1%",
-            ticks={"tickformat": ".0%"},
+            form=".1f",
+            percent=True,
         )
         found.append(
             Figure(
@@ -183,7 +180,7 @@ def knot_figures(knots: Knots) -> list[Figure]:
                 [View("", *heat(made))],
                 alt="Heat map of the largest distance of a feature's knots from their last place, by feature and row.",
                 caption="The largest distance of an inner knot from where it ended, in ranks of the final distribution: "
-                "5 % means that a quantile was off by 5 percentage points.",
+                "5 % means that a quantile was off by 5 percentage points.",
                 height=made.height,
                 table=Table(
                     ("feature", "at the first record", "half way"),

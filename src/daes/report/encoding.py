@@ -9,9 +9,9 @@ from daes.report.numbers import compact, decimals, percent
 
 LEVEL_AXIS: Layout = {
     "title": {"text": "quantile of the feature"},
-    "tickformat": ".0%",
     "hoverformat": ".1%",
     "tickvals": [0, 0.25, 0.5, 0.75, 1],
+    "ticktext": ["0 %", "25 %", "50 %", "75 %", "100 %"],
 }
 
 
@@ -66,7 +66,7 @@ def _response(learned: Learned, seen: np.ndarray) -> Figure:
 def _axis_of(values: np.ndarray) -> Layout:
     """Quantiles below the axis, with the value that each of them is."""
     places = [0, 10, 20, 30, 40]
-    ticks = [f"{100 * LEVELS[i]:.0f} %<br>{compact(float(values[i]))}" for i in places]
+    ticks = [f"{100 * LEVELS[i]:.0f} %<br>{compact(float(values[i]))}" for i in places]
     return {**LEVEL_AXIS, "title": {"text": "quantile, value"}, "ticktext": ticks}
 
 
@@ -107,7 +107,7 @@ def _embedding(learned: Learned, seen: np.ndarray) -> Figure:
             [str(component) for component in order],
             LEVELS,
             centred.T[order],
-            "less its mean",
+            "less mean",
             _axis_of(learned.values[feature]),
             scale="diverging",
             row_pixels=16,

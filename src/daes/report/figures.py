@@ -5,7 +5,7 @@ The names in plots are escaped here, because plotly.js reads `<b>` and `<a>` in 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
 
@@ -48,7 +48,8 @@ class Key:
 class Figure:
     """A titled plot with its caption, the choice of views, and its numbers as a table for those who cannot see it.
 
-    `alt` says in a sentence what the plot shows; `choice` names what the views are a choice of.
+    `alt` says in a sentence what the plot shows; `choice` names what the views are a choice of; where the lines are
+    `labelled` at their ends, the keys are shown only on narrow screens, which have no room for labels.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Figure:
     choice: str = "Show"
     height: int = 300
     keys: Sequence[Key] = ()
+    labelled: bool = False
     table: Table | None = None
 
     def html(self) -> str:
@@ -90,7 +92,8 @@ class Figure:
             f'<i class="dot" style="background:var(--{text(key.colour)})"></i>{text(key.label)}</button>'
             for key in self.keys
         )
-        return f'<div class="keys" role="group" aria-label="Lines shown">{buttons}</div>'
+        kind = "keys labelled" if self.labelled else "keys"
+        return f'<div class="{kind}" role="group" aria-label="Lines shown">{buttons}</div>'
 
 
 @dataclass(frozen=True)
@@ -150,9 +153,7 @@ def lines(
         if line.band is not None:
             hidden = {**common, "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False}
             data.append({**hidden, "y": numbers(line.band[0])})
-            data.append(
-                {**hidden, "y": numbers(line.band[1]), "fill": "tonexty", "fillcolor": f"@{line.colour}/0.14"}
-            )
+            data.append({**hidden, "y": numbers(line.band[1]), "fill": "tonexty", "fillcolor": f"@{line.colour}/0.14"})
         data.append(
             {
                 **common,
@@ -255,7 +256,7 @@ class Heat:
     scale: str = "sequential"
     limits: tuple[float, float] | None = None
     form: str = ".3f"
-    ticks: Layout = field(default_factory=dict)
+    percent: bool = False
     row_pixels: int = 22
 
     @property
@@ -266,8 +267,10 @@ class Heat:
 
 def heat(made: Heat) -> tuple[list[Trace], Layout]:
     """A heat map; what is not known is left blank."""
-    z = np.asarray(made.z, dtype=np.float64)
-    limits = made.limits or _limits(z, made.scale)
+    unit = 100.0 if made.percent else 1.0
+    z = unit * np.asarray(made.z, dtype=np.float64)
+    limits = tuple(unit * limit for limit in made.limits) if made.limits else _limits(z, made.scale)
+    suffix = "\u00a0%" if made.percent else ""
     trace = {
         "type": "heatmap",
         "x": numbers(made.x),
@@ -279,9 +282,9 @@ def heat(made: Heat) -> tuple[list[Trace], Layout]:
         "xgap": 0,
         "ygap": 1,
         "hovertemplate": f"%{{y}}<br>{made.x_axis['title']['text']} %{{x}}<br>"
-        f"{made.measure} %{{z:{made.form}}}<extra></extra>",
+        f"{made.measure} %{{z:{made.form}}}{suffix}<extra></extra>",
         "hoverongaps": False,
-        "colorbar": {"title": {"text": made.measure, "side": "right", "font": {"size": 11}}, **made.ticks},
+        "colorbar": {"title": {"text": made.measure, "side": "right", "font": {"size": 11}}, "ticksuffix": suffix},
     }
     layout: Layout = {
         "hovermode": "closest",

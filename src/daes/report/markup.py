@@ -77,7 +77,7 @@ class Table:
             dot = f'<i class="dot" style="background:var(--{text(cell.colour)})"></i>' if cell.colour else ""
             inner = dot + (f"<strong>{text(cell.content)}</strong>" if cell.strong else text(cell.content))
             if cell.note:
-                inner += f' <small>{text(cell.note)}</small>'
+                inner += f" <small>{text(cell.note)}</small>"
             tag = 'th scope="row"' if place == 0 else "td"
             yield f"<{tag}{self._side(place)}>{inner}</{tag.partition(' ')[0]}>"
 

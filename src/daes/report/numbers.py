@@ -4,6 +4,7 @@ from math import floor, isfinite, log10
 from typing import Any
 
 NONE = "–"
+_SPACE = "\u00a0"  # keeps a number and its unit on one line
 
 
 def is_number(value: Any) -> bool:
@@ -65,14 +66,14 @@ def percent(value: Any, places: int = 1) -> str:
     """A part as per cent; what is there and rounds to nothing is said to be so.
 
     >>> percent(0.1234), percent(0), percent(0.00001), percent(1)
-    ('12.3 %', '0 %', '< 0.1 %', '100 %')
+    ('12.3\xa0%', '0\xa0%', '<\xa00.1\xa0%', '100\xa0%')
     """
     if not is_number(value):
         return NONE
     if 0 < value < 0.5 * 10 ** -(places + 2):
-        return f"< {10**-places:g} %"
+        return f"<{_SPACE}{10**-places:g}{_SPACE}%"
     text = f"{100 * value:.{places}f}".replace("-", "−")
-    return (text.rstrip("0").rstrip(".") if value in (0, 1) else text) + " %"
+    return (text.rstrip("0").rstrip(".") if value in (0, 1) else text) + f"{_SPACE}%"
 
 
 def duration(seconds: Any) -> str:

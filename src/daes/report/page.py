@@ -34,7 +34,9 @@ def run_page(run: Run, learned: Learned | None = None, modulation: Modulation | 
         Section("encoding", "What the model learned", _encoding(learned, modulation)),
         Section("missing", "Missing values", _missing(run)),
         Section("throughput", "Throughput", _throughput(run)),
-        Section("setup", "Configuration", settings("Configuration", run.config) + settings("Environment", run.environment)),
+        Section(
+            "setup", "Configuration", settings("Configuration", run.config) + settings("Environment", run.environment)
+        ),
         Section("remarks", "Notes", notes(run.notes) + bad_batches(run.bad_batches)),
     ]
     return document(run.title, run.lead, facts(_facts(run)), sections)
@@ -63,7 +65,7 @@ def _calibration(run: Run) -> str:
     figure = calibration_figure([("this run", "c1", run.reliability)]) if run.reliability else None
     said = paragraph(
         f"Mean prediction over mean label is {decimals(run.metrics.get('calibration'), 3)}: 1 is calibrated, 1.1 "
-        f"promises 10 % too many clicks. The expected calibration error is {decimals(run.metrics.get('ece'))}."
+        f"promises 10 % too many clicks. The expected calibration error is {decimals(run.metrics.get('ece'))}."
     )
     return said + (grid([figure, rate_figure(run)]) or paragraph("There are too few predictions to draw a diagram."))
 

@@ -27,7 +27,7 @@ def score_figures(run: Run) -> list[Figure]:
         series = [line for line in series if np.isfinite(np.asarray(line.y)).any()]
         if not series:
             continue
-        data, layout = lines(series, y_title=title, height=300, settle=_SETTLE)
+        data, layout = lines(series, y_title="", height=300, settle=_SETTLE)
         found.append(
             Figure(
                 f"stream-{metric}",
@@ -35,6 +35,7 @@ def score_figures(run: Run) -> list[Figure]:
                 [View("", data, layout)],
                 alt=f"{title} along the stream: {_ends(series)}.",
                 keys=[Key(line.group, line.label, line.colour) for line in series],
+                labelled=True,
                 caption=_CAPTIONS[metric],
                 table=_history_table(run, metric, title),
             )
@@ -149,9 +150,7 @@ def throughput_figure(run: Run) -> Figure | None:
         return None
     line = Line("speed", "rows a second", rows, speed, "c1", hover="%{y:,.0f} rows a second")
     frame = [0.0, 1.1 * float(np.nanmax(speed))]
-    data, layout = lines(
-        [line], y_title="rows a second", height=220, y_axis={"range": frame, "tickformat": "~s"}, end_labels=False
-    )
+    data, layout = lines([line], y_title="", height=220, y_axis={"range": frame, "tickformat": "~s"}, end_labels=False)
     data[0]["hovertemplate"] += "<extra></extra>"
     return Figure(
         "throughput-lines",
@@ -175,7 +174,7 @@ def rate_figure(run: Run) -> Figure | None:
         Line("predicted", "predicted", rows, run.mean_prediction, "c1", hover="predicted %{y:.4f}"),
         Line("clicked", "clicked", rows, run.click_rate, "c2", width=1.3, hover="clicked %{y:.4f}"),
     ]
-    data, layout = lines(series, y_title="rate", height=380, settle=_SETTLE)
+    data, layout = lines(series, y_title="", height=380, settle=_SETTLE)
     for trace in data:
         trace["hovertemplate"] += "<extra></extra>"
     return Figure(
@@ -186,6 +185,7 @@ def rate_figure(run: Run) -> Figure | None:
         caption="Mean prediction and rate of clicks of each segment of the stream.",
         height=380,
         keys=[Key(line.group, line.label, line.colour) for line in series],
+        labelled=True,
         table=Table(
             ("rows", "predicted", "clicked"),
             [

@@ -1,4 +1,4 @@
-"""Rows held in memory as a source: read once, gone through often."""
+"""Sources made of other sources: rows held in memory, read once and gone through often; the first rows alone."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -61,6 +61,62 @@ class HeldRows:
     def seek(self, position: Mapping[str, int | str]) -> None:
         """Go to what `position()` said, or to `{"row": n}`."""
         self._position = {"row": int(position["row"]), "batch": int(position.get("batch", 0))}
+
+
+class FirstRows:
+    """The first rows of a source, as a source.
+
+    >>> from daes.stream.adstream import AdStream
+    >>> stream = AdStream(num_rows=100)
+    >>> [len(batch) for batch in FirstRows(stream, 25).iter_batches(stream.schema, 10)]
+    [10, 10, 5]
+    """
+
+    def __init__(self, source: Source, count: int) -> None:
+        self.source = source
+        self.count = count
+
+    @property
+    def num_rows(self) -> int | None:
+        """How many rows there are, None if the source may have fewer and does not know."""
+        known = self.source.num_rows
+        return None if known is None else min(known, self.count)
+
+    @property
+    def arrow_schema(self) -> Any:
+        """That of the source."""
+        return self.source.arrow_schema
+
+    def iter_batches(self, schema: Schema, batch_size: int) -> Iterator[Batch]:
+        """Batches of exactly `batch_size` rows (the last may be short), from `position()` on."""
+        left = self._left()
+        if left > 0:
+            for batch in self.source.iter_batches(schema, batch_size):
+                yield batch[:left]
+                left = self._left()
+                if left <= 0:
+                    return
+
+    def iter_tables(self, columns: Sequence[str] | None, batch_size: int) -> Iterator[Any]:
+        """The same rows as pyarrow Tables of these columns (None: all)."""
+        left = self._left()
+        if left > 0:
+            for table in self.source.iter_tables(columns, batch_size):
+                yield table.slice(0, left)
+                left = self._left()
+                if left <= 0:
+                    return
+
+    def position(self) -> Position:
+        """That of the source."""
+        return self.source.position()
+
+    def seek(self, position: Mapping[str, int | str]) -> None:
+        """Go to what `position()` said, or to `{"row": n}`."""
+        self.source.seek(position)
+
+    def _left(self) -> int:
+        return self.count - int(self.source.position()["row"])
 
 
 def hold(source: Source, schema: Schema, *, max_rows: int | None = None, max_bytes: int | None = None) -> Batch | None:

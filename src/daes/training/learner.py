@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from math import isfinite, nan
 from typing import Any
 
 import numpy as np
@@ -55,7 +56,8 @@ class Learner:
         self.observing = True
         """Whether what is learned from also enters the estimates of distributions and the vocabularies."""
         self._bad_in_a_row = 0
-        self._loss = torch.tensor(torch.nan)
+        self.loss = nan
+        """Mean cross-entropy of the batch that was last tried, before its step."""
         statistics = [buffer for buffer in model.backbone.buffers() if buffer.is_floating_point()]
         self._statistics = statistics if config.bad_batch == "skip" else []
         self._kept = [buffer.clone() for buffer in self._statistics]
@@ -78,21 +80,16 @@ class Learner:
             logits = self.model(batch)
         # λ‖Θ‖² is in the optimiser's weight decay, which adds its gradient without the sum over all parameters.
         loss = self.model.cross_entropy(logits.float(), batch)
-        if not torch.isfinite(loss):
-            return self.refuse(row, f"the loss is {loss.item()}")
         loss.backward()  # type: ignore[no-untyped-call, unused-ignore]
-        norm = self._clip()
-        if not norm <= (torch.finfo(norm.dtype).max if self.config.max_norm is None else self.config.max_norm):
-            return self.refuse(row, f"the gradient's norm is {norm.item():.6g}")
+        # Read together, so that an accelerator is waited for once.
+        self.loss, norm = torch.stack([loss.detach(), self._clip().to(loss)]).tolist()
+        if not isfinite(self.loss):
+            return self.refuse(row, f"the loss is {self.loss}")
+        if not isfinite(norm) or (self.config.max_norm is not None and norm > self.config.max_norm):
+            return self.refuse(row, f"the gradient's norm is {norm:.6g}")
         self.optimizers.step()
         self._bad_in_a_row = 0
-        self._loss = loss.detach()
         return True
-
-    @property
-    def loss(self) -> float:
-        """Mean cross-entropy of the batch learned from last, before its step; reading it waits for a device."""
-        return self._loss.item()
 
     def refuse(self, row: int, reason: str) -> bool:
         """Report a bad batch; ends the run where the policy says so, or where too many come in a row."""

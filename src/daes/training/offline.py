@@ -12,6 +12,7 @@ import torch
 
 from daes.model import CTRModel
 from daes.stream.batch import Batch
+from daes.stream.schema import Schema
 from daes.stream.source import Source
 from daes.training.config import TrainConfig
 from daes.training.held import hold
@@ -100,17 +101,17 @@ def train_offline(
     >>> _ = torch.manual_seed(0)
     >>> model = CTRModel(stream.schema, "ple", "fnn", sizes=100)
     >>> result = train_offline(model, stream, OfflineConfig(TrainConfig(batch_size=500), epochs=2))
-    >>> result.rows, result.epoch, 0.3 < result.test["logloss"] < 0.8
+    >>> result.rows, len(result.history), 0.3 < result.test["logloss"] < 0.8
     ((4000, 500, 500), 2, True)
     """
     config = config or OfflineConfig()
     started = time.perf_counter()
-    train, valid, test = split_rows(source, model, config)
+    train, valid, test = split_rows(source, model.schema, config)
     if model.needs_fit:
-        model.fit_embedding(read_part(source, model, train, config.fit_rows))
+        model.fit_embedding(read_part(source, model.schema, train, config.fit_rows))
     torch.manual_seed(config.train.seed)
     learner = Learner(model, config.train)
-    passes = _Passes(source, model, train, config)
+    passes = _Passes(source, model.schema, train, config)
     history: list[dict[str, float]] = []
     best: dict[str, Any] = {}
     for epoch in range(1, config.epochs + 1):
@@ -133,38 +134,38 @@ def train_offline(
     return OfflineResult(scores, best["valid"], best["epoch"], history, rows, seconds, learner.bad_batches)
 
 
-def split_rows(source: Source, model: CTRModel, config: OfflineConfig) -> tuple[range, range, range]:
+def split_rows(source: Source, schema: Schema, config: OfflineConfig) -> tuple[range, range, range]:
     """The rows of the three parts, in the order of the stream."""
     total = source.num_rows
     if total is None:
         source.seek({"row": 0})
-        total = sum(len(batch) for batch in source.iter_batches(model.schema, config.train.batch_size))
+        total = sum(len(batch) for batch in source.iter_batches(schema, config.train.batch_size))
     marks = [0, *(round(total * share) for share in np.cumsum(config.split[:2])), total]
     train, valid, test = (range(start, stop) for start, stop in pairwise(marks))
     if not (train and valid and test):
         raise ValueError(
-            f"each part must have at least one row, however: {total} rows are split into {len(train)}, {len(valid)} and "
-            f"{len(test)}"
+            "each part must have at least one row, however: "
+            f"{total} rows are split into {len(train)}, {len(valid)} and {len(test)}"
         )
     return train, valid, test
 
 
-def iter_part(source: Source, model: CTRModel, rows: range, batch_size: int) -> Iterator[Batch]:
+def iter_part(source: Source, schema: Schema, rows: range, batch_size: int) -> Iterator[Batch]:
     """Batches of these rows of the source, in order."""
     source.seek({"row": rows.start})
     left = len(rows)
-    for batch in source.iter_batches(model.schema, batch_size):
+    for batch in source.iter_batches(schema, batch_size):
         yield batch[:left]
         left -= len(batch)
         if left <= 0:
             return
 
 
-def read_part(source: Source, model: CTRModel, rows: range, at_most: int | None = None) -> Batch:
+def read_part(source: Source, schema: Schema, rows: range, at_most: int | None = None) -> Batch:
     """These rows of the source in memory; evenly spaced ones where they are more than asked for."""
     step = 1 if at_most is None else -(-len(rows) // at_most)
     pieces, done = [], 0
-    for batch in iter_part(source, model, rows, 65_536):
+    for batch in iter_part(source, schema, rows, 65_536):
         pieces.append(batch[-done % step :: step])
         done += len(batch)
     return Batch.concat(pieces)
@@ -173,7 +174,7 @@ def read_part(source: Source, model: CTRModel, rows: range, at_most: int | None 
 def evaluate_part(learner: Learner, source: Source, rows: range) -> dict[str, float]:
     """Metrics on these rows; nothing is learned."""
     metrics = StreamMetrics(window=None)
-    for batch in iter_part(source, learner.model, rows, learner.config.batch_size):
+    for batch in iter_part(source, learner.model.schema, rows, learner.config.batch_size):
         assert batch.label is not None
         logits = learner.score(batch)
         if np.isnan(logits).any():
@@ -185,18 +186,18 @@ def evaluate_part(learner: Learner, source: Source, rows: range) -> dict[str, fl
 class _Passes:
     """The training part, once an epoch, in order or shuffled."""
 
-    def __init__(self, source: Source, model: CTRModel, rows: range, config: OfflineConfig) -> None:
-        self.source, self.model, self.rows, self.config = source, model, rows, config
+    def __init__(self, source: Source, schema: Schema, rows: range, config: OfflineConfig) -> None:
+        self.source, self.schema, self.rows, self.config = source, schema, rows, config
         self._held: Batch | None = None
 
     def batches(self, epoch: int) -> Iterator[Batch]:
         size = self.config.train.batch_size
         if not self.config.shuffle:
-            yield from iter_part(self.source, self.model, self.rows, size)
+            yield from iter_part(self.source, self.schema, self.rows, size)
             return
         if self._held is None:
             self.source.seek({"row": self.rows.start})
-            self._held = hold(self.source, self.model.schema, max_rows=len(self.rows))
+            self._held = hold(self.source, self.schema, max_rows=len(self.rows))
         assert self._held is not None
         order = np.random.default_rng([self.config.train.seed, epoch]).permutation(len(self._held))
         for start in range(0, len(order), size):

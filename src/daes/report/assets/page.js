@@ -61,12 +61,13 @@
     made.font = { family: getComputedStyle(document.body).fontFamily, size: 12, color: find("ink") };
     made.margin = Object.assign({ l: 8, r: 8, t: 10, b: 8 }, given.margin);
     made.hoverlabel = { bgcolor: find("raised"), bordercolor: find("line"), font: { color: find("ink"), size: 12 }, align: "left" };
-    made.modebar = { bgcolor: "rgba(0,0,0,0)", color: find("line"), activecolor: find("ink") };
     for (const name of Object.keys(made)) if (/^[xy]axis\d*$/.test(name)) made[name] = axis(made[name], find);
     // Labels at the ends of lines need room that a phone has not; there the keys above the plot tell the lines apart.
-    const labels = (made.annotations || []).filter((label) => !(narrow.matches && label.name === "end") && !figure.hidden.has(label.templateitemname || label.group));
-    made.annotations = labels.map((label) => Object.assign({ showarrow: false, font: { size: 12 } }, label));
-    if (narrow.matches && view.ends) made.margin.r = 8;
+    const phone = narrow.matches && !print.on;
+    made.annotations = (made.annotations || [])
+      .filter((label) => !(label.end && phone) && !figure.hidden.has(label.group))
+      .map(({ end, group, ...label }) => Object.assign({ showarrow: false }, label));
+    if (phone) made.margin.r = 8;
     if (print.on) made.width = figure.place.parentNode.clientWidth;
     return made;
   }
@@ -83,8 +84,7 @@
 
   function draw(figure) {
     const view = figure.spec.views[figure.chosen];
-    const config = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "zoomIn2d", "zoomOut2d"] };
-    if (narrow.matches) config.displayModeBar = false;
+    const config = { responsive: true, displayModeBar: false, showTips: false };
     return Plotly.react(figure.place, traces(figure, view), layout(figure, view), config);
   }
 

@@ -1,0 +1,11 @@
+"""Each table and figure of the paper as an experiment: run, told and drawn by `daes paper NAME`."""
+
+from daes.paper.data import DataSet
+from daes.paper.estimation import EXPERIMENT as ESTIMATION
+from daes.paper.experiment import Experiment, Means, OutOfTimeError, Settings
+from daes.paper.result import Result
+
+EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in (ESTIMATION,)}
+"""Every experiment by name, in the order in which they are run and reported."""
+
+__all__ = ["EXPERIMENTS", "DataSet", "Experiment", "Means", "OutOfTimeError", "Result", "Settings"]

@@ -1,0 +1,113 @@
+"""Independent tasks in processes of their own, one dying not taking the others with it."""
+
+import signal
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+Task = Callable[[Any, Any, Callable[[Any], None]], Any]
+"""task(shared, item, note) → result, where `note(message)` sends a message to the parent; a function of a module."""
+
+
+@dataclass(frozen=True)
+class Death:
+    """What comes in place of a result where the process ended before it had one."""
+
+    exit_code: int | None
+
+    def __str__(self) -> str:
+        if self.exit_code is not None and self.exit_code < 0:
+            name = signal.Signals(-self.exit_code).name
+            hint = ", as happens when memory runs out" if name == "SIGKILL" else ""
+            return f"its process was ended by {name}{hint}"
+        return f"its process ended with exit code {self.exit_code}"
+
+
+def run_tasks(
+    task: Task,
+    shared: Any,
+    items: Iterable[Any],
+    *,
+    jobs: int,
+    threads: int = 1,
+    on_note: Callable[[Any, Any], None] | None = None,
+) -> Iterator[tuple[Any, Any]]:
+    """Pairs of an item and its result, as they are done, each computed in one of `jobs` fresh (spawned) processes.
+
+    Args:
+        task: what to do with an item. It must not raise: an error is a result too.
+        shared: handed to every call; sent to each process once.
+        items: what to do it with.
+        jobs: how many processes.
+        threads: of torch, in each process.
+        on_note: called with the item and what its task notes.
+    """
+    waiting = deque(items)
+    workers: list[_Worker] = []
+    try:
+        while waiting or any(worker.busy for worker in workers):
+            for worker in workers:
+                if waiting and not worker.busy:
+                    worker.begin(waiting.popleft())
+            while waiting and len(workers) < jobs:
+                workers.append(_Worker(task, shared, threads))
+                workers[-1].begin(waiting.popleft())
+            for ready in wait([worker.connection for worker in workers if worker.busy]):
+                worker = next(worker for worker in workers if worker.connection is ready)
+                try:
+                    is_result, message = worker.connection.recv()
+                except (EOFError, ConnectionResetError):
+                    workers.remove(worker)
+                    yield worker.item, worker.bury()
+                    continue
+                if is_result:
+                    worker.busy = False
+                    yield worker.item, message
+                elif on_note is not None:
+                    on_note(worker.item, message)
+    finally:
+        for worker in workers:
+            worker.stop()
+
+
+class _Worker:
+    def __init__(self, task: Task, shared: Any, threads: int) -> None:
+        context = get_context("spawn")
+        self.connection, theirs = context.Pipe()
+        self.process: BaseProcess = context.Process(target=_work, args=(theirs, task, shared, threads), daemon=True)
+        self.process.start()
+        theirs.close()
+        self.busy = False
+        self.item: Any = None
+
+    def begin(self, item: Any) -> None:
+        self.item, self.busy = item, True
+        self.connection.send(item)
+
+    def bury(self) -> Death:
+        self.process.join()
+        return Death(self.process.exitcode)
+
+    def stop(self) -> None:
+        if self.busy:
+            self.process.terminate()
+        self.connection.close()
+        self.process.join()
+
+
+def _work(connection: Connection, task: Task, shared: Any, threads: int) -> None:
+    import torch
+
+    # The terminal's interrupt goes to all processes; the parent decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(threads)
+    while True:
+        try:
+            item = connection.recv()
+        except EOFError:
+            return
+        connection.send((True, task(shared, item, lambda message: connection.send((False, message)))))
