@@ -8,6 +8,7 @@ their digest, and get the name `model.safetensors` after it. A reader takes whic
 import hashlib
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,8 @@ VERSION = 1
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 
-_PARTIAL = ".partial"
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_LEFTOVER = re.compile(rf"{re.escape(WEIGHTS)}\.[0-9a-f]{{64}}(\.partial)?")
 
 
 def save_model(model: nn.Module, schema: Schema, config: Mapping[str, Any], folder: Path) -> None:
@@ -47,11 +49,18 @@ def save_model(model: nn.Module, schema: Schema, config: Mapping[str, Any], fold
     except (FileExistsError, NotADirectoryError) as error:
         raise NotADirectoryError(f"a model is saved as a folder, however: {error.filename} is a file") from error
     new = folder / f"{WEIGHTS}.{digest}"
+    already = new.exists()  # then a writer was stopped, and these weights may be the ones to keep
     _write(new, weights)
-    _write(folder / CONFIG, text.encode())
+    try:
+        _write(folder / CONFIG, text.encode())
+    except BaseException:
+        if not already:
+            new.unlink(missing_ok=True)
+        raise
     new.replace(folder / WEIGHTS)
-    for left in folder.glob(f"{WEIGHTS}.*"):  # of a writer that was stopped
-        left.unlink(missing_ok=True)
+    for path in folder.iterdir():
+        if _LEFTOVER.fullmatch(path.name):
+            path.unlink(missing_ok=True)
 
 
 def load_model(folder: Path) -> tuple[Schema, dict[str, Any], dict[str, Tensor]]:
@@ -100,18 +109,28 @@ def _read_both(folder: Path) -> tuple[dict[str, Any], bytes]:
         except (FileNotFoundError, NotADirectoryError):
             raise FileNotFoundError(f"no saved model in {folder}: it has no {CONFIG}") from None
         config = _parse(text, path)
-        # A writer may give the new weights their final name after the first look and before the second.
-        found = [_read(folder / name) for name in (WEIGHTS, f"{WEIGHTS}.{config['sha256']}", WEIGHTS)]
-        for weights in found:
-            if weights is not None and hashlib.sha256(weights).hexdigest() == config["sha256"]:
-                return config, weights
+        weights = _read_weights(folder, config["sha256"])
+        if weights is not None:
+            return config, weights
         if path.read_bytes() == text:
             break
-    if found == [None] * 3:
+    if not (folder / WEIGHTS).exists():
         raise FileNotFoundError(f"no saved model in {folder}: it has no {WEIGHTS}")
     raise ValueError(
         f"{folder / WEIGHTS} is truncated, damaged or not the file that {CONFIG} was saved with: its SHA-256 differs"
     )
+
+
+def _read_weights(folder: Path, digest: str) -> bytes | None:
+    # Twice by its final name, which a writer may give it between the first look and the second.
+    for name in (WEIGHTS, f"{WEIGHTS}.{digest}", WEIGHTS):
+        try:
+            weights = (folder / name).read_bytes()
+        except FileNotFoundError:
+            continue
+        if hashlib.sha256(weights).hexdigest() == digest:
+            return weights
+    return None
 
 
 def _parse(text: bytes, path: Path) -> dict[str, Any]:
@@ -123,22 +142,17 @@ def _parse(text: bytes, path: Path) -> dict[str, Any]:
         raise ValueError(f'{path} must have "format": "{FORMAT}"')
     if stored.get("version") != VERSION:
         raise ValueError(f"{path} has version {stored.get('version')!r}, this release reads {VERSION}")
-    for key, kind in {"sha256": str, "schema": dict, "model": dict}.items():
-        if not isinstance(stored.get(key), kind):
-            raise ValueError(f"{path} must have {key!r} as {'a text' if kind is str else 'an object'}")
+    for key in ("schema", "model"):
+        if not isinstance(stored.get(key), dict):
+            raise ValueError(f"{path} must have an object called {key!r}, however: {stored.get(key)!r}")
+    if not isinstance(stored.get("sha256"), str) or not _DIGEST.fullmatch(stored["sha256"]):
+        raise ValueError(f"{path} must have 64 hexadecimal digits as 'sha256', however: {stored.get('sha256')!r}")
     return stored
-
-
-def _read(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
 
 
 def _write(path: Path, data: bytes) -> None:
     """Write a file that has all its bytes, durably, once it has its name."""
-    temporary = path.with_name(path.name + _PARTIAL)
+    temporary = path.with_name(f"{path.name}.partial")
     try:
         with temporary.open("wb") as file:
             file.write(data)
@@ -148,3 +162,9 @@ def _write(path: Path, data: bytes) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+    # A rename is durable, and comes before the next one, only once its folder is written out.
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
