@@ -73,7 +73,7 @@ class Contender:
 
 @dataclass(frozen=True)
 class Row:
-    """One contender: milliseconds and ratios to the base, by phase; whether it waits for the device, if that is known."""
+    """One contender: milliseconds and ratios to the base, by phase; whether it waits for the device, if known."""
 
     name: str
     milliseconds: dict[str, float]

@@ -1,3 +1,70 @@
-"""Click-through-rate models that learn from a stream and do justice to numerical features."""
+"""Click-through-rate models that learn from a stream and do justice to numerical features.
+
+The main names are here, and loaded when they are first used: `import daes` by itself imports nothing heavy.
+
+>>> import daes
+>>> daes.Schema(label="click", numerical=("price",), categorical=("city",)).columns
+('click', 'price', 'city')
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from daes.backbone import BACKBONES, build_backbone
+    from daes.classifier import StreamingClassifier
+    from daes.distribution import ESTIMATORS, JumpReservoir, rank_context_fields
+    from daes.embedding import DAES, METHODS, CategoricalEmbedding, build_embedding
+    from daes.model import CTRModel
+    from daes.stream import DATASETS, Batch, Schema, batch_from_table, infer_schema
+    from daes.training.checkpoint import CheckpointStore
+    from daes.training.trainer import StreamTrainer, TrainConfig
 
 __version__ = "0.1.0"
+
+_NAMES = {
+    "daes.backbone": ("BACKBONES", "build_backbone"),
+    "daes.classifier": ("StreamingClassifier",),
+    "daes.distribution": ("ESTIMATORS", "JumpReservoir", "rank_context_fields"),
+    "daes.embedding": ("DAES", "METHODS", "CategoricalEmbedding", "build_embedding"),
+    "daes.model": ("CTRModel",),
+    "daes.stream": ("DATASETS", "Batch", "Schema", "batch_from_table", "infer_schema"),
+    "daes.training.checkpoint": ("CheckpointStore",),
+    "daes.training.trainer": ("StreamTrainer", "TrainConfig"),
+}
+_HOME = {name: module for module, names in _NAMES.items() for name in names}
+
+__all__ = [
+    "BACKBONES",
+    "DAES",
+    "DATASETS",
+    "ESTIMATORS",
+    "METHODS",
+    "Batch",
+    "CTRModel",
+    "CategoricalEmbedding",
+    "CheckpointStore",
+    "JumpReservoir",
+    "Schema",
+    "StreamTrainer",
+    "StreamingClassifier",
+    "TrainConfig",
+    "__version__",
+    "batch_from_table",
+    "build_backbone",
+    "build_embedding",
+    "infer_schema",
+    "rank_context_fields",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'daes' has no attribute {name!r}")
+    value = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -12,8 +12,9 @@ function that `daes.stream.hashing` defines, byte by byte and with test vectors,
 the same; `docs/onnx.md` has it in a dozen lines. Tables and vocabularies are in the file: what comes after the hash is
 no concern of the server's. A `strict` vocabulary cannot raise there: an unseen id has the row of unseen ids.
 
-**Metadata** of the file (`custom_metadata_map` in onnxruntime): `daes.format` is "daes.onnx", `daes.version` the version
-of all this, `daes.schema` the schema as JSON, `daes.hashes` some texts with their hashes, as JSON, to test a server with.
+**Metadata** of the file (`custom_metadata_map` in onnxruntime): `daes.format` is "daes.onnx", `daes.version` the
+version of all this, `daes.schema` the schema as JSON, `daes.hashes` some texts with their hashes, as JSON, for a server
+to test its own hash with.
 """
 
 import json
@@ -35,7 +36,7 @@ from daes.stream.schema import Schema
 FORMAT = "daes.onnx"
 VERSION = 1
 HASHED = ("", "a", "5", "true", "New York", "Zürich, Schweiz", "the quick brown fox")
-"""The texts whose hashes are in the file, for a server to test its own hash with."""
+"""The texts whose hashes are in the file."""
 
 _EXAMPLE_ROWS = 4  # torch takes sizes 0 and 1 for constants
 
@@ -45,7 +46,7 @@ class _Scores(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, numerical: Tensor | None, categorical: Tensor | None) -> tuple[Tensor, Tensor]:
+    def forward(self, numerical: Tensor | None = None, categorical: Tensor | None = None) -> tuple[Tensor, Tensor]:
         logit = self.model(numerical, categorical)
         return logit, torch.sigmoid(logit)
 
@@ -53,7 +54,7 @@ class _Scores(nn.Module):
 def export_onnx(model: nn.Module, schema: Schema, path: Path, *, device: torch.device | None = None) -> None:
     """Write a model in eval mode, called as `model(numerical, categorical)`, as ONNX.
 
-    Above 2 GB, which is all that the format can hold, the weights go to a file of their own beside it, `path` + ".data".
+    Above 2 GB, which is all that one such file can hold, the weights go to another one beside it, `path` + ".data".
     """
     require("onnx")
     require("onnxscript")
@@ -69,18 +70,18 @@ def export_onnx(model: nn.Module, schema: Schema, path: Path, *, device: torch.d
 
 
 def _program(scores: nn.Module, schema: Schema, device: torch.device | None) -> Any:
-    columns = {
-        "numerical": torch.zeros(_EXAMPLE_ROWS, schema.num_numerical, device=device),
-        "categorical": torch.zeros(_EXAMPLE_ROWS, schema.num_categorical, dtype=torch.int64, device=device),
-    }
-    inputs = {name: tensor if tensor.shape[1] else None for name, tensor in columns.items()}
+    inputs = {}
+    if schema.num_numerical:
+        inputs["numerical"] = torch.zeros(_EXAMPLE_ROWS, schema.num_numerical, device=device)
+    if schema.num_categorical:
+        inputs["categorical"] = torch.zeros(_EXAMPLE_ROWS, schema.num_categorical, dtype=torch.int64, device=device)
     rows = torch.export.Dim("rows")
     with torch.no_grad(), _quietly():
         return torch.onnx.export(
             scores,
-            tuple(inputs.values()),
+            kwargs=inputs,
             dynamo=True,
-            dynamic_shapes={name: None if tensor is None else {0: rows} for name, tensor in inputs.items()},
+            dynamic_shapes={name: {0: rows} for name in inputs},
             output_names=["logit", "probability"],
             verbose=False,
         )

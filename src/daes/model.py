@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from daes.backbone import BACKBONES, build_backbone
 from daes.distribution import rank_context_fields, smallest_cardinality
-from daes.embedding import CategoricalEmbedding, Context, build_embedding, suggest_sizes
+from daes.embedding import CategoricalEmbedding, Context, NotFittedError, build_embedding, suggest_sizes
 from daes.embedding.base import check_positive
 from daes.embedding.modulation import pool_context
 from daes.export import export_onnx
@@ -106,8 +106,8 @@ class CTRModel(nn.Module):
                 self.categorical = CategoricalEmbedding(self.sizes, dim, **(categorical_options or {}))
         if raw_dim and backbone in BACKBONES and not BACKBONES[backbone].takes_raw:
             raise ValueError(
-                f"backbone must have an MLP or a cross network for embedding={embedding!r}, which gives plain inputs in "
-                f"place of vectors, however: backbone={backbone!r}"
+                f"backbone must have an MLP or a cross network for embedding={embedding!r}, which gives plain inputs "
+                f"and no vectors, however: backbone={backbone!r}"
             )
         with _drawing_from(seeds[2]):
             self.backbone = build_backbone(backbone, num_fields, dim, raw_dim=raw_dim, **(backbone_options or {}))
@@ -202,6 +202,8 @@ class CTRModel(nn.Module):
 
     def to_onnx(self, path: str | Path) -> None:
         """Write the model as ONNX, for onnxruntime: `daes.export` says what goes in and what comes out."""
+        if self.needs_fit:
+            raise NotFittedError("the method is offline: call fit_embedding with representative rows before an export")
         with _evaluating(self):
             export_onnx(self, self.schema, Path(path), device=self.device)
 

@@ -58,10 +58,12 @@ class OrderedView:
         return self._ordered
 
     def _refresh(self, members: Floats) -> None:
-        if self._ordered is None or self._seen is None or self.pending * 4 > members.size:
+        if self._ordered is None or self._seen is None or self.pending * 2 > members.size:
             self._ordered, self._seen = np.sort(members), members.copy()
         else:
-            written = np.unique(np.concatenate(self._dirty))
+            flags = np.zeros(members.size, bool)  # quicker than to look for duplicates
+            flags[np.concatenate(self._dirty)] = True
+            written = np.flatnonzero(flags)
             old = self._ordered.size
             overwritten = written[: int(written.searchsorted(old))]
             fresh = np.sort(members[written])

@@ -23,23 +23,26 @@ def count_below(edges: Tensor, values: Tensor, *, inclusive: bool = False) -> Te
     >>> count_below(edges, values, inclusive=True).flatten().tolist()
     [0, 1, 3, 3]
     """
-    if torch.compiler.is_exporting():
+    if values.device.type == "cpu" or torch.compiler.is_exporting():
         return _unrolled_search(edges, values, inclusive)
     return torch.searchsorted(edges.contiguous(), values.T.contiguous(), right=inclusive).T
 
 
 def _unrolled_search(edges: Tensor, values: Tensor, inclusive: bool) -> Tensor:
-    # ONNX has no searchsorted. A binary search over 2^k - 1 edges is k look-ups, no branch, and exports anywhere.
+    # A binary search over 2^k - 1 edges is k look-ups without a branch. On the CPU, where a branch on random data is
+    # mispredicted half of the time, it is three times as fast as searchsorted; and ONNX has no searchsorted.
     num_features, num_edges = edges.shape
     steps = num_edges.bit_length()
     padded = torch.nn.functional.pad(edges, (1, 2**steps - 1 - num_edges), value=torch.inf).flatten()
-    start = torch.arange(num_features, device=edges.device) * 2**steps
-    found = torch.zeros_like(values, dtype=torch.int64)
+    start = torch.arange(num_features, device=edges.device, dtype=torch.int32) * 2**steps
+    flat = values.reshape(-1)
+    found = start.expand(values.shape).reshape(-1)
     for step in reversed(range(steps)):
-        edge = padded[found + start + 2**step]
-        passed = edge <= values if inclusive else edge < values
-        found = found + passed.to(torch.int64) * 2**step
-    return found.clamp(max=num_edges)
+        edge = padded.index_select(0, found + 2**step)
+        passed = edge <= flat if inclusive else edge < flat
+        found = found + passed.to(torch.int32) * 2**step
+    rank: Tensor = (found.view(values.shape) - start).clamp(max=num_edges)
+    return rank.long()
 
 
 class RowEmbedding(NumericalEmbedding):

@@ -7,6 +7,9 @@ Knots q_0 ≤ q_1 ≤ … ≤ q_K cut a feature's range. The thermometer vector 
 
 that is, ones up to the bin of x, its fraction there, zeros after. Their sum is the coordinate of x, between 0 and K,
 and coordinate / K is its rank, the right-continuous CDF at ties.
+
+Tensors are (B, q, …) to the outside. In memory the batch comes last, so that loops run along rows of samples and not
+along ten components: on a CPU that is twice as fast, and a product with a feature's table wants it so.
 """
 
 from typing import Literal
@@ -33,13 +36,14 @@ def thermometer(values: Tensor, knots: Tensor) -> Tensor:
     <BLANKLINE>
             [[1.0000, 1.0000, 1.0000]]])
     """
+    x, edges = values.T.unsqueeze(1), knots.unsqueeze(-1)
     # Of halves the difference cannot overflow, and a power of two rounds nothing.
-    x, ends = values.unsqueeze(-1), knots / 2
-    left = ends[:, :-1]
-    width = ends[:, 1:] - left
+    left = edges[:, :-1] / 2
+    width = edges[:, 1:] / 2 - left
     wide = width > 0
     inside = ((x / 2 - left) / torch.where(wide, width, 1.0)).clamp(0.0, 1.0)
-    return torch.where(wide, inside, (x >= knots[:, :-1]).to(values.dtype))
+    vectors = torch.where(wide, inside, (x >= edges[:, :-1]).to(values.dtype))
+    return vectors.permute(2, 0, 1)
 
 
 def coordinate(values: Tensor, knots: Tensor) -> Tensor:
@@ -54,14 +58,14 @@ def coordinate(values: Tensor, knots: Tensor) -> Tensor:
     """
     last = knots.shape[1] - 1
     knots = torch.where(torch.isnan(knots), torch.inf, knots)
-    passed = count_below(knots, values, inclusive=True)
+    passed = count_below(knots, values, inclusive=True).T
     place = (passed - 1).clamp(0, last - 1)
-    flat = place + torch.arange(knots.shape[0], device=knots.device) * (last + 1)
-    ends = knots.flatten() / 2  # of halves the difference cannot overflow
-    left, width = ends[flat], ends[flat + 1] - ends[flat]
-    inside = (values / 2 - left) / torch.where(width > 0, width, 1.0)
+    ends = knots / 2  # of halves the difference cannot overflow
+    left = ends.gather(1, place)
+    width = ends.gather(1, place + 1) - left
+    inside = (values.T / 2 - left) / torch.where(width > 0, width, 1.0)
     result = torch.where(passed > last, float(last), place + inside)
-    return torch.where(passed == 0, 0.0, result)
+    return torch.where(passed == 0, 0.0, result).T
 
 
 def basis_weights(coordinate: Tensor, num_bins: int, basis: Basis) -> Tensor:
@@ -75,10 +79,9 @@ def basis_weights(coordinate: Tensor, num_bins: int, basis: Basis) -> Tensor:
     """
     rows = num_bins if basis == "thermometer" else num_bins + 1
     steps = torch.arange(rows, dtype=coordinate.dtype, device=coordinate.device)
-    offsets = coordinate.unsqueeze(-1) - steps
-    if basis == "thermometer":
-        return offsets.clamp(0.0, 1.0)
-    return (1.0 - offsets.abs()).clamp(min=0.0)
+    offsets = coordinate.T.unsqueeze(1) - steps.unsqueeze(-1)
+    weights = offsets.clamp(0.0, 1.0) if basis == "thermometer" else (1.0 - offsets.abs()).clamp(min=0.0)
+    return weights.permute(2, 0, 1)
 
 
 def weighted_sum(weights: Tensor, table: Tensor) -> Tensor:

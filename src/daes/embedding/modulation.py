@@ -4,7 +4,8 @@
     tran:  w = β·sigmoid(reshape(W e_f, M×M) v) + (1 − β)·v     W: (M, M, c) a feature
 
 Neither builds a matrix a sample: where rows share contexts, what depends on the context alone is computed once a
-distinct context; where they do not, `tran` sums over the components of v, one at a time.
+distinct context; where they do not, `tran` sums over the components of v, one at a time. In memory the batch comes
+last, as in `daes.embedding.interpolation`.
 """
 
 import torch
@@ -21,9 +22,10 @@ def gate(weights: Tensor, context: Tensor | Context, projection: Tensor, beta: f
     """
     vectors = context.vectors if isinstance(context, Context) else context
     features, rows, _ = projection.shape
-    opening = torch.sigmoid(F.linear(vectors, projection.flatten(0, 1)))
-    factor = (beta * opening + (1.0 - beta)).view(vectors.shape[0], features, rows)
-    return weights * (factor[context.index] if isinstance(context, Context) else factor)
+    factor = beta * torch.sigmoid(F.linear(projection.flatten(0, 1), vectors)) + (1.0 - beta)
+    if isinstance(context, Context):
+        factor = factor.index_select(1, context.index)
+    return weights * factor.view(features, rows, -1).permute(2, 0, 1)
 
 
 def tran(weights: Tensor, context: Tensor | Context, projection: Tensor, beta: float) -> Tensor:
@@ -53,21 +55,19 @@ def _shared_product(weights: Tensor, context: Context, projection: Tensor) -> Te
     matrices = matrices.to(weights.dtype)
     order = torch.argsort(context.index)
     counts = torch.bincount(context.index, minlength=context.vectors.shape[0]).tolist()
-    groups = torch.split(weights[order], counts)
-    products = [torch.einsum("bqn,qmn->bqm", group, matrix) for group, matrix in zip(groups, matrices, strict=True)]
-    back = torch.empty_like(order)
-    back[order] = torch.arange(order.numel(), device=order.device)
-    return torch.cat(products)[back]
+    groups = torch.split(weights.permute(1, 2, 0).index_select(2, order), counts, dim=2)
+    products = [torch.bmm(matrix, group) for group, matrix in zip(groups, matrices, strict=True)]
+    return torch.cat(products, 2).index_select(2, torch.argsort(order)).permute(2, 0, 1)
 
 
 def _rowwise_product(weights: Tensor, context: Tensor, projection: Tensor) -> Tensor:
     """(W e_f) v a row, summed over the components of v so that no (B, q, M, M) is ever held, in backward neither."""
     features, rows, _, _ = projection.shape
-    total = weights.new_zeros(weights.shape[0], features, rows)
-    for matrix, weight in zip(projection.unbind(2), weights.unbind(-1), strict=True):
-        part = F.linear(context, matrix.flatten(0, 1)).view_as(total)
-        total = torch.addcmul(total, part, weight.unsqueeze(-1))
-    return total
+    total = weights.new_zeros(features, rows, weights.shape[0])
+    for matrix, weight in zip(projection.unbind(2), weights.permute(1, 2, 0).unbind(1), strict=True):
+        part = F.linear(matrix.flatten(0, 1), context).view_as(total)
+        total = torch.addcmul(total, part, weight.unsqueeze(1))
+    return total.permute(2, 0, 1)
 
 
 def pool_context(vectors: Tensor, how: str) -> Tensor:

@@ -18,8 +18,8 @@ Floats = NDArray[np.float64]
 _TITLES = {
     "criteo": "Criteo",
     "automl": "AutoML",
-    "adstream": "simulated ad stream",
-    "flights": "flights",
+    "adstream": "Simulated ad stream",
+    "flights": "Flights",
 }
 
 

@@ -61,9 +61,9 @@ def panels(rows: int, columns: int, width: float, height: float, **options: Any)
 def headline(figure: "Figure", title: str, subtitle: str) -> None:
     """What the figure shows, and on what, at its upper left."""
     # The layout keeps room for both lines of the title; the lower one is then written there in lighter type.
-    figure.suptitle(f"{title}\n ", x=0.01, y=0.99, ha="left", va="top", fontsize=11, fontweight="bold")
-    line = 11 * 1.35 / 72 / figure.get_figheight()
-    figure.text(0.01, 0.99 - line, subtitle, ha="left", va="top", fontsize=8.5, color="#555555")
+    figure.suptitle(f"{title}\n ", x=0.01, ha="left", va="top", fontsize=11, fontweight="bold")
+    inch = 1 / figure.get_figheight()
+    figure.text(0.01, 1 - 0.25 * inch, subtitle, ha="left", va="top", fontsize=8.5, color="#555555")
 
 
 def at_end(axes: "Axes", x: float, y: float, text: str, colour: str, **options: Any) -> None:

@@ -46,12 +46,15 @@ class Result:
         return ".".join(part for part in parts if part)
 
     @property
+    def title(self) -> str:
+        """What the data are called."""
+        return "Simulated values" if self.data is None else str(self.data["title"])
+
+    @property
     def where(self) -> str:
-        """The data in words."""
-        if self.data is None:
-            return "simulated values"
-        rows = self.data.get("rows")
-        return self.data["title"] + (f", {rows:,} rows" if rows else "")
+        """The data in words, with their number."""
+        rows = (self.data or {}).get("rows")
+        return self.title + (f", {rows:,} rows" if rows else "")
 
     def save(self, folder: Path) -> Path:
         """Write `STEM.json` into the folder, whole or not at all."""

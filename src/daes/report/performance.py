@@ -134,7 +134,8 @@ def calibration_figure(runs: Sequence[tuple[str, str, Reliability]], name: str =
         [View("", data, layout)],
         alt="Reliability diagram: the rate of clicks against the mean prediction, by bins of the prediction.",
         caption="On the dotted line, as many clicked as was promised; below it, fewer. "
-        "Bins with less than a thousandth of the rows are left out.",
+        "All rows count, also the first ones, of which the model knew nothing yet; bins with less than a thousandth of "
+        "the rows are left out.",
         height=380,
         keys=[Key(line.group, line.label, line.colour) for line in series],
         table=Table(("", "predicted", "clicked", "share", "rows"), table)
@@ -179,7 +180,7 @@ def rate_figure(run: Run) -> Figure | None:
         trace["hovertemplate"] += "<extra></extra>"
     return Figure(
         "rate-lines",
-        "Along the stream",
+        "Predicted and clicked along the stream",
         [View("", data, layout)],
         alt=f"Mean prediction and rate of clicks along the stream: {_ends(series)}.",
         caption="Mean prediction and rate of clicks of each segment of the stream.",

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from daes.stream.opening import open as open_stream
@@ -63,6 +64,17 @@ class Data:
                 f"the columns are: {', '.join(stream.source.arrow_schema.names)}"
             )
         return cls(what, schema, options, max_rows)
+
+    def describe(self, stream: Stream) -> dict[str, Any]:
+        """What is read, as plain values, given the stream that `open` gave."""
+        return {
+            "what": str(self.what) if isinstance(self.what, str | Path) else stream.name,
+            "name": stream.name,
+            "rows": stream.source.num_rows,
+            "notes": list(stream.notes),
+            "options": dict(self.options),
+            "max_rows": self.max_rows,
+        }
 
     def open(self, *, prefetch: int = 0) -> Stream:
         """The stream from its start; `max_rows` is the reader's to keep."""

@@ -99,14 +99,7 @@ def train_run(
     stream = data.open()
     made = build_model(stream.source, data, sample_rows, dict(model or {}), config.seed).to(device)
     description = {
-        "data": {
-            "what": str(data.what) if isinstance(data.what, str | Path) else stream.name,
-            "name": stream.name,
-            "rows": stream.source.num_rows,
-            "notes": list(stream.notes),
-            "options": dict(data.options),
-            "max_rows": data.max_rows,
-        },
+        "data": data.describe(stream),
         "schema": json.loads(data.schema.to_json()),
         "model": made.config,
         "training": asdict(config),

@@ -51,6 +51,9 @@
     );
   }
 
+  // Labels at the ends of lines need room; where there is none, the keys above the plot tell the lines apart.
+  function small(figure) { return figure.place.clientWidth <= 416; }
+
   function layout(figure, view) {
     const find = colours();
     const given = painted(view.layout, find, "");
@@ -62,13 +65,12 @@
     made.margin = Object.assign({ l: 8, r: 8, t: 10, b: 8 }, given.margin);
     made.hoverlabel = { bgcolor: find("raised"), bordercolor: find("line"), font: { color: find("ink"), size: 12 }, align: "left" };
     for (const name of Object.keys(made)) if (/^[xy]axis\d*$/.test(name)) made[name] = axis(made[name], find);
-    // Labels at the ends of lines need room that a phone has not; there the keys above the plot tell the lines apart.
-    const phone = narrow.matches && !print.on;
+    const bare = figure.keyed && small(figure);
     made.annotations = (made.annotations || [])
-      .filter((label) => !(label.end && phone) && !figure.hidden.has(label.group))
+      .filter((label) => !(label.end && bare) && !figure.hidden.has(label.group))
       .map(({ end, group, ...label }) => Object.assign({ showarrow: false }, label));
-    if (phone) made.margin.r = 8;
-    if (print.on) made.width = figure.place.parentNode.clientWidth;
+    if (bare || (small(figure) && !given.annotations)) made.margin.r = 20;
+    if (print.on) made.width = figure.place.clientWidth;
     return made;
   }
 
@@ -77,7 +79,7 @@
     for (const trace of data) {
       if (figure.hidden.has(trace.legendgroup)) trace.visible = false;
       if (trace.colorbar) Object.assign(trace.colorbar, { thickness: 10, outlinewidth: 0, len: 1, ticks: "", tickfont: { size: 11 } });
-      if (trace.colorbar && narrow.matches) Object.assign(trace.colorbar, { orientation: "h", y: 1, yanchor: "bottom", len: 1, x: 0.5, xanchor: "center" });
+      if (trace.colorbar && small(figure)) Object.assign(trace.colorbar, { orientation: "h", y: 1, yanchor: "bottom", ypad: 6, x: 0.5, xanchor: "center" });
     }
     return data;
   }
@@ -101,6 +103,7 @@
       said: element.querySelector(".chosen"),
       chosen: 0,
       hidden: new Set(),
+      keyed: element.querySelector(".keys") !== null,
     };
     figures.push(figure);
     const select = element.querySelector("select");
@@ -122,8 +125,13 @@
   function redraw() { return Promise.all(figures.map(draw)); }
   scheme.addEventListener("change", redraw);
   narrow.addEventListener("change", redraw);
-  window.addEventListener("beforeprint", () => { print.on = true; redraw(); });
-  window.addEventListener("afterprint", () => { print.on = false; redraw(); });
+  function printing(on) {
+    print.on = on;
+    document.documentElement.classList.toggle("printing", on);
+    return redraw();
+  }
+  window.addEventListener("beforeprint", () => printing(true));
+  window.addEventListener("afterprint", () => printing(false));
   Promise.all(Array.from(document.querySelectorAll("figure[data-plot]"), start)).then(() => {
     document.documentElement.dataset.drawn = String(figures.length);
   });
