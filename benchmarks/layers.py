@@ -23,6 +23,7 @@ import json
 import os
 import platform
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
@@ -221,7 +222,9 @@ def _synchronises(one: Contender) -> bool:
     """Whether training steps wait for the device; the first one is let pass, which may set things up."""
     work = _work(one, PHASES[2], 0)
     work()
-    torch.cuda.set_sync_debug_mode("error")
+    with warnings.catch_warnings():  # torch calls the mode a prototype
+        warnings.simplefilter("ignore")
+        torch.cuda.set_sync_debug_mode("error")
     try:
         for _ in range(3):
             work()

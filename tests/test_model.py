@@ -104,9 +104,9 @@ class TestEveryCell:
             make_model("youtube", backbone)
 
     def test_unknown_names(self):
-        with pytest.raises(ValueError, match="method must be one of .*however: method='deas'.*did you mean 'daes'"):
+        with pytest.raises(ValueError, match=r"method must be one of .*however: method='deas'.*did you mean 'daes'"):
             make_model("deas")
-        with pytest.raises(ValueError, match="name must be one of .*however: name='deepfn'"):
+        with pytest.raises(ValueError, match=r"name must be one of .*however: name='deepfn'"):
             make_model(backbone="deepfn")
 
 
@@ -197,7 +197,7 @@ class TestContext:
         model = CTRModel.from_sample(SCHEMA, sample, context="ranked", embedding="daes-gate")
         assert model.context[0] == "hour"
         assert model.context == ranked_context(SCHEMA, sample)
-        with pytest.raises(ValueError, match="context must name .*however: ranked.*from_sample"):
+        with pytest.raises(ValueError, match=r"context must name .*however: ranked.*from_sample"):
             CTRModel(SCHEMA, context="ranked")
 
     def test_ranked_without_numbers_or_categories_is_no_context(self):
@@ -223,7 +223,7 @@ class TestContext:
         model = make_model("daes")
         model.backbone = OnlyNumbers()
         model(make_batch()).sum().backward()
-        assert model.categorical.weight.grad is None
+        assert not model.categorical.weight.grad.any()
 
     @pytest.mark.parametrize("embedding", ["daes-gate", "daes-tran"])
     @pytest.mark.parametrize("pool", ["mean", "sum", "concat"])
@@ -263,7 +263,7 @@ class TestContext:
         few, huge = make_model(), make_model(sizes=3_000_000)
         assert isinstance(context(few, 400), Context)
         assert isinstance(context(few, 20), torch.Tensor)
-        assert len(huge.categorical.weight) ** 3 > 2**63 // 2**0
+        assert len(huge.categorical.weight) ** 3 >= 2**63
         assert isinstance(context(huge, 400), torch.Tensor)
 
     @pytest.mark.parametrize(
@@ -514,7 +514,7 @@ class TestFromSample:
         assert model.categorical.init_std == 0.5
         with pytest.raises(TypeError, match="daes has no option 'metas'"):
             make_model("daes", embedding_options={"metas": 7})
-        with pytest.raises(TypeError, match="options of fnn must be among .*however: layers=2"):
+        with pytest.raises(TypeError, match=r"options of fnn must be among .*however: layers=2"):
             make_model(backbone_options={"layers": 2})
 
     def test_a_sample_of_other_columns(self):
@@ -619,7 +619,7 @@ class TestBadInput:
             ValueError, match=r"ids must be int64 of shape \(B, 3\), however: torch.int64 of shape \(5, 2\)"
         ):
             model(numbers, ids[:, :2])
-        with pytest.raises(TypeError, match="values must be floating point, however: torch.int64"):
+        with pytest.raises(TypeError, match=r"values must be floating point, however: torch.int64"):
             model(ids, ids)
         with pytest.raises(ValueError, match=r"values must have shape \(B, 3\), however: \(5, 2\)"):
             model(numbers[:, :2], ids)
@@ -637,8 +637,8 @@ class TestBadInput:
             ({"town": 9}, ValueError, "sizes must name categorical columns of the schema, however: town"),
             ({"city": 0}, ValueError, "sizes must be positive integers, however: city has size 0"),
             (-3, ValueError, "sizes must be positive integers, however: city has size -3"),
-            (2.5, TypeError, "sizes must be whole numbers, however: sizes=2.5"),
-            ({"city": "9"}, TypeError, "sizes must be whole numbers, however: sizes={'city': '9'}"),
+            (2.5, TypeError, "sizes must be whole numbers, however: city has size 2.5"),
+            ({"city": "9"}, TypeError, "sizes must be whole numbers, however: city has size '9'"),
         ],
     )
     def test_bad_sizes(self, sizes, error, message):

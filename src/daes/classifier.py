@@ -23,10 +23,10 @@ from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d,
 class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Clicks from a table: a `CTRModel` with scikit-learn's conventions.
 
-    `fit` trains from scratch; `partial_fit` goes on with the next rows of a stream. Rows are a pandas or polars frame, an
-    Arrow table, or a plain array (then every column is numerical). The columns are told apart by their types: numbers
-    are numerical, strings and categories categorical; `numerical` and `categorical` override that. Missing values are
-    welcome everywhere.
+    `fit` trains from scratch; `partial_fit` goes on with the next rows of a stream. Rows are a pandas or polars frame,
+    an Arrow table, or a plain array (then every column is numerical). The columns are told apart by their types:
+    numbers are numerical, strings and categories categorical; `numerical` and `categorical` override that. Missing
+    values are welcome everywhere.
 
     Args:
         method: the method for numbers, a name of `daes.embedding.METHODS`. An offline one is fitted on the first rows.

@@ -309,13 +309,15 @@ def _table_sizes(schema: Schema, sizes: int | Mapping[str, int]) -> dict[str, in
         unknown = [name for name in sizes if name not in schema.categorical]
         if unknown:
             raise ValueError(f"sizes must name categorical columns of the schema, however: {', '.join(unknown)}")
+        return {name: _whole(sizes.get(name, DEFAULT_SIZE), name) for name in schema.categorical}
+    return {name: _whole(sizes, name) for name in schema.categorical}
+
+
+def _whole(size: int, name: str) -> int:
     try:
-        return {
-            name: operator.index(sizes.get(name, DEFAULT_SIZE) if isinstance(sizes, Mapping) else sizes)
-            for name in schema.categorical
-        }
+        return operator.index(size)
     except TypeError:
-        raise TypeError(f"sizes must be whole numbers, however: sizes={sizes!r}") from None
+        raise TypeError(f"sizes must be whole numbers, however: {name} has size {size!r}") from None
 
 
 def _context_names(

@@ -49,12 +49,11 @@ def save_model(model: nn.Module, schema: Schema, config: Mapping[str, Any], fold
     except (FileExistsError, NotADirectoryError) as error:
         raise NotADirectoryError(f"a model is saved as a folder, however: {error.filename} is a file") from error
     new = folder / f"{WEIGHTS}.{digest}"
-    already = new.exists()  # then a writer was stopped, and these weights may be the ones to keep
     _write(new, weights)
     try:
         _write(folder / CONFIG, text.encode())
     except BaseException:
-        if not already:
+        if not _is_named(digest, folder):
             new.unlink(missing_ok=True)
         raise
     new.replace(folder / WEIGHTS)
@@ -93,7 +92,7 @@ def refuse_other_schema(given: Schema, saved: Schema) -> None:
         if mine != theirs:
             lacking = [name for name in theirs if name not in mine]
             extra = [name for name in mine if name not in theirs]
-            said = [f"lacks {', '.join(lacking)}"] * bool(lacking) + [f"adds {', '.join(extra)}"] * bool(extra)
+            said = [f"lack {', '.join(lacking)}"] * bool(lacking) + [f"add {', '.join(extra)}"] * bool(extra)
             raise ValueError(
                 f"schema must be the one the model was saved with, however: its {part} columns "
                 f"{' and '.join(said) or 'come in another order'}"
@@ -133,6 +132,14 @@ def _read_weights(folder: Path, digest: str) -> bytes | None:
     return None
 
 
+def _is_named(digest: str, folder: Path) -> bool:
+    """Whether the weights of that digest are the folder's model, since this writer or one before it got so far."""
+    try:
+        return digest.encode() in (folder / CONFIG).read_bytes()
+    except FileNotFoundError:
+        return False
+
+
 def _parse(text: bytes, path: Path) -> dict[str, Any]:
     try:
         stored = json.loads(text)
@@ -162,9 +169,13 @@ def _write(path: Path, data: bytes) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    # A rename is durable, and comes before the next one, only once its folder is written out.
-    folder = os.open(path.parent, os.O_RDONLY)
+    _sync(path.parent)
+
+
+def _sync(folder: Path) -> None:
+    """Make the names in a folder durable, so that of two renames the second is never the only one left."""
+    number = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(folder)
+        os.fsync(number)
     finally:
-        os.close(folder)
+        os.close(number)

@@ -355,6 +355,22 @@ def test_context_moves_the_embedding_and_learns() -> None:
         assert bool((context.grad != 0).any(1).all())
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+@pytest.mark.parametrize("name", ["daes-gate", "daes-tran", "daes"])
+def test_training_never_waits_for_the_device(name: str) -> None:
+    module = build_embedding(name, 5, 4, reservoir_size=500).cuda()
+    batches = [stream(256, seed=number).cuda() for number in range(8)]
+    vectors, index = torch.randn(10, 4, device="cuda"), torch.arange(256, device="cuda") % 10
+    module(batches[0], vectors[index]).sum().backward()  # the first call may set things up
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for batch in batches[1:]:
+            module(batch, vectors[index]).sum().backward()
+            module(batch, Context(vectors, index)).sum().backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
 @pytest.mark.parametrize("form", ["rows", "shared"])
 @pytest.mark.parametrize("options", [{}, {"modulation": "tran"}, {"basis": "hat", "knots": 100, "linear": "score"}])
 def test_nothing_larger_than_the_output_is_ever_held(options: dict[str, Any], form: str, largest_tensor) -> None:

@@ -78,15 +78,18 @@ def test_bad_bounds_are_shown(bounds: tuple[float, float]) -> None:
         Observer(2, 4, bounds=bounds)
 
 
-def test_centre_and_scale_are_those_of_the_stream() -> None:
-    generator = torch.Generator().manual_seed(0)
-    values = torch.randn(20_000, 2, generator=generator) * torch.tensor([1.0, 30.0]) + torch.tensor([5.0, -2.0])
-    observer = Observer(3, 4)
-    observer.observe(torch.cat([values, torch.full((20_000, 1), torch.nan)], 1))
-    centre, scale = observer.centre_and_scale()
-    torch.testing.assert_close(centre[:2].float(), values.mean(0), rtol=0.02, atol=0.1)
-    torch.testing.assert_close(scale[:2].float(), values.std(0), rtol=0.02, atol=0)
-    assert (float(centre[2]), float(scale[2])) == (0.0, 0.0)
+def test_who_follows_is_shown_equally_likely_values() -> None:
+    shown = []
+
+    class Follower(Observer):
+        def follow(self, likely: torch.Tensor) -> None:
+            shown.append(likely)
+
+    observer = Follower(2, 4)
+    observer.observe(torch.stack([torch.arange(1000.0), torch.full((1000,), torch.nan)], 1))
+    (likely,) = shown
+    assert likely[0].tolist() == [5.0 * i + 2 for i in range(200)]
+    assert not likely[1].any()
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)

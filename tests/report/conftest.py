@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from time import monotonic
 from typing import Any, Self
 
+import numpy as np
 import pytest
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -168,3 +169,136 @@ def chromium() -> Iterator[Chromium]:
     browser = Chromium(program)
     yield browser
     browser.close()
+
+
+HOSTILE = (
+    "<script>window.hacked=1</script>",
+    '"><img src=x onerror="window.hacked=2">',
+    "<a href='javascript:window.hacked=3'>price</a>",
+    "%{y} $x^2$ @c1",
+    "</script><b>&amp;</b>",
+    "a name that is much longer than any axis has room for, whatever the width of the screen may be",
+)
+
+
+@pytest.fixture(scope="session")
+def hostile_names() -> tuple[str, ...]:
+    return HOSTILE
+
+
+def make_run(folder: Path, what: Any, *, batch_size: int = 200, schema: Any = None, **model: Any) -> Path:
+    """A small run, without its page."""
+    from daes.training.config import TrainConfig
+    from daes.training.data import Data
+    from daes.training.run import train_run
+
+    data = Data.find(what) if schema is None else Data(what, schema)
+    config = TrainConfig(batch_size=batch_size, window=1000)
+    train_run(data, folder, model={"backbone": "fnn", **model}, config=config, report=False, prefetch=0)
+    return folder
+
+
+def make_table(rows: int = 1500, names: tuple[str, ...] = ("price", "age", "bid"), *, click_rate: float = 0.3) -> Any:
+    """Numbers that drift, and their categories, with a label that depends on them."""
+    import pyarrow as pa
+
+    rng = np.random.default_rng(0)
+    columns: dict[str, Any] = {}
+    for place, name in enumerate(names):
+        values = rng.lognormal(np.linspace(0, place, rows), 1.0)
+        columns[name] = np.where(rng.random(rows) < 0.05 * place, np.nan, values)
+    columns["city"] = rng.choice(["Bern", "<b>Rome</b>", "Ulm"], rows)
+    columns["hour"] = rng.integers(0, 24, rows).astype(str)
+    columns["click"] = (rng.random(rows) < click_rate).astype(np.int64)
+    return pa.table(columns)
+
+
+@pytest.fixture(scope="session")
+def gate_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("gate") / "run", "adstream:4000", embedding="daes-gate")
+
+
+@pytest.fixture(scope="session")
+def fe_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("fe") / "run", make_table(), embedding="fe")
+
+
+@pytest.fixture(scope="session")
+def dlrm_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("dlrm") / "run", make_table(), embedding="dlrm")
+
+
+@pytest.fixture(scope="session")
+def numbers_only_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from daes.stream.schema import Schema
+
+    schema = Schema("click", ("price", "age", "bid"), ())
+    return make_run(tmp_path_factory.mktemp("numbers") / "run", make_table(), schema=schema, embedding="daes")
+
+
+@pytest.fixture(scope="session")
+def categories_only_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from daes.stream.schema import Schema
+
+    schema = Schema("click", (), ("city", "hour"))
+    return make_run(tmp_path_factory.mktemp("categories") / "run", make_table(), schema=schema)
+
+
+@pytest.fixture(scope="session")
+def short_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("short") / "run", make_table(20), embedding="daes")
+
+
+@pytest.fixture(scope="session")
+def one_class_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("class") / "run", make_table(click_rate=0.0), embedding="daes-tran")
+
+
+@pytest.fixture(scope="session")
+def odd_columns_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A constant column, one without any value, one with infinities."""
+    import pyarrow as pa
+
+    table = make_table()
+    rows = table.num_rows
+    infinite = np.where(np.arange(rows) % 7 == 0, np.inf, np.arange(rows, dtype=np.float64))
+    for name, values in (("constant", np.full(rows, 3.0)), ("void", np.full(rows, np.nan)), ("endless", infinite)):
+        table = table.append_column(name, pa.array(values))
+    return make_run(tmp_path_factory.mktemp("odd") / "run", table, embedding="daes")
+
+
+@pytest.fixture(scope="session")
+def hostile_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    table = make_table(names=HOSTILE).rename_columns([*HOSTILE, "city", "<i onclick=hacked()>hour</i>", "click"])
+    return make_run(tmp_path_factory.mktemp("hostile") / "run", table, embedding="daes-gate")
+
+
+@pytest.fixture(scope="session")
+def comparison_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from daes.training.compare import compare
+    from daes.training.config import TrainConfig
+
+    folder = tmp_path_factory.mktemp("comparison")
+    train = TrainConfig(batch_size=200, window=1000)
+    compare("adstream:3000", methods=["fe", "ple", "daes"], backbones=["fnn", "lr"], seeds=2, train=train, out=folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def paper_comparison_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from daes.training.compare import compare
+    from daes.training.config import TrainConfig
+    from daes.training.offline import OfflineConfig
+
+    folder = tmp_path_factory.mktemp("paper")
+    compare(
+        "adstream:3000",
+        methods=["fe", "daes"],
+        backbones=["fnn"],
+        seeds=1,
+        protocol="paper",
+        train=TrainConfig(batch_size=500),
+        offline=OfflineConfig(epochs=2),
+        out=folder,
+    )
+    return folder

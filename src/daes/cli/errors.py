@@ -19,8 +19,8 @@ def explain(error: BaseException) -> tuple[int, str]:
     """The exit code and the sentence for an error.
 
     Where what the library was given is wrong, it raises `ValueError` or `TypeError` with a sentence that names the
-    argument and the value; that and files that cannot be opened are bad input. A missing extra, a full disk and
-    whatever nobody thought of are failures.
+    argument and the value; that and files that cannot be opened are bad input. A missing extra, a full disk, what the
+    library calls an error of its own (training that cannot go on) and whatever nobody thought of are failures.
 
     >>> explain(ValueError("size must be a positive integer, however: size=0"))
     (2, 'size must be a positive integer, however: size=0')
@@ -33,7 +33,7 @@ def explain(error: BaseException) -> tuple[int, str]:
         return INTERRUPTED, "interrupted"
     if isinstance(error, _INPUT_ERRORS):
         return BAD_INPUT, _sentence(error)
-    if isinstance(error, OSError | MissingExtraError):
+    if isinstance(error, OSError | MissingExtraError) or type(error).__module__.partition(".")[0] == "daes":
         return FAILURE, _sentence(error)
     return FAILURE, f"unexpected {type(error).__name__}: {_sentence(error)} (--debug shows where)"
 

@@ -74,7 +74,7 @@ class DAES(KnotsModule, NumericalEmbedding):
         continuous=True,
         distribution_aware=True,
         field_aware=True,
-        reference="Liu et al., Distribution-Aware End-to-End Embedding for Streaming Numerical Features",
+        reference="Liu et al., DAES",
     )
     centre: Tensor
     scale: Tensor
@@ -169,6 +169,7 @@ class DAES(KnotsModule, NumericalEmbedding):
 
     def follow(self, likely: Tensor) -> None:
         if self.linear == "value":
+            likely = likely.double()  # a sum of large numbers may leave float32
             self.centre.copy_(likely.mean(1))
             self.scale.copy_(likely.std(1, correction=0))
 

@@ -8,8 +8,8 @@ Knots q_0 ≤ q_1 ≤ … ≤ q_K cut a feature's range. The thermometer vector 
 that is, ones up to the bin of x, its fraction there, zeros after. Their sum is the coordinate of x, between 0 and K,
 and coordinate / K is its rank, the right-continuous CDF at ties.
 
-Tensors are (B, q, …) to the outside. In memory the batch comes last, so that loops run along rows of samples and not
-along ten components: on a CPU that is twice as fast, and a product with a feature's table wants it so.
+Weights are (B, q, M) to the outside. In memory the batch comes last, so that loops run along rows of samples and not
+along ten components: on a CPU that is nearly twice as fast.
 """
 
 from typing import Literal
@@ -36,7 +36,7 @@ def thermometer(values: Tensor, knots: Tensor) -> Tensor:
     <BLANKLINE>
             [[1.0000, 1.0000, 1.0000]]])
     """
-    x, edges = values.T.unsqueeze(1), knots.unsqueeze(-1)
+    x, edges = values.T.contiguous().unsqueeze(1), knots.unsqueeze(-1)
     # Of halves the difference cannot overflow, and a power of two rounds nothing.
     left = edges[:, :-1] / 2
     width = edges[:, 1:] / 2 - left
@@ -58,14 +58,15 @@ def coordinate(values: Tensor, knots: Tensor) -> Tensor:
     """
     last = knots.shape[1] - 1
     knots = torch.where(torch.isnan(knots), torch.inf, knots)
-    passed = count_below(knots, values, inclusive=True).T
+    passed = count_below(knots, values, inclusive=True)
     place = (passed - 1).clamp(0, last - 1)
-    ends = knots / 2  # of halves the difference cannot overflow
-    left = ends.gather(1, place)
-    width = ends.gather(1, place + 1) - left
-    inside = (values.T / 2 - left) / torch.where(width > 0, width, 1.0)
+    flat = (place + torch.arange(knots.shape[0], device=knots.device) * (last + 1)).flatten()
+    ends = knots.flatten() / 2  # of halves the difference cannot overflow
+    left = ends.index_select(0, flat).view(place.shape)
+    width = ends.index_select(0, flat + 1).view(place.shape) - left
+    inside = (values / 2 - left) / torch.where(width > 0, width, 1.0)
     result = torch.where(passed > last, float(last), place + inside)
-    return torch.where(passed == 0, 0.0, result).T
+    return torch.where(passed == 0, 0.0, result)
 
 
 def basis_weights(coordinate: Tensor, num_bins: int, basis: Basis) -> Tensor:
@@ -79,7 +80,7 @@ def basis_weights(coordinate: Tensor, num_bins: int, basis: Basis) -> Tensor:
     """
     rows = num_bins if basis == "thermometer" else num_bins + 1
     steps = torch.arange(rows, dtype=coordinate.dtype, device=coordinate.device)
-    offsets = coordinate.T.unsqueeze(1) - steps.unsqueeze(-1)
+    offsets = coordinate.T.contiguous().unsqueeze(1) - steps.unsqueeze(-1)
     weights = offsets.clamp(0.0, 1.0) if basis == "thermometer" else (1.0 - offsets.abs()).clamp(min=0.0)
     return weights.permute(2, 0, 1)
 

@@ -27,7 +27,10 @@ class KeyValue(NumericalEmbedding):
         num_meta: the number M of keys.
         input: "rank" for the quantile-transformed value, "minmax" for (x − min)/(max − min).
         epsilon: what keeps 1/distance finite.
-        num_knots: how finely the rank is known; with `estimator`, `reservoir_size` and `seed` for input="rank" alone.
+        num_knots: how finely the rank is known; this and what follows is for input="rank" alone.
+        estimator: of `daes.distribution`, by name or as a factory.
+        reservoir_size: slots of a reservoir.
+        seed: where a reservoir's random numbers start.
     """
 
     info = MethodInfo(

@@ -55,9 +55,10 @@ def _shared_product(weights: Tensor, context: Context, projection: Tensor) -> Te
     matrices = matrices.to(weights.dtype)
     order = torch.argsort(context.index)
     counts = torch.bincount(context.index, minlength=context.vectors.shape[0]).tolist()
-    groups = torch.split(weights.permute(1, 2, 0).index_select(2, order), counts, dim=2)
-    products = [torch.bmm(matrix, group) for group, matrix in zip(groups, matrices, strict=True)]
-    return torch.cat(products, 2).index_select(2, torch.argsort(order)).permute(2, 0, 1)
+    ordered = weights.permute(1, 2, 0).flatten(0, 1).index_select(1, order).view(features, columns, -1)
+    products = [matrix @ group for matrix, group in zip(matrices, torch.split(ordered, counts, 2), strict=True)]
+    product = torch.cat(products, 2).flatten(0, 1).index_select(1, torch.argsort(order))
+    return product.view(features, rows, -1).permute(2, 0, 1)
 
 
 def _rowwise_product(weights: Tensor, context: Tensor, projection: Tensor) -> Tensor:

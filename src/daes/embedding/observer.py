@@ -95,7 +95,7 @@ class KnotsModule(nn.Module):
     def _device_tensor(self, name: str, array: np.ndarray[Any, Any]) -> Tensor:
         key = (name, self.knots.device)
         if key not in self._constants:
-            self._constants[key] = torch.as_tensor(array, device=self.knots.device)
+            self._constants[key] = torch.tensor(array, device=self.knots.device)
         return self._constants[key]
 
     def get_extra_state(self) -> Tensor:

@@ -36,7 +36,7 @@ class PLE(NumericalEmbedding):
         continuous=True,
         distribution_aware=True,
         field_aware=False,
-        reference="Gorishniy et al., On Embeddings for Numerical Features in Tabular Deep Learning, NeurIPS 2022",
+        reference="Gorishniy et al., NeurIPS 2022",
     )
     offline = True
     knots: Tensor

@@ -1,11 +1,12 @@
 """Every method by name."""
 
+from dataclasses import replace
 from difflib import get_close_matches
 from inspect import signature
 from typing import Any
 
 from daes.embedding.autodis import AutoDis
-from daes.embedding.base import NumericalEmbedding
+from daes.embedding.base import MethodInfo, NumericalEmbedding
 from daes.embedding.dae import DAE
 from daes.embedding.daes import DAES
 from daes.embedding.deer import DEER
@@ -51,6 +52,13 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 """Options a name stands for beside its class; given ones win."""
 
+_PRESET_INFO: dict[str, dict[str, Any]] = {
+    "daes-gate": {"title": "DAES, gate, as published"},
+    "daes-tran": {"title": "DAES, tran, as published"},
+    "daes": {"title": "DAES, our preset", "field_aware": False},
+}
+"""What is to be said of a name that its class's info does not say."""
+
 
 def build_embedding(method: str, num_features: int, dim: int = 16, **options: Any) -> NumericalEmbedding:
     """Make a method by its name in `METHODS`.
@@ -58,12 +66,26 @@ def build_embedding(method: str, num_features: int, dim: int = 16, **options: An
     >>> build_embedding("efd", num_features=3, num_bins=20)
     EFD(num_features=3, dim=16, num_bins=20)
     """
-    if method not in METHODS:
-        close = get_close_matches(method, METHODS, n=1)
-        hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise ValueError(f"method must be one of {', '.join(METHODS)}, however: method={method!r}{hint}")
+    _check_name(method)
     known = list(signature(METHODS[method]).parameters)[2:]
     for name in options:
         if name not in known:
             raise TypeError(f"{method} has no option {name!r}; it has {', '.join(known)}")
     return METHODS[method](num_features, dim, **{**PRESETS.get(method, {}), **options})
+
+
+def method_info(method: str) -> MethodInfo:
+    """What is known of a method by its name; of a preset, as it is without further options.
+
+    >>> method_info("daes-gate").field_aware, method_info("daes").field_aware
+    (True, False)
+    """
+    _check_name(method)
+    return replace(METHODS[method].info, **_PRESET_INFO.get(method, {}))
+
+
+def _check_name(method: str) -> None:
+    if method not in METHODS:
+        close = get_close_matches(method, METHODS, n=1)
+        hint = f" (did you mean {close[0]!r}?)" if close else ""
+        raise ValueError(f"method must be one of {', '.join(METHODS)}, however: method={method!r}{hint}")

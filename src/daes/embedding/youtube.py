@@ -26,7 +26,9 @@ class YouTube(NumericalEmbedding):
 
     Args:
         num_knots: how finely the rank is known.
-        estimator: of `daes.distribution`, by name or as a factory; `reservoir_size` and `seed` are for reservoirs.
+        estimator: of `daes.distribution`, by name or as a factory.
+        reservoir_size: slots of a reservoir.
+        seed: where a reservoir's random numbers start.
     """
 
     info = MethodInfo(

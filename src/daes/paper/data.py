@@ -1,7 +1,7 @@
 """The data sets of the experiments, by the names that `daes.stream.open` knows."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any
 
@@ -23,6 +23,10 @@ _TITLES = {
 }
 
 
+_CRITEO_DAYS = 7
+_DAY = 86_400e9  # nanoseconds
+
+
 @dataclass(frozen=True)
 class DataSet:
     """A data set by its name, as `criteo:PATH`, `automl:PATH`, `adstream[:ROWS]` or `flights`.
@@ -39,7 +43,7 @@ class DataSet:
     @property
     def name(self) -> str:
         """Short, for file names."""
-        kind, colon, path = self.spec.partition(":")
+        kind, _, path = self.spec.partition(":")
         return kind if kind in _TITLES else PurePath(path or kind).stem
 
     @property
@@ -88,33 +92,49 @@ class DataSet:
         }
 
 
-def column(data: DataSet, name: str, rows: int | None, **options: Any) -> Floats:
-    """One numerical column, NaN where missing."""
-    return np.concatenate([np.empty(0), *column_batches(data, name, rows, 1 << 16, **options)])
+def columns(data: DataSet, names: Sequence[str], rows: int | None) -> dict[str, Floats]:
+    """Numerical columns, NaN where missing; the first `rows` rows, or all."""
+    stream = data.open()
+    source = stream.source
+    if isinstance(source, AdStream):  # a column by itself is made ten times as fast
+        length = data.length(rows)
+        assert length is not None
+        return {name: source.numbers(name, 0, length).astype(np.float64) for name in names}
+    pieces = list(_pieces(stream, names, rows, 1 << 16))
+    return {name: np.concatenate([np.empty(0), *(piece[name] for piece in pieces)]) for name in names}
 
 
-def column_batches(data: DataSet, name: str, rows: int | None, batch_size: int, **options: Any) -> Iterator[Floats]:
-    """The same in batches."""
-    stream = data.open(**options)
-    assert stream.schema is not None
-    if name not in stream.schema.numerical:
-        raise ValueError(f"{data.name} must have the numerical column, however: {name!r} is not among its columns")
+def column_batches(data: DataSet, name: str, rows: int | None, batch_size: int) -> Iterator[Floats]:
+    """One numerical column in batches."""
+    for piece in _pieces(data.open(), [name], rows, batch_size):
+        yield piece[name]
+
+
+def _pieces(stream: Stream, names: Sequence[str], rows: int | None, size: int) -> Iterator[dict[str, Floats]]:
+    float64 = require("pyarrow").float64()
     left = rows
-    for batch in _batches(stream, name, batch_size):
-        if left is not None:
-            batch = batch[:left]
-            left -= batch.size
-        yield batch
+    for table in stream.source.iter_tables(list(names), size):
+        piece = table if left is None else table.slice(0, left)
+        yield {name: piece[name].cast(float64, safe=False).to_numpy() for name in names}
+        left = None if left is None else left - piece.num_rows
         if left == 0:
             return
 
 
-def _batches(stream: Stream, name: str, batch_size: int) -> Iterator[Floats]:
-    source = stream.source
-    if isinstance(source, AdStream) and source.num_rows is not None:
-        for start in range(0, source.num_rows, batch_size):  # a column by itself is made ten times as fast
-            yield source.numbers(name, start, min(start + batch_size, source.num_rows)).astype(np.float64)
-        return
-    float64 = require("pyarrow").float64()
-    for table in source.iter_tables([name], batch_size):
-        yield table.column(0).cast(float64, safe=False).to_numpy()
+def days(data: DataSet, rows: int) -> float | None:
+    """How many days the first rows span; None where that is not known."""
+    if data.name == "criteo":
+        return _CRITEO_DAYS * rows / (data.length(None) or rows)
+    stream = data.open()
+    assert stream.schema is not None
+    time = stream.schema.time
+    if time is None or not require("pyarrow").types.is_timestamp(stream.source.arrow_schema.field(time).type):
+        return None
+    schema = replace(stream.schema, label=None, numerical=stream.schema.numerical[:1], categorical=())
+    ends = []
+    for row in (0, rows - 1):
+        stream.source.seek({"row": row})
+        times = next(stream.source.iter_batches(schema, 1)).time
+        assert times is not None
+        ends.append(int(times[0]))
+    return (ends[1] - ends[0]) / _DAY

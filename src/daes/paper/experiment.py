@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from inspect import cleandoc
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
@@ -117,6 +118,10 @@ class Experiment:
     data: tuple[str, ...] = ()
     accepts: tuple[str, ...] | None = None
     trains: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("claim", "differs"):
+            object.__setattr__(self, name, cleandoc(getattr(self, name)))
 
     def takes(self, data: DataSet | None) -> bool:
         """Whether it can run on these data."""

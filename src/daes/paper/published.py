@@ -77,7 +77,7 @@ PROFILED = {"criteo": ("I3", "I5", "I13"), "automl": ("I1", "I2", "I6")}
 
 @dataclass(frozen=True)
 class Estimation:
-    """A row of the table of distribution estimators: KL divergence and random calls, of a clustered and a spread feature."""
+    """A row of the table of distribution estimators: KL divergence and random calls, each of two features."""
 
     kl: tuple[float, float]
     calls: tuple[float, float] | None

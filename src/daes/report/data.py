@@ -179,8 +179,8 @@ def knot_figures(knots: Knots) -> list[Figure]:
                 "How far the knots were from their last place",
                 [View("", *heat(made))],
                 alt="Heat map of the largest distance of a feature's knots from their last place, by feature and row.",
-                caption="The largest distance of an inner knot from where it ended, in ranks of the final distribution: "
-                "5 % means that a quantile was off by 5 percentage points.",
+                caption="The largest distance of an inner knot from where it ended, in ranks of the final "
+                "distribution: 5 % means that a quantile was off by 5 percentage points.",
                 height=made.height,
                 table=Table(
                     ("feature", "at the first record", "half way"),
@@ -224,7 +224,8 @@ def _knot_lines(knots: Knots, seen: Sequence[int]) -> Figure:
         "Paths of one feature’s knots",
         views,
         alt="The values of a feature's quantiles along the stream; the table has their first and last places.",
-        caption="Each line is a quantile as the method knew it at that row; the smallest and largest value are left out.",
+        caption="Each line is a quantile as the method knew it at that row; the smallest and the largest value are "
+        "left out.",
         choice="Feature",
         height=340,
         table=_knot_table(knots, seen, shown),

@@ -15,18 +15,18 @@ _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inl
 
 
 class Section(NamedTuple):
-    """A part of the page: its anchor, its heading, its content."""
+    """A part of the page: its anchor, its heading, its content, and what it is about where a page is about several."""
 
     name: str
     title: str
     content: str
+    group: str = ""
 
 
 def document(title: str, lead: str, top: str, sections: Sequence[Section]) -> str:
     """The page as one text. `top` stands between the heading and the sections."""
     assets = files("daes.report") / "assets"
-    links = "".join(f'<li><a href="#{text(part.name)}">{text(part.title)}</a></li>' for part in sections)
-    body = "\n".join(section(*part) for part in sections)
+    body = "\n".join(section(part.name, part.title, part.content, group=part.group) for part in sections)
     script = require("plotly.offline").get_plotlyjs()
     return f"""<!doctype html>
 <html lang="en">
@@ -46,7 +46,7 @@ def document(title: str, lead: str, top: str, sections: Sequence[Section]) -> st
 {top}
 <noscript><p>The plots need JavaScript; the numbers are in the tables.</p></noscript>
 </header>
-<nav aria-label="Sections"><ul>{links}</ul></nav>
+<nav aria-label="Sections"><ul>{_links(sections)}</ul></nav>
 <main>
 {body}
 </main>
@@ -59,15 +59,24 @@ def document(title: str, lead: str, top: str, sections: Sequence[Section]) -> st
 """
 
 
+def _links(sections: Sequence[Section]) -> str:
+    links = []
+    for place, part in enumerate(sections):
+        if part.group and (place == 0 or sections[place - 1].group != part.group):
+            links.append(f'<li class="group">{text(part.group)}</li>')
+        links.append(f'<li><a href="#{text(part.name)}">{text(part.title)}</a></li>')
+    return "".join(links)
+
+
 def grid(figures: Sequence[Figure | None]) -> str:
     """Figures side by side where there is room."""
-    shown = "\n".join(figure.html() for figure in figures if figure)
+    shown = stack(figures)
     return f'<div class="grid">\n{shown}\n</div>' if shown else ""
 
 
-def stack(figures: Sequence[Figure | None]) -> str:
-    """Figures one below the other."""
-    return "\n".join(figure.html() for figure in figures if figure)
+def stack(figures: Sequence[Figure | None], ids: str = "") -> str:
+    """Figures one below the other; `ids` comes before their names, where a page has several of a kind."""
+    return "\n".join(figure.html(ids) for figure in figures if figure)
 
 
 def write_text(path: Path, content: str) -> None:

@@ -45,7 +45,7 @@ def _response(learned: Learned, seen: np.ndarray) -> Figure:
         views,
         alt="Predicted probability as one feature moves through its distribution; the table has its range.",
         caption="What the model predicts as this feature moves from its smallest to its largest value, with the other "
-        "numbers at their medians and every category unknown. Features are listed by how much they move the prediction.",
+        "numbers at their medians and every category unknown. Features that move the prediction most come first.",
         choice="Feature",
         table=Table(
             ("feature", "lowest", "at the median", "highest", "if missing"),
@@ -153,7 +153,8 @@ def modulation_figure(modulation: Modulation, learned: Learned) -> Figure | None
         views,
         alt="Heat map of how context shifts one feature's encoding, by context and quantile.",
         caption="How far each context moves the embedding along the feature’s first principal direction, against the "
-        "mean of these contexts. Features are listed by how far context reaches.",
+        "mean of these contexts: one category is changed at a time, the others are at their mean. The model knows "
+        "categories by number only. Features that context reaches most come first.",
         choice="Feature",
         height=made.height,
         table=Table(

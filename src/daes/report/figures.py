@@ -1,6 +1,6 @@
 """Figures as plain data: what plotly.js draws, with colours by name so that the page can change them.
 
-"@c1" stands for a colour of the theme and "@c1/0.15" for a veil of it; "@sequential" and "@diverging" for colour scales.
+"@c1" stands for a colour of the theme, "@c1/0.15" for a veil of it, "@sequential" and "@diverging" for colour scales.
 The names in plots are escaped here, because plotly.js reads `<b>` and `<a>` in them.
 """
 
@@ -63,11 +63,11 @@ class Figure:
     labelled: bool = False
     table: Table | None = None
 
-    def html(self) -> str:
-        """The figure element with its specification inside."""
+    def html(self, ids: str = "") -> str:
+        """The figure element with its specification inside; `ids` comes before its name."""
         views = [{"label": view.label, "data": view.data, "layout": view.layout} for view in self.views]
         parts = [
-            f'<figure data-plot id="{text(self.name)}">',
+            f'<figure data-plot id="{text(ids + self.name)}">',
             f'<div class="bar"><h3>{text(self.title)}</h3>{self._select()}</div>',
             self._keys(),
             f'<div class="plot" style="height:{self.height}px" role="img" aria-label="{text(self.alt)}"></div>',
@@ -210,21 +210,28 @@ def _end_labels(series: Sequence[Line], frame: tuple[float, float], height: int)
     ends.sort(key=lambda end: end[0])
     gap = (frame[1] - frame[0]) * _LABEL_PIXELS / max(height - 60, 1)
     places = spread([min(max(value, frame[0]), frame[1]) for value, _ in ends], gap)
+    # A label outside the frame would not be drawn: what the spreading pushed out comes back in.
+    last = len(places) - 1
+    places = [max(place, frame[0] + index * gap) for index, place in enumerate(places)]
+    places = [min(place, frame[1] - (last - index) * gap) for index, place in enumerate(places)]
     return [
-        {
-            "end": True,
-            "group": line.group,
-            "text": named(line.label),
-            "x": 1,
-            "xref": "paper",
-            "xanchor": "left",
-            "xshift": 6,
-            "y": place,
-            "yanchor": "middle",
-            "font": {"color": f"@{line.colour}", "size": 12},
-        }
+        {**side_label(named(line.label), place, line.colour), "end": True, "group": line.group}
         for place, (_, line) in zip(places, ends, strict=True)
     ]
+
+
+def side_label(label: str, y: float, colour: str) -> Layout:
+    """A text at the right edge of a plot; `end` and `group` may be added, see page.js."""
+    return {
+        "text": label,
+        "x": 1,
+        "xref": "paper",
+        "xanchor": "left",
+        "xshift": 6,
+        "y": y,
+        "yanchor": "middle",
+        "font": {"color": f"@{colour}", "size": 12},
+    }
 
 
 def spread(places: Sequence[float], gap: float) -> list[float]:

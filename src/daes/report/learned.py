@@ -8,8 +8,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from daes.embedding.categorical import FIRST, MISSING, UNSEEN, CategoricalEmbedding
+from daes.embedding.categorical import CategoricalEmbedding
 from daes.embedding.modulation import pool_context
+from daes.embedding.vocabulary import FIRST, MISSING, UNSEEN
 from daes.model import CTRModel
 from daes.report.run import Run
 
@@ -40,8 +41,7 @@ class Learned:
     @property
     def seen(self) -> NDArray[np.bool_]:
         """Features with any value, (q,)."""
-        found: NDArray[np.bool_] = np.isfinite(self.values).all(axis=1)
-        return found
+        return np.asarray(np.isfinite(self.values).all(axis=1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +56,15 @@ class Modulation:
     labels: tuple[str, ...]
     shift: Floats
     reach: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Look:
+    """What was found, or the reason why nothing was."""
+
+    learned: Learned | None = None
+    modulation: Modulation | None = None
+    reason: str = ""
 
 
 def quantile_grid(model: CTRModel, run: Run) -> Floats | None:
@@ -98,15 +107,17 @@ def look(model: CTRModel, values: Floats) -> Learned:
     return Learned(model.schema.numerical, values, embedding, response[:, :places], response[:, places])
 
 
-def look_at_model(folder: Path, run: Run) -> tuple[Learned | None, Modulation | None]:
-    """What the saved model of a run learned; (None, None) where there is no model or nothing to look along."""
+def look_at_model(folder: Path, run: Run) -> Look:
+    """What the saved model of a run learned."""
     if not folder.is_dir():
-        return None, None
+        return Look(reason="The model is not in the folder.")
     model = CTRModel.from_pretrained(folder)
+    if model.numerical is None:
+        return Look(reason="There is no numerical feature.")
     values = quantile_grid(model, run)
     if values is None:
-        return None, None
-    return look(model, values), look_at_contexts(model, values)
+        return Look(reason="Neither the method nor the run kept the distribution of the features to look along.")
+    return Look(look(model, values), look_at_contexts(model, values))
 
 
 @torch.no_grad()

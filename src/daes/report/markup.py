@@ -95,10 +95,13 @@ def paragraph(content: str, kind: str = "") -> str:
     return f'<p class="{text(kind)}">{text(content)}</p>' if kind else f"<p>{text(content)}</p>"
 
 
-def section(name: str, title: str, *parts: str) -> str:
-    """A section with a heading and an anchor; empty parts are left out."""
-    content = "\n".join(part for part in parts if part)
-    return f'<section id="{text(name)}" aria-labelledby="{text(name)}-title">\n<h2 id="{text(name)}-title">{text(title)}</h2>\n{content}\n</section>'
+def section(name: str, title: str, content: str, group: str = "") -> str:
+    """A section with a heading and an anchor; `group` comes before the title, in small print."""
+    above = f'<span class="group">{text(group)}</span> ' if group else ""
+    return (
+        f'<section id="{text(name)}" aria-labelledby="{text(name)}-title">\n'
+        f'<h2 id="{text(name)}-title">{above}{text(title)}</h2>\n{content}\n</section>'
+    )
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> str:

@@ -1,102 +1,69 @@
 """One page for a run or a comparison: a single HTML file that opens offline."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from daes.report.data import drift_figures, knot_figures, missing_figure
-from daes.report.document import Section, document, grid, stack, write_text
-from daes.report.encoding import encoding_figures, modulation_figure
+from daes.report.comparison import Compared, read_comparison
+from daes.report.comparison_sections import best_facts, comparison_sections, work_facts
+from daes.report.document import document, write_text
 from daes.report.folder import read_run
-from daes.report.learned import Learned, Modulation, look_at_model
-from daes.report.markup import facts, paragraph
-from daes.report.numbers import compact, count, decimals, duration
-from daes.report.performance import calibration_figure, rate_figure, score_figures, throughput_figure
-from daes.report.run import Run
-from daes.report.setup import bad_batches, notes, settings
+from daes.report.learned import look_at_model
+from daes.report.markup import facts
+from daes.report.run_sections import run_facts, run_sections
+
+REPORT = "report.html"
 
 
 def write_report(run_dir: str | Path) -> Path:
-    """Write `report.html` into the folder of a run of `daes train`, and return where it is."""
+    """Write the page of what `daes train` or `daes compare` left in a folder, and return where it is.
+
+    What the folder lacks (no monitor, no knots, no numerical columns, no model) is said on the page. A folder without
+    a run or a comparison is an error.
+    """
     folder = Path(run_dir)
+    if (folder / "comparison.json").is_file() and not (folder / "config.json").is_file():
+        return write_comparison(folder)
     run = read_run(folder)
-    learned, modulation = look_at_model(folder / "model", run)
-    path = folder / "report.html"
-    write_text(path, run_page(run, learned, modulation))
+    path = folder / REPORT
+    learned = look_at_model(folder / "model", run)
+    write_text(path, document(run.title, run.lead, facts(run_facts(run)), run_sections(run, learned)))
     return path
 
 
-def run_page(run: Run, learned: Learned | None = None, modulation: Modulation | None = None) -> str:
-    """The page of one run as HTML."""
-    sections = [
-        Section("scores", "Scores", _scores(run)),
-        Section("calibration", "Calibration", _calibration(run)),
-        Section("drift", "Drift", _drift(run)),
-        Section("knots", "Knots", _knots(run)),
-        Section("encoding", "What the model learned", _encoding(learned, modulation)),
-        Section("missing", "Missing values", _missing(run)),
-        Section("throughput", "Throughput", _throughput(run)),
-        Section(
-            "setup", "Configuration", settings("Configuration", run.config) + settings("Environment", run.environment)
-        ),
-        Section("remarks", "Notes", notes(run.notes) + bad_batches(run.bad_batches)),
-    ]
-    return document(run.title, run.lead, facts(_facts(run)), sections)
+def write_comparison(
+    compare_dir: str | Path, *, run_dir: str | Path | None = None, ceiling: Mapping[str, float] | None = None
+) -> Path:
+    """Write the page of what `daes compare` left in a folder, and return where it is.
 
-
-def _facts(run: Run) -> list[tuple[str, str]]:
-    speed = run.rows / run.seconds if run.rows and run.seconds else None
-    window = f", last {compact(run.window)}" if run.window else ", window"
-    return [
-        ("AUC", decimals(run.metrics.get("auc"))),
-        (f"AUC{window}", decimals(run.metrics.get("window_auc"))),
-        ("LogLoss", decimals(run.metrics.get("logloss"))),
-        (f"LogLoss{window}", decimals(run.metrics.get("window_logloss"))),
-        ("Rows", count(run.rows)),
-        ("Time", duration(run.seconds)),
-        ("Rows a second", compact(speed)),
-    ]
-
-
-def _scores(run: Run) -> str:
-    why = "".join(paragraph(f"{name} is not defined: {reason}.", "said") for name, reason in run.undefined.items())
-    return why + (grid(score_figures(run)) or paragraph("No score was recorded."))
-
-
-def _calibration(run: Run) -> str:
-    figure = calibration_figure([("this run", "c1", run.reliability)]) if run.reliability else None
-    said = paragraph(
-        f"Mean prediction over mean label is {decimals(run.metrics.get('calibration'), 3)}: 1 is calibrated, 1.1 "
-        f"promises 10 % too many clicks. The expected calibration error is {decimals(run.metrics.get('ece'))}."
+    Args:
+        compare_dir: the folder.
+        run_dir: a run on the same stream, whose drift, knots and learned encodings the page also shows.
+        ceiling: what the true probabilities score, by measure (`auc`, `logloss`, `half_auc`, `half_logloss`).
+    """
+    compared = compared_in(compare_dir, run_dir=run_dir, ceiling=ceiling)
+    path = Path(compare_dir) / REPORT
+    page = document(
+        f"Comparison on {compared.name}",
+        compared.lead,
+        facts([*best_facts(compared), *work_facts([compared])]),
+        comparison_sections(compared),
     )
-    return said + (grid([figure, rate_figure(run)]) or paragraph("There are too few predictions to draw a diagram."))
+    write_text(path, page)
+    return path
 
 
-def _drift(run: Run) -> str:
-    if run.drift is None or not run.drift.names:
-        return paragraph("There is no numerical feature, or its drift was not followed.")
-    return stack(drift_figures(run.drift)) or paragraph("The stream is too short to compare its segments.")
+def write_comparisons(path: str | Path, title: str, lead: str, comparisons: Sequence[Compared]) -> Path:
+    """Write one page of several comparisons, one after the other."""
+    path = Path(path)
+    sections = [section for compared in comparisons for section in comparison_sections(compared, compared.name)]
+    top = [fact for compared in comparisons for fact in best_facts(compared, f"{compared.name}, ")]
+    write_text(path, document(title, lead, facts([*top, *work_facts(comparisons)]), sections))
+    return path
 
 
-def _knots(run: Run) -> str:
-    if run.knots is None:
-        return paragraph("This method keeps no knots.")
-    said = paragraph("Quantiles of each feature as the method knew them while the stream went by.")
-    return said + (stack(knot_figures(run.knots)) or paragraph("No knot was recorded."))
-
-
-def _encoding(learned: Learned | None, modulation: Modulation | None) -> str:
-    if learned is None:
-        return paragraph("There is no numerical feature, or the model is not in the folder.")
-    figures = encoding_figures(learned)
-    if modulation is not None:
-        figures.append(modulation_figure(modulation, learned))
-    return stack(figures) or paragraph("No feature has a value.")
-
-
-def _missing(run: Run) -> str:
-    figure = missing_figure(run.missing, run.segment_rows)
-    return figure.html() if figure else paragraph("No value is missing.")
-
-
-def _throughput(run: Run) -> str:
-    figure = throughput_figure(run)
-    return figure.html() if figure else paragraph("There are too few records to follow the speed.")
+def compared_in(
+    compare_dir: str | Path, *, run_dir: str | Path | None = None, ceiling: Mapping[str, float] | None = None
+) -> Compared:
+    """What a folder of `daes compare` holds, with a run and a ceiling that belong to it."""
+    table = read_comparison(Path(compare_dir))
+    return Compared(table, dict(ceiling or {}), None if run_dir is None else Path(run_dir))

@@ -65,7 +65,9 @@ def _column(run: Run, name: str) -> Floats:
 def _entropy(run: Run) -> Floats:
     """What always predicting the mean label so far scores: LogLoss over normalised entropy."""
     loss, part = _column(run, "logloss"), _column(run, "normalized_entropy")
-    return np.divide(loss, part, out=np.full(loss.shape, np.nan), where=np.isfinite(part) & (part > 0))
+    entropy = np.full(loss.shape, np.nan)
+    np.divide(loss, part, out=entropy, where=np.isfinite(part) & (part > 0))
+    return entropy
 
 
 def _ends(series: Sequence[Line]) -> str:
@@ -91,32 +93,23 @@ def thinned(length: int, most: int) -> list[int]:
     return sorted({int(place) for place in np.linspace(0, length - 1, min(length, most)).round()}) if length else []
 
 
-def calibration_figure(runs: Sequence[tuple[str, str, Reliability]], name: str = "reliability") -> Figure | None:
-    """What was predicted against what came of it, one line for each (label, colour, reliability).
+def calibration_figure(found: Reliability) -> Figure | None:
+    """What was predicted against what came of it.
 
     Bins with less than a thousandth of the weight are left out: their rate is noise.
     """
-    series, table = [], []
-    least, most = 1.0, 0.0
-    for label, colour, found in runs:
-        total = float(found.weight.sum())
-        kept = (found.weight >= max(total / 1000, 1)) & np.isfinite(found.prediction) & np.isfinite(found.label)
-        x, y = found.prediction[kept], found.label[kept]
-        if not len(x):
-            continue
-        series.append(Line(label, label, x, y, colour, mode="lines+markers", hover="clicked %{y:.3f}"))
-        least, most = min(least, float(x.min()), float(y.min())), max(most, float(x.max()), float(y.max()))
-        table += [
-            (label, decimals(float(p), 3), decimals(float(c), 3), percent(float(w) / total), count(float(w)))
-            for p, c, w in zip(x, y, found.weight[kept], strict=True)
-        ]
-    if not series:
+    total = float(found.weight.sum())
+    kept = (found.weight >= max(total / 1000, 1)) & np.isfinite(found.prediction) & np.isfinite(found.label)
+    x, y, weight = found.prediction[kept], found.label[kept], found.weight[kept]
+    if not len(x):
         return None
+    least, most = float(min(x.min(), y.min())), float(max(x.max(), y.max()))
     air = 0.04 * (most - least) or 0.05
     frame = [max(0.0, least - air), min(1.0, most + air)]
-    diagonal = Line("diagonal", "perfect", frame, frame, "c7", width=1, dash="dot", hover="%{y:.3f}")
+    diagonal = Line("diagonal", "perfect", frame, frame, "c7", width=1, dash="dot")
+    line = Line("found", "found", x, y, "c1", mode="lines+markers")
     data, layout = lines(
-        [diagonal, *series],
+        [diagonal, line],
         y_title="clicked",
         height=380,
         x_axis={"title": {"text": "predicted"}, "range": frame, "hoverformat": ".3f"},
@@ -124,23 +117,25 @@ def calibration_figure(runs: Sequence[tuple[str, str, Reliability]], name: str =
         end_labels=False,
     )
     layout["hovermode"] = "closest"
-    for trace, line in zip(data, [diagonal, *series], strict=True):
-        trace["marker"]["size"] = 6
-        if line is not diagonal:
-            trace["hovertemplate"] = "predicted %{x:.3f}<br>clicked %{y:.3f}<extra>%{fullData.name}</extra>"
+    data[0]["hoverinfo"] = "skip"
+    del data[0]["hovertemplate"]
+    data[1]["customdata"] = [percent(float(part)) for part in weight / total]
+    data[1]["hovertemplate"] = "predicted %{x:.3f}<br>clicked %{y:.3f}<br>%{customdata} of the rows<extra></extra>"
     return Figure(
-        name,
+        "reliability",
         "Reliability",
         [View("", data, layout)],
         alt="Reliability diagram: the rate of clicks against the mean prediction, by bins of the prediction.",
-        caption="On the dotted line, as many clicked as was promised; below it, fewer. "
-        "All rows count, also the first ones, of which the model knew nothing yet; bins with less than a thousandth of "
-        "the rows are left out.",
+        caption="On the dotted line, as many clicked as was promised; below it, fewer. All rows count, also the first "
+        "ones, when the model knew nothing yet; bins with less than a thousandth of the rows are left out.",
         height=380,
-        keys=[Key(line.group, line.label, line.colour) for line in series],
-        table=Table(("", "predicted", "clicked", "share", "rows"), table)
-        if len(series) > 1
-        else Table(("predicted", "clicked", "share", "rows"), [row[1:] for row in table]),
+        table=Table(
+            ("predicted", "clicked", "share", "rows"),
+            [
+                (decimals(float(p), 3), decimals(float(c), 3), percent(float(w) / total), count(float(w)))
+                for p, c, w in zip(x, y, weight, strict=True)
+            ],
+        ),
     )
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+import daes
 from daes.embedding import METHODS
 from daes.model import CTRModel
 from daes.stream.batch import Batch
@@ -79,9 +80,9 @@ class Cell:
         return plain_values
 
     def key(self, fingerprint: str) -> str:
-        """A hash of the settings and of the data: what tells this result from any other. The label does not count."""
+        """A hash of settings, data and version of daes: what tells this result from others. The label does not count."""
         settings = {name: value for name, value in self.settings().items() if name != "label"}
-        text = json.dumps([settings, fingerprint], sort_keys=True)
+        text = json.dumps([settings, fingerprint, daes.__version__], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def model_arguments(self) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 import json
 import os
+import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from difflib import get_close_matches
@@ -17,7 +18,7 @@ import torch
 
 from daes.backbone import BACKBONES
 from daes.embedding import METHODS
-from daes.training.cell import Cell, CellData, CellResult, Protocol, run_cell
+from daes.training.cell import MEASURES, Cell, CellData, CellResult, Protocol, run_cell
 from daes.training.comparison import Comparison
 from daes.training.config import TrainConfig
 from daes.training.data import Data
@@ -108,6 +109,7 @@ def compare(
     if jobs < 1:
         raise ValueError(f"jobs must be positive, however: jobs={jobs}")
     model = dict(model or {})
+    _check_names("protocol", [protocol], MEASURES)
     variants = _variants(methods, model.pop("embedding_options", None) or {})
     _check_names("backbones", backbones, BACKBONES)
     if subject is not None:
@@ -144,18 +146,23 @@ def run_cells(
     out: str | Path | None = None,
     max_bytes: int = 1 << 30,
     progress: Progress | None = None,
+    deadline: float | None = None,
 ) -> list[CellResult]:
-    """Results of cells, in their order; see `compare`."""
+    """Results of cells, in their order; see `compare`.
+
+    Past `deadline`, a `time.monotonic`, no further cell is begun, and those without a result are left out.
+    """
     shared = CellData(data, max_bytes)
     fingerprint = shared.fingerprint()
     keys = [cell.key(fingerprint) for cell in cells]
     with _Results(None if out is None else Path(out)) as done:
         missing = [cell for cell, key in zip(cells, keys, strict=True) if key not in done]
         noted = _Noted(progress, len(cells), len(cells) - len(missing))
-        for cell, result in _run(missing, shared, jobs, noted.rows):
+        for cell, result in _run(missing, shared, jobs, noted.rows, lambda: _is_past(deadline)):
             done.add(replace(result, key=cell.key(fingerprint)))
             noted.result(cell, result)
-        return [replace(done.results[key], label=cell.label) for cell, key in zip(cells, keys, strict=True)]
+        known = done.results
+        return [replace(known[key], label=cell.label) for cell, key in zip(cells, keys, strict=True) if key in known]
 
 
 def read_results(path: Path) -> dict[str, CellResult]:
@@ -171,15 +178,25 @@ def read_results(path: Path) -> dict[str, CellResult]:
 
 
 def _run(
-    cells: Sequence[Cell], shared: CellData, jobs: int, note: Callable[[Cell, tuple[int, int | None]], None]
+    cells: Sequence[Cell],
+    shared: CellData,
+    jobs: int,
+    note: Callable[[Cell, tuple[int, int | None]], None],
+    enough: Callable[[], bool],
 ) -> Iterator[tuple[Cell, CellResult]]:
     if jobs == 1 or len(cells) < 2:
         for cell in cells:
+            if enough():
+                return
             yield cell, _attempt(shared, cell, partial(note, cell))
         return
     threads = max(1, torch.get_num_threads() // jobs)
-    for cell, result in run_tasks(_attempt, shared, cells, jobs=jobs, threads=threads, on_note=note):
+    for cell, result in run_tasks(_attempt, shared, cells, jobs=jobs, threads=threads, on_note=note, enough=enough):
         yield cell, _failure(cell, str(result)) if isinstance(result, Death) else result
+
+
+def _is_past(deadline: float | None) -> bool:
+    return deadline is not None and time.monotonic() >= deadline
 
 
 def _attempt(shared: CellData, cell: Cell, note: Callable[[Any], None]) -> CellResult:
@@ -261,7 +278,7 @@ def _end_line(path: Path) -> None:
                 file.write(b"\n")
 
 
-def _check_names(kind: str, names: Sequence[str], known: Mapping[str, Any]) -> None:
+def _check_names(kind: str, names: Sequence[str], known: Collection[str]) -> None:
     """All names are known and none occurs twice."""
     if not names:
         raise ValueError(f"{kind} must name at least one, however: none")

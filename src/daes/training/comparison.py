@@ -18,7 +18,14 @@ from daes.training.significance import average_rank, t_test
 FORMAT = "daes.comparison"
 VERSION = 1
 LEVEL = 0.05
+MARK = "†"
 
+_MEASURE_NAMES = {
+    "auc": "AUC",
+    "logloss": "LogLoss",
+    "half_auc": "AUC, second half",
+    "half_logloss": "LogLoss, second half",
+}
 _SCOPES: dict[Protocol, dict[str, tuple[str, str]]] = {
     "stream": {
         "over the whole stream": ("auc", "logloss"),
@@ -227,45 +234,41 @@ class Comparison:
         )
 
     def tables(self) -> dict[str, "Table"]:
-        """The tables to print, by what they are measured over."""
-        return {scope: self._table(*measures) for scope, measures in _SCOPES[self.protocol].items()}
+        """The tables to print, by their titles."""
+        tables = {scope: self._table(*measures) for scope, measures in _SCOPES[self.protocol].items()}
+        if self.tests:
+            tables[f"{self.tests[0].subject} against the best baseline"] = self._test_table()
+        return tables
+
+    def notes(self) -> list[str]:
+        """What the tables' marks mean, and what is missing; a sentence or two each."""
+        seeds = f"{len(self.seeds)} seed" + ("s" if len(self.seeds) != 1 else "")
+        notes = [f"Mean ± standard deviation of {seeds}; rank: mean over the backbones of the rank by AUC."]
+        if any(test.p_value is not None for test in self.tests):
+            notes.append(f"{MARK} better than the best baseline: two-tailed unpaired t-test, p < {LEVEL}.")
+        notes += [f"Failed: {r.label} on {r.backbone}, seed {r.seed}: {r.error}" for r in self.failures]
+        return notes
 
     def to_markdown(self) -> str:
         """The tables for a document: the best of a column in bold, ties included."""
         parts = []
-        for scope, table in self.tables().items():
-            lines = [table.header, ["---"] + ["---:"] * (len(table.header) - 1)]
+        for title, table in self.tables().items():
+            lines = [table.header, ["---"] * table.names + ["---:"] * (len(table.header) - table.names)]
             for row, best in zip(table.rows, table.best, strict=True):
                 lines.append([f"**{cell}**" if top else cell for cell, top in zip(row, best, strict=True)])
             text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-            parts.append(f"{scope[0].upper()}{scope[1:]}:\n\n{text}")
+            parts.append(f"{title[0].upper()}{title[1:]}:\n\n{text}")
         return "\n\n".join([*parts, *self.notes()])
-
-    def notes(self) -> list[str]:
-        """What the tables' marks mean, what the tests found, and what is missing; a sentence or two each."""
-        seeds = f"{len(self.seeds)} seed" + ("s" if len(self.seeds) != 1 else "")
-        notes = [f"Mean ± standard deviation of {seeds}; rank: mean over the backbones of the rank by AUC."]
-        if any(test.p_value is not None for test in self.tests):
-            notes.append(
-                f"* better than the best baseline, two-tailed unpaired t-test, p < {LEVEL}; "
-                + "; ".join(_sentence(test) for test in self.tests)
-                + "."
-            )
-        notes += [
-            f"Failed: {result.label} on {result.backbone}, seed {result.seed}: {result.error}"
-            for result in self.failures
-        ]
-        return notes
 
     def __rich__(self) -> Any:
         """The tables for a terminal."""
         rich, text = require("rich.table"), require("rich.text")
         box, console = require("rich.box"), require("rich.console")
         shown: list[Any] = []
-        for scope, table in self.tables().items():
-            grid = rich.Table(title=scope, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+        for title, table in self.tables().items():
+            grid = rich.Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
             for place, name in enumerate(table.header):
-                grid.add_column(name, justify="right" if place else "left", no_wrap=True)
+                grid.add_column(name, justify="left" if place < table.names else "right")
             for row, best in zip(table.rows, table.best, strict=True):
                 cells = zip(row, best, strict=True)
                 grid.add_row(*(text.Text(cell, style="bold green" if top else "") for cell, top in cells))
@@ -283,7 +286,7 @@ class Comparison:
             [
                 label,
                 *(
-                    f"{self.summary(label, backbone, measure)}{' *' if (backbone, measure, label) in marked else ''}"
+                    f"{self.summary(label, backbone, measure)}{f' {MARK}' * ((backbone, measure, label) in marked)}"
                     for backbone, measure in columns
                 ),
                 f"{ranks[label]:.2f}",
@@ -294,6 +297,20 @@ class Comparison:
         lowest = min(ranks.values())
         best = [[False, *(label in top for top in tops), ranks[label] == lowest] for label in self.methods]
         return Table(header, rows, best)
+
+    def _test_table(self) -> "Table":
+        rows = [
+            [
+                BACKBONES[test.backbone].info.title,
+                _MEASURE_NAMES[test.measure],
+                test.baseline,
+                f"{test.difference:+.4f}",
+                "–" if test.p_value is None else f"{test.p_value:.2g}",
+            ]
+            for test in self.tests
+        ]
+        best = [[False, False, False, test.better, test.better and test.significant] for test in self.tests]
+        return Table(["backbone", "measure", "best baseline", "difference", "p"], rows, best, names=3)
 
     def _top(self, backbone: str, measure: str) -> set[str]:
         """The labels that are best in a column as it is printed."""
@@ -311,11 +328,12 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Table:
-    """A table as text, and which of its cells are the best of their column."""
+    """A table as text, which of its cells stand out, and how many of its first columns are names."""
 
     header: list[str]
     rows: list[list[str]]
     best: list[list[bool]]
+    names: int = 1
 
 
 def higher_is_better(measure: str) -> bool:
@@ -325,10 +343,3 @@ def higher_is_better(measure: str) -> bool:
 
 def _heading(backbone: str, measure: str) -> str:
     return f"{BACKBONES[backbone].info.title} {'AUC' if higher_is_better(measure) else 'LogLoss'}"
-
-
-def _sentence(test: Test) -> str:
-    measure = ("second-half " if test.measure.startswith("half") else "") + test.measure.removeprefix("half_")
-    measure = measure.replace("auc", "AUC").replace("logloss", "LogLoss")
-    p_value = "" if test.p_value is None else f" (p = {test.p_value:.2g})"
-    return f"{test.backbone} {measure}: {test.subject} {test.difference:+.4f} against {test.baseline}{p_value}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from daes.distribution import ReservoirBank
 from daes.distribution.binned import DriftBins
 from daes.stream.batch import Batch
 from daes.stream.schema import Schema
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+_RESERVOIR = 10_000
 
 
 @dataclass
@@ -104,6 +107,7 @@ class Monitor:
         self._first: list[tuple[int, NDArray[np.float32]]] = []
         self._reference_seen = 0
         self._intervals = 0
+        self._values = ReservoirBank(schema.num_numerical, _RESERVOIR, tolerance=0.01) if schema.numerical else None
 
     def __call__(self, trainer: "StreamTrainer", batch: Batch, logits: NDArray[np.float32]) -> None:
         """Take in a batch that was just scored and learned from."""
@@ -123,6 +127,8 @@ class Monitor:
             self._segments.append(new)
         if self.bins is None:
             self._gather(batch)
+        if self._values is not None:
+            self._values.update(batch.numerical)
         if self._segments[-1].rows >= self.segment_rows:
             self._segments[-1].knots = self._knots(trainer)
 
@@ -159,6 +165,7 @@ class Monitor:
             "features": features,
             "missing": {name: plain(missing[:, place]) for place, name in enumerate(columns)} if segments else {},
             "knots": self._knots_dict(),
+            "quantiles": self._quantiles_dict(rows),
         }
 
     def state_dict(self) -> dict[str, Any]:
@@ -169,6 +176,7 @@ class Monitor:
             "first": [[segment, values] for segment, values in self._first],
             "reference_seen": self._reference_seen,
             "intervals": self._intervals,
+            "values": None if self._values is None else self._values.state_dict(),
             "segments": [dict(vars(segment)) for segment in self._segments],
         }
 
@@ -179,6 +187,8 @@ class Monitor:
         self._first = [(segment, values) for segment, values in state["first"]]
         self._reference_seen, self._intervals = state["reference_seen"], state["intervals"]
         self._segments = [_Segment(**segment) for segment in state["segments"]]
+        if self._values is not None:
+            self._values.load_state_dict(state["values"])
 
     def _count(self, batch: Batch) -> Ints:
         if self.bins is None:
@@ -230,6 +240,15 @@ class Monitor:
             "levels": plain(self._picked() / self._intervals),
             "features": {name: plain(knots[:, place]) for place, name in enumerate(self.schema.numerical)},
         }
+
+    def _quantiles_dict(self, rows: Ints) -> dict[str, Any] | None:
+        """Where the values of the whole stream lie, by a sample of them: what methods without knots do not know."""
+        if self._values is None or not len(rows):
+            return None
+        levels = np.linspace(0, 1, 101)
+        quantiles = self._values.quantile(levels)
+        features = {name: [plain(quantiles[place])] for place, name in enumerate(self.schema.numerical)}
+        return {"rows": plain(rows[-1:]), "levels": plain(levels), "features": features}
 
     def _by_chance(self, counts: Ints) -> dict[str, Floats]:
         """What a feature without drift would show on average; see `DriftProfile`."""

@@ -177,7 +177,10 @@ def _make_room(place: RunFolder, resume: bool, overwrite: bool) -> None:
     if not place.exists:
         return
     if not resume:
-        raise RunExistsError(f"{place.path} exists already: resume goes on with the run in it, overwrite replaces it")
+        raise RunExistsError(
+            f"{place.path} exists already: --resume (resume=True) goes on with the run in it, --overwrite "
+            "(overwrite=True) replaces it"
+        )
     if not place.is_run:
         raise RunExistsError(f"{place.path} holds something other than a run and is left alone")
 

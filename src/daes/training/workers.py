@@ -35,6 +35,7 @@ def run_tasks(
     jobs: int,
     threads: int = 1,
     on_note: Callable[[Any, Any], None] | None = None,
+    enough: Callable[[], bool] = lambda: False,
 ) -> Iterator[tuple[Any, Any]]:
     """Pairs of an item and its result, as they are done, each computed in one of `jobs` fresh (spawned) processes.
 
@@ -45,11 +46,14 @@ def run_tasks(
         jobs: how many processes.
         threads: of torch, in each process.
         on_note: called with the item and what its task notes.
+        enough: once it says so, no further item is begun; those in progress are finished.
     """
     waiting = deque(items)
     workers: list[_Worker] = []
     try:
         while waiting or any(worker.busy for worker in workers):
+            if enough():
+                waiting.clear()
             for worker in workers:
                 if waiting and not worker.busy:
                     worker.begin(waiting.popleft())

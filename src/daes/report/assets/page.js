@@ -45,21 +45,21 @@
 
   function axis(given, find) {
     return Object.assign(
-      { gridcolor: find("faint"), linecolor: find("line"), zeroline: false, ticks: "", automargin: true, fixedrange: narrow.matches },
+      { gridcolor: find("faint"), linecolor: find("line"), zeroline: false, zerolinecolor: find("line"), ticks: "", automargin: true, fixedrange: narrow.matches },
       given,
       { title: Object.assign({ standoff: 10, font: { color: find("quiet"), size: 12 } }, given.title) },
     );
   }
 
   // Labels at the ends of lines need room; where there is none, the keys above the plot tell the lines apart.
-  function small(figure) { return figure.place.clientWidth <= 416; }
+  function small(figure) { return figure.width <= 416; }
 
   function layout(figure, view) {
     const find = colours();
     const given = painted(view.layout, find, "");
     const made = Object.assign({
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", showlegend: false, hovermode: "x unified",
-      dragmode: narrow.matches ? false : "zoom", autosize: true, height: figure.spec.height,
+      dragmode: narrow.matches ? false : "zoom", width: figure.width, height: figure.spec.height,
     }, given);
     made.font = { family: getComputedStyle(document.body).fontFamily, size: 12, color: find("ink") };
     made.margin = Object.assign({ l: 8, r: 8, t: 10, b: 8 }, given.margin);
@@ -70,7 +70,6 @@
       .filter((label) => !(label.end && bare) && !figure.hidden.has(label.group))
       .map(({ end, group, ...label }) => Object.assign({ showarrow: false }, label));
     if (bare || (small(figure) && !given.annotations)) made.margin.r = 20;
-    if (print.on) made.width = figure.place.clientWidth;
     return made;
   }
 
@@ -86,7 +85,12 @@
 
   function draw(figure) {
     const view = figure.spec.views[figure.chosen];
-    const config = { responsive: true, displayModeBar: false, showTips: false };
+    const config = { displayModeBar: false, showTips: false };
+    const was = small(figure);
+    figure.width = figure.place.clientWidth;
+    // A colour bar that changes its direction leaves its old self behind, unless the plot is begun anew.
+    if (figure.drawn && was !== small(figure)) Plotly.purge(figure.place);
+    figure.drawn = true;
     return Plotly.react(figure.place, traces(figure, view), layout(figure, view), config);
   }
 
@@ -104,6 +108,8 @@
       chosen: 0,
       hidden: new Set(),
       keyed: element.querySelector(".keys") !== null,
+      width: 0,
+      drawn: false,
     };
     figures.push(figure);
     const select = element.querySelector("select");
@@ -119,7 +125,11 @@
         draw(figure);
       });
     }
-    return choose(figure, figure.chosen);
+    const first = choose(figure, figure.chosen);
+    new ResizeObserver(() => {
+      if (!print.on && figure.place.clientWidth !== figure.width) draw(figure);
+    }).observe(figure.place);
+    return first;
   }
 
   function redraw() { return Promise.all(figures.map(draw)); }

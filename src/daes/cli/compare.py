@@ -1,0 +1,235 @@
+"""`daes compare`: the paper's table, on your data."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from daes.cli import console
+from daes.cli.console import err
+from daes.cli.groups import grouped
+from daes.cli.options import Json, whole_number
+from daes.cli.settings import (
+    BACKBONES_HELP,
+    METHODS_HELP,
+    Columns,
+    DataArgument,
+    ModelOptions,
+    Names,
+    Reading,
+    TrainingOptions,
+    find_device,
+    names,
+    option,
+)
+from daes.cli.toml_file import Config
+
+if TYPE_CHECKING:
+    from daes.training.compare import CellProgress
+    from daes.training.offline import OfflineConfig
+
+
+_METHODS = Names(("efd", "fe", "autodis", "ple", "dae", "daes"))
+_BACKBONES = Names(("deepfm",))
+_SPLIT = Names(("0.8", "0.1", "0.1"))
+
+
+def parse_seeds(given: str | list[str]) -> tuple[int, ...]:
+    """How many seeds, or which.
+
+    >>> parse_seeds("3"), parse_seeds("7,11")
+    ((0, 1, 2), (7, 11))
+    """
+    numbers = [whole_number(0)(text) for text in names(given)]
+    if len(numbers) != 1:
+        return tuple(numbers)
+    return tuple(range(whole_number(1)(str(numbers[0]))))
+
+
+@dataclass(frozen=True)
+class ProtocolOptions:
+    """How to judge."""
+
+    protocol: Annotated[
+        str,
+        option(
+            "--protocol",
+            panel="Protocol",
+            metavar="NAME",
+            help="stream: one pass, each row scored before it is learned from. paper: chronological training, "
+            "validation and test parts, several epochs.",
+        ),
+    ] = "stream"
+    split: Annotated[
+        Names,
+        option("--split", panel="Protocol", parser=names, metavar="LIST", help="The three parts (paper)."),
+    ] = _SPLIT
+    epochs: Annotated[
+        int, option("--epochs", panel="Protocol", parser=whole_number(1), metavar="N", help="At most (paper).")
+    ] = 50
+    patience: Annotated[
+        int,
+        option(
+            "--patience",
+            panel="Protocol",
+            parser=whole_number(1),
+            metavar="N",
+            help="Epochs without a lower validation LogLoss that end the training (paper).",
+        ),
+    ] = 5
+    shuffle: Annotated[
+        bool, option("--shuffle", panel="Protocol", help="Shuffle the training part in each epoch (paper).")
+    ] = False
+
+    def config(self) -> "OfflineConfig":
+        """What the paper's protocol needs."""
+        from daes.training.offline import OfflineConfig
+
+        try:
+            parts = [float(part) for part in self.split]
+        except ValueError:
+            raise ValueError(f"--split must be three numbers, however: {','.join(self.split)}") from None
+        return OfflineConfig(
+            split=tuple(parts),  # type: ignore[arg-type]
+            epochs=self.epochs,
+            patience=self.patience,
+            shuffle=self.shuffle,
+        )
+
+
+@grouped
+def compare(
+    data: DataArgument,
+    methods: Annotated[
+        Names,
+        typer.Option("--methods", parser=names, metavar="LIST", help=f"Some of {METHODS_HELP}."),
+    ] = _METHODS,
+    backbones: Annotated[
+        Names,
+        typer.Option("--backbones", parser=names, metavar="LIST", help=f"Some of {BACKBONES_HELP}."),
+    ] = _BACKBONES,
+    seeds: Annotated[
+        Any,
+        typer.Option("--seeds", parser=parse_seeds, metavar="N", help="How many seeds, or which: 5, or 1,2,3."),
+    ] = "5",
+    jobs: Annotated[
+        int, typer.Option("--jobs", "-j", parser=whole_number(1), metavar="N", help="Processes at work.")
+    ] = 1,
+    out: Annotated[
+        Path | None,
+        option(
+            "--out",
+            "-o",
+            panel="Run",
+            metavar="OUT",
+            help="A folder for results, table and report. Results that are there already are not computed again.",
+        ),
+    ] = None,
+    report: Annotated[bool, option("--report/--no-report", panel="Run", help="Whether to write report.html.")] = True,
+    config: Config = None,
+    json: Json = False,
+    protocol: ProtocolOptions = ProtocolOptions(),  # noqa: B008 (frozen)
+    columns: Columns = Columns(),  # noqa: B008
+    reading: Reading = Reading(),  # noqa: B008
+    model: ModelOptions = ModelOptions(),  # noqa: B008
+    training: TrainingOptions = TrainingOptions(),  # noqa: B008
+) -> None:
+    """Train methods × backbones × seeds on one stream and make the paper's table of it.
+
+    Each cell is the mean and standard deviation over the seeds; `daes` (or the best method) is tested against the best
+    baseline by a two-tailed unpaired t-test. With one seed all methods start from the same tables and see the same
+    batches. Offline methods are fitted on the first `--sample-rows` rows, which are also scored: that favours them, as
+    in the paper.
+
+    With `--out`, each result is kept as soon as it is there. The same command goes on where it was stopped, and more
+    methods or seeds add to what is there. A cell that fails is reported; the others go on.
+
+    Examples:
+
+        daes compare flights --methods efd,ple,daes --seeds 3 --batch-size 512
+        daes compare clicks.parquet --methods efd,ple,daes --backbones fnn,deepfm --seeds 5 --out table --json
+        daes compare criteo:train.txt --protocol paper --jobs 8 --out table
+    """
+    from daes.training.compare import compare as run_comparison
+    from daes.training.run import write_report
+
+    with _Progress() as progress:
+        comparison = run_comparison(
+            columns.find(data, reading),
+            methods=methods,
+            backbones=backbones,
+            seeds=seeds,
+            protocol=protocol.protocol,  # type: ignore[arg-type]
+            train=training.config(),
+            offline=protocol.config(),
+            model=model.arguments(),
+            sample_rows=model.sample_rows,
+            device=find_device(training.device),
+            jobs=jobs,
+            out=out,
+            progress=progress,
+        )
+    page = write_report(out) if report and out is not None else None
+    if json:
+        typer.echo(comparison.to_json())
+    else:
+        console.out.print(comparison)
+        if out is not None:
+            console.out.print(f"wrote {out}" + (f", look at {page}" if page else ""), soft_wrap=True)
+    if comparison.failures:
+        for result in comparison.failures:
+            name = f"{result.label} on {result.backbone}, seed {result.seed}"
+            err.print(f"failed: {name}: {result.error}", soft_wrap=True, markup=False)
+        raise typer.Exit(1)
+
+
+class _Progress:
+    """A bar of cells, as a context and as what `compare` calls."""
+
+    def __enter__(self) -> "_Progress":
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self._bar = Progress(
+            TextColumn("comparing"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[cells]}"),
+            TextColumn("{task.fields[words]}"),
+            TimeRemainingColumn(compact=True),
+            console=err,
+            transient=True,
+            disable=not err.is_terminal,
+        )
+        self._bar.__enter__()
+        self._task = self._bar.add_task("", total=None, cells="", words="")
+        self._parts: dict[Any, float] = {}
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._bar.__exit__(*error)
+
+    def __call__(self, event: "CellProgress") -> None:
+        place = (event.cell.label, event.cell.backbone, event.cell.seed)
+        name = f"{event.cell.label} on {event.cell.backbone}, seed {event.cell.seed}"
+        if event.result is not None:
+            self._parts.pop(place, None)
+            words = _words(event.result)
+            if not err.is_terminal:
+                line = f"{event.cells_done}/{event.cells} {name}: {words}"
+                err.print(line, soft_wrap=True, markup=False)
+        else:
+            self._parts[place] = event.rows / event.total_rows if event.total_rows else 0.0
+            words = name
+        self._bar.update(
+            self._task,
+            total=event.cells,
+            completed=event.cells_done + sum(self._parts.values()),
+            cells=f"{event.cells_done}/{event.cells} cells",
+            words=words,
+        )
+
+
+def _words(result: Any) -> str:
+    if result.error is not None:
+        return f"failed: {result.error}"
+    return f"AUC {result.metrics['auc']:.4f} LogLoss {result.metrics['logloss']:.4f} ({result.seconds:.0f} s)"

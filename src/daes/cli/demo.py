@@ -1,0 +1,270 @@
+"""`daes demo`: the main job, start to end, on two streams that come with the program."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from json import dumps
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from daes.cli.console import err, out
+from daes.cli.options import Json, whole_number
+
+if TYPE_CHECKING:
+    from daes.report.comparison import Compared
+    from daes.training.compare import CellProgress
+    from daes.training.data import Data
+
+METHODS = ("efd", "fe", "autodis", "ple", "dae", "daes-gate", "daes")
+BACKBONE = "fnn"
+BATCH_SIZE = 256
+# BatchNorm costs accuracy on so few rows, whatever the method.
+MODEL: dict[str, Any] = {"backbone_options": {"batch_norm": False}}
+
+
+def demo(
+    rows: Annotated[
+        int, typer.Option("--rows", parser=whole_number(1000), metavar="N", help="Rows of each stream, at most.")
+    ] = 150_000,
+    seeds: Annotated[
+        int, typer.Option("--seeds", parser=whole_number(1), metavar="N", help="Models of each method.")
+    ] = 2,
+    jobs: Annotated[
+        int, typer.Option("--jobs", parser=whole_number(1), metavar="N", help="Models trained at the same time.")
+    ] = 2,
+    folder: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="Where results and the report go; an older demo is replaced.")
+    ] = Path("runs/demo"),
+    json: Json = False,
+) -> None:
+    """Compare DAES with other ways to embed numbers, on flights and on a simulated ad stream; about two minutes.
+
+    Every model goes through the stream once and scores each batch before it learns from it. The flights are those out
+    of New York in 2013 (is one more than 15 minutes late?); the ads are simulated, so that the best possible score is
+    known. One more run of `daes` on each stream is followed closely: drift, knots, what was learned.
+
+    Prints the table and writes a page to look at. Nothing is tuned for any of the methods.
+    """
+    from daes.training.config import TrainConfig
+
+    started = perf_counter()
+    streams = _streams(rows)
+    train = TrainConfig(batch_size=BATCH_SIZE, window=max(rows // 10, 1000))
+    for stream in streams:
+        _forget(folder / stream.name)
+    with _progress(len(streams) * (len(METHODS) * seeds + 1) * rows) as bar:
+        tables = [_compare(stream, folder, train, seeds, jobs, bar) for stream in streams]
+        _follow(streams, folder, train, jobs, bar)
+    report, compared = _report(streams, folder)
+    seconds = perf_counter() - started
+    if json:
+        content = {"report": str(report), "seconds": seconds, "comparisons": [table.to_dict() for table in tables]}
+        typer.echo(dumps(content, allow_nan=False))
+    else:
+        _print(compared, seconds)
+        out.print(f"The report: {report}", soft_wrap=True)
+    if any(table.failures for table in tables):
+        raise typer.Exit(1)
+
+
+@dataclass(frozen=True)
+class DemoStream:
+    """A stream, and what the true probabilities score on it where they are known."""
+
+    name: str
+    data: "Data"
+    ceiling: Mapping[str, float]
+
+
+def _streams(rows: int) -> list[DemoStream]:
+    """The flights, if they are installed, and the simulated ads."""
+    from daes.extras import MissingExtraError
+    from daes.stream.adstream import AdStream
+    from daes.training.data import Data
+
+    found = []
+    try:
+        found.append(DemoStream("flights", Data.find("flights", max_rows=rows), {}))
+    except MissingExtraError as error:
+        err.print(f"without the flights: {error}", soft_wrap=True)
+    whole, half = (AdStream(rows).bayes_metrics(start) for start in (0, rows // 2))
+    ceiling = {
+        "auc": whole.auc,
+        "logloss": whole.logloss,
+        "half_auc": half.auc,
+        "half_logloss": half.logloss,
+    }
+    found.append(DemoStream("adstream", Data.find(f"adstream:{rows}"), ceiling))
+    return found
+
+
+def _forget(folder: Path) -> None:
+    """Remove the results of an older demo: `compare` would take them for done, whatever version of daes made them."""
+    for name in ("results.jsonl", "comparison.json"):
+        (folder / name).unlink(missing_ok=True)
+
+
+def _compare(stream: DemoStream, folder: Path, train: Any, seeds: int, jobs: int, bar: "Bar") -> Any:
+    from daes.training.compare import compare
+
+    return compare(
+        stream.data,
+        methods=METHODS,
+        backbones=[BACKBONE],
+        seeds=seeds,
+        train=train,
+        model=MODEL,
+        jobs=jobs,
+        out=folder / stream.name,
+        subject="daes",
+        progress=lambda progress: bar.cell(stream.name, progress),
+    )
+
+
+def _follow(streams: Sequence[DemoStream], folder: Path, train: Any, jobs: int, bar: "Bar") -> None:
+    """A run of `daes` on each stream, with everything that a run keeps."""
+    from daes.training.workers import run_tasks
+
+    items = [(stream.name, stream.data, str(folder / stream.name / "run")) for stream in streams]
+    done: Iterable[tuple[Any, Any]]
+    if jobs == 1:
+        done = ((item, _run(train, item, partial(bar.run, item[0]))) for item in items)
+    else:
+        done = run_tasks(_run, train, items, jobs=jobs, on_note=lambda item, rows: bar.run(item[0], rows))
+    for (name, *_), problem in done:
+        if problem is not None:
+            raise RuntimeError(f"the run of daes on {name} failed: {problem}")
+
+
+def _run(train: Any, item: tuple[str, "Data", str], note: Callable[[int], None]) -> str | None:
+    """One run in a process of its own; the error, if there is one."""
+    from daes.training.run import train_run
+
+    _, data, folder = item
+    model = {"embedding": "daes", "backbone": BACKBONE, **MODEL}
+
+    def advance(trainer: Any, *_: Any) -> None:
+        if trainer.batches % 20 == 0:
+            note(trainer.rows)
+
+    try:
+        train_run(data, folder, model=model, config=train, overwrite=True, report=False, callbacks=[advance])
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def _report(streams: Sequence[DemoStream], folder: Path) -> tuple[Path, "list[Compared]"]:
+    from daes.report import compared_in, write_comparisons
+
+    compared = [
+        compared_in(folder / stream.name, run_dir=folder / stream.name / "run", ceiling=stream.ceiling)
+        for stream in streams
+    ]
+    lead = (
+        "Seven ways to embed numbers, each in one pass over a stream; every batch is scored before it is learned from."
+    )
+    return write_comparisons(folder / "report.html", "daes demo", lead, compared), compared
+
+
+class Bar:
+    """How far the demo is: a bar on a terminal, and a line for each model that is done."""
+
+    def __init__(self, progress: Any, task: Any) -> None:
+        self._progress, self._task = progress, task
+        self._rows: dict[tuple[Any, ...], int] = {}
+
+    def cell(self, stream: str, progress: "CellProgress") -> None:
+        """Take note of a cell of the comparison on a stream."""
+        cell, result = progress.cell, progress.result
+        self._advance((stream, cell.label, cell.seed), progress.rows)
+        self._progress.update(self._task, description=f"{stream}: {cell.label}")
+        if result is None:
+            return
+        told = f"{stream:<9} {cell.label:<10} seed {cell.seed}  "
+        if result.error is not None:
+            err.print(f"{told}failed: {result.error}", soft_wrap=True)
+            return
+        auc, loss = result.metrics["half_auc"], result.metrics["half_logloss"]
+        err.print(f"{told}AUC {auc:.4f}  LogLoss {loss:.4f}  {result.seconds:5.1f} s", soft_wrap=True)
+
+    def run(self, stream: str, rows: int) -> None:
+        """Take note of the run that is followed on a stream."""
+        self._advance((stream,), rows)
+        self._progress.update(self._task, description=f"{stream}: following daes")
+
+    def _advance(self, key: tuple[Any, ...], rows: int) -> None:
+        self._progress.update(self._task, advance=rows - self._rows.get(key, 0))
+        self._rows[key] = rows
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Bar]:
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    progress = Progress(
+        TextColumn("{task.description:<24}"),
+        BarColumn(),
+        TaskProgressColumn(show_speed=False),
+        TimeElapsedColumn(),
+        TextColumn("left:"),
+        TimeRemainingColumn(compact=True),
+        console=err,
+        transient=True,
+        disable=not err.is_terminal,
+    )
+    with progress:
+        yield Bar(progress, progress.add_task("starting", total=total))
+
+
+def _print(compared: "Sequence[Compared]", seconds: float) -> None:
+    from daes.report.comparison_figures import verdict
+
+    seeds = len(compared[0].table.seeds)
+    spread = f"mean ± deviation of {seeds} seeds" if seeds > 1 else "one seed"
+    out.print(f"AUC and LogLoss over the second half of each stream, {spread}; > marks the best.", soft_wrap=True)
+    for of in compared:
+        out.print(_table(of))
+        out.print(verdict(of).partition(": ")[2], soft_wrap=True, markup=False)
+        for failure in of.table.failures:
+            out.print(f"{failure.label}, seed {failure.seed}, failed: {failure.error}", soft_wrap=True, markup=False)
+        out.print()
+    out.print(f"Done in {seconds:.0f} s.")
+
+
+def _table(compared: "Compared") -> Any:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    from daes.report.comparison_figures import CEILING
+
+    style = box.ASCII2 if out.options.ascii_only else box.SIMPLE_HEAD
+    table = Table("method", title=compared.name, title_justify="left", title_style="bold", box=style, pad_edge=False)
+    for name in ("AUC", "LogLoss", "rows/s"):
+        table.add_column(name, justify="right", no_wrap=True)
+    best = {measure: compared.best(BACKBONE, measure) for measure in compared.headline}
+    for label in METHODS:
+        row = [Text(label, style="bold" if label == compared.subject else "")]
+        for measure in compared.headline:
+            first = best[measure] == label
+            value = f"{'> ' if first else ''}{compared.table.summary(label, BACKBONE, measure)}"
+            row.append(Text(value, style="bold green" if first else ""))
+        speeds = [cell.rows_per_second for cell in compared.cells(label, BACKBONE)]
+        row.append(Text(f"{sum(speeds) / len(speeds):,.0f}" if speeds else "–"))
+        table.add_row(*row)
+    if compared.ceiling:
+        known = (f"{compared.ceiling[measure]:.4f}" for measure in compared.headline)
+        table.add_row(*(Text(text, style="dim") for text in (CEILING, *known, "")))
+    return table

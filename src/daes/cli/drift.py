@@ -1,0 +1,177 @@
+"""`daes drift`: how far each numerical column drifts along the stream."""
+
+from json import dumps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from daes.cli.console import err, out
+from daes.cli.groups import grouped
+from daes.cli.options import Json, whole_number
+from daes.cli.settings import Columns, DataArgument, Reading
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from daes.distribution.drift import DriftProfile
+    from daes.training.data import Data
+
+
+@grouped
+def drift(
+    data: DataArgument,
+    segments: Annotated[
+        int,
+        typer.Option(
+            "--segments", parser=whole_number(2), metavar="N", help="Into how many the stream is cut; the paper: 1000."
+        ),
+    ] = 100,
+    bins: Annotated[int, typer.Option("--bins", parser=whole_number(2), metavar="N", help="Bins of the PSI.")] = 10,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", metavar="OUT.html", help="Also draw to a page that works offline.")
+    ] = None,
+    columns: Columns = Columns(),  # noqa: B008 (frozen)
+    reading: Reading = Reading(),  # noqa: B008
+    json: Json = False,
+) -> None:
+    """Show how far the numerical columns drift: PSI and KS of consecutive segments against the first.
+
+    PSI below 0.1 is usually called stable, above 0.25 a shift; KS is the largest gap between two distribution
+    functions. Short segments differ by chance alone: the table says by how much on average. The label is not needed.
+
+    A stream of any length is read with two segments in memory; where its length is not known it is read twice.
+
+    Examples:
+
+        daes drift flights
+        daes drift clicks.parquet --numerical price,age --segments 1000 --plot drift.html
+    """
+    if plot is not None:
+        _check_plot(plot)
+    found = columns.find(data, reading, needs_label=False)
+    if not found.schema.numerical:
+        raise ValueError(f"there is no numerical column in {data}")
+    profiles, rows = _profiles(found, segments, bins)
+    if plot is not None:
+        _write_page(profiles, rows, data, plot)
+        err.print(f"wrote {plot}", soft_wrap=True)
+    if json:
+        typer.echo(dumps({"data": data, "rows": rows, "columns": _plain(profiles)}, allow_nan=False))
+        return
+    out.print(f"{rows:,} rows in {segments} segments, each against the first")
+    out.print(_table(profiles))
+
+
+def _profiles(data: "Data", segments: int, bins: int) -> "tuple[dict[str, DriftProfile], int]":
+    from daes.cli.progress import steps
+    from daes.distribution.stream_drift import stream_drift
+
+    known = data.open().source.num_rows
+    with steps("counting") as bar:
+        total = known if known is not None else sum(len(batch) for batch in _batches(data, bar))
+    total = total if data.max_rows is None else min(total, data.max_rows)
+    with steps("reading", total) as bar:
+        series = stream_drift((batch.numerical for batch in _batches(data, bar)), total, segments, bins)
+    return dict(zip(data.schema.numerical, series, strict=True)), total
+
+
+def _batches(data: "Data", bar: Any) -> "Iterator[Any]":
+    from daes.stream.schema import Schema
+
+    schema = Schema(None, data.schema.numerical, ())
+    for batch in data.open(prefetch=2).source.iter_batches(schema, 65_536):
+        bar.advance(len(batch))
+        yield batch
+
+
+def _table(profiles: "dict[str, DriftProfile]") -> Any:
+    import numpy as np
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table.add_column("column", style="bold")
+    for heading in ("PSI median", "largest", "in segment", "by chance", "KS median", "largest", "by chance", "missing"):
+        table.add_column(heading, justify="right")
+    order = sorted(profiles, key=lambda name: -_largest(profiles[name].psi))
+    for name in order:
+        profile = profiles[name]
+        if np.isnan(profile.psi).all():
+            table.add_row(name, *["–"] * 7, _range(profile.missing))
+            continue
+        worst = int(np.nanargmax(profile.psi))
+        high = float(profile.psi[worst])
+        colour = "red" if high > 0.25 else "yellow" if high > 0.1 else "green"
+        table.add_row(
+            name,
+            f"{np.nanmedian(profile.psi):.3f}",
+            f"[{colour}]{high:.3f}[/{colour}]",
+            str(worst),
+            f"{profile.psi_by_chance[worst]:.3f}",
+            f"{np.nanmedian(profile.ks):.3f}",
+            f"{_largest(profile.ks):.3f}",
+            f"{profile.ks_by_chance[int(np.nanargmax(profile.ks))]:.3f}",
+            _range(profile.missing),
+        )
+    return table
+
+
+def _largest(series: Any) -> float:
+    import numpy as np
+
+    return -1.0 if np.isnan(series).all() else float(np.nanmax(series))
+
+
+def _range(missing: Any) -> str:
+    low, high = 100 * float(missing.min()), 100 * float(missing.max())
+    return f"{low:.0f} %" if round(low) == round(high) else f"{low:.0f}–{high:.0f} %"
+
+
+def _plain(profiles: "dict[str, DriftProfile]") -> dict[str, Any]:
+    from daes.training.monitor import plain
+
+    return {
+        name: {
+            "psi": plain(profile.psi),
+            "ks": plain(profile.ks),
+            "psi_by_chance": plain(profile.psi_by_chance),
+            "ks_by_chance": plain(profile.ks_by_chance),
+            "missing": plain(profile.missing),
+            "counts": profile.counts.tolist(),
+            "rows": profile.bounds[1:].tolist(),
+        }
+        for name, profile in profiles.items()
+    }
+
+
+def _check_plot(path: Path) -> None:
+    from daes.extras import require
+
+    if path.suffix.lower() != ".html":
+        raise ValueError(f"--plot must end in .html, however: {path}")
+    if not path.parent.is_dir():
+        raise ValueError(f"--plot must lie in a folder that exists, however: {path}")
+    require("plotly.offline")
+
+
+def _write_page(profiles: "dict[str, DriftProfile]", rows: int, data: str, path: Path) -> None:
+    import numpy as np
+
+    from daes.report.data import drift_figures, missing_figure
+    from daes.report.document import Section, document, stack, write_text
+    from daes.report.run import Drift
+
+    some = next(iter(profiles.values()))
+    ends = some.bounds[1:].astype(np.float64)
+    series = {
+        kind: np.stack([getattr(profile, kind) for profile in profiles.values()], axis=1)
+        for kind in ("psi", "ks", "psi_by_chance", "ks_by_chance")
+    }
+    figures = drift_figures(Drift(tuple(profiles), ends, int(ends[0]), **series))
+    missing = missing_figure({name: profile.missing for name, profile in profiles.items()}, ends)
+    sections = [Section("drift", "Drift", stack(figures))]
+    if missing is not None:
+        sections.append(Section("missing", "Missing values", stack([missing])))
+    lead = f"{rows:,} rows in {some.segments} segments, each against the first."
+    write_text(path, document(f"Drift of {data}", lead, "", sections))

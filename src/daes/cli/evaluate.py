@@ -1,0 +1,73 @@
+"""`daes evaluate`: how well a trained model predicts other rows."""
+
+from json import dumps
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from daes.cli.console import out
+from daes.cli.groups import grouped
+from daes.cli.options import BatchSize, Json
+from daes.cli.settings import DataArgument, Reading, find_device
+
+RunArgument = Annotated[
+    Path,
+    typer.Argument(metavar="RUN", help="A folder of `daes train`, or a saved model.", show_default=False),
+]
+Device = Annotated[str, typer.Option("--device", metavar="NAME", help="cpu, cuda, cuda:1, … or auto.")]
+
+
+@grouped
+def evaluate(
+    run: RunArgument,
+    data: DataArgument,
+    label: Annotated[
+        str | None,
+        typer.Option(
+            "--label", metavar="NAME", help="The column of clicks, if it is called otherwise than in training."
+        ),
+    ] = None,
+    reading: Reading = Reading(),  # noqa: B008 (frozen)
+    batch_size: BatchSize = 8192,
+    device: Device = "auto",
+    json: Json = False,
+) -> None:
+    """Measure a trained model on rows that it does not learn from.
+
+    The columns are found by the names that the model was trained with. To measure a model that goes on learning, as it
+    would in production, train it on: `daes train` scores every row before it learns from it.
+
+    Examples:
+
+        daes evaluate run next_week.parquet
+        daes evaluate run 'logs/2024-06-*.csv.gz' --json
+    """
+    from daes.cli.metrics_text import metrics_table
+    from daes.cli.progress import steps
+    from daes.training.folder import strict
+    from daes.training.scoring import evaluate as measure
+    from daes.training.scoring import load_trained
+
+    model = load_trained(run, find_device(device))
+    with steps("scoring", reading.max_rows) as bar:
+        metrics = measure(
+            model,
+            data,
+            label=label,
+            batch_size=batch_size,
+            max_rows=reading.max_rows,
+            options=reading.options(),
+            progress=bar.advance,
+        )
+    values = metrics.compute()
+    if not metrics.count:
+        raise ValueError(f"the data must have at least one row, however: {data} has none")
+    if json:
+        content = {"run": str(run), "data": data, "metrics": values, "undefined": metrics.undefined()}
+        typer.echo(dumps(strict(content), allow_nan=False))
+        return
+    out.print(f"{metrics.count:,} rows")
+    out.print(metrics_table(values))
+    for name, reason in metrics.undefined().items():
+        out.print(f"{name} is not defined: {reason}")

@@ -1,0 +1,75 @@
+"""Options in groups: a dataclass of options is written once and taken by every verb that needs it."""
+
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass, replace
+from inspect import Parameter, signature
+from typing import Any, TypeVar, get_type_hints
+
+import typer
+
+_Group = TypeVar("_Group")
+
+
+def grouped(function: Callable[..., None]) -> Callable[..., None]:
+    """A command that takes the fields of its dataclass arguments as options, in their place.
+
+    The fields of such a dataclass are annotated as options of typer are, and have defaults.
+
+    >>> from dataclasses import dataclass
+    >>> from typing import Annotated
+    >>> @dataclass(frozen=True)
+    ... class Size:
+    ...     width: Annotated[int, typer.Option("--width")] = 3
+    >>> @grouped
+    ... def draw(name: str, size: Size) -> None:
+    ...     print(name, size.width)
+    >>> list(signature(draw).parameters)
+    ['name', 'width']
+    >>> draw(name="box", width=4)
+    box 4
+    """
+    hints = get_type_hints(function, include_extras=True)
+    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    parameters: list[Parameter] = []
+    for parameter in signature(function).parameters.values():
+        if parameter.name in groups:
+            parameters += _options(groups[parameter.name])
+        else:
+            parameters.append(parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[parameter.name]))
+
+    def command(**given: Any) -> None:
+        for name, group in groups.items():
+            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
+        function(**given)
+
+    command.__name__, command.__doc__, command.__module__ = function.__name__, function.__doc__, function.__module__
+    command.__signature__ = signature(function).replace(parameters=parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return command
+
+
+def was_given(context: typer.Context, name: str) -> bool:
+    """Whether an option stands on the command line or in the configuration file."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name != "DEFAULT"
+
+
+def restored(context: typer.Context, group: _Group, stored: dict[str, Any]) -> _Group:
+    """The group with what a run has stored in place of every option that was not given."""
+    changes = {
+        field.name: stored[field.name]
+        for field in fields(group)  # type: ignore[arg-type]
+        if field.name in stored and not was_given(context, field.name)
+    }
+    return replace(group, **changes)  # type: ignore[type-var]
+
+
+def _options(group: Any) -> list[Parameter]:
+    hints = get_type_hints(group, include_extras=True)
+    defaults = group()
+    return [
+        Parameter(
+            field.name, Parameter.KEYWORD_ONLY, default=getattr(defaults, field.name), annotation=hints[field.name]
+        )
+        for field in fields(group)
+    ]

@@ -1,0 +1,47 @@
+"""`daes methods`: every way to turn a number into a vector, as a table; or one of them, with its options."""
+
+from json import dumps
+from typing import Annotated
+
+import typer
+
+from daes.cli.console import out
+from daes.cli.options import Json
+
+
+def methods(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME", help="A method to explain, with its options.", show_default=False),
+    ] = None,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print the table as Markdown, as it stands in docs/methods.md.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """List every method that turns a number into a vector, or explain one.
+
+    Streaming methods learn a feature's statistics in the stream, offline ones must be fitted beforehand. Continuous:
+    close values have close vectors. Distribution-aware: a value counts by its place among the others. Field-aware: the
+    vector depends on the row's categories too.
+
+    Examples:
+
+        daes methods
+        daes methods daes
+        daes methods autodis --json
+    """
+    from daes.cli import method_text
+
+    if markdown and (json or name is not None):
+        raise ValueError("--markdown prints the whole table, however: it was given together with NAME or --json")
+    if markdown:
+        typer.echo(method_text.markdown(), nl=False)
+    elif name is None and json:
+        typer.echo(dumps([entry.to_dict() for entry in method_text.entries()], ensure_ascii=False))
+    elif name is None:
+        out.print(method_text.table(out.width))
+    elif json:
+        typer.echo(dumps(method_text.explanation(name).to_dict(), ensure_ascii=False))
+    else:
+        out.print(method_text.render(method_text.explanation(name)))

@@ -1,0 +1,74 @@
+"""`--config`: options from a TOML file; what stands on the command line wins."""
+
+import tomllib
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+_NOT_IN_FILES = ("config", "help")
+
+
+def _load(context: typer.Context, path: Path | None) -> Path | None:
+    if path is not None and not context.resilient_parsing:
+        known = [parameter.name for parameter in context.command.params if parameter.name not in _NOT_IN_FILES]
+        context.default_map = {**(context.default_map or {}), **read_options(path, [name for name in known if name])}
+    return path
+
+
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        callback=_load,
+        is_eager=True,
+        help='Options from a TOML file, named as here: `batch-size = 1024`, `numerical = ["price", "age"]`. Those '
+        "on the command line win.",
+        rich_help_panel="Run",
+    ),
+]
+
+
+def read_options(path: Path, known: list[str]) -> dict[str, Any]:
+    """The options in a file, by parameter name, as if they had been typed; an unknown one is an error.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "run.toml"
+    >>> _ = path.write_text('batch-size = 1024\\nnumerical = ["price", "age"]\\nmethod-option = {num_meta = 20}')
+    >>> read_options(path, ["batch_size", "numerical", "method_option"])
+    {'batch_size': '1024', 'numerical': ['price', 'age'], 'method_option': ['num_meta=20']}
+    """
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not valid TOML: {error}") from error
+    options = {}
+    for key, value in content.items():
+        name = key.replace("-", "_")
+        if name not in known:
+            close = get_close_matches(name, known, n=1)
+            hint = f"; did you mean {close[0].replace('_', '-')!r}?" if close else ""
+            raise ValueError(f"{path} has an unknown option {key!r}{hint}")
+        options[name] = _typed(key, value, path)
+    return options
+
+
+def _typed(key: str, value: Any, path: Path) -> Any:
+    """A value as the command line would give it."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, list) and all(isinstance(item, str | int | float) for item in value):
+        return [str(item) for item in value]
+    if isinstance(value, dict):
+        return [f"{name}={_literal(item)}" for name, item in value.items()]
+    if isinstance(value, str | int | float):
+        return str(value)
+    raise ValueError(f"{path}: {key} must be a text, a number, true, false or a list of these, however: {value!r}")
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return repr(value) if isinstance(value, list) else str(value)

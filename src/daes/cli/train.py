@@ -1,0 +1,187 @@
+"""`daes train`: one model, one pass over a stream."""
+
+from dataclasses import asdict, dataclass
+from json import dumps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from daes.cli import console
+from daes.cli.console import err
+from daes.cli.groups import grouped, restored
+from daes.cli.options import Json, Seed, whole_number
+from daes.cli.settings import (
+    BACKBONES_HELP,
+    DATA_HELP,
+    METHODS_HELP,
+    Columns,
+    ModelOptions,
+    Reading,
+    TrainingOptions,
+    find_device,
+    option,
+)
+from daes.cli.toml_file import Config
+
+if TYPE_CHECKING:
+    from daes.training.run import Run
+    from daes.training.trainer import StreamTrainer
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which model."""
+
+    method: Annotated[
+        str, option("--method", panel="Model", metavar="NAME", help=f"How numbers become vectors: {METHODS_HELP}.")
+    ] = "daes"
+    backbone: Annotated[
+        str, option("--backbone", panel="Model", metavar="NAME", help=f"How vectors interact: {BACKBONES_HELP}.")
+    ] = "deepfm"
+    seed: Seed = 0
+
+
+@grouped
+def train(
+    call: typer.Context,
+    data: Annotated[
+        str | None, typer.Argument(metavar="DATA", help=DATA_HELP + " May be left out with --resume.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        option("--out", "-o", panel="Run", metavar="RUN", help="The folder of the run: model, metrics, report, …"),
+    ] = None,
+    resume: Annotated[
+        bool,
+        option(
+            "--resume",
+            panel="Run",
+            help="Go on where the run in RUN stopped, to the same bits as if it never had; begins where there is none.",
+        ),
+    ] = False,
+    overwrite: Annotated[bool, option("--overwrite", panel="Run", help="Replace the run in RUN.")] = False,
+    checkpoint_every: Annotated[
+        int,
+        option(
+            "--checkpoint-every",
+            panel="Run",
+            parser=whole_number(1),
+            metavar="ROWS",
+            help="Rows between two checkpoints.",
+        ),
+    ] = 1_000_000,
+    keep: Annotated[
+        int, option("--keep", panel="Run", parser=whole_number(1), metavar="N", help="Checkpoints that are kept.")
+    ] = 3,
+    report: Annotated[bool, option("--report/--no-report", panel="Run", help="Whether to write report.html.")] = True,
+    config: Config = None,
+    json: Json = False,
+    choice: Choice = Choice(),  # noqa: B008 (frozen)
+    columns: Columns = Columns(),  # noqa: B008
+    reading: Reading = Reading(),  # noqa: B008
+    model: ModelOptions = ModelOptions(),  # noqa: B008
+    training: TrainingOptions = TrainingOptions(),  # noqa: B008
+) -> None:
+    """Train a model in one pass over a stream; every row is scored before it is learned from.
+
+    Columns that are not named are inferred: numbers are numerical, text is categorical, a column called label, click,
+    clicked, target or y is the label. What the model scored along the way is the result: AUC, LogLoss, calibration,
+    over the stream and over a window. RUN then holds the model, the metrics, the full configuration, and report.html.
+
+    A run may be killed at any instant. `daes train --out RUN --resume` goes on from the last checkpoint and ends as if
+    nothing had happened.
+
+    Examples:
+
+        daes train flights --out run
+        daes train clicks.parquet --label click --numerical price,age --categorical city,device --out run
+        daes train 'logs/*.csv.gz' --method ple --backbone dcnv2 --batch-size 1024 --seed 1 --out run
+        daes train --config run.toml --out run --overwrite
+        daes train --out run --resume
+    """
+    from daes.training.folder import RunFolder
+    from daes.training.run import train_run
+
+    if out is None:
+        raise typer.BadParameter("a folder for the run is needed: --out RUN", ctx=call)
+    if resume and RunFolder(out).is_run:
+        stored = RunFolder(out).read_config()["options"]
+        data = data or stored.get("data")
+        choice, columns = restored(call, choice, stored), restored(call, columns, stored)
+        model, training = restored(call, model, stored), restored(call, training, stored)
+        reading = restored(call, reading, stored)
+    if data is None:
+        raise typer.BadParameter("DATA is needed: what to train on", ctx=call)
+    groups: tuple[Any, ...] = (choice, columns, reading, model, training)
+    progress = _Progress()
+    with progress:
+        run = train_run(
+            columns.find(data, reading),
+            out,
+            model={"embedding": choice.method, "backbone": choice.backbone, **model.arguments()},
+            config=training.config(seed=choice.seed, checkpoint_every=checkpoint_every),
+            sample_rows=model.sample_rows,
+            device=find_device(training.device),
+            keep=keep,
+            resume=resume,
+            overwrite=overwrite,
+            report=report,
+            options={"data": data} | {k: v for group in groups for k, v in asdict(group).items()},
+            on_start=progress.start,
+            callbacks=[progress],
+        )
+    _tell(run, json)
+
+
+class _Progress:
+    """The bar of a training run, as a context and as a callback of the trainer."""
+
+    def __enter__(self) -> None:
+        from daes.cli.progress import steps
+
+        self._context = steps("training")
+        self._steps = self._context.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self._context.__exit__(*error)
+
+    def start(self, trainer: "StreamTrainer", rows: int | None) -> None:
+        self._steps.expect(rows)
+        if trainer.rows:
+            self._steps.begin_at(trainer.rows)
+            err.print(f"going on after row {trainer.rows:,}")
+
+    def __call__(self, trainer: "StreamTrainer", batch: Any, logits: Any) -> None:
+        from daes.cli.progress import metric_words
+
+        if self._steps.wants_words():
+            self._steps.say(metric_words(trainer.metrics))
+        self._steps.advance(len(batch))
+
+
+def _tell(run: "Run", json: bool) -> None:
+    from daes.cli.metrics_text import metrics_table
+    from daes.training.folder import strict
+
+    result = run.result
+    for bad in result.bad_batches:
+        err.print(f"bad batch at row {bad.row:,}: {bad.reason}", soft_wrap=True, markup=False)
+    if json:
+        typer.echo(
+            dumps(
+                strict(
+                    {
+                        "run": str(run.folder.path),
+                        "report": None if run.report is None else str(run.report),
+                        "resumed_at": run.resumed_at,
+                        **run.folder.read("metrics"),
+                    }
+                ),
+                allow_nan=False,
+            )
+        )
+        return
+    console.out.print(f"{result.rows:,} rows in {result.seconds:.1f} s, {result.rows_per_second:,.0f} rows/s")
+    console.out.print(metrics_table(result.metrics))
+    console.out.print(f"wrote {run.folder.path}" + (f", look at {run.report}" if run.report else ""), soft_wrap=True)

@@ -1,0 +1,53 @@
+"""How far the context should reach: β from 0 to 1."""
+
+from typing import TYPE_CHECKING
+
+from daes.paper.data import DataSet
+from daes.paper.experiment import Experiment, Findings, Means, Settings
+from daes.paper.result import Result
+from daes.paper.scores import failures, how_trained, line_figure, scores_table
+from daes.paper.trials import ABLATION_BACKBONES, Variant, run_trials
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+BETAS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+MODULATIONS = ("gate", "tran")
+
+
+def run(settings: Settings, data: DataSet | None, means: Means) -> Findings:
+    assert data is not None
+    # At β = 0 there is no modulation, whichever it is.
+    variants = {_label(kind, beta): Variant(f"daes-{kind}", {"beta": beta}) for kind in MODULATIONS for beta in BETAS}
+    return run_trials("beta", settings, data, means, variants, ABLATION_BACKBONES)
+
+
+def _label(kind: str, beta: float) -> str:
+    return f"{kind}, β = {beta:g}" if beta else "no modulation (β = 0)"
+
+
+def markdown(result: Result) -> str:
+    return f"{how_trained(result)}\n\n{scores_table(result.results)}{failures(result.results)}"
+
+
+def draw(result: Result) -> "Figure":
+    series = {kind: (BETAS, [_label(kind, beta) for beta in BETAS]) for kind in MODULATIONS}
+    return line_figure(result, series, "β", "The reach of the context, from none to all")
+
+
+EXPERIMENT = Experiment(
+    name="beta",
+    title="Distribution modulation: β",
+    what="β from 0 to 1, gate and tran",
+    claim="""
+    Figure 4: modulated weights are significantly better than none (β = 0). (Numbers are only in the figure.)
+    """,
+    differs="""
+    β = 0 is one model for both modulations. The paper does not say which backbone its figure shows.
+    """,
+    run=run,
+    markdown=markdown,
+    draw=draw,
+    data=("adstream", "flights"),
+    trains=True,
+)

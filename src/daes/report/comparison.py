@@ -1,0 +1,153 @@
+"""A comparison as the report sees it: the table, who is best, and how each method is drawn."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from daes.report.figures import COLOURS, DASHES
+from daes.report.numbers import count
+from daes.training.cell import CellResult
+from daes.training.comparison import Comparison, higher_is_better
+from daes.training.folder import read_json
+
+_TITLES = {
+    "stream": {
+        "half_auc": "AUC, second half",
+        "half_logloss": "LogLoss, second half",
+        "auc": "AUC, all rows",
+        "logloss": "LogLoss, all rows",
+    },
+    "paper": {"auc": "AUC", "logloss": "LogLoss"},
+}
+_HOW = {
+    "stream": "in one pass, each scored before it was learned from",
+    "paper": "split by time into training, validation and test",
+}
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a method is drawn, everywhere on the page."""
+
+    colour: str
+    dash: str
+    width: float
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A comparison and what belongs to it.
+
+    Args:
+        table: the results.
+        ceiling: what the true probabilities score, by measure, where they are known.
+        run_dir: the folder of a run on the same stream, for what a comparison does not keep: drift, knots and what was
+            learned.
+    """
+
+    table: Comparison
+    ceiling: Mapping[str, float] = field(default_factory=dict)
+    run_dir: Path | None = None
+
+    @property
+    def name(self) -> str:
+        """The stream's name."""
+        data = self.table.about.get("data", {})
+        return str(data.get("name") or data.get("what") or "a stream")
+
+    @property
+    def titles(self) -> dict[str, str]:
+        """The measures with what they are called, the more telling ones first.
+
+        Over all rows the scores of a model that knows nothing yet count as much as those of a trained one.
+        """
+        return _TITLES[self.table.protocol]
+
+    @property
+    def headline(self) -> tuple[str, str]:
+        """The AUC and the LogLoss by which methods are ordered."""
+        auc, logloss, *_ = self.titles
+        return auc, logloss
+
+    @property
+    def subject(self) -> str | None:
+        """The method that stands out and is tested against the others."""
+        return self.table.default_subject()[0]
+
+    @property
+    def results(self) -> list[CellResult]:
+        """The cells that gave a result."""
+        return [result for result in self.table.results if result.error is None]
+
+    def cells(self, label: str, backbone: str) -> list[CellResult]:
+        """The results of one method on one backbone, one a seed."""
+        return [result for result in self.results if (result.label, result.backbone) == (label, backbone)]
+
+    def mean(self, label: str, backbone: str, measure: str) -> float:
+        """Over the seeds; NaN where there is none."""
+        return self.table.summary(label, backbone, measure).mean
+
+    def order(self, backbone: str, measure: str) -> list[str]:
+        """The methods on a backbone, best first; those without a value are last."""
+        sign = -1.0 if higher_is_better(measure) else 1.0
+        means = {label: sign * self.mean(label, backbone, measure) for label in self.table.methods}
+        return sorted(means, key=lambda label: np.nan_to_num(means[label], nan=np.inf))
+
+    def best(self, backbone: str, measure: str) -> str | None:
+        """The method with the best mean on a backbone; None where no value is known."""
+        first = self.order(backbone, measure)[0]
+        return first if np.isfinite(self.mean(first, backbone, measure)) else None
+
+    def style(self, label: str) -> Style:
+        """The subject stands out; the others take the remaining colours in order, then other dashes."""
+        if label == self.subject:
+            return Style(COLOURS[0], "solid", 2.6)
+        others = [method for method in self.table.methods if method != self.subject]
+        turn, colour = divmod(others.index(label), len(COLOURS) - 1)
+        return Style(COLOURS[1 + colour], DASHES[turn % len(DASHES)], 1.6)
+
+    @property
+    def lead(self) -> str:
+        """What was compared, in a sentence."""
+        table = self.table
+        rows = max((result.rows for result in self.results), default=None) if table.protocol == "stream" else None
+        what = str(table.about.get("data", {}).get("what", self.name))
+        return (
+            f"{_number(len(table.methods), 'method')} × {_number(len(table.backbones), 'backbone')} × "
+            f"{_number(len(table.seeds), 'seed')} on {what}"
+            f"{'' if rows is None else f', {count(rows)} rows'}, {_HOW[table.protocol]}."
+        )
+
+    def common_settings(self) -> dict[str, Any]:
+        """What all cells were configured with alike."""
+        settings = [result.settings for result in self.results]
+        if not settings:
+            return {}
+        own = {"label", "method", "seed", "backbone"}
+        return {name: value for name, value in settings[0].items() if name not in own and _shared(settings, name)}
+
+
+def _shared(settings: list[dict[str, Any]], name: str) -> bool:
+    def of(cell: dict[str, Any]) -> Any:
+        value = cell.get(name)
+        return {k: v for k, v in value.items() if k != "seed"} if isinstance(value, dict) else value
+
+    return all(of(cell) == of(settings[0]) for cell in settings)
+
+
+def read_comparison(folder: Path) -> Comparison:
+    """What `daes compare` left in a folder."""
+    path = folder / "comparison.json"
+    if not path.is_file():
+        raise FileNotFoundError(f"no comparison in {folder}: it has no {path.name}")
+    try:
+        return Comparison.from_dict(read_json(path))
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{path} is not a whole comparison: {error!r}") from error
+
+
+def _number(size: int, what: str) -> str:
+    return f"{size} {what}{'' if size == 1 else 's'}"

@@ -1,0 +1,323 @@
+"""Pictures and tables of a comparison."""
+
+from collections.abc import Sequence
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+
+from daes.report.comparison import Compared
+from daes.report.figures import Figure, Floats, Key, Layout, Line, Trace, View, lines, named, side_label
+from daes.report.folder import floats
+from daes.report.markup import Cell, Table
+from daes.report.numbers import NONE, compact, decimals, signed
+from daes.training.cell import CellResult
+from daes.training.comparison import Summary, higher_is_better
+
+CEILING = "best possible"
+_SETTLE = 0.1
+
+
+def result_table(compared: Compared, backbone: str) -> Table:
+    """Every method on one backbone, best first; the best of each column stands out."""
+    table = compared.table
+    best = {measure: compared.best(backbone, measure) for measure in compared.titles}
+    rows: list[list[str | Cell]] = []
+    for label in compared.order(backbone, compared.headline[0]):
+        cells = compared.cells(label, backbone)
+        row: list[str | Cell] = [Cell(label, colour=compared.style(label).colour)]
+        row += [_value(table.summary(label, backbone, m), best[m] == label) for m in compared.titles]
+        row.append(compact(float(np.mean([cell.rows_per_second for cell in cells]))) if cells else NONE)
+        row.append(compact(cells[0].parameters) if cells else NONE)
+        rows.append(row)
+    if compared.ceiling:
+        known = [decimals(compared.ceiling.get(measure)) for measure in compared.titles]
+        rows.append([CEILING, *known, "", ""])
+    head = ("method", *compared.titles.values(), "rows a second", "parameters")
+    return Table(head, rows)
+
+
+def rank_table(compared: Compared) -> Table:
+    """The average rank of each method over the backbones, best first."""
+    measures = [measure for measure in compared.titles if higher_is_better(measure)]
+    ranks = {measure: compared.table.ranks(measure) for measure in measures}
+    best = {measure: min(found.values()) for measure, found in ranks.items()}
+    rows = [
+        [
+            Cell(label, colour=compared.style(label).colour),
+            *(Cell(decimals(ranks[m][label], 2), strong=ranks[m][label] == best[m]) for m in measures),
+        ]
+        for label in sorted(compared.table.methods, key=lambda label: ranks[measures[0]][label])
+    ]
+    return Table(("method", *(f"rank by {compared.titles[measure]}" for measure in measures)), rows)
+
+
+def _value(found: Summary, best: bool) -> Cell:
+    return Cell(decimals(found.mean), strong=best, note="" if found.std is None else f"± {decimals(found.std)}")
+
+
+def dot_figure(compared: Compared) -> Figure | None:
+    """Each method's score as a dot a seed, best on top, by measure and backbone."""
+    table = compared.table
+    views = []
+    for backbone, measure in product(table.backbones, compared.titles):
+        made = _dots(compared, backbone, measure)
+        if made is not None:
+            title = compared.titles[measure]
+            views.append(View(f"{title} · {backbone}" if len(table.backbones) > 1 else title, *made))
+    if not views:
+        return None
+    more = "A small dot is a seed, the large one their mean. " if len(table.seeds) > 1 else ""
+    return Figure(
+        "results-dots",
+        "Methods side by side",
+        views,
+        alt="Dot plot of the methods' scores, best on top; the table above has the numbers.",
+        caption=f"{more}AUC: right is better. LogLoss: left is better."
+        + (" The dotted line is what the true click probabilities score." if compared.ceiling else ""),
+        choice="Measure",
+        height=80 + 26 * max(len(table.methods), 2),
+    )
+
+
+def _dots(compared: Compared, backbone: str, measure: str) -> tuple[list[Trace], Layout] | None:
+    table = compared.table
+    labels = [label for label in compared.order(backbone, measure) if table.summary(label, backbone, measure).values]
+    if not labels:
+        return None
+    data: list[Trace] = []
+    for place, label in enumerate(labels):
+        found = table.summary(label, backbone, measure)
+        mark = {"mode": "markers", "name": named(label), "hovertemplate": "%{x:.4f}<extra>%{fullData.name}</extra>"}
+        colour = f"@{compared.style(label).colour}"
+        if len(found.values) > 1:
+            seeds = {"x": list(found.values), "y": [place] * len(found.values)}
+            data.append({**mark, **seeds, "marker": {"color": colour, "size": 6, "opacity": 0.45}})
+        data.append({**mark, "x": [found.mean], "y": [place], "marker": {"color": colour, "size": 12}})
+    layout: Layout = {
+        "hovermode": "closest",
+        "xaxis": {"tickformat": ".3f", "nticks": 6},
+        "yaxis": {
+            "tickvals": list(range(len(labels))),
+            "ticktext": [named(label) for label in labels],
+            "range": [len(labels) - 0.4, -0.6],
+            "fixedrange": True,
+        },
+        "annotations": [
+            side_label(decimals(compared.mean(label, backbone, measure)), place, "quiet")
+            for place, label in enumerate(labels)
+        ],
+        "margin": {"r": 62},
+    }
+    ceiling = compared.ceiling.get(measure)
+    if ceiling is not None:
+        line = {"color": "@c7", "width": 1.2, "dash": "dot"}
+        upright = {"type": "line", "x0": ceiling, "x1": ceiling, "y0": 0, "y1": 1, "yref": "paper", "line": line}
+        layout["shapes"] = [upright]
+        # A shape does not count for the range of an axis; an invisible dot does.
+        data.append({"x": [ceiling], "y": [0], "mode": "markers", "marker": {"opacity": 0}, "hoverinfo": "skip"})
+    return data, layout
+
+
+def stream_figures(compared: Compared) -> list[Figure]:
+    """AUC and LogLoss along the stream, method against method."""
+    found = []
+    for metric, title in (("auc", "AUC"), ("logloss", "LogLoss")):
+        views = []
+        for backbone in compared.table.backbones:
+            suffix = f" · {backbone}" if len(compared.table.backbones) > 1 else ""
+            for column, label in ((f"window_{metric}", _window(compared)), (metric, "since the start")):
+                curves = _curves(compared, backbone, column)
+                if curves:
+                    views.append(_view(compared, curves, label + suffix, metric))
+                if len(curves) > 1 and column != metric:
+                    views.append(_difference(compared, curves, f"{label}, against the mean{suffix}"))
+        if views:
+            found.append(
+                Figure(
+                    f"curves-{metric}",
+                    title,
+                    views,
+                    alt=f"{title} of each method along the stream; the table of results has where they end.",
+                    caption=_CAPTIONS[metric],
+                    keys=_keys(compared),
+                    height=360,
+                )
+            )
+    return found
+
+
+def _window(compared: Compared) -> str:
+    window = compared.common_settings().get("train", {}).get("window")
+    return f"last {compact(window)} rows" if window else "last rows"
+
+
+_CAPTIONS = {
+    "auc": "Higher is better. “Against the mean” is the difference, seed by seed, from the mean of all methods at that "
+    "row: it shows what the common ups and downs hide. With several seeds the veil spans them.",
+    "logloss": "Lower is better, in nats.",
+}
+
+
+def epoch_figures(compared: Compared) -> list[Figure]:
+    """Scores on the validation part, epoch by epoch (the paper's protocol)."""
+    found = []
+    for column, title in (("valid_auc", "AUC on validation"), ("valid_logloss", "LogLoss on validation")):
+        views = []
+        for backbone in compared.table.backbones:
+            curves = _curves(compared, backbone, column, axis="epoch")
+            if curves:
+                data, layout = lines(
+                    _lines(compared, curves, mode="lines+markers"),
+                    y_title="",
+                    height=360,
+                    x_axis={"title": {"text": "epoch"}, "dtick": 1},
+                )
+                views.append(View(backbone, data, layout))
+        if views:
+            found.append(
+                Figure(
+                    f"epochs-{column}",
+                    title,
+                    views,
+                    alt=f"{title} of each method, epoch by epoch.",
+                    choice="Backbone",
+                    keys=_keys(compared),
+                    height=360,
+                )
+            )
+    return found
+
+
+class Curve(NamedTuple):
+    """A method's course: x (T,) and values (seeds, T)."""
+
+    label: str
+    x: Floats
+    values: Floats
+
+
+def _curves(compared: Compared, backbone: str, column: str, axis: str = "rows") -> list[Curve]:
+    """What every method recorded of a column; records that are not defined for all its seeds are left out."""
+    found = []
+    for label in compared.table.methods:
+        histories = [cell.history for cell in compared.cells(label, backbone) if cell.history.get(column)]
+        if not histories:
+            continue
+        shortest = min(len(history[axis]) for history in histories)
+        values = np.stack([floats(history[column])[:shortest] for history in histories])
+        known = np.isfinite(values).all(axis=0)
+        if known.any():
+            found.append(Curve(label, floats(histories[0][axis])[:shortest][known], values[:, known]))
+    return found
+
+
+def _lines(compared: Compared, curves: Sequence[Curve], *, mode: str = "lines", bands: bool = False) -> list[Line]:
+    made = []
+    for label, x, values in curves:
+        style = compared.style(label)
+        band = (values.min(axis=0), values.max(axis=0)) if bands and len(values) > 1 else None
+        shown = mode if len(x) > 1 else "markers"
+        made.append(Line(label, label, x, values.mean(axis=0), style.colour, style.width, style.dash, band, mode=shown))
+    # The subject is drawn last, above the others.
+    return sorted(made, key=lambda line: line.label == compared.subject)
+
+
+def _view(compared: Compared, curves: Sequence[Curve], label: str, metric: str) -> View:
+    made = _lines(compared, curves)
+    if (ceiling := compared.ceiling.get(metric)) is not None:
+        ends = curves[0].x[[0, -1]]
+        made.append(Line("ceiling", CEILING, ends, [ceiling, ceiling], "c7", width=1.2, dash="dot"))
+    return View(label, *lines(made, y_title="", height=360, settle=_SETTLE))
+
+
+def _difference(compared: Compared, curves: Sequence[Curve], label: str) -> View:
+    """Each method less the mean of all; seed by seed where all have as many, since a seed moves all alike."""
+    shortest = min(len(curve.x) for curve in curves)
+    last = [curve.values[:, -shortest:] for curve in curves]
+    alike = len({len(values) for values in last}) == 1
+    mean = np.mean(last, axis=0) if alike else np.mean([values.mean(axis=0) for values in last], axis=0)
+    moved = [Curve(c.label, c.x[-shortest:], values - mean) for c, values in zip(curves, last, strict=True)]
+    made = lines(_lines(compared, moved, bands=True), y_title="", height=360, settle=_SETTLE)
+    for trace in made[0]:
+        if "hovertemplate" in trace:
+            trace["hovertemplate"] = "%{y:+.4f}"
+    made[1]["yaxis"]["zeroline"] = True
+    return View(label, *made)
+
+
+def _keys(compared: Compared) -> list[Key]:
+    return [Key(label, label, compared.style(label).colour) for label in compared.table.methods]
+
+
+def significance_table(compared: Compared) -> Table | None:
+    """The subject against the best baseline; None where there is nothing to test."""
+    tests = compared.table.tests
+    if not tests:
+        return None
+    rows = [
+        (
+            test.backbone,
+            compared.titles[test.measure],
+            test.baseline,
+            signed(test.difference),
+            "better" if test.better else "worse" if test.difference else "equal",
+            NONE if test.p_value is None else "< 0.0001" if test.p_value < 1e-4 else decimals(test.p_value),
+            "one seed: no test" if test.p_value is None else "yes" if test.significant else "no",
+        )
+        for test in tests
+    ]
+    head = ("backbone", "measure", "best baseline", f"{compared.subject} less baseline", "", "p", "significant")
+    return Table(head, rows, left=frozenset({0, 1, 2, 4, 6}))
+
+
+def verdict(compared: Compared) -> str:
+    """Who came first on each backbone, where the subject stands, and whether that may be chance."""
+    several = len(compared.table.backbones) > 1
+    said = []
+    for backbone in compared.table.backbones:
+        sentence = _first(compared, backbone)
+        if sentence:
+            said.append(f"On {backbone}, {sentence}" if several else sentence)
+    if not said:
+        return ""
+    if len(compared.table.seeds) == 1:
+        said.append("With a single seed, differences of about 0.001 may be chance.")
+    where = {"stream": "Over the second half of the stream: ", "paper": "On the test part: "}
+    return where[compared.table.protocol] + " ".join(said)
+
+
+def _first(compared: Compared, backbone: str) -> str:
+    auc, logloss = compared.headline
+    best, least = compared.best(backbone, auc), compared.best(backbone, logloss)
+    if best is None or least is None:
+        return ""
+    loss = f"the lowest LogLoss, {decimals(compared.mean(least, backbone, logloss))}"
+    sentence = f"{best} has the highest AUC, {decimals(compared.mean(best, backbone, auc))}, and "
+    sentence += loss if least == best else f"{least} {loss}"
+    subject, order = compared.subject, compared.order(backbone, auc)
+    if subject is not None and subject != best:
+        gap = compared.mean(best, backbone, auc) - compared.mean(subject, backbone, auc)
+        if np.isfinite(gap):
+            sentence += (
+                f"; {subject} is number {1 + order.index(subject)} of {len(order)} by AUC, {decimals(gap)} below"
+            )
+    return f"{sentence}. {_chance(compared, backbone, auc)}".strip()
+
+
+def _chance(compared: Compared, backbone: str, measure: str) -> str:
+    tests = [test for test in compared.table.tests if (test.backbone, test.measure) == (backbone, measure)]
+    if not tests or tests[0].p_value is None:
+        return ""
+    test = tests[0]
+    is_it = "is significant" if test.significant else "may be chance"
+    return (
+        f"The difference in AUC between {test.subject} and the best baseline, {test.baseline}, {signed(test.difference)}, "
+        f"{is_it} (p = {test.p_value:.2g} with {len(compared.table.seeds)} seeds)."
+    )
+
+
+def failure_table(failures: Sequence[CellResult]) -> Table:
+    """Cells that could not be finished, and why."""
+    rows = [(cell.label, cell.backbone, str(cell.seed), cell.error or "") for cell in failures]
+    return Table(("method", "backbone", "seed", "reason"), rows, left=frozenset({0, 1, 3}))
