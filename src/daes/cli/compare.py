@@ -154,14 +154,15 @@ def compare(
     from daes.training.compare import compare as run_comparison
     from daes.training.run import write_report
 
+    found = columns.find(data, reading)
     with _Progress() as progress:
         comparison = run_comparison(
-            columns.find(data, reading),
+            found,
             methods=methods,
             backbones=backbones,
             seeds=seeds,
             protocol=protocol.protocol,  # type: ignore[arg-type]
-            train=training.config(),
+            train=training.config(found),
             offline=protocol.config(),
             model=model.arguments(),
             sample_rows=model.sample_rows,

@@ -274,7 +274,15 @@ class TrainingOptions:
         int,
         _number("--label-delay", "Training", "Batches between scoring a row and learning its label.", least=0),
     ] = 0
-    window: Annotated[int, _rows("--window", "Training", "Rows of the window of the window metrics.")] = 100_000
+    window: Annotated[
+        int | None,
+        _rows(
+            "--window",
+            "Training",
+            "Rows of the window of the window metrics.",
+            show_default="a tenth of the rows, 100000 at most",
+        ),
+    ] = None
     amp: Annotated[bool, option("--amp", panel="Training", help="Compute in bfloat16 where that is safe.")] = False
     device: Annotated[
         str,
@@ -283,9 +291,12 @@ class TrainingOptions:
         ),
     ] = "auto"
 
-    def config(self, **more: Any) -> "TrainConfig":
-        """How to train."""
+    def config(self, data: "Data", **more: Any) -> "TrainConfig":
+        """How to train on this stream."""
         from daes.training.config import TrainConfig
+
+        rows = data.num_rows
+        fitting = 100_000 if rows is None else min(max(rows // 10, 1000), 100_000)
 
         return TrainConfig(
             batch_size=self.batch_size,
@@ -295,7 +306,7 @@ class TrainingOptions:
             max_norm=self.max_norm,
             bad_batch=self.bad_batch,  # type: ignore[arg-type]
             label_delay=self.label_delay,
-            window=self.window,
+            window=self.window or fitting,
             amp=self.amp,
             **more,
         )

@@ -114,13 +114,14 @@ def train(
     if data is None:
         raise typer.BadParameter("DATA is needed: what to train on", ctx=call)
     groups: tuple[Any, ...] = (choice, columns, reading, model, training)
+    found = columns.find(data, reading)
     progress = _Progress()
     with progress:
         run = train_run(
-            columns.find(data, reading),
+            found,
             out,
             model={"embedding": choice.method, "backbone": choice.backbone, **model.arguments()},
-            config=training.config(seed=choice.seed, checkpoint_every=checkpoint_every),
+            config=training.config(found, seed=choice.seed, checkpoint_every=checkpoint_every),
             sample_rows=model.sample_rows,
             device=find_device(training.device),
             keep=keep,

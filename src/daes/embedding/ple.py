@@ -30,7 +30,7 @@ class PLE(NumericalEmbedding):
     """
 
     info = MethodInfo(
-        title="PLE",
+        title="piecewise linear encoding",
         family="interpolated binning",
         streaming=False,
         continuous=True,

@@ -2,16 +2,19 @@
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from daes.paper.data import DataSet
 from daes.paper.experiment import Experiment, Findings, Means, Settings
+from daes.paper.published import BACKBONE_TITLES, BETA
 from daes.paper.result import Result
-from daes.paper.scores import failures, how_trained, line_figure, scores_table
+from daes.paper.scores import compare_pairs, failures, how_trained, line_figure, means_and_spreads, scores_table
 from daes.paper.trials import ABLATION_BACKBONES, Variant, run_trials
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-BETAS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+BETAS = (0.0, 0.2, 0.4, 0.5, 0.6, 0.8, 1.0)
 MODULATIONS = ("gate", "tran")
 
 
@@ -19,7 +22,7 @@ def run(settings: Settings, data: DataSet | None, means: Means) -> Findings:
     assert data is not None
     # At β = 0 there is no modulation, whichever it is.
     variants = {_label(kind, beta): Variant(f"daes-{kind}", {"beta": beta}) for kind in MODULATIONS for beta in BETAS}
-    return run_trials("beta", settings, data, means, variants, ABLATION_BACKBONES)
+    return run_trials(settings, data, means, variants, ABLATION_BACKBONES)
 
 
 def _label(kind: str, beta: float) -> str:
@@ -28,6 +31,17 @@ def _label(kind: str, beta: float) -> str:
 
 def markdown(result: Result) -> str:
     return f"{how_trained(result)}\n\n{scores_table(result.results)}{failures(result.results)}"
+
+
+def verdict(result: Result) -> str:
+    none = _label("gate", 0.0)
+    pairs = [(_label(kind, BETA), none) for kind in MODULATIONS]
+    best = []
+    for kind in MODULATIONS:
+        for backbone in result.results["training"]["backbones"]:
+            means, _ = means_and_spreads(result.results["scores"], [_label(kind, b) for b in BETAS], backbone, "auc")
+            best.append(f"{BETAS[int(np.nanargmax(means))]:g} ({kind}, {BACKBONE_TITLES.get(backbone, backbone)})")
+    return f"β = {BETA} against none: {compare_pairs(result, pairs)} The β of highest AUC: {', '.join(best)}."
 
 
 def draw(result: Result) -> "Figure":
@@ -47,6 +61,7 @@ EXPERIMENT = Experiment(
     """,
     run=run,
     markdown=markdown,
+    verdict=verdict,
     draw=draw,
     data=("adstream", "flights"),
     trains=True,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from daes.paper.data import DataSet
 from daes.paper.experiment import Experiment, Findings, Means, Settings
 from daes.paper.result import Result
-from daes.paper.scores import dot_figure, failures, how_trained, scores_table
+from daes.paper.scores import compare_pairs, dot_figure, failures, how_trained, scores_table
 from daes.paper.tables import count, fixed, scientific, table
 from daes.paper.trials import ABLATION_BACKBONES, Variant, run_trials
 
@@ -32,7 +32,7 @@ def run(settings: Settings, data: DataSet | None, means: Means) -> Findings:
         for choice, fields in contexts.items():
             if fields:
                 variants[f"{kind}, {choice}"] = Variant(f"daes-{kind}", model={"context": tuple(fields)})
-    found = run_trials("context", settings, data, means, variants, ABLATION_BACKBONES)
+    found = run_trials(settings, data, means, variants, ABLATION_BACKBONES)
     fields = [vars(row) for row in ranking.rows]
     return {**found, "contexts": contexts, "ranking": fields, "rows_ranked": ranking.rows_used}
 
@@ -90,6 +90,20 @@ def _yes(row: Findings) -> str:
     return "yes" if row["significant"] else "no"
 
 
+def verdict(result: Result) -> str:
+    scores = result.results["scores"]
+    pairs = [(f"{kind}, significant", f"{kind}, insignificant") for kind in MODULATIONS]
+    known = [pair for pair in pairs if set(pair) <= scores.keys()]
+    if not known:
+        return "There were no significant fields to modulate by."
+    none = [(f"{kind}, significant", "no modulation") for kind in MODULATIONS]
+    weak = [row["field"] for row in result.results["ranking"] if not row["significant"]]
+    return (
+        f"{len(weak)} fields are insignificant. Significant against insignificant context: "
+        f"{compare_pairs(result, known)} Significant context against none: {compare_pairs(result, none)}"
+    )
+
+
 def draw(result: Result) -> "Figure":
     labels = list(result.results["scores"])
     groups = {choice: {label: label for label in labels if label.endswith(f", {choice}")} for choice in CHOICES}
@@ -114,6 +128,7 @@ EXPERIMENT = Experiment(
     """,
     run=run,
     markdown=markdown,
+    verdict=verdict,
     draw=draw,
     data=("adstream", "flights"),
     trains=True,

@@ -12,7 +12,7 @@ from daes.paper.data import DataSet, Floats, column_batches
 from daes.paper.experiment import Experiment, Findings, Means, Settings
 from daes.paper.published import BATCH_SIZE, ESTIMATION, ESTIMATION_LENGTHS, RESERVOIR_SIZE
 from daes.paper.result import Result
-from daes.paper.tables import count, scientific, table
+from daes.paper.tables import count, percent, scientific, table
 from daes.stream.adstream import AdStream
 
 if TYPE_CHECKING:
@@ -197,6 +197,24 @@ def _row(errors: Findings, by_chance: float | None = None) -> list[str]:
     return [masses, "" if by_chance is None else scientific(by_chance), buckets]
 
 
+def verdict(result: Result) -> str:
+    sentences = []
+    for kind in KINDS:
+        found = result.results[kind]
+        part = found["reservoirs"][-1]
+        ratios = {
+            reading: float(np.mean(found["order-statistics"][reading]) / np.mean(part["jump"][reading]))
+            for reading in ("masses", "buckets")
+        }
+        calls = part["jump-paper"]["draws"] / part["reservoir"]["draws"]
+        sentences.append(
+            f"{found['feature']}: the error of OS is {scientific(ratios['masses'])} times that of JRS by masses and "
+            f"{scientific(ratios['buckets'])} times by buckets; JRS by the published rule takes {percent(calls, 1)} of "
+            "the calls of RS."
+        )
+    return " ".join(sentences)
+
+
 def draw(result: Result) -> "Figure":
     figure, axes = figures.panels(1, 2, 9.6, 3.4, sharey=True, sharex=True)
     for column, (kind, panel) in enumerate(zip(KINDS, axes, strict=True)):
@@ -272,6 +290,7 @@ EXPERIMENT = Experiment(
     """,
     run=run,
     markdown=markdown,
+    verdict=verdict,
     draw=draw,
     data=("adstream", "flights"),
     accepts=tuple(FEATURES),

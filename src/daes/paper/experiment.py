@@ -101,6 +101,7 @@ class Experiment:
         differs: what is different here, and why.
         run: does the work; called with the settings, one data set (None where none is needed) and the means.
         markdown: tells a result.
+        verdict: whether the claim holds in a result, in a sentence or two made of its numbers.
         draw: draws a result, from its JSON alone.
         data: the data sets it runs on where none are named, by `daes.stream.open`'s names; empty where it needs none.
         accepts: the data sets it can run on; None for all.
@@ -114,6 +115,7 @@ class Experiment:
     differs: str
     run: Callable[[Settings, DataSet | None, Means], Findings]
     markdown: Callable[["Result"], str]
+    verdict: Callable[["Result"], str]
     draw: Callable[["Result"], "Figure"]
     data: tuple[str, ...] = ()
     accepts: tuple[str, ...] | None = None

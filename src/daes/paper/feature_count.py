@@ -3,17 +3,19 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from daes.paper.data import DataSet
 from daes.paper.experiment import Experiment, Findings, Means, Settings
 from daes.paper.published import METHOD_TITLES
 from daes.paper.result import Result
-from daes.paper.scores import failures, how_trained, line_figure, scores_table
+from daes.paper.scores import compare_pairs, failures, how_trained, line_figure, means_and_spreads, scores_table
 from daes.paper.trials import ABLATION_BACKBONES, Variant, run_trials
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-METHODS = ("daes-gate", "daes-tran", "autodis")
+METHODS = ("daes-gate", "autodis")
 
 
 def run(settings: Settings, data: DataSet | None, means: Means) -> Findings:
@@ -26,12 +28,11 @@ def run(settings: Settings, data: DataSet | None, means: Means) -> Findings:
         # Without a numerical feature the method does not matter: one of them stands for all.
         variants = {_label(method, number): Variant(method) for method in (methods if number else methods[:1])}
         part = run_trials(
-            "feature-count",
             settings,
             data,
             means,
             variants,
-            ABLATION_BACKBONES[:1],
+            ABLATION_BACKBONES,
             schema=replace(schema, numerical=schema.numerical[:number]),
         )
         if not found:
@@ -50,6 +51,24 @@ def _label(method: str, number: int) -> str:
 def markdown(result: Result) -> str:
     order = f"In the order of the columns: {', '.join(result.results['features'])}."
     return f"{how_trained(result)} {order}\n\n{scores_table(result.results)}{failures(result.results)}"
+
+
+def verdict(result: Result) -> str:
+    methods, count = result.results["methods"], len(result.results["features"])
+    backbone = result.results["training"]["backbones"][0]
+    sentences = []
+    for method in methods:
+        labels = [_label(method, number) for number in range(count + 1)]
+        means, _ = means_and_spreads(result.results["scores"], labels, backbone, "auc")
+        better = int((np.diff(means) > 0).sum())
+        sentences.append(
+            f"{METHOD_TITLES[method]}: {better} of {count} added features raise the AUC, "
+            f"{means[-1] - means[0]:+.4f} in all."
+        )
+    if "autodis" in methods:
+        pairs = [(_label(m, n), _label("autodis", n)) for m in methods if m != "autodis" for n in range(1, count + 1)]
+        sentences.append(f"DAES against AutoDis: {compare_pairs(result, pairs)}")
+    return " ".join(sentences)
 
 
 def draw(result: Result) -> "Figure":
@@ -74,6 +93,7 @@ EXPERIMENT = Experiment(
     """,
     run=run,
     markdown=markdown,
+    verdict=verdict,
     draw=draw,
     data=("adstream", "flights"),
     trains=True,

@@ -149,6 +149,18 @@ def markdown(result: Result) -> str:
     )
 
 
+def verdict(result: Result) -> str:
+    first, *_, last = result.results["streams"]
+    middle = LEVELS.index(0.5)
+    return (
+        f"The published rule is not uniform: at T = {last['times']}m one of the first m values is in the sample "
+        f"{last['paper']['first_closed_form']:.2f} times as often as it should be (closed form; "
+        f"{last['paper']['first']:.2f} simulated), and at T = {first['times']}m the median of a drifting stream is off "
+        f"by {percent(first['paper']['bias'][middle], 1, sign=True)} of its range. The exact rule shows "
+        f"{last['exact']['first']:.2f} and {percent(first['exact']['bias'][middle], 1, sign=True)}."
+    )
+
+
 def draw(result: Result) -> "Figure":
     found = result.results
     figure, (left, right) = figures.panels(1, 2, 9.6, 3.6, width_ratios=[1.25, 1])
@@ -207,5 +219,6 @@ EXPERIMENT = Experiment(
     """,
     run=run,
     markdown=markdown,
+    verdict=verdict,
     draw=draw,
 )

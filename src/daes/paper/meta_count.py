@@ -6,7 +6,7 @@ from daes.paper.data import DataSet
 from daes.paper.experiment import Experiment, Findings, Means, Settings
 from daes.paper.published import METHOD_TITLES
 from daes.paper.result import Result
-from daes.paper.scores import failures, how_trained, line_figure, scores_table
+from daes.paper.scores import compare_pairs, failures, how_trained, line_figure, means_and_spreads, scores_table
 from daes.paper.trials import ABLATION_BACKBONES, Variant, run_trials
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def run(settings: Settings, data: DataSet | None, means: Means) -> Findings:
     variants = {
         _label(method, number): Variant(method, {"num_meta": number}) for method in methods for number in COUNTS
     }
-    return {**run_trials("meta-count", settings, data, means, variants, ABLATION_BACKBONES), "methods": methods}
+    return {**run_trials(settings, data, means, variants, ABLATION_BACKBONES), "methods": methods}
 
 
 def _label(method: str, number: int) -> str:
@@ -31,6 +31,25 @@ def _label(method: str, number: int) -> str:
 
 def markdown(result: Result) -> str:
     return f"{how_trained(result)}\n\n{scores_table(result.results)}{failures(result.results)}"
+
+
+def verdict(result: Result) -> str:
+    methods = [method for method in result.results["methods"] if method != "autodis"]
+    if len(methods) == len(result.results["methods"]):
+        return "AutoDis was not among the methods."
+    pairs = [(_label(m, number), _label("autodis", number)) for m in methods for number in COUNTS]
+    trends = []
+    for method in result.results["methods"]:
+        gains = [
+            f"{means[-1] - means[0]:+.4f}"
+            for backbone in result.results["training"]["backbones"]
+            for means, _ in [
+                means_and_spreads(result.results["scores"], [_label(method, n) for n in COUNTS], backbone, "auc")
+            ]
+        ]
+        trends.append(f"{METHOD_TITLES[method]} {', '.join(gains)}")
+    change = f"Change of AUC from M = {COUNTS[0]} to {COUNTS[-1]}, by backbone: {'; '.join(trends)}."
+    return f"DAES against AutoDis at the same M: {compare_pairs(result, pairs)} {change}"
 
 
 def draw(result: Result) -> "Figure":
@@ -52,6 +71,7 @@ EXPERIMENT = Experiment(
     """,
     run=run,
     markdown=markdown,
+    verdict=verdict,
     draw=draw,
     data=("adstream", "flights"),
     trains=True,

@@ -38,9 +38,7 @@ _FAMILIES = {
 def run(settings: Settings, data: DataSet | None, means: Means) -> Findings:
     assert data is not None
     methods = settings.methods or (*PAPER_METHODS, "daes")
-    found = run_trials(
-        "overall", settings, data, means, {method: Variant(method) for method in methods}, tuple(BACKBONE_TITLES)
-    )
+    found = run_trials(settings, data, means, {method: Variant(method) for method in methods}, tuple(BACKBONE_TITLES))
     return {**found, "ranks": _ranks(found), "tests": _tests(found)}
 
 
@@ -147,6 +145,29 @@ def _test_table(found: Findings) -> str:
     return table(["method", "backbone", "measure", "best baseline", "difference", "p (t-test)"], rows)
 
 
+def verdict(result: Result) -> str:
+    found = result.results
+    paper = counterpart(result.data["name"]) if result.data else None
+    backbones = found["training"]["backbones"]
+    sentences = []
+    for method in ("daes-gate", "daes-tran"):
+        if method not in found["scores"] or len(found["scores"]) < 3:
+            continue
+        tests = [test for test in found["tests"] if test["method"] == method and test["measure"] == "auc"]
+        ahead = [test for test in tests if test["difference"] > 0]
+        sure = [test for test in ahead if test["p_value"] is not None and test["p_value"] < 0.05]
+        rank = found["ranks"].get(method)
+        shown = f", average rank {rank:.2f}" + (f" (paper: {AVERAGE_RANK[paper][method]:.2f})" if paper else "")
+        sentences.append(
+            f"{METHOD_TITLES[method]} has a higher AUC than the best baseline on {len(ahead)} of {len(backbones)} "
+            f"backbones, significantly on {len(sure)}{shown if rank is not None else ''}."
+        )
+    if found["ranks"]:
+        best = min(found["ranks"], key=lambda method: found["ranks"][method])
+        sentences.append(f"The best average rank is that of {METHOD_TITLES[best]} ({found['ranks'][best]:.2f}).")
+    return " ".join(sentences)
+
+
 def draw(result: Result) -> "Figure":
     found = result.results
     paper = counterpart(result.data["name"]) if result.data else None
@@ -209,6 +230,7 @@ EXPERIMENT = Experiment(
     """,
     run=run,
     markdown=markdown,
+    verdict=verdict,
     draw=draw,
     data=("adstream", "flights"),
     trains=True,

@@ -111,6 +111,18 @@ def _memory(size: int) -> str:
     return f"{size / 1000:,.0f} kB" if size >= 1000 else f"{size} B"
 
 
+def verdict(result: Result) -> str:
+    sizes = result.results["sizes"]
+    ratios = np.array([np.divide(part["variance"], part["variance_theory"]) for part in sizes])
+    last = sizes[-1]
+    return (
+        f"Variance over theory, {ratios.size} cases: median {np.median(ratios):.2f}, from {ratios.min():.2f} to "
+        f"{ratios.max():.2f}: it falls as 1/m. At m = {count(last['slots'])} the largest rank error is "
+        f"{percent(last['rank_error'])}; under drift it is {percent(last['drifting_rank_error'])} against the whole "
+        f"stream and {percent(last['drifting_rank_error_now'], 1)} against its last moment."
+    )
+
+
 def draw(result: Result) -> "Figure":
     found = result.results
     figure, (left, right) = figures.panels(1, 2, 9.6, 3.6)
@@ -168,5 +180,6 @@ EXPERIMENT = Experiment(
     """,
     run=run,
     markdown=markdown,
+    verdict=verdict,
     draw=draw,
 )

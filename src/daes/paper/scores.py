@@ -69,6 +69,37 @@ def means_and_spreads(scores: Findings, labels: Sequence[str], backbone: str, me
     return means, np.array([spread or 0.0 for _, spread in pairs])
 
 
+def compare_pairs(result: Result, pairs: Sequence[tuple[str, str]]) -> str:
+    """How often, and by how much AUC, the first of each pair of labels is ahead of the second, over all backbones."""
+    scores, backbones = result.results["scores"], result.results["training"]["backbones"]
+    differences, sure_ahead, sure_behind = [], 0, 0
+    for one, other in pairs:
+        for backbone in backbones:
+            a, b = (_known(scores[label][backbone]["auc"]) for label in (one, other))
+            if not a or not b:
+                continue
+            differences.append(float(np.mean(a) - np.mean(b)))
+            if min(len(a), len(b)) > 1 and _differ(a, b):
+                sure_ahead, sure_behind = sure_ahead + (differences[-1] > 0), sure_behind + (differences[-1] < 0)
+    if not differences:
+        return "no results."
+    ahead = sum(difference > 0 for difference in differences)
+    return (
+        f"ahead in {ahead} of {len(differences)} cases (significantly in {sure_ahead}, significantly behind in "
+        f"{sure_behind}), mean difference of AUC {np.mean(differences):+.4f}."
+    )
+
+
+def _known(values: Sequence[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
+
+
+def _differ(a: Sequence[float], b: Sequence[float]) -> bool:
+    from daes.training.significance import t_test
+
+    return t_test(a, b).p_value < 0.05
+
+
 def line_figure(
     result: Result, series: Mapping[str, tuple[Sequence[float], Sequence[str]]], xlabel: str, title: str
 ) -> "Figure":

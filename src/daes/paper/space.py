@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from daes.paper.data import DataSet
 from daes.paper.experiment import Experiment, Findings, Means, Settings
 from daes.paper.result import Result
-from daes.paper.scores import dot_figure, failures, how_trained, scores_table
+from daes.paper.scores import compare_pairs, dot_figure, failures, how_trained, scores_table
 from daes.paper.trials import ABLATION_BACKBONES, Variant, run_trials
 
 if TYPE_CHECKING:
@@ -23,11 +23,17 @@ VARIANTS = {
 
 def run(settings: Settings, data: DataSet | None, means: Means) -> Findings:
     assert data is not None
-    return run_trials("space", settings, data, means, VARIANTS, ABLATION_BACKBONES)
+    return run_trials(settings, data, means, VARIANTS, ABLATION_BACKBONES)
 
 
 def markdown(result: Result) -> str:
     return f"{how_trained(result)}\n\n{scores_table(result.results)}{failures(result.results)}"
+
+
+def verdict(result: Result) -> str:
+    kinds = ("gate", "tran", "no modulation")
+    pairs = [(f"{kind}, quantile space", f"{kind}, value space") for kind in kinds]
+    return f"Quantile space against value space: {compare_pairs(result, pairs)}"
 
 
 def draw(result: Result) -> "Figure":
@@ -51,6 +57,7 @@ EXPERIMENT = Experiment(
     """,
     run=run,
     markdown=markdown,
+    verdict=verdict,
     draw=draw,
     data=("adstream", "flights"),
     trains=True,

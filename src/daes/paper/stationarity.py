@@ -120,6 +120,25 @@ def markdown(result: Result) -> str:
     return "\n".join(parts).rstrip()
 
 
+def verdict(result: Result) -> str:
+    profile = result.results["profiles"][-1]
+    features = profile["features"]
+    moving = [name for name, one in features.items() if one["psi"] > 2 * one["psi_by_chance"]]
+    dated = {name: one for name, one in features.items() if one.get("daily") is not None}
+    daily = [name for name, one in dated.items() if one["daily"] > one["daily_by_chance"]]
+    sentence = (
+        f"Over {profile['segments']} segments the median PSI of {len(moving)} of {len(features)} features is more than "
+        f"twice what chance gives{_named(moving)}."
+    )
+    if not dated:
+        return sentence
+    return f"{sentence} {len(daily)} of {len(dated)} repeat from day to day{_named(daily)}."
+
+
+def _named(names: list[str]) -> str:
+    return f" ({', '.join(names)})" if names else ""
+
+
 def draw(result: Result) -> "Figure":
     profiles = result.results["profiles"]
     figure, axes = figures.panels(2, len(profiles), 9.6, 4.6, sharex="col", squeeze=False)
@@ -184,6 +203,7 @@ EXPERIMENT = Experiment(
     """,
     run=run,
     markdown=markdown,
+    verdict=verdict,
     draw=draw,
     data=("adstream", "flights"),
 )

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
 from math import log2
-from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +24,8 @@ HEADLINE = {"stream": {"auc": "half_auc", "logloss": "half_logloss"}, "paper": {
 """The measures that tables show: over the second half of the stream, or on the test part."""
 SCOPE = {"stream": "second half of one pass, scored before trained on", "paper": "test part, chronological 80/10/10"}
 
-ABLATION_BACKBONES = ("fnn", "deepfm")
-"""Where the paper does not say which one its figure shows."""
+ABLATION_BACKBONES = ("deepfm",)
+"""The paper does not say which backbone the figures of its ablations show."""
 
 _STEPS = 1000
 _SMALLEST_BATCH = 128
@@ -58,7 +57,6 @@ class Tuned:
 
 
 def run_trials(
-    name: str,
     settings: Settings,
     data: DataSet,
     means: Means,
@@ -70,7 +68,6 @@ def run_trials(
     """Train every variant on every backbone with every seed.
 
     Args:
-        name: of the folder that finished cells are kept in.
         settings, data, means: as given to the experiment.
         variants: by label.
         backbones: where the settings name none.
@@ -83,16 +80,15 @@ def run_trials(
     source = _data(data, settings.rows, schema)
     names = settings.backbones or tuple(backbones)
     batch_size = settings.batch_size or suitable_batch_size(data.length(settings.rows))
-    folder = means.folder / name
     make = partial(_cell, settings, batch_size)
     chosen = {place: Tuned() for place in product(variants, names)}
     if settings.tune:
-        chosen = _tune(settings, source, means, folder, variants, names, make)
+        chosen = _tune(settings, source, means, variants, names, make)
     cells = [
         make(label, variants[label], backbone, seed, chosen[label, backbone])
         for seed, backbone, label in product(range(settings.seeds), names, variants)
     ]
-    results = _run(cells, source, settings, means, folder)
+    results = _run(cells, source, means)
     return {
         "training": {
             "protocol": settings.protocol,
@@ -162,7 +158,6 @@ def _tune(
     settings: Settings,
     source: "Data",
     means: Means,
-    folder: Path,
     variants: Mapping[str, Variant],
     backbones: Sequence[str],
     make: Any,
@@ -180,14 +175,14 @@ def _tune(
     places = [(label, backbone, tuned) for label, backbone in product(variants, backbones) for tuned in grid]
     cells = [make(label, variants[label], backbone, 0, tuned) for label, backbone, tuned in places]
     best: dict[tuple[str, str], tuple[float, Tuned]] = {}
-    for (label, backbone, tuned), result in zip(places, _run(cells, source, settings, means, folder), strict=True):
+    for (label, backbone, tuned), result in zip(places, _run(cells, source, means), strict=True):
         loss = result.metrics.get(measure, float("inf"))
         if loss < best.get((label, backbone), (float("inf"), Tuned()))[0]:
             best[label, backbone] = (loss, tuned)
     return {place: best[place][1] if place in best else Tuned() for place in product(variants, backbones)}
 
 
-def _run(cells: Sequence["Cell"], source: "Data", settings: Settings, means: Means, folder: Path) -> list["CellResult"]:
+def _run(cells: Sequence["Cell"], source: "Data", means: Means) -> list["CellResult"]:
     from daes.training.compare import run_cells
 
     def progress(state: "CellProgress") -> None:
@@ -196,7 +191,7 @@ def _run(cells: Sequence["Cell"], source: "Data", settings: Settings, means: Mea
             outcome = state.result.error or f"{took:.0f} s"
             means.note(f"{state.cells_done}/{state.cells} {cell.label} {cell.backbone} seed {cell.seed}: {outcome}")
 
-    results = run_cells(cells, source, jobs=means.jobs, out=folder, progress=progress, deadline=means.deadline)
+    results = run_cells(cells, source, jobs=means.jobs, out=means.folder, progress=progress, deadline=means.deadline)
     if len(results) < len(cells):
         raise OutOfTimeError(f"{len(results)} of {len(cells)} cells are done")
     return results

@@ -80,6 +80,15 @@ def markdown(result: Result) -> str:
     )
 
 
+def verdict(result: Result) -> str:
+    shares = result.results["mistaken"]
+    worst = max(shares, key=lambda law: shares[law])
+    return (
+        f"The example holds. With {result.results['buckets']} buckets {percent(shares[worst], 0)} of the values of a "
+        f"{worst} law mistake their bucket, {percent(shares['uniform'], 1)} of a uniform one."
+    )
+
+
 def draw(result: Result) -> "Figure":
     found = result.results
     figure, (left, right) = figures.panels(1, 2, 9.6, 3.4, width_ratios=[1.35, 1])
@@ -146,5 +155,6 @@ EXPERIMENT = Experiment(
     """,
     run=run,
     markdown=markdown,
+    verdict=verdict,
     draw=draw,
 )

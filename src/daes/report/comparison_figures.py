@@ -10,7 +10,7 @@ from daes.report.comparison import Compared
 from daes.report.figures import Figure, Floats, Key, Layout, Line, Trace, View, lines, named, side_label
 from daes.report.folder import floats
 from daes.report.markup import Cell, Table
-from daes.report.numbers import NONE, compact, decimals, signed
+from daes.report.numbers import NONE, compact, count, decimals, signed
 from daes.training.cell import CellResult
 from daes.training.comparison import Summary, higher_is_better
 
@@ -27,7 +27,7 @@ def result_table(compared: Compared, backbone: str) -> Table:
         cells = compared.cells(label, backbone)
         row: list[str | Cell] = [Cell(label, colour=compared.style(label).colour)]
         row += [_value(table.summary(label, backbone, m), best[m] == label) for m in compared.titles]
-        row.append(compact(float(np.mean([cell.rows_per_second for cell in cells]))) if cells else NONE)
+        row.append(count(float(np.mean([cell.rows_per_second for cell in cells]))) if cells else NONE)
         row.append(compact(cells[0].parameters) if cells else NONE)
         rows.append(row)
     if compared.ceiling:
@@ -252,7 +252,8 @@ def _keys(compared: Compared) -> list[Key]:
 
 def significance_table(compared: Compared) -> Table | None:
     """The subject against the best baseline; None where there is nothing to test."""
-    tests = compared.table.tests
+    places = list(compared.titles)
+    tests = sorted(compared.table.tests, key=lambda test: places.index(test.measure))
     if not tests:
         return None
     rows = [
@@ -312,8 +313,8 @@ def _chance(compared: Compared, backbone: str, measure: str) -> str:
     test = tests[0]
     is_it = "is significant" if test.significant else "may be chance"
     return (
-        f"The difference in AUC between {test.subject} and the best baseline, {test.baseline}, {signed(test.difference)}, "
-        f"{is_it} (p = {test.p_value:.2g} with {len(compared.table.seeds)} seeds)."
+        f"The difference in AUC between {test.subject} and the best baseline, {test.baseline}, "
+        f"{signed(test.difference)}, {is_it} (p = {test.p_value:.2g} with {len(compared.table.seeds)} seeds)."
     )
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from daes.report.figures import ROWS_AXIS, Figure, Floats, Heat, Layout, Line, View, heat, lines, named
 from daes.report.markup import Table
-from daes.report.numbers import compact, decimals, percent
+from daes.report.numbers import compact, decimals, percent, plain
 from daes.report.run import Drift, Knots
 
 SEGMENTS_AXIS: Layout = {**ROWS_AXIS, "rangemode": "normal"}
@@ -156,43 +156,42 @@ def knot_figures(knots: Knots) -> list[Figure]:
     seen = [i for i in range(len(knots.names)) if np.isfinite(knots.values[-1:, i]).all() and len(knots.rows)]
     if not seen:
         return []
-    names = [knots.names[i] for i in seen]
-    found = []
-    if len(knots.rows) > 1:
-        inner = slice(1, -1) if len(knots.levels) > 2 else slice(None)
-        z = np.stack(
-            [rank_distance(knots.values[:, i], knots.values[-1, i], knots.levels)[:, inner].max(axis=1) for i in seen]
-        )
-        made = Heat(
-            names,
-            knots.rows,
-            z,
-            "ranks away",
-            SEGMENTS_AXIS,
-            limits=(0.0, max(0.02, float(np.nanquantile(z, 0.98)))),
-            form=".1f",
-            percent=True,
-        )
-        found.append(
-            Figure(
-                "knots-map",
-                "How far the knots were from their last place",
-                [View("", *heat(made))],
-                alt="Heat map of the largest distance of a feature's knots from their last place, by feature and row.",
-                caption="The largest distance of an inner knot from where it ended, in ranks of the final "
-                "distribution: 5 % means that a quantile was off by 5 percentage points.",
-                height=made.height,
-                table=Table(
-                    ("feature", "at the first record", "half way"),
-                    [
-                        (name, percent(float(line[0])), percent(float(line[len(line) // 2])))
-                        for name, line in zip(names, z, strict=True)
-                    ],
-                ),
-            )
-        )
-    found.append(_knot_lines(knots, seen))
-    return found
+    inner = slice(1, -1) if len(knots.levels) > 2 else slice(None)
+    distance = {
+        i: rank_distance(knots.values[:, i], knots.values[-1, i], knots.levels)[:, inner].max(axis=1) for i in seen
+    }
+    moved = sorted(seen, key=lambda i: -np.nan_to_num(distance[i]).mean())
+    return [*([_knot_map(knots, distance)] if len(knots.rows) > 1 else []), _knot_lines(knots, moved)]
+
+
+def _knot_map(knots: Knots, distance: Mapping[int, Floats]) -> Figure:
+    names, z = [knots.names[i] for i in distance], np.stack(list(distance.values()))
+    made = Heat(
+        names,
+        knots.rows,
+        z,
+        "ranks away",
+        SEGMENTS_AXIS,
+        limits=(0.0, max(0.02, float(np.nanquantile(z, 0.98)))),
+        form=".1f",
+        percent=True,
+    )
+    return Figure(
+        "knots-map",
+        "How far the knots were from their last place",
+        [View("", *heat(made))],
+        alt="Heat map of the largest distance of a feature's knots from their last place, by feature and row.",
+        caption="The largest distance of an inner knot from where it ended, in ranks of the final distribution: "
+        "5 % means that a quantile was off by 5 percentage points.",
+        height=made.height,
+        table=Table(
+            ("feature", "at the first record", "half way"),
+            [
+                (name, percent(float(line[0])), percent(float(line[len(line) // 2])))
+                for name, line in zip(names, z, strict=True)
+            ],
+        ),
+    )
 
 
 def _knot_lines(knots: Knots, seen: Sequence[int]) -> Figure:
@@ -225,7 +224,7 @@ def _knot_lines(knots: Knots, seen: Sequence[int]) -> Figure:
         views,
         alt="The values of a feature's quantiles along the stream; the table has their first and last places.",
         caption="Each line is a quantile as the method knew it at that row; the smallest and the largest value are "
-        "left out.",
+        "left out. Features whose knots moved most come first.",
         choice="Feature",
         height=340,
         table=_knot_table(knots, seen, shown),
@@ -251,5 +250,5 @@ def _knot_table(knots: Knots, seen: Sequence[int], shown: Sequence[int]) -> Tabl
     rows = []
     for feature in seen:
         last = knots.values[-1, feature]
-        rows.append((knots.names[feature], *(compact(float(last[i])) for i in shown)))
+        rows.append((knots.names[feature], *(plain(float(last[i])) for i in shown)))
     return Table(head, rows, caption="Values of the quantiles at the end of the stream")

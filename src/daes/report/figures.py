@@ -273,7 +273,7 @@ class Heat:
 
 
 def heat(made: Heat) -> tuple[list[Trace], Layout]:
-    """A heat map; what is not known is left blank."""
+    """A heat map; what is not known is left blank. `narrowtext` are the names where there is little room."""
     unit = 100.0 if made.percent else 1.0
     z = unit * np.asarray(made.z, dtype=np.float64)
     limits = tuple(unit * limit for limit in made.limits) if made.limits else _limits(z, made.scale)
@@ -301,6 +301,7 @@ def heat(made: Heat) -> tuple[list[Trace], Layout]:
             "showgrid": False,
             "tickvals": list(range(len(made.names))),
             "ticktext": [named(name) for name in made.names],
+            "narrowtext": [named(name, 14) for name in made.names],
         },
     }
     return [trace], layout

@@ -62,6 +62,17 @@ def compact(value: Any) -> str:
     return text.replace("-", "−")
 
 
+def plain(value: Any) -> str:
+    """A value of a feature: four digits, and a unit only where it is large.
+
+    >>> [plain(value) for value in (1013.25, 0.5, 18612, 234567, 0.000012)]
+    ['1013', '0.5', '18612', '235k', '1.2e−5']
+    """
+    if not is_number(value) or abs(value) >= 1e5 or 0 < abs(value) < 1e-3:
+        return compact(value)
+    return (f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}").replace("-", "−")
+
+
 def percent(value: Any, places: int = 1) -> str:
     """A part as per cent; what is there and rounds to nothing is said to be so.
 

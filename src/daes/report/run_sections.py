@@ -2,9 +2,9 @@
 
 from daes.report.data import drift_figures, knot_figures, missing_figure
 from daes.report.document import Section, grid, stack
-from daes.report.encoding import encoding_figures, modulation_figure
 from daes.report.figures import Figure
 from daes.report.learned import Look
+from daes.report.learned_figures import encoding_figures, modulation_figure
 from daes.report.markup import paragraph
 from daes.report.numbers import compact, count, decimals, duration
 from daes.report.performance import calibration_figure, rate_figure, score_figures, throughput_figure

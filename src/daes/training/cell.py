@@ -80,7 +80,7 @@ class Cell:
         return plain_values
 
     def key(self, fingerprint: str) -> str:
-        """A hash of settings, data and version of daes: what tells this result from others. The label does not count."""
+        """A hash of settings, data and version of daes, which tells this result from others. The label is not in it."""
         settings = {name: value for name, value in self.settings().items() if name != "label"}
         text = json.dumps([settings, fingerprint, daes.__version__], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -191,14 +191,12 @@ def run_cell(cell: Cell, data: CellData, progress: Progress | None = None) -> Ce
 def _run_stream(cell: Cell, source: Source, data: Data, progress: Progress) -> CellResult:
     model = _build(cell, data, read_sample(source, data, cell.sample_rows))
     total = source.num_rows
-    every = max(total // _RECORDS, 1) if total is not None and cell.train.record_every is None else None
-    config = replace(cell.train, seed=cell.seed, record_every=every or cell.train.record_every)
     scores = _Scores()
 
     def note(trainer: StreamTrainer, *_: Any) -> None:
         progress(trainer.rows, total)
 
-    result = StreamTrainer(model, config, callbacks=[scores, note]).run(source)
+    result = StreamTrainer(model, replace(cell.train, seed=cell.seed), callbacks=[scores, note]).run(source)
     names = ("rows", "auc", "logloss", "window_auc", "window_logloss")
     return _result(cell, model, result.rows, scores.metrics(), _columns(result.history, names), len(result.bad_batches))
 

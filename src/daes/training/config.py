@@ -20,8 +20,8 @@ class TrainConfig:
         window: rows of the metrics' window.
         bad_batch: what to do with a batch whose values are refused or whose loss, scores or gradient are not finite:
             "stop" the run, or "skip" the batch and report it.
-        record_every: rows between two records of the history; None for some 200 to 400 records, however long the
-            stream is.
+        record_every: rows between two records of the history; None for an eighth of the window, less at the start and
+            more on long streams, so that there are never more than 400 records.
         checkpoint_every: rows between two checkpoints.
         seed: where torch's random numbers (dropout) start.
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,16 @@ class Data:
                 f"the columns are: {', '.join(stream.source.arrow_schema.names)}"
             )
         return cls(what, schema, options, max_rows)
+
+    @cached_property
+    def num_rows(self) -> int | None:
+        """How many rows are to be read, None where that is not known."""
+        return self.rows_of(self.open())
+
+    def rows_of(self, stream: Stream) -> int | None:
+        """How many rows of a stream that `open` gave are to be read, None where that is not known."""
+        known = stream.source.num_rows
+        return known if known is None or self.max_rows is None else min(known, self.max_rows)
 
     def describe(self, stream: Stream) -> dict[str, Any]:
         """What is read, as plain values, given the stream that `open` gave."""

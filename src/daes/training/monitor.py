@@ -111,6 +111,9 @@ class Monitor:
 
     def __call__(self, trainer: "StreamTrainer", batch: Batch, logits: NDArray[np.float32]) -> None:
         """Take in a batch that was just scored and learned from."""
+        full = bool(self._segments) and self._segments[-1].rows >= self.segment_rows
+        if full and len(self._segments) == self.most_segments:
+            self._join()
         new = _Segment(
             rows=len(batch),
             seconds=trainer.seconds,
@@ -119,16 +122,14 @@ class Monitor:
             scores=_scores(batch, logits),
             knots=None,
         )
-        if self._segments and self._segments[-1].rows < self.segment_rows:
-            self._segments[-1].add(new)
-        else:
-            if len(self._segments) == self.most_segments:
-                self._join()
+        if full or not self._segments:
             self._segments.append(new)
-        if self.bins is None:
-            self._gather(batch)
+        else:
+            self._segments[-1].add(new)
         if self._values is not None:
             self._values.update(batch.numerical)
+            if self.bins is None:
+                self._gather(batch)
         if self._segments[-1].rows >= self.segment_rows:
             self._segments[-1].knots = self._knots(trainer)
 
@@ -203,6 +204,7 @@ class Monitor:
             self._fix_reference()
 
     def _fix_reference(self) -> None:
+        """Cut the bins at the quantiles of the rows that were gathered, and count those rows."""
         self.bins = DriftBins(np.concatenate([values for _, values in self._first]))
         for segment in self._segments:
             segment.counts = np.zeros_like(self.bins.expected)
@@ -211,7 +213,7 @@ class Monitor:
         self._first = []
 
     def _join(self) -> None:
-        if self.bins is None:
+        if self.bins is None and self._first:
             self._fix_reference()
         for left, right in zip(self._segments[::2], self._segments[1::2], strict=True):
             left.add(right)

@@ -17,7 +17,7 @@ from daes.stream.source import Source
 from daes.training.config import TrainConfig
 from daes.training.held import hold
 from daes.training.learner import BadBatch, Learner, TrainingError
-from daes.training.metrics import StreamMetrics
+from daes.training.metrics import StreamMetrics, WindowAUC
 
 
 @dataclass(frozen=True)
@@ -172,15 +172,16 @@ def read_part(source: Source, schema: Schema, rows: range, at_most: int | None =
 
 
 def evaluate_part(learner: Learner, source: Source, rows: range) -> dict[str, float]:
-    """Metrics on these rows; nothing is learned."""
-    metrics = StreamMetrics(window=None)
+    """Metrics on these rows, the AUC exact; nothing is learned. All are NaN where a score is."""
+    metrics, exact = StreamMetrics(window=None), WindowAUC(len(rows))
     for batch in iter_part(source, learner.model.schema, rows, learner.config.batch_size):
         assert batch.label is not None
         logits = learner.score(batch)
         if np.isnan(logits).any():
             return dict.fromkeys(metrics.compute(), float("nan"))
         metrics.update(logits, batch.label, batch.weight)
-    return metrics.compute()
+        exact.update(logits, batch.label, batch.weight)
+    return {**metrics.compute(), "auc": exact.compute()}
 
 
 class _Passes:

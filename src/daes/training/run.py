@@ -96,7 +96,7 @@ def train_run(
     config = config or TrainConfig()
     place = RunFolder(folder)
     _make_room(place, resume, overwrite)
-    stream = data.open()
+    stream = data.open(prefetch=prefetch)
     made = build_model(stream.source, data, sample_rows, dict(model or {}), config.seed).to(device)
     description = {
         "data": data.describe(stream),
@@ -112,11 +112,10 @@ def train_run(
     monitor = Monitor(data.schema)
     with CheckpointStore(place.checkpoints, keep=keep) as store:
         trainer = StreamTrainer(made, config, store=store, callbacks=[monitor, *callbacks], extra={"monitor": monitor})
-        source = data.open(prefetch=prefetch).source
-        resumed_at = trainer.restore(source) if resume else None
+        resumed_at = trainer.restore(stream.source) if resume else None
         if on_start is not None:
-            on_start(trainer, _length(source, data.max_rows))
-        result = trainer.run(source, resume=False, max_rows=data.max_rows)
+            on_start(trainer, data.rows_of(stream))
+        result = trainer.run(stream.source, resume=False, max_rows=data.max_rows)
     made.eval()
     made.save_pretrained(place.model)
     write_results(place, trainer, result, monitor)
@@ -211,8 +210,3 @@ def _refuse_other_run(place: RunFolder, description: Mapping[str, Any]) -> None:
                     f"{place.path} was begun with {part}.{name}={old!r} and cannot go on with {new!r}: "
                     "start a new run, or leave it as it was"
                 )
-
-
-def _length(source: Source, max_rows: int | None) -> int | None:
-    known = source.num_rows
-    return max_rows if known is None else known if max_rows is None else min(known, max_rows)

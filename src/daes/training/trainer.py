@@ -86,7 +86,7 @@ class StreamTrainer:
         self.batches = 0
         self.seconds = 0.0
         self.history: list[dict[str, float]] = []
-        self._record_every = self.config.record_every or self.config.batch_size
+        self._coarseness = 1
         self._waiting: deque[tuple[int, Batch]] = deque()
         self._position: Mapping[str, int | str] = {"row": 0}
 
@@ -174,15 +174,21 @@ class StreamTrainer:
         self.learner.learn(batch, row)
 
     def _keep_records(self, seen: int) -> None:
-        before = self.rows - seen
-        if self.rows // self._record_every > before // self._record_every:
+        if self._record_is_due(seen):
             self._record()
         if self.config.record_every is None and len(self.history) >= _MOST_RECORDS:
             self.history = self.history[1::2]
-            self._record_every *= 2
-        every = self.config.checkpoint_every
-        if self.store is not None and self.rows // every > before // every:
+            self._coarseness *= 2
+        if self.store is not None and _passed(self.config.checkpoint_every, self.rows - seen, self.rows):
             self.store.save_async(self.batches, self.state_dict())
+
+    def _record_is_due(self, seen: int) -> bool:
+        if self.config.record_every is not None:
+            return _passed(self.config.record_every, self.rows - seen, self.rows)
+        # A record costs a sort of the window: one after every eighth of it stays cheap, and windows closer than that
+        # would hardly differ.
+        last = self.history[-1]["rows"] if self.history else 0
+        return self.rows - last >= self._coarseness * min(self.rows, self.config.window) / 8
 
     def _record(self) -> None:
         if self.rows and (not self.history or self.history[-1]["rows"] != self.rows):
@@ -199,7 +205,7 @@ class StreamTrainer:
             "batches": self.batches,
             "seconds": self.seconds,
             "history": self.history,
-            "record_every": self._record_every,
+            "coarseness": self._coarseness,
             "waiting": [[row, _arrays(batch)] for row, batch in self._waiting],
             "extra": {name: thing.state_dict() for name, thing in self.extra.items()},
         }
@@ -212,7 +218,7 @@ class StreamTrainer:
         self._position = state["position"]
         self.rows, self.batches, self.seconds = state["rows"], state["batches"], state["seconds"]
         self.history = list(state["history"])
-        self._record_every = state["record_every"]
+        self._coarseness = state["coarseness"]
         self._waiting = deque((row, Batch(**arrays)) for row, arrays in state["waiting"])
         for name, thing in self.extra.items():
             thing.load_state_dict(state["extra"][name])
@@ -225,6 +231,11 @@ class StreamTrainer:
         self.load_state_dict(checkpoint.state)
         source.seek(self._position)
         return self.rows
+
+
+def _passed(step: int, before: int, now: int) -> bool:
+    """Whether a multiple of `step` lies between, the later end included."""
+    return now // step > before // step
 
 
 def _arrays(batch: Batch) -> dict[str, NDArray[Any]]:

@@ -43,7 +43,8 @@
     return `rgba(${part(1)},${part(3)},${part(5)},${alpha})`;
   }
 
-  function axis(given, find) {
+  function axis({ narrowtext, ...given }, find, tight) {
+    if (tight && narrowtext) given.ticktext = narrowtext;
     return Object.assign(
       { gridcolor: find("faint"), linecolor: find("line"), zeroline: false, zerolinecolor: find("line"), ticks: "", automargin: true, fixedrange: narrow.matches },
       given,
@@ -64,12 +65,12 @@
     made.font = { family: getComputedStyle(document.body).fontFamily, size: 12, color: find("ink") };
     made.margin = Object.assign({ l: 8, r: 8, t: 10, b: 8 }, given.margin);
     made.hoverlabel = { bgcolor: find("raised"), bordercolor: find("line"), font: { color: find("ink"), size: 12 }, align: "left" };
-    for (const name of Object.keys(made)) if (/^[xy]axis\d*$/.test(name)) made[name] = axis(made[name], find);
+    for (const name of Object.keys(made)) if (/^[xy]axis\d*$/.test(name)) made[name] = axis(made[name], find, small(figure));
     const bare = figure.keyed && small(figure);
     made.annotations = (made.annotations || [])
       .filter((label) => !(label.end && bare) && !figure.hidden.has(label.group))
       .map(({ end, group, ...label }) => Object.assign({ showarrow: false }, label));
-    if (bare || (small(figure) && !given.annotations)) made.margin.r = 20;
+    if (bare || (small(figure) && !given.annotations)) made.margin.r = 26;
     return made;
   }
 

@@ -5,7 +5,7 @@ import numpy as np
 from daes.report.figures import Figure, Heat, Layout, Line, View, heat, lines
 from daes.report.learned import LEVELS, Learned, Modulation, principal_coordinates, principal_direction
 from daes.report.markup import Table
-from daes.report.numbers import compact, decimals, percent
+from daes.report.numbers import compact, decimals, percent, plain
 
 LEVEL_AXIS: Layout = {
     "title": {"text": "quantile of the feature"},
@@ -35,7 +35,7 @@ def _response(learned: Learned, seen: np.ndarray) -> Figure:
         missing = np.full(len(LEVELS), learned.missing_response[feature])
         other = Line("missing", "if missing", LEVELS, missing, "c7", width=1.2, dash="dot")
         data, layout = lines([line, other], y_title="predicted probability", height=300, x_axis=_axis_of(values))
-        data[0]["customdata"] = [compact(float(value)) for value in values]
+        data[0]["customdata"] = [plain(float(value)) for value in values]
         data[0]["hovertemplate"] = "value %{customdata}: %{y:.4f}<extra></extra>"
         data[1]["hovertemplate"] = "if missing: %{y:.4f}<extra></extra>"
         views.append(View(name, data, layout))
@@ -66,7 +66,7 @@ def _response(learned: Learned, seen: np.ndarray) -> Figure:
 def _axis_of(values: np.ndarray) -> Layout:
     """Quantiles below the axis, with the value that each of them is."""
     places = [0, 10, 20, 30, 40]
-    ticks = [f"{100 * LEVELS[i]:.0f} %<br>{compact(float(values[i]))}" for i in places]
+    ticks = [f"{100 * LEVELS[i]:.0f} %<br>{plain(float(values[i]))}" for i in places]
     return {**LEVEL_AXIS, "title": {"text": "quantile, value"}, "ticktext": ticks}
 
 

@@ -1,0 +1,247 @@
+"""`daes paper`: each table and figure of the paper, by name."""
+
+import os
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from daes.cli.console import err, out
+from daes.cli.options import Json, whole_number
+from daes.cli.settings import Names, find_device, names, option
+
+if TYPE_CHECKING:
+    from daes.paper.experiment import Settings
+
+OUT_OF_TIME = 3
+"""The exit code where the time limit came before the end."""
+_RESULTS = Path("runs/paper")
+_PAGE = Path("docs/reproduction.md")
+
+
+def paper(
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="WHAT",
+            help="An experiment by name, `all` of them, `list`, `figure` (draw again) or `report` (make a page).",
+            show_default=False,
+        ),
+    ],
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[RESULT.json]...", help="Results to draw again, for `figure`.", show_default=False),
+    ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--data",
+            metavar="DATA",
+            help="criteo:PATH, automl:PATH, adstream[:ROWS] or flights; may be given several times.",
+            show_default="adstream and flights",
+        ),
+    ] = None,
+    rows: Annotated[
+        int | None,
+        typer.Option("--rows", parser=whole_number(1), metavar="ROWS", help="Use no more than so many rows."),
+    ] = None,
+    seeds: Annotated[
+        int, typer.Option("--seeds", parser=whole_number(1), metavar="N", help="How many seeds: 0, 1, …, N − 1.")
+    ] = 5,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            "--jobs", "-j", parser=whole_number(1), metavar="N", help="Processes at work.", show_default="one a core"
+        ),
+    ] = None,
+    place: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="OUT",
+            help="A folder for results; the file of the page (`report`) or of the figure (`figure`).",
+            show_default=f"{_RESULTS}; {_PAGE} for `report`",
+        ),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with what is in OUT: keep results, re-use finished cells.")
+    ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is in OUT.")] = False,
+    time_limit: Annotated[
+        int | None,
+        typer.Option(
+            "--time-limit",
+            parser=whole_number(1),
+            metavar="SECONDS",
+            help="Stop after the cell in progress; --resume goes on. The exit code is then 3.",
+        ),
+    ] = None,
+    results: Annotated[
+        Path, typer.Option("--results", metavar="DIR", help="The folder of results that `report` reads.")
+    ] = Path("docs/results"),
+    protocol: Annotated[
+        str,
+        option(
+            "--protocol",
+            panel="Training",
+            metavar="NAME",
+            help="stream: one pass, each batch scored before it is learned from. paper: chronological training, "
+            "validation and test parts, several epochs.",
+        ),
+    ] = "stream",
+    batch_size: Annotated[
+        int | None,
+        option(
+            "--batch-size",
+            panel="Training",
+            parser=whole_number(1),
+            metavar="ROWS",
+            help="Rows a step.",
+            show_default="8192, less on few rows",
+        ),
+    ] = None,
+    tune: Annotated[
+        bool,
+        option("--tune", panel="Training", help="Tune learning rate and L2 over the paper's grid, on validation data."),
+    ] = False,
+    methods: Annotated[
+        Names | None,
+        option("--methods", panel="Training", parser=names, metavar="LIST", help="Train these methods only."),
+    ] = None,
+    backbones: Annotated[
+        Names | None,
+        option("--backbones", panel="Training", parser=names, metavar="LIST", help="Train on these backbones."),
+    ] = None,
+    device: Annotated[
+        str, option("--device", panel="Training", metavar="NAME", help="auto, cpu, cuda or cuda:1.")
+    ] = "cpu",
+    json: Json = False,
+) -> None:
+    """Run the paper's experiments again: each table and figure is a name.
+
+    Every result is a small JSON file with a Markdown table and a figure made from it. Results and finished cells that
+    are there already are an error, unless `--resume` or `--overwrite` says what to do with them.
+
+    Examples:
+
+        daes paper list
+        daes paper estimation --data criteo:train.txt
+        daes paper all --rows 20000 --seeds 1 --jobs 2 --out runs/quick
+        daes paper overall --data criteo:train.txt --jobs 16 --resume --time-limit 540 --out runs/sweep
+        daes paper figure runs/sweep/overall.criteo.stream.json
+        daes paper report --results docs/results --out docs/reproduction.md
+    """
+    if what == "list":
+        _list(json)
+    elif what == "figure":
+        _figures(files or [], place)
+    elif what == "report":
+        _report(results, place or _PAGE)
+    else:
+        from daes.paper.experiment import Settings
+
+        settings = Settings(
+            rows=rows,
+            seeds=seeds,
+            protocol=protocol,  # type: ignore[arg-type]
+            batch_size=batch_size,
+            tune=tune,
+            methods=None if methods is None else tuple(methods),
+            backbones=None if backbones is None else tuple(backbones),
+            device=find_device(device),
+        )
+        deadline = None if time_limit is None else monotonic() + time_limit
+        _run(what, settings, data or [], place or _RESULTS, jobs or cores(), resume, overwrite, deadline, json)
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _list(json: bool) -> None:
+    from json import dumps
+
+    from rich.table import Table
+
+    from daes.paper import EXPERIMENTS
+
+    if json:
+        typer.echo(dumps({name: {"title": one.title, "what": one.what} for name, one in EXPERIMENTS.items()}))
+        return
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column()
+    for name, experiment in EXPERIMENTS.items():
+        table.add_row(name, experiment.what)
+    out.print(table)
+
+
+def _figures(files: list[Path], place: Path | None) -> None:
+    from daes.paper.result import Result
+    from daes.paper.running import draw
+
+    if not files:
+        raise ValueError("`daes paper figure` needs results to draw, as in: daes paper figure RESULT.json")
+    if place is not None and len(files) > 1:
+        raise ValueError(f"--out names one figure, however: {len(files)} results are given")
+    for file in files:
+        out.print(f"wrote {draw(Result.load(file), place or file.with_suffix('.png'))}", soft_wrap=True)
+
+
+def _report(results: Path, place: Path) -> None:
+    from daes.paper.page import write_page
+
+    number = write_page(results, place)
+    out.print(f"wrote {place} from {number} results", soft_wrap=True)
+
+
+def _run(
+    what: str,
+    settings: "Settings",
+    specs: list[str],
+    place: Path,
+    jobs: int,
+    resume: bool,
+    overwrite: bool,
+    deadline: float | None,
+    json: bool,
+) -> None:
+    from daes.paper import EXPERIMENTS, DataSet, Means, OutOfTimeError
+    from daes.paper.running import plan, run_experiment
+
+    if resume and overwrite:
+        raise ValueError("--resume and --overwrite exclude each other, however: both are given")
+    data = [DataSet(spec) for spec in specs]
+    runs = list(plan(list(EXPERIMENTS) if what == "all" else [what], data))
+    if not runs:
+        raise ValueError(f"{what} does not run on {', '.join(specs)}")
+    means = Means(place, jobs, resume, deadline, lambda line: err.print(line, soft_wrap=True, markup=False))
+    failed = []
+    for number, (experiment, one) in enumerate(runs, start=1):
+        name = experiment.name + ("" if one is None else f" on {one.name}")
+        err.print(f"[{number}/{len(runs)}] {name}", soft_wrap=True, markup=False)
+        try:
+            result, known = run_experiment(experiment, settings, one, place, means, overwrite=overwrite)
+        except OutOfTimeError as limit:
+            err.print(f"out of time at {name}: {limit}; --resume goes on from there", soft_wrap=True, markup=False)
+            raise typer.Exit(OUT_OF_TIME) from None
+        except Exception as error:
+            if len(runs) == 1:
+                raise
+            failed.append(name)
+            err.print(f"failed: {name}: {error}", soft_wrap=True, markup=False)
+            continue
+        if json:
+            typer.echo((place / f"{result.stem}.json").read_text(encoding="utf-8"), nl=False)
+        elif known:
+            out.print(f"{place / result.stem}.json was there already", soft_wrap=True)
+        else:
+            out.print(f"\n{experiment.title} · {result.where}\n", style="bold", soft_wrap=True, markup=False)
+            out.print(experiment.markdown(result), soft_wrap=True, markup=False)
+            out.print(f"\n{experiment.verdict(result)}", soft_wrap=True, markup=False)
+            out.print(f"wrote {place / result.stem}.json, .md and .png", style="dim", soft_wrap=True)
+    if failed:
+        raise RuntimeError(f"{len(failed)} of {len(runs)} failed: {', '.join(failed)}")
