@@ -175,7 +175,7 @@ def test_every_combination_equals_the_definition(modulation, basis, knots, linea
         {"reservoir_size": 400, "estimator": "reservoir"},
         {"estimator": lambda feature: GKSketch(1e-4)},
     ],
-    ids=str,
+    ids=lambda options: ", ".join(options) or "defaults",
 )
 def test_every_option_equals_the_definition(options: dict[str, Any]) -> None:
     module = made(**options)

@@ -3,6 +3,7 @@
 import pytest
 
 from daes.embedding import DAES, METHODS, PRESETS, NumericalEmbedding, build_embedding
+from daes.embedding.registry import method_info
 
 FAMILIES = {"static binning", "neural", "interpolated binning", "dynamic quantile"}
 
@@ -39,6 +40,12 @@ def test_presets_are_the_papers_settings_and_ours() -> None:
     assert gate.state_dict().keys() == plain.state_dict().keys()
     assert isinstance(ours, DAES)
     assert (ours.basis, ours.linear, ours.knots.shape) == ("hat", "value", (2, 101))
+
+
+def test_what_is_said_of_a_name_fits_its_preset() -> None:
+    assert len({method_info(name).title for name in METHODS}) == len(METHODS)
+    for name in METHODS:
+        assert method_info(name).field_aware == (getattr(build_embedding(name, 2), "modulation", None) is not None)
 
 
 def test_given_options_win_over_a_preset() -> None:

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from daes.report.data import rank_distance
-from daes.report.figures import Figure, Heat, Key, Line, View, heat, lines, named, spread
+from daes.report.figures import MOST_SHOWN, Figure, Key, Line, View, first, lines, named, spread
+from daes.report.heatmap import Heat, heat
 from daes.report.markup import Cell, Table, embedded_json, text
 from daes.report.performance import thinned
 
@@ -76,7 +77,7 @@ def test_a_heat_map_keeps_its_names_apart_and_its_gaps_blank():
     assert max(map(len, layout["yaxis"]["ticktext"])) <= 24
     assert max(map(len, layout["yaxis"]["narrowtext"])) <= 14
     assert json.loads(embedded_json(data))[0]["z"] == [[50, None], [100, None]]
-    assert data[0]["zmax"] == pytest.approx(99.5)
+    assert data[0]["zmax"] == pytest.approx(97.5)
 
 
 def test_names_in_plots_are_escaped_after_they_are_shortened():
@@ -128,3 +129,12 @@ def test_thinned_keeps_the_ends():
         assert found[-1] == length - 1
         assert len(found) == min(length, 20)
     assert thinned(0, 20) == []
+
+
+def test_the_most_interesting_features_are_shown_in_either_order():
+    order = list(range(100, 0, -1))
+    shown, said = first(order)
+    assert shown == order[:MOST_SHOWN]
+    assert said == " Only the first 60 of 100 are shown."
+    assert first(order, keep_order=True)[0] == sorted(shown)
+    assert first([3, 1, 2]) == ([3, 1, 2], "")

@@ -163,6 +163,7 @@ def test_it_is_one_file_of_a_sane_size_beside_the_run(gate_run):
         ("short_run", ["too few records"]),
         ("one_class_run", ["auc is not defined: labels of one class only"]),
         ("odd_columns_run", []),
+        ("wide_run", ["Only the first 60 of 75 are shown."]),
         ("dlrm_run", ["no vector of its own a feature"]),
     ],
 )

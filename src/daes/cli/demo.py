@@ -166,7 +166,8 @@ def _report(streams: Sequence[DemoStream], folder: Path) -> tuple[Path, "list[Co
         for stream in streams
     ]
     lead = (
-        "Seven ways to embed numbers, each in one pass over a stream; every batch is scored before it is learned from."
+        f"{len(METHODS)} ways to embed numbers, in one pass over {' and '.join(stream.name for stream in streams)}; "
+        "every batch is scored before it is learned from."
     )
     return write_comparisons(folder / "report.html", "daes demo", lead, compared), compared
 
@@ -229,7 +230,7 @@ def _progress(total: int) -> Iterator[Bar]:
 
 
 def _print(compared: "Sequence[Compared]", seconds: float) -> None:
-    from daes.report.comparison_figures import verdict
+    from daes.report.comparison_tables import verdict
 
     seeds = len(compared[0].table.seeds)
     spread = f"mean ± deviation of {seeds} seeds" if seeds > 1 else "one seed"
@@ -248,7 +249,7 @@ def _table(compared: "Compared") -> Any:
     from rich.table import Table
     from rich.text import Text
 
-    from daes.report.comparison_figures import CEILING
+    from daes.report.comparison import CEILING
 
     style = box.ASCII2 if out.options.ascii_only else box.SIMPLE_HEAD
     table = Table("method", title=compared.name, title_justify="left", title_style="bold", box=style, pad_edge=False)

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import embedding
 
 
 class Context(NamedTuple):
@@ -136,9 +137,12 @@ class NumericalEmbedding(nn.Module, ABC):
         raise NotImplementedError(f"{type(self).__name__} is offline and must write _fit")
 
     def _fill_missing(self, encoded: Tensor, missing: Tensor) -> Tensor:
-        # On the CPU it pays to look first; on a device looking would stall it, and a graph cannot branch on data.
-        if encoded.device.type == "cpu" and not torch.compiler.is_compiling() and not missing.any():
-            return encoded
+        # On the CPU it pays to touch the missing alone; looking for them would stall a device, and a graph cannot.
+        if encoded.device.type == "cpu" and not torch.compiler.is_compiling():
+            rows, features = missing.nonzero(as_tuple=True)
+            if not len(rows):
+                return encoded
+            return encoded.index_put((rows, features), embedding(features, self.missing.to(encoded.dtype)))
         return torch.where(missing.unsqueeze(-1), self.missing.to(encoded.dtype), encoded)
 
     def _prepare(self, values: Tensor) -> tuple[Tensor, Tensor]:

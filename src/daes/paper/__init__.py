@@ -19,6 +19,8 @@ _MODULES = (
     "meta_count",
     "feature_count",
     "context",
+    "cost",
+    "ab_test",
 )
 
 EXPERIMENTS: dict[str, Experiment] = {

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from daes.paper.result import Result
 
 PROTOCOLS = ("stream", "paper")
+TRAINING = ("rows", "seeds", "protocol", "batch_size", "tune", "methods", "backbones", "device")
+"""The settings that matter where models are trained and judged."""
 Findings = dict[str, Any]
 """What a run found, as plain values: JSON alone must be enough to tell and to draw it."""
 
@@ -105,7 +107,7 @@ class Experiment:
         draw: draws a result, from its JSON alone.
         data: the data sets it runs on where none are named, by `daes.stream.open`'s names; empty where it needs none.
         accepts: the data sets it can run on; None for all.
-        trains: whether it trains models, so that protocol, batch size, tuning and device matter.
+        uses: the settings that matter to it.
     """
 
     name: str
@@ -119,7 +121,7 @@ class Experiment:
     draw: Callable[["Result"], "Figure"]
     data: tuple[str, ...] = ()
     accepts: tuple[str, ...] | None = None
-    trains: bool = False
+    uses: tuple[str, ...] = ("rows", "seeds")
 
     def __post_init__(self) -> None:
         for name in ("claim", "differs"):

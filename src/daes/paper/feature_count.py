@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from daes.paper.data import DataSet
-from daes.paper.experiment import Experiment, Findings, Means, Settings
+from daes.paper.experiment import TRAINING, Experiment, Findings, Means, Settings
 from daes.paper.published import METHOD_TITLES
 from daes.paper.result import Result
 from daes.paper.scores import compare_pairs, failures, how_trained, line_figure, means_and_spreads, scores_table
@@ -96,5 +96,5 @@ EXPERIMENT = Experiment(
     verdict=verdict,
     draw=draw,
     data=("adstream", "flights"),
-    trains=True,
+    uses=TRAINING,
 )

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daes.paper import figures
-from daes.paper.data import DataSet
-from daes.paper.experiment import Experiment, Findings, Means, Settings
+from daes.paper.data import DataSet, Floats
+from daes.paper.experiment import TRAINING, Experiment, Findings, Means, Settings
 from daes.paper.published import (
     AVERAGE_RANK,
     BACKBONE_TITLES,
@@ -100,8 +100,14 @@ def rank_agreement(ours: dict[str, float], theirs: dict[str, float]) -> float:
     1.0
     """
     names = [name for name in ours if name in theirs]
-    places = [np.argsort(np.argsort([ranks[name] for name in names])) for ranks in (ours, theirs)]
+    places = [_places(np.array([ranks[name] for name in names])) for ranks in (ours, theirs)]
     return round(float(np.corrcoef(places[0], places[1])[0, 1]), 6)
+
+
+def _places(values: Floats) -> Floats:
+    """The rank of each value, equal ones sharing the mean of their places."""
+    below, equal = (values[:, None] > values).sum(axis=1), (values[:, None] == values).sum(axis=1)
+    return below + (equal - 1) / 2
 
 
 def markdown(result: Result) -> str:
@@ -233,5 +239,5 @@ EXPERIMENT = Experiment(
     verdict=verdict,
     draw=draw,
     data=("adstream", "flights"),
-    trains=True,
+    uses=TRAINING,
 )

@@ -19,7 +19,6 @@ from daes.paper.experiment import Experiment, Findings, Settings
 FORMAT = "daes.paper"
 DIGITS = 6
 """Significant digits that a number keeps in a result."""
-_TRAINING_SETTINGS = ("protocol", "batch_size", "tune", "methods", "backbones", "device")
 _PACKAGES = {"numpy": "numpy", "torch": "torch", "scipy": "scipy"}
 
 
@@ -81,8 +80,7 @@ class Result:
 
 def settings_of(experiment: Experiment, settings: Settings) -> dict[str, Any]:
     """The settings that matter to the experiment, as plain values."""
-    skipped = () if experiment.trains else _TRAINING_SETTINGS
-    chosen: dict[str, Any] = plain({name: value for name, value in asdict(settings).items() if name not in skipped})
+    chosen: dict[str, Any] = plain({name: getattr(settings, name) for name in experiment.uses})
     return chosen
 
 

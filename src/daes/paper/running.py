@@ -6,7 +6,7 @@ from time import monotonic
 
 from daes.paper import EXPERIMENTS, figures
 from daes.paper.data import DataSet
-from daes.paper.experiment import Experiment, Means, OutOfTimeError, Settings
+from daes.paper.experiment import Experiment, Findings, Means, OutOfTimeError, Settings
 from daes.paper.result import Result, command_of, plain, settings_of, versions
 
 WORK = "work"
@@ -51,8 +51,8 @@ def run_experiment(
         experiment, settings, data: what to run.
         out: the folder.
         means: how; its folder is not used, the work is kept in `work/STEM` of `out`.
-        overwrite: make anew what is there. What is there is an error otherwise, unless `means.resume`: then a result of
-            the same settings is kept, and finished cells are re-used.
+        overwrite: make anew what is there. What is there is an error otherwise, unless `means.resume`: then a result is
+            kept if it is of the same settings and data, and finished cells are re-used.
         ending: of the figure, .png or .svg.
 
     Returns:
@@ -72,9 +72,7 @@ def run_experiment(
     if overwrite:
         _forget(path, work)
     if path.exists():
-        found = Result.load(path)
-        if (found.settings, found.data) == (plain(chosen), plain(description)):
-            return found, True
+        return _same(Result.load(path), path, plain(chosen), plain(description)), True
     clock = work / "seconds"
     before = float(clock.read_text()) if clock.exists() else 0.0
     means.check_time("not begun")
@@ -97,6 +95,15 @@ def run_experiment(
     path.with_suffix(".md").write_text(experiment.markdown(result) + "\n", encoding="utf-8")
     draw(result, path.with_suffix(ending))
     return result, False
+
+
+def _same(found: Result, path: Path, settings: Findings, data: Findings | None) -> Result:
+    """A result that is there, if it is the one that was asked for."""
+    for name, asked in {"data": data, **settings}.items():
+        there = found.data if name == "data" else found.settings.get(name)
+        if there != asked:
+            raise ValueError(f"{path} was made with {name}={there!r}, however: {asked!r} is asked for; use --overwrite")
+    return found
 
 
 def draw(result: Result, path: Path) -> Path:

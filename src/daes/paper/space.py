@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from daes.paper.data import DataSet
-from daes.paper.experiment import Experiment, Findings, Means, Settings
+from daes.paper.experiment import TRAINING, Experiment, Findings, Means, Settings
 from daes.paper.result import Result
 from daes.paper.scores import compare_pairs, dot_figure, failures, how_trained, scores_table
 from daes.paper.trials import ABLATION_BACKBONES, Variant, run_trials
@@ -60,5 +60,5 @@ EXPERIMENT = Experiment(
     verdict=verdict,
     draw=draw,
     data=("adstream", "flights"),
-    trains=True,
+    uses=TRAINING,
 )

@@ -13,6 +13,9 @@ from daes.training.cell import CellResult
 from daes.training.comparison import Comparison, higher_is_better
 from daes.training.folder import read_json
 
+CEILING = "best possible"
+"""What the row and the line of the true probabilities are called."""
+
 _TITLES = {
     "stream": {
         "half_auc": "AUC, second half",

@@ -6,54 +6,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from daes.report.comparison import Compared
+from daes.report.comparison import CEILING, Compared
 from daes.report.figures import Figure, Floats, Key, Layout, Line, Trace, View, lines, named, side_label
 from daes.report.folder import floats
-from daes.report.markup import Cell, Table
-from daes.report.numbers import NONE, compact, count, decimals, signed
-from daes.training.cell import CellResult
-from daes.training.comparison import Summary, higher_is_better
+from daes.report.numbers import compact, decimals
 
-CEILING = "best possible"
 _SETTLE = 0.1
-
-
-def result_table(compared: Compared, backbone: str) -> Table:
-    """Every method on one backbone, best first; the best of each column stands out."""
-    table = compared.table
-    best = {measure: compared.best(backbone, measure) for measure in compared.titles}
-    rows: list[list[str | Cell]] = []
-    for label in compared.order(backbone, compared.headline[0]):
-        cells = compared.cells(label, backbone)
-        row: list[str | Cell] = [Cell(label, colour=compared.style(label).colour)]
-        row += [_value(table.summary(label, backbone, m), best[m] == label) for m in compared.titles]
-        row.append(count(float(np.mean([cell.rows_per_second for cell in cells]))) if cells else NONE)
-        row.append(compact(cells[0].parameters) if cells else NONE)
-        rows.append(row)
-    if compared.ceiling:
-        known = [decimals(compared.ceiling.get(measure)) for measure in compared.titles]
-        rows.append([CEILING, *known, "", ""])
-    head = ("method", *compared.titles.values(), "rows a second", "parameters")
-    return Table(head, rows)
-
-
-def rank_table(compared: Compared) -> Table:
-    """The average rank of each method over the backbones, best first."""
-    measures = [measure for measure in compared.titles if higher_is_better(measure)]
-    ranks = {measure: compared.table.ranks(measure) for measure in measures}
-    best = {measure: min(found.values()) for measure, found in ranks.items()}
-    rows = [
-        [
-            Cell(label, colour=compared.style(label).colour),
-            *(Cell(decimals(ranks[m][label], 2), strong=ranks[m][label] == best[m]) for m in measures),
-        ]
-        for label in sorted(compared.table.methods, key=lambda label: ranks[measures[0]][label])
-    ]
-    return Table(("method", *(f"rank by {compared.titles[measure]}" for measure in measures)), rows)
-
-
-def _value(found: Summary, best: bool) -> Cell:
-    return Cell(decimals(found.mean), strong=best, note="" if found.std is None else f"± {decimals(found.std)}")
 
 
 def dot_figure(compared: Compared) -> Figure | None:
@@ -248,77 +206,3 @@ def _difference(compared: Compared, curves: Sequence[Curve], label: str) -> View
 
 def _keys(compared: Compared) -> list[Key]:
     return [Key(label, label, compared.style(label).colour) for label in compared.table.methods]
-
-
-def significance_table(compared: Compared) -> Table | None:
-    """The subject against the best baseline; None where there is nothing to test."""
-    places = list(compared.titles)
-    tests = sorted(compared.table.tests, key=lambda test: places.index(test.measure))
-    if not tests:
-        return None
-    rows = [
-        (
-            test.backbone,
-            compared.titles[test.measure],
-            test.baseline,
-            signed(test.difference),
-            "better" if test.better else "worse" if test.difference else "equal",
-            NONE if test.p_value is None else "< 0.0001" if test.p_value < 1e-4 else decimals(test.p_value),
-            "one seed: no test" if test.p_value is None else "yes" if test.significant else "no",
-        )
-        for test in tests
-    ]
-    head = ("backbone", "measure", "best baseline", f"{compared.subject} less baseline", "", "p", "significant")
-    return Table(head, rows, left=frozenset({0, 1, 2, 4, 6}))
-
-
-def verdict(compared: Compared) -> str:
-    """Who came first on each backbone, where the subject stands, and whether that may be chance."""
-    several = len(compared.table.backbones) > 1
-    said = []
-    for backbone in compared.table.backbones:
-        sentence = _first(compared, backbone)
-        if sentence:
-            said.append(f"On {backbone}, {sentence}" if several else sentence)
-    if not said:
-        return ""
-    if len(compared.table.seeds) == 1:
-        said.append("With a single seed, differences of about 0.001 may be chance.")
-    where = {"stream": "Over the second half of the stream: ", "paper": "On the test part: "}
-    return where[compared.table.protocol] + " ".join(said)
-
-
-def _first(compared: Compared, backbone: str) -> str:
-    auc, logloss = compared.headline
-    best, least = compared.best(backbone, auc), compared.best(backbone, logloss)
-    if best is None or least is None:
-        return ""
-    loss = f"the lowest LogLoss, {decimals(compared.mean(least, backbone, logloss))}"
-    sentence = f"{best} has the highest AUC, {decimals(compared.mean(best, backbone, auc))}, and "
-    sentence += loss if least == best else f"{least} {loss}"
-    subject, order = compared.subject, compared.order(backbone, auc)
-    if subject is not None and subject != best:
-        gap = compared.mean(best, backbone, auc) - compared.mean(subject, backbone, auc)
-        if np.isfinite(gap):
-            sentence += (
-                f"; {subject} is number {1 + order.index(subject)} of {len(order)} by AUC, {decimals(gap)} below"
-            )
-    return f"{sentence}. {_chance(compared, backbone, auc)}".strip()
-
-
-def _chance(compared: Compared, backbone: str, measure: str) -> str:
-    tests = [test for test in compared.table.tests if (test.backbone, test.measure) == (backbone, measure)]
-    if not tests or tests[0].p_value is None:
-        return ""
-    test = tests[0]
-    is_it = "is significant" if test.significant else "may be chance"
-    return (
-        f"The difference in AUC between {test.subject} and the best baseline, {test.baseline}, "
-        f"{signed(test.difference)}, {is_it} (p = {test.p_value:.2g} with {len(compared.table.seeds)} seeds)."
-    )
-
-
-def failure_table(failures: Sequence[CellResult]) -> Table:
-    """Cells that could not be finished, and why."""
-    rows = [(cell.label, cell.backbone, str(cell.seed), cell.error or "") for cell in failures]
-    return Table(("method", "backbone", "seed", "reason"), rows, left=frozenset({0, 1, 3}))

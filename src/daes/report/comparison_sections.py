@@ -4,16 +4,8 @@ import re
 from collections.abc import Sequence
 
 from daes.report.comparison import Compared
-from daes.report.comparison_figures import (
-    dot_figure,
-    epoch_figures,
-    failure_table,
-    rank_table,
-    result_table,
-    significance_table,
-    stream_figures,
-    verdict,
-)
+from daes.report.comparison_figures import dot_figure, epoch_figures, stream_figures
+from daes.report.comparison_tables import failure_table, rank_table, result_table, significance_table, verdict
 from daes.report.document import Section, stack
 from daes.report.folder import read_run
 from daes.report.learned import look_at_model

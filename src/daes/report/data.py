@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from daes.report.figures import ROWS_AXIS, Figure, Floats, Heat, Layout, Line, View, heat, lines, named
+from daes.report.figures import ROWS_AXIS, Figure, Floats, Layout, Line, View, first, lines, named
+from daes.report.heatmap import Heat, heat
 from daes.report.markup import Table
 from daes.report.numbers import compact, decimals, percent, plain
 from daes.report.run import Drift, Knots
@@ -19,50 +20,55 @@ def drift_figures(drift: Drift) -> list[Figure]:
     """A map of all features and a line for each, by PSI and by KS."""
     if not len(drift.rows) or not drift.names:
         return []
+    order = np.argsort(-np.nan_to_num(_highest(drift.psi), nan=-1.0), kind="stable").tolist()
+    return [_drift_map(drift, order), _drift_lines(drift, order)]
+
+
+def _drift_map(drift: Drift, order: Sequence[int]) -> Figure:
+    shown, said = first(order, keep_order=True)
+    names = [drift.names[i] for i in shown]
     views = []
     for measure, title in _TITLES.items():
-        z = getattr(drift, measure).T
+        z = getattr(drift, measure)[:, shown].T
         finite = z[np.isfinite(z)]
         high = max(_LIMITS[measure], float(np.quantile(finite, 0.98)) if finite.size else 0.0)
-        made = Heat(drift.names, drift.rows, z, title, SEGMENTS_AXIS, limits=(0.0, high))
+        made = Heat(names, drift.rows, z, title, SEGMENTS_AXIS, limits=(0.0, high))
         views.append(View(title, *heat(made)))
-    return [
-        Figure(
-            "drift-map",
-            f"Drift against the first {compact(drift.reference_rows)} rows",
-            views,
-            alt=f"Heat map of drift by feature and row. {_most_drift(drift)}",
-            caption="PSI below 0.1 is usually called stable, above 0.25 a shift. KS is the largest gap between the two "
-            "distribution functions, 0 to 1. Blank where a segment has no value. The darkest colour also stands for "
-            "what lies above it.",
-            choice="Measure",
-            height=made.height,
-            table=_drift_table(drift),
-        ),
-        _drift_lines(drift),
-    ]
+    return Figure(
+        "drift-map",
+        f"Drift against the first {compact(drift.reference_rows)} rows",
+        views,
+        alt=f"Heat map of drift by feature and row. {_most_drift(drift)}",
+        caption="PSI below 0.1 is usually called stable, above 0.25 a shift. KS is the largest gap between the two "
+        "distribution functions, 0 to 1. Blank where a segment has no value; the strongest colour also stands for what "
+        f"lies beyond.{said}",
+        choice="Measure",
+        height=made.height,
+        table=_drift_table(drift, order),
+    )
 
 
-def _drift_lines(drift: Drift) -> Figure:
-    order = np.argsort(-np.nan_to_num(_highest(drift.psi), nan=-1.0), kind="stable")
+def _drift_lines(drift: Drift, order: Sequence[int]) -> Figure:
+    shown, said = first(order)
+    mode = "lines" if len(drift.rows) > 1 else "markers"
     views = []
-    for feature in order:
+    for feature in shown:
         series = [
-            Line("psi", "PSI", drift.rows, drift.psi[:, feature], "c1", hover="PSI %{y:.3f}"),
-            Line("ks", "KS", drift.rows, drift.ks[:, feature], "c2", dash="dash", hover="KS %{y:.3f}"),
+            Line("psi", "PSI", drift.rows, drift.psi[:, feature], "c1", hover="PSI %{y:.3f}", mode=mode),
+            Line("ks", "KS", drift.rows, drift.ks[:, feature], "c2", dash="dash", hover="KS %{y:.3f}", mode=mode),
         ]
-        mode = "lines" if len(drift.rows) > 1 else "markers"
-        data, layout = lines(series, y_title="drift", height=260, y_axis={"rangemode": "tozero"})
-        for trace in data:
-            trace["mode"] = mode
+        data, layout = lines(series, y_title="drift", height=260)
         low, high = layout["yaxis"].get("range", (0.0, 1.0))
         layout["yaxis"]["range"] = [min(0.0, low), max(high, 0.1)]
+        for trace in data:
+            trace["hovertemplate"] += "<extra></extra>"
         views.append(View(drift.names[feature], data, layout))
     return Figure(
         "drift-lines",
         "Drift of one feature",
         views,
         alt="PSI and KS of one feature along the stream; the table above has each feature's highest values.",
+        caption=f"Features that drifted most come first.{said}",
         choice="Feature",
         height=260,
     )
@@ -82,9 +88,8 @@ def _most_drift(drift: Drift) -> str:
     return f"The highest PSI is {decimals(float(highest[feature]), 3)}, of {drift.names[feature]}."
 
 
-def _drift_table(drift: Drift) -> Table:
+def _drift_table(drift: Drift, order: Sequence[int]) -> Table:
     psi, ks = _highest(drift.psi), _highest(drift.ks)
-    order = np.argsort(-np.nan_to_num(psi, nan=-1.0), kind="stable")
     return Table(
         ("feature", "highest PSI", "last PSI", "by chance", "highest KS", "last KS", "by chance"),
         [
@@ -112,7 +117,9 @@ def missing_figure(missing: Mapping[str, Floats], rows: Floats) -> Figure | None
     shown = {name: part for name, part in missing.items() if np.nan_to_num(part).max(initial=0.0) > 0}
     if not shown:
         return None
-    names, z = list(shown), np.stack(list(shown.values()))
+    most = [-float(np.nanmax(part)) for part in shown.values()]
+    picked, said = first(np.argsort(most, kind="stable").tolist(), keep_order=True)
+    names, z = [list(shown)[i] for i in picked], np.stack([list(shown.values())[i] for i in picked])
     made = Heat(
         names,
         rows,
@@ -128,7 +135,7 @@ def missing_figure(missing: Mapping[str, Floats], rows: Floats) -> Figure | None
         "Part of missing values",
         [View("", *heat(made))],
         alt=f"Heat map of the part of missing values by column and row; {len(shown)} columns have missing values.",
-        caption=f"Columns without a missing value are left out ({len(missing) - len(shown)} of {len(missing)}).",
+        caption=f"Columns without a missing value are left out ({len(missing) - len(shown)} of {len(missing)}).{said}",
         height=made.height,
         table=Table(
             ("column", "mean", "lowest", "highest"),
@@ -161,11 +168,12 @@ def knot_figures(knots: Knots) -> list[Figure]:
         i: rank_distance(knots.values[:, i], knots.values[-1, i], knots.levels)[:, inner].max(axis=1) for i in seen
     }
     moved = sorted(seen, key=lambda i: -np.nan_to_num(distance[i]).mean())
-    return [*([_knot_map(knots, distance)] if len(knots.rows) > 1 else []), _knot_lines(knots, moved)]
+    return [*([_knot_map(knots, distance, moved)] if len(knots.rows) > 1 else []), _knot_lines(knots, moved)]
 
 
-def _knot_map(knots: Knots, distance: Mapping[int, Floats]) -> Figure:
-    names, z = [knots.names[i] for i in distance], np.stack(list(distance.values()))
+def _knot_map(knots: Knots, distance: Mapping[int, Floats], order: Sequence[int]) -> Figure:
+    shown, said = first(order, keep_order=True)
+    names, z = [knots.names[i] for i in shown], np.stack([distance[i] for i in shown])
     made = Heat(
         names,
         knots.rows,
@@ -182,7 +190,7 @@ def _knot_map(knots: Knots, distance: Mapping[int, Floats]) -> Figure:
         [View("", *heat(made))],
         alt="Heat map of the largest distance of a feature's knots from their last place, by feature and row.",
         caption="The largest distance of an inner knot from where it ended, in ranks of the final distribution: "
-        "5 % means that a quantile was off by 5 percentage points.",
+        f"5 % means that a quantile was off by 5 percentage points.{said}",
         height=made.height,
         table=Table(
             ("feature", "at the first record", "half way"),
@@ -196,8 +204,9 @@ def _knot_map(knots: Knots, distance: Mapping[int, Floats]) -> Figure:
 
 def _knot_lines(knots: Knots, seen: Sequence[int]) -> Figure:
     shown = _deciles(knots.levels)
+    features, said = first(seen)
     views = []
-    for feature in seen:
+    for feature in features:
         paths = knots.values[:, feature][:, shown]
         labels = [f"{100 * knots.levels[i]:.3g} %" for i in shown]
         middle = (len(shown) - 1) / 2
@@ -224,7 +233,7 @@ def _knot_lines(knots: Knots, seen: Sequence[int]) -> Figure:
         views,
         alt="The values of a feature's quantiles along the stream; the table has their first and last places.",
         caption="Each line is a quantile as the method knew it at that row; the smallest and the largest value are "
-        "left out. Features whose knots moved most come first.",
+        "left out. Features whose knots moved most come first." + said,
         choice="Feature",
         height=340,
         table=_knot_table(knots, seen, shown),

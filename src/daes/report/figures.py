@@ -21,6 +21,8 @@ Layout = dict[str, Any]
 
 COLOURS = ("c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+MOST_SHOWN = 60
+"""Features that a figure shows; with more of them a page would be large and its maps unreadable."""
 ROWS_AXIS: Layout = {"title": {"text": "rows"}, "tickformat": "~s", "hoverformat": ",d", "rangemode": "tozero"}
 
 _LABEL_PIXELS = 15
@@ -110,6 +112,19 @@ class Line:
     band: tuple[ArrayLike, ArrayLike] | None = None
     hover: str = "%{y:.4f}"
     mode: str = "lines"
+
+
+def first(order: Sequence[int], *, keep_order: bool = False) -> tuple[list[int], str]:
+    """The features to show out of those in order of interest, and what to say where that is not all of them.
+
+    With `keep_order` those chosen come in their own order, as in the schema.
+
+    >>> first([2, 0, 1], keep_order=True)
+    ([0, 1, 2], '')
+    """
+    shown = [int(place) for place in order[:MOST_SHOWN]]
+    said = f" Only the first {MOST_SHOWN} of {len(order)} are shown." if len(order) > MOST_SHOWN else ""
+    return sorted(shown) if keep_order else shown, said
 
 
 def named(name: str, length: int = 24) -> str:
@@ -249,66 +264,3 @@ def spread(places: Sequence[float], gap: float) -> list[float]:
             pools[-1] = [(pools[-1][0] * pools[-1][1] + mean * size) / (pools[-1][1] + size), pools[-1][1] + size]
     level = [mean for mean, size in pools for _ in range(int(size))]
     return [place + index * gap for index, place in enumerate(level)]
-
-
-@dataclass(frozen=True)
-class Heat:
-    """Names (one a line, top down) × x → z, as a heat map."""
-
-    names: Sequence[str]
-    x: ArrayLike
-    z: ArrayLike
-    measure: str
-    x_axis: Layout
-    scale: str = "sequential"
-    limits: tuple[float, float] | None = None
-    form: str = ".3f"
-    percent: bool = False
-    row_pixels: int = 22
-
-    @property
-    def height(self) -> int:
-        """Pixels that the lines and the axis below them take."""
-        return max(170, min(self.row_pixels * len(self.names), 1400) + 70)
-
-
-def heat(made: Heat) -> tuple[list[Trace], Layout]:
-    """A heat map; what is not known is left blank. `narrowtext` are the names where there is little room."""
-    unit = 100.0 if made.percent else 1.0
-    z = unit * np.asarray(made.z, dtype=np.float64)
-    limits = tuple(unit * limit for limit in made.limits) if made.limits else _limits(z, made.scale)
-    suffix = "\u00a0%" if made.percent else ""
-    trace = {
-        "type": "heatmap",
-        "x": numbers(made.x),
-        "y": list(range(len(made.names))),
-        "z": z.tolist(),
-        "zmin": limits[0],
-        "zmax": limits[1],
-        "colorscale": f"@{made.scale}",
-        "xgap": 0,
-        "ygap": 1,
-        "hovertemplate": f"%{{y}}<br>{made.x_axis['title']['text']} %{{x}}<br>"
-        f"{made.measure} %{{z:{made.form}}}{suffix}<extra></extra>",
-        "hoverongaps": False,
-        "colorbar": {"title": {"text": made.measure, "side": "right", "font": {"size": 11}}, "ticksuffix": suffix},
-    }
-    layout: Layout = {
-        "hovermode": "closest",
-        "xaxis": {**made.x_axis, "showgrid": False},
-        "yaxis": {
-            "autorange": "reversed",
-            "showgrid": False,
-            "tickvals": list(range(len(made.names))),
-            "ticktext": [named(name) for name in made.names],
-            "narrowtext": [named(name, 14) for name in made.names],
-        },
-    }
-    return [trace], layout
-
-
-def _limits(z: Floats, scale: str) -> tuple[float, float]:
-    finite = z[np.isfinite(z)]
-    most = float(np.quantile(np.abs(finite), 0.99)) if finite.size else 0.0
-    most = most or 1.0
-    return (-most, most) if scale == "diverging" else (0.0, most)

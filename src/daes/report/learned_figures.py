@@ -1,18 +1,32 @@
 """Pictures of what the model learned about each number."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from daes.report.figures import Figure, Heat, Layout, Line, View, heat, lines
+from daes.report.figures import Figure, Layout, Line, View, first, lines
+from daes.report.heatmap import Heat, heat
 from daes.report.learned import LEVELS, Learned, Modulation, principal_coordinates, principal_direction
 from daes.report.markup import Table
 from daes.report.numbers import compact, decimals, percent, plain
 
-LEVEL_AXIS: Layout = {
-    "title": {"text": "quantile of the feature"},
-    "hoverformat": ".1%",
-    "tickvals": [0, 0.25, 0.5, 0.75, 1],
-    "ticktext": ["0 %", "25 %", "50 %", "75 %", "100 %"],
-}
+_TICKS = (0, 10, 20, 30, 40)
+
+
+def _level_axis(title: str, ticks: Sequence[str]) -> Layout:
+    """The levels 0 to 1; where there is little room, every other tick is left out."""
+    return {
+        "title": {"text": title},
+        "hoverformat": ".1%",
+        "tickangle": 0,
+        "tickvals": [float(LEVELS[i]) for i in _TICKS],
+        "ticktext": list(ticks),
+        "narrowvals": [float(LEVELS[i]) for i in _TICKS[::2]],
+        "narrowtext": list(ticks[::2]),
+    }
+
+
+LEVEL_AXIS = _level_axis("quantile of the feature", [f"{100 * LEVELS[i]:.0f}\u00a0%" for i in _TICKS])
 
 
 def encoding_figures(learned: Learned) -> list[Figure]:
@@ -27,9 +41,10 @@ def encoding_figures(learned: Learned) -> list[Figure]:
 
 
 def _response(learned: Learned, seen: np.ndarray) -> Figure:
-    order = seen[np.argsort(-np.ptp(learned.response[seen], axis=1), kind="stable")]
+    order = seen[np.argsort(-np.ptp(learned.response[seen], axis=1), kind="stable")].tolist()
+    shown, said = first(order)
     views = []
-    for feature in order:
+    for feature in shown:
         name, values = learned.names[feature], learned.values[feature]
         line = Line("response", "predicted", LEVELS, learned.response[feature], "c1", width=2.2)
         missing = np.full(len(LEVELS), learned.missing_response[feature])
@@ -45,7 +60,8 @@ def _response(learned: Learned, seen: np.ndarray) -> Figure:
         views,
         alt="Predicted probability as one feature moves through its distribution; the table has its range.",
         caption="What the model predicts as this feature moves from its smallest to its largest value, with the other "
-        "numbers at their medians and every category unknown. Features that move the prediction most come first.",
+        "numbers at their medians and every category unknown. Features that move the prediction most come first."
+        + said,
         choice="Feature",
         table=Table(
             ("feature", "lowest", "at the median", "highest", "if missing"),
@@ -65,14 +81,15 @@ def _response(learned: Learned, seen: np.ndarray) -> Figure:
 
 def _axis_of(values: np.ndarray) -> Layout:
     """Quantiles below the axis, with the value that each of them is."""
-    places = [0, 10, 20, 30, 40]
-    ticks = [f"{100 * LEVELS[i]:.0f} %<br>{plain(float(values[i]))}" for i in places]
-    return {**LEVEL_AXIS, "title": {"text": "quantile, value"}, "ticktext": ticks}
+    ticks = [f"{100 * LEVELS[i]:.0f}\u00a0%<br>{plain(float(values[i]))}" for i in _TICKS]
+    return _level_axis("quantile, value", ticks)
 
 
 def _overview(learned: Learned, seen: np.ndarray) -> Figure:
     assert learned.embedding is not None
     coordinates, carried = principal_coordinates(learned.embedding[seen])
+    picked, said = first(np.argsort(-np.ptp(coordinates, axis=1), kind="stable").tolist(), keep_order=True)
+    seen, coordinates, carried = seen[picked], coordinates[picked], carried[picked]
     names = [learned.names[i] for i in seen]
     made = Heat(names, LEVELS, coordinates, "coordinate", LEVEL_AXIS, scale="diverging")
     length = np.linalg.norm(learned.embedding[seen], axis=-1)
@@ -84,7 +101,8 @@ def _overview(learned: Learned, seen: np.ndarray) -> Figure:
         alt="Heat map of each feature's embedding along its distribution, on its first principal direction.",
         caption="Each line is one feature from its smallest to its largest value. The colour is the embedding’s "
         "coordinate on the direction in which that feature’s embedding varies most: equal colours are alike to the "
-        "model, and a line without colour is a feature it hardly uses.",
+        "model, and a line without colour is a feature it hardly uses. The strongest colours also stand for what lies "
+        f"beyond.{said}",
         height=made.height,
         table=Table(
             ("feature", "range on the first direction", "variance it carries", "mean length"),
@@ -98,8 +116,9 @@ def _overview(learned: Learned, seen: np.ndarray) -> Figure:
 
 def _embedding(learned: Learned, seen: np.ndarray) -> Figure:
     assert learned.embedding is not None
+    shown, said = first(seen.tolist())
     views = []
-    for feature in seen:
+    for feature in shown:
         vectors = learned.embedding[feature]
         order = np.argsort(-principal_direction(vectors), kind="stable")
         centred = vectors - vectors.mean(axis=0)
@@ -122,7 +141,7 @@ def _embedding(learned: Learned, seen: np.ndarray) -> Figure:
         views,
         alt="Heat map of the components of one feature's embedding along its distribution.",
         caption="The components of the embedding, each less its mean, ordered by their part in the first principal "
-        "direction. A step in colour is a value at which the model starts to see something else.",
+        "direction. A step in colour is a value at which the model starts to see something else." + said,
         choice="Feature",
         height=made.height,
     )
@@ -133,9 +152,10 @@ def modulation_figure(modulation: Modulation, learned: Learned) -> Figure | None
     seen = np.flatnonzero(learned.seen)
     if not len(seen) or not modulation.labels:
         return None
-    order = seen[np.argsort(-modulation.reach[seen], kind="stable")]
+    order = seen[np.argsort(-modulation.reach[seen], kind="stable")].tolist()
+    shown, said = first(order)
     views = []
-    for feature in order:
+    for feature in shown:
         made = Heat(
             modulation.labels,
             LEVELS,
@@ -154,7 +174,7 @@ def modulation_figure(modulation: Modulation, learned: Learned) -> Figure | None
         alt="Heat map of how context shifts one feature's encoding, by context and quantile.",
         caption="How far each context moves the embedding along the feature’s first principal direction, against the "
         "mean of these contexts: one category is changed at a time, the others are at their mean. The model knows "
-        "categories by number only. Features that context reaches most come first.",
+        f"categories by number only. Features that context reaches most come first.{said}",
         choice="Feature",
         height=made.height,
         table=Table(

@@ -17,7 +17,7 @@ import daes
 from daes.embedding import METHODS
 from daes.model import CTRModel
 from daes.stream.batch import Batch
-from daes.stream.source import Source
+from daes.stream.source import BatchError, Source
 from daes.training.auc import exact_auc
 from daes.training.config import TrainConfig
 from daes.training.data import Data
@@ -147,7 +147,10 @@ class CellData:
     @cached_property
     def _held(self) -> Batch | None:
         source = self.data.open(prefetch=1).source
-        return hold(source, self.data.schema, max_rows=self.data.max_rows, max_bytes=self.max_bytes)
+        try:
+            return hold(source, self.data.schema, max_rows=self.data.max_rows, max_bytes=self.max_bytes)
+        except BatchError:
+            return None  # what to do with rows that are refused is for each cell to decide
 
     def source(self) -> Source:
         """The rows from the start, no more than `max_rows`."""
@@ -159,7 +162,7 @@ class CellData:
     def fingerprint(self) -> str:
         """A hash of the columns, of the first rows and of how many there are: other data give another one."""
         source = self.data.open().source
-        sample = read_sample(source, self.data, 10_000)
+        sample = read_sample(source, self.data, 10_000, TrainConfig(bad_batch="skip"))
         digest = hashlib.sha256(f"{self.data.schema.to_json()} {source.num_rows} {self.data.max_rows}".encode())
         for array in vars(sample).values():
             if array is not None:
@@ -189,7 +192,7 @@ def run_cell(cell: Cell, data: CellData, progress: Progress | None = None) -> Ce
 
 
 def _run_stream(cell: Cell, source: Source, data: Data, progress: Progress) -> CellResult:
-    model = _build(cell, data, read_sample(source, data, cell.sample_rows))
+    model = _build(cell, data, read_sample(source, data, cell.sample_rows, cell.train))
     total = source.num_rows
     scores = _Scores()
 

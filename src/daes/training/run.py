@@ -13,7 +13,7 @@ import torch
 
 from daes.model import CTRModel
 from daes.stream.batch import Batch
-from daes.stream.source import Source
+from daes.stream.source import BatchError, Source
 from daes.training.checkpoint import CheckpointStore
 from daes.training.config import TrainConfig
 from daes.training.data import Data
@@ -97,7 +97,9 @@ def train_run(
     place = RunFolder(folder)
     _make_room(place, resume, overwrite)
     stream = data.open(prefetch=prefetch)
-    made = build_model(stream.source, data, sample_rows, dict(model or {}), config.seed).to(device)
+    sample = read_sample(stream.source, data, sample_rows, config)
+    torch.manual_seed(config.seed)
+    made = CTRModel.from_sample(data.schema, sample, **(model or {})).to(device)
     description = {
         "data": data.describe(stream),
         "schema": json.loads(data.schema.to_json()),
@@ -122,22 +124,28 @@ def train_run(
     return Run(place, made, result, resumed_at, write_report(place.path) if report else None)
 
 
-def build_model(source: Source, data: Data, sample_rows: int, model: Mapping[str, Any], seed: int) -> CTRModel:
-    """The model as it is before the first batch, from the first rows of the stream; one seed gives the same bits."""
-    sample = read_sample(source, data, sample_rows)
-    torch.manual_seed(seed)
-    return CTRModel.from_sample(data.schema, sample, **model)
+def read_sample(source: Source, data: Data, rows: int, config: TrainConfig) -> Batch:
+    """The first rows of the stream, in the batches of training, without those that are refused where the policy is so.
 
-
-def read_sample(source: Source, data: Data, rows: int) -> Batch:
-    """The first rows of the stream; the source stands at its start again afterwards."""
+    The source stands at its start again afterwards.
+    """
     rows = rows if data.max_rows is None else min(rows, data.max_rows)
-    batches = source.iter_batches(data.schema, rows)
-    sample = next(batches, None)
-    if sample is None:
-        raise ValueError(f"the data must have at least one row, however: {data.what} has none")
+    pieces: list[Batch] = []
+    while sum(map(len, pieces)) < rows:
+        try:
+            for batch in source.iter_batches(data.schema, config.batch_size):
+                pieces.append(batch)
+                if sum(map(len, pieces)) >= rows:
+                    break
+            break
+        except BatchError as error:
+            if config.bad_batch == "stop":
+                raise
+            source.seek(error.next_position)
+    if not pieces:
+        raise ValueError(f"the data must have at least one row that can be read, however: {data.what} has none")
     source.seek({"row": 0})
-    return sample
+    return Batch.concat(pieces)[:rows]
 
 
 def write_results(place: RunFolder, trainer: StreamTrainer, result: TrainResult, monitor: Monitor) -> None:
@@ -173,6 +181,7 @@ def _make_room(place: RunFolder, resume: bool, overwrite: bool) -> None:
         raise ValueError("resume and overwrite exclude each other, however: both are given")
     if overwrite:
         place.clear()
+        return
     if not place.exists:
         return
     if not resume:

@@ -43,8 +43,8 @@
     return `rgba(${part(1)},${part(3)},${part(5)},${alpha})`;
   }
 
-  function axis({ narrowtext, ...given }, find, tight) {
-    if (tight && narrowtext) given.ticktext = narrowtext;
+  function axis({ narrowtext, narrowvals, ...given }, find, tight) {
+    if (tight && narrowtext) Object.assign(given, { ticktext: narrowtext, tickvals: narrowvals || given.tickvals });
     return Object.assign(
       { gridcolor: find("faint"), linecolor: find("line"), zeroline: false, zerolinecolor: find("line"), ticks: "", automargin: true, fixedrange: narrow.matches },
       given,
@@ -60,7 +60,7 @@
     const given = painted(view.layout, find, "");
     const made = Object.assign({
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", showlegend: false, hovermode: "x unified",
-      dragmode: narrow.matches ? false : "zoom", width: figure.width, height: figure.spec.height,
+      dragmode: narrow.matches ? false : "zoom", width: figure.width, height: figure.height,
     }, given);
     made.font = { family: getComputedStyle(document.body).fontFamily, size: 12, color: find("ink") };
     made.margin = Object.assign({ l: 8, r: 8, t: 10, b: 8 }, given.margin);
@@ -89,6 +89,8 @@
     const config = { displayModeBar: false, showTips: false };
     const was = small(figure);
     figure.width = figure.place.clientWidth;
+    figure.height = Math.round(figure.spec.height * (print.on ? 0.8 : 1)); // two to a sheet of paper
+    figure.place.style.height = figure.height + "px";
     // A colour bar that changes its direction leaves its old self behind, unless the plot is begun anew.
     if (figure.drawn && was !== small(figure)) Plotly.purge(figure.place);
     figure.drawn = true;

@@ -1,0 +1,239 @@
+"""A simulated ad market: users in two arms, models that learn from their own clicks, an auction that charges."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daes.paper.data import Floats
+from daes.paper.experiment import Findings
+from daes.stream.adstream import AdStream
+from daes.stream.adstream.draws import uniform_of_code
+from daes.stream.batch import Batch
+
+if TYPE_CHECKING:
+    from daes.training.learner import Learner
+
+Ints = NDArray[np.int64]
+ARMS = ("control", "treatment")
+_CHUNKS_A_DAY = 24
+_FITTED_ROWS = 50_000
+_ARM_SALT = 7_919
+_REPLICATES = 1000
+_LEAST_CLICK_RATE = 1e-4
+
+
+@dataclass(frozen=True)
+class Market:
+    """The market of the simulated experiment.
+
+    Args:
+        requests_per_day: requests in a simulated day.
+        warm_up_days: days whose requests show the stream's own ad; both models learn from them.
+        days: days of the experiment.
+        candidates: ads that bid for a request.
+        bid_cap: bids above it count as this.
+        backbone: of both models.
+        batch_size: rows a step of learning.
+        device: where the models are.
+    """
+
+    requests_per_day: int = 30_000
+    warm_up_days: int = 2
+    days: int = 7
+    candidates: int = 20
+    bid_cap: float = 5.0
+    backbone: str = "deepfm"
+    batch_size: int = 256
+    device: str = "cpu"
+
+
+def auction(bids: Floats, predicted: Floats) -> tuple[Ints, Floats]:
+    """Generalised second price: the ad of highest bid × predicted click rate is shown, and a click on it costs
+    the least bid that would still have won: the second highest product over the winner's predicted rate.
+
+    **Shape.** bids and predicted (K, n), K ≥ 2 → winner (n,), price (n,).
+
+    >>> auction(np.array([[2.0], [1.0]]), np.array([[0.1], [0.15]]))
+    (array([0]), array([1.5]))
+    """
+    products = bids * predicted
+    winner = products.argmax(axis=0)
+    requests = np.arange(products.shape[1])
+    best = products[winner, requests].copy()
+    products[winner, requests] = -np.inf
+    second = products.max(axis=0)
+    products[winner, requests] = best
+    price: Floats = second / predicted[winner, requests]
+    return winner, price
+
+
+def simulate(market: Market, methods: tuple[str, str], seed: int) -> Findings:
+    """Run one experiment: the first method in the control arm, the second in the treatment arm.
+
+    Users are assigned to arms by a hash. In each hour both models score all candidates of all requests. What users see
+    is chosen by the model of their own arm, which learns from their clicks. What the other model would have shown them,
+    and the true click rates, are known to a simulator alone and give the paired results.
+    """
+    stream = AdStream(None, seed=seed, users=market.requests_per_day, rows_per_day=market.requests_per_day)
+    start = market.warm_up_days * market.requests_per_day
+    learners = [_learner(market, method, stream, min(start, _FITTED_ROWS), seed) for method in methods]
+    for first in range(0, start, market.batch_size):
+        batch = stream.batch(first, min(first + market.batch_size, start))
+        for learner in learners:
+            learner.learn(batch, first)
+    hours = [_hour(market, stream, learners, *span, seed) for span in _hours(market, start)]
+    requests = {name: np.concatenate([hour[name] for hour in hours]) for name in hours[0]}
+    return _findings(market, requests, np.random.default_rng(seed))
+
+
+def _learner(market: Market, method: str, stream: AdStream, rows: int, seed: int) -> "Learner":
+    import torch
+
+    from daes.model import CTRModel
+    from daes.paper.trials import L2, LEARNING_RATE
+    from daes.training.config import TrainConfig
+    from daes.training.learner import Learner
+
+    torch.manual_seed(seed)
+    model = CTRModel.from_sample(
+        stream.schema,
+        stream.batch(0, rows),
+        embedding=method,
+        backbone=market.backbone,
+        l2=L2,
+        categorical_options={"mode": "vocabulary"},
+    ).to(market.device)
+    config = TrainConfig(batch_size=market.batch_size, learning_rate=LEARNING_RATE, bad_batch="skip", seed=seed)
+    return Learner(model, config)
+
+
+def _hours(market: Market, start: int) -> list[tuple[int, int]]:
+    marks = np.linspace(start, start + market.days * market.requests_per_day, market.days * _CHUNKS_A_DAY + 1)
+    edges = np.unique(marks.round().astype(int)).tolist()
+    return list(pairwise(edges))
+
+
+def _hour(
+    market: Market, stream: AdStream, learners: list["Learner"], start: int, stop: int, seed: int
+) -> dict[str, Any]:
+    """Serve the requests of an hour, then let each model learn from what its own users did."""
+    candidates = stream.candidates(start, stop, market.candidates)
+    bids = np.minimum(np.stack([ads.numerical["bid"] for ads in candidates]).astype(np.float64), market.bid_cap)
+    true = np.stack([stream.truth.probability(ads) for ads in candidates])
+    rows = Batch.concat([stream.to_batch(ads) for ads in candidates])
+    count = stop - start
+    requests = np.arange(count)
+    users = candidates[0].codes["user"]
+    arm = (uniform_of_code(users, _ARM_SALT + seed) < 0.5).astype(np.int64)
+    luck = np.random.default_rng([seed, start]).random(count)
+    served: dict[str, Any] = {"user": users, "arm": arm, "day": np.full(count, _day(market, start))}
+    for number, learner in enumerate(learners):
+        predicted = _click_rates(learner, rows).reshape(market.candidates, count)
+        winner, price = auction(bids, predicted)
+        rate = true[winner, requests]
+        clicked = (luck < rate).astype(np.float32)
+        served |= {
+            f"expected{number}": price * rate,
+            f"value{number}": bids[winner, requests] * rate,
+            f"revenue{number}": price * clicked,
+            f"clicks{number}": clicked,
+            f"predicted{number}": predicted[winner, requests],
+        }
+        own = np.flatnonzero(arm == number)
+        shown = rows[winner[own] * count + own]
+        for first in range(0, own.size, market.batch_size):
+            part = slice(first, first + market.batch_size)
+            piece = shown[part]
+            learner.learn(Batch(piece.numerical, piece.categorical, clicked[own][part]), start + first)
+    winner, price = auction(bids, true)
+    served["oracle"] = price * true[winner, requests]
+    return served
+
+
+def _day(market: Market, start: int) -> int:
+    return start // market.requests_per_day - market.warm_up_days
+
+
+def _click_rates(learner: "Learner", rows: Batch) -> Floats:
+    logits = learner.score(rows).astype(np.float64)
+    rates: Floats = np.maximum(1 / (1 + np.exp(-logits)), _LEAST_CLICK_RATE)
+    return rates
+
+
+def _findings(market: Market, requests: dict[str, Any], rng: np.random.Generator) -> Findings:
+    users, place = np.unique(requests["user"], return_inverse=True)
+    arm = np.zeros(users.size, dtype=np.int64)
+    arm[place] = requests["arm"]
+    own = np.where(requests["arm"] == 0, requests["revenue0"], requests["revenue1"])
+    revenue = np.bincount(place, weights=own).astype(np.float64)
+    control, treatment = revenue[arm == 0], revenue[arm == 1]
+    paired: dict[str, Floats] = {
+        name: np.bincount(place, weights=requests[name]).astype(np.float64)
+        for name in ("expected0", "expected1", "value0", "value1")
+    }
+    return {
+        "requests": len(place),
+        "users": [control.size, treatment.size],
+        "arpu": [float(control.mean()), float(treatment.mean())],
+        "lift": float(treatment.mean() / control.mean() - 1),
+        "lift_interval": unpaired_interval(control, treatment, rng),
+        "paired_lift": float(paired["expected1"].sum() / paired["expected0"].sum() - 1),
+        "paired_interval": paired_interval(paired["expected0"], paired["expected1"], rng),
+        "value_lift": float(paired["value1"].sum() / paired["value0"].sum() - 1),
+        "value_interval": paired_interval(paired["value0"], paired["value1"], rng),
+        "oracle_lift": float(requests["oracle"].sum() / requests["expected0"].sum() - 1),
+        "arms": [_arm(requests, number) for number in range(2)],
+        "daily_lift": [_daily(requests, day) for day in range(market.days)],
+    }
+
+
+def _arm(requests: dict[str, Any], number: int) -> Findings:
+    """How the model of an arm did with its own users."""
+    from daes.training.auc import exact_auc
+
+    own = requests["arm"] == number
+    clicks, predicted = requests[f"clicks{number}"][own], requests[f"predicted{number}"][own]
+    logits = np.log(predicted) - np.log1p(-predicted)
+    return {
+        "click_rate": float(clicks.mean()),
+        "calibration": float(predicted.mean() / max(clicks.mean(), 1e-12)),
+        "auc": float(exact_auc(logits, clicks)),
+    }
+
+
+def _daily(requests: dict[str, Any], day: int) -> float:
+    of_day = requests["day"] == day
+    return float(requests["expected1"][of_day].sum() / requests["expected0"][of_day].sum() - 1)
+
+
+def unpaired_interval(control: Floats, treatment: Floats, rng: np.random.Generator) -> list[float]:
+    """95 % interval of mean(treatment)/mean(control) − 1, from a bootstrap over the users of each arm."""
+    means = []
+    for values in (control, treatment):
+        weights = _weights(values.size, rng)
+        means.append((weights @ values) / weights.sum(axis=1))
+    return _middle(means[1] / means[0] - 1)
+
+
+def paired_interval(control: Floats, treatment: Floats, rng: np.random.Generator) -> list[float]:
+    """95 % interval of Σ treatment / Σ control − 1, from a bootstrap over users that have both.
+
+    >>> low, high = paired_interval(np.ones(100), np.full(100, 1.1), np.random.default_rng(0))
+    >>> round(low, 6), round(high, 6)
+    (0.1, 0.1)
+    """
+    weights = _weights(control.size, rng)
+    return _middle((weights @ treatment) / (weights @ control) - 1)
+
+
+def _middle(lifts: Floats) -> list[float]:
+    return [float(bound) for bound in np.quantile(lifts, [0.025, 0.975])]
+
+
+def _weights(users: int, rng: np.random.Generator) -> Floats:
+    """How often each user is drawn in each replicate: Poisson with mean 1, the bootstrap's law for many users."""
+    weights: Floats = rng.poisson(1.0, (_REPLICATES, users)).astype(np.float32)
+    return weights

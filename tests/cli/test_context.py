@@ -1,0 +1,36 @@
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+
+@pytest.fixture
+def priced(tmp_path):
+    """Prices that depend on the shop and not on the day."""
+    random = np.random.default_rng(0)
+    shop, day = random.integers(0, 5, 3000), random.integers(0, 2, 3000)
+    columns = {
+        "price": random.lognormal(shop / 2),
+        "shop": pa.array([f"shop {number}" for number in shop]),
+        "day": pa.array([f"day {number}" for number in day]),
+    }
+    path = tmp_path / "priced.parquet"
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+def test_fields_are_ranked_by_how_much_the_numbers_depend_on_them(daes, priced):
+    result = daes("context", priced, "--json")
+    assert result.json["ranked"] == ["shop"]
+    assert result.json["smallest"] == ["day", "shop"]
+    assert [field["field"] for field in result.json["fields"]] == ["shop", "day"]
+    assert result.json["rows"] == 3000
+    text = daes("context", priced, "--rows", "1000").stdout
+    assert "1,000 rows" in text
+    assert "--context ranked:   shop" in text
+
+
+def test_wrong_input_is_one_sentence(refused, priced):
+    assert "must have a numerical and a categorical column" in refused("context", priced, "--exclude", "price")
+    assert "alpha must lie between 0 and 1" in refused("context", priced, "--alpha", "2")
+    assert "space must be one of rank, value" in refused("context", priced, "--space", "log")

@@ -1,0 +1,47 @@
+import numpy as np
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+from daes.distribution.drift import drift_profile
+
+
+def test_psi_and_ks_of_every_numerical_column(daes, clicks):
+    result = daes("drift", clicks, "--segments", "6", "--exclude", "id", "--json")
+    assert (result.json["rows"], set(result.json["columns"])) == (1200, {"price", "age"})
+    price = pq.read_table(clicks)["price"].to_numpy()
+    expected = drift_profile(price.astype(np.float32), 6)
+    found = result.json["columns"]["price"]
+    np.testing.assert_allclose(found["psi"], expected.psi, rtol=1e-5, atol=1e-9)
+    np.testing.assert_allclose(found["ks"], expected.ks, rtol=1e-5)
+    np.testing.assert_allclose(found["missing"], expected.missing, rtol=1e-5)
+    assert found["rows"] == [200, 400, 600, 800, 1000, 1200]
+    text = daes("drift", clicks, "--segments", "6", "--exclude", "id").stdout
+    assert "1,200 rows in 6 segments" in text
+    assert "price" in text
+
+
+def test_a_file_of_unknown_length_is_counted_first(daes, clicks, tmp_path):
+    path = tmp_path / "clicks.csv"
+    pyarrow.csv.write_csv(pq.read_table(clicks), path)
+    arguments = ("--segments", "6", "--exclude", "id", "--json")
+    counted, known = daes("drift", path, *arguments).json, daes("drift", clicks, *arguments).json
+    assert counted["columns"] == known["columns"]
+    assert daes("drift", path, *arguments, "--max-rows", "600").json["rows"] == 600
+
+
+def test_a_page_to_look_at(daes, refused, clicks, tmp_path):
+    pytest.importorskip("daes.report.document")
+    result = daes("drift", clicks, "--segments", "6", "--exclude", "id", "--plot", tmp_path / "drift.html")
+    assert result.exit_code == 0, result.output
+    page = (tmp_path / "drift.html").read_text()
+    assert "price" in page
+    assert "<script" in page
+    assert "--plot must end in .html" in refused("drift", clicks, "--plot", tmp_path / "drift.png")
+    assert "a folder that exists" in refused("drift", clicks, "--plot", tmp_path / "no" / "drift.html")
+
+
+def test_wrong_input_is_one_sentence(refused, clicks):
+    assert "segments must be from 2 to the number of rows" in refused("drift", clicks, "--segments", "5000")
+    assert "at least 2 is needed, however: 1" in refused("drift", clicks, "--segments", "1")
+    assert "there is no numerical column" in refused("drift", clicks, "--exclude", "price,age,id,click")

@@ -1,0 +1,52 @@
+import numpy as np
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+from daes.stream.batch import batch_from_table
+from daes.stream.schema import Schema
+from daes.training.scoring import load_trained
+
+
+def expected(run, clicks):
+    model = load_trained(run)
+    schema = Schema(None, model.schema.numerical, model.schema.categorical)
+    return model.predict_proba(batch_from_table(pq.read_table(clicks), schema))
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".csv"])
+def test_file_in_file_out(daes, clicks, trained, tmp_path, ending):
+    out = tmp_path / f"scores{ending}"
+    result = daes("predict", trained, clicks, "--out", out, "--keep", "id,click", "--batch-size", "128")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "wrote 1,200 scores" in result.stderr
+    table = pq.read_table(out) if ending == ".parquet" else pyarrow.csv.read_csv(out)
+    assert table.column_names == ["id", "click", "score"]
+    assert table["id"].to_pylist() == [f"row {number}" for number in range(1200)]
+    np.testing.assert_allclose(table["score"].to_numpy(), expected(trained, clicks), rtol=1e-5)
+
+
+def test_csv_data_without_a_label(daes, clicks, trained, tmp_path):
+    path = tmp_path / "today.csv"
+    pyarrow.csv.write_csv(pq.read_table(clicks).drop_columns(["click"]), path)
+    result = daes(
+        "predict", trained, path, "--out", tmp_path / "s.parquet", "--column", "p", "--max-rows", "50", "--json"
+    )
+    assert result.json["rows"] == 50
+    scores = pq.read_table(tmp_path / "s.parquet")["p"].to_numpy()
+    np.testing.assert_allclose(scores, expected(trained, clicks)[:50], rtol=1e-5)
+
+
+def test_wrong_input_is_one_sentence(refused, clicks, trained, tmp_path):
+    cases = [
+        (("predict", trained, clicks, "--out", tmp_path / "s.txt"), "out must end in .parquet or .csv"),
+        (("predict", trained, clicks, "--out", tmp_path / "no" / "s.csv"), "a folder that exists"),
+        (("predict", tmp_path, clicks, "--out", tmp_path / "s.csv"), "no saved model in"),
+        (("predict", trained, clicks, "--out", tmp_path / "s.csv", "--keep", "ids"), "there is no column 'ids'"),
+        (("predict", trained, "nothing.csv", "--out", tmp_path / "s.csv"), "there is no file"),
+        (("predict", trained, clicks), "--out"),
+        (("predict", trained, "adstream:100", "--out", tmp_path / "s.csv"), "there is no column 'age'"),
+    ]
+    for arguments, sentence in cases:
+        assert sentence in refused(*arguments), arguments
+    assert list(tmp_path.iterdir()) == []

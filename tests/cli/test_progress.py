@@ -1,0 +1,57 @@
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from daes.cli import progress
+from daes.training.metrics import StreamMetrics
+
+
+@pytest.fixture
+def screen(monkeypatch):
+    def use(terminal):
+        console = Console(file=StringIO(), force_terminal=terminal, width=140)
+        monkeypatch.setattr(progress, "err", console)
+        return console.file
+
+    return use
+
+
+def test_a_bar_on_a_terminal(screen):
+    text = screen(terminal=True)
+    with progress.steps("training", 1000) as bar:
+        bar.say("AUC 0.7000")
+        bar.advance(400)
+        bar._bar.refresh()
+    shown = text.getvalue()
+    for part in ("training", "40%", "400 rows", "rows/s", "AUC 0.7000"):
+        assert part in shown
+
+
+def test_a_line_now_and_then_elsewhere(screen, monkeypatch):
+    text = screen(terminal=False)
+    monkeypatch.setattr(progress, "_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr(progress, "_BETWEEN_METRICS", 0.0)
+    with progress.steps("training") as bar:
+        bar.expect(10_000)
+        bar.begin_at(1000)
+        assert bar.wants_words()
+        bar.say("AUC 0.7000 LogLoss 0.4000")
+        bar.advance(500)
+    line = text.getvalue()
+    assert line.startswith("training: 1,500 rows, ")
+    assert "AUC 0.7000 LogLoss 0.4000" in line
+    assert "minutes left" in line
+    monkeypatch.setattr(progress, "_BETWEEN_LINES", 100.0)
+    text = screen(terminal=False)
+    with progress.steps("training") as bar:
+        bar.advance(500)
+    assert text.getvalue() == ""
+
+
+def test_words_about_the_window():
+    metrics = StreamMetrics(window=3)
+    metrics.update([0.0, 1.0], [0, 0])
+    assert progress.metric_words(metrics) == ""
+    metrics.update([-1.0, 2.0], [0, 1])
+    assert progress.metric_words(metrics).startswith("AUC 1.0000 LogLoss 0.")

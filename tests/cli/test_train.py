@@ -1,0 +1,269 @@
+import json
+import os
+import shutil
+import sys
+from importlib.util import find_spec
+
+import pytest
+
+from daes.backbone import BACKBONES
+from daes.cli.settings import BACKBONES_HELP, METHODS_HELP
+from daes.embedding import METHODS
+from daes.model import CTRModel
+from daes.training.checkpoint import CheckpointStore
+from daes.training.run import train_run
+
+QUICK = ("--batch-size", "100", "--backbone", "fnn", "--no-report")
+
+
+def test_a_run_leaves_everything_behind(daes, clicks, tmp_path):
+    out = tmp_path / "run"
+    result = daes(
+        *("train", clicks, "--label", "click", "--numerical", "price,age", "--categorical", "city,device"),
+        *("--method", "daes", "--seed", "3", "--out", out, *QUICK),
+    )
+    assert result.exit_code == 0, result.output
+    assert "1,200 rows" in result.stdout
+    assert "AUC" in result.stdout
+    assert f"wrote {out}" in result.stdout
+    assert {path.name for path in out.iterdir()} == {
+        "config.json",
+        "metrics.json",
+        "history.json",
+        "monitor.json",
+        "checkpoints",
+        "model",
+    }
+    config = json.loads((out / "config.json").read_text())
+    assert config["schema"]["numerical"] == ["price", "age"]
+    assert config["schema"]["categorical"] == ["city", "device"]
+    assert config["training"]["seed"] == 3
+    assert config["training"]["window"] == 1000
+    assert config["options"]["method"] == "daes"
+    assert config["environment"]["python"] == ".".join(map(str, sys.version_info[:3]))
+    assert CTRModel.from_pretrained(out / "model").schema.numerical == ("price", "age")
+    metrics = json.loads((out / "metrics.json").read_text())
+    assert metrics["rows"] == metrics["metrics"]["rows"] == 1200
+    history = json.loads((out / "history.json").read_text())
+    assert history["rows"][-1] == 1200
+    assert json.loads((out / "monitor.json").read_text())["rows"][-1] == 1200
+
+
+def test_json_is_one_object_and_the_only_thing_on_stdout(daes, clicks, tmp_path):
+    result = daes("train", clicks, "--exclude", "id", "--out", tmp_path / "run", "--json", *QUICK)
+    assert result.json["rows"] == 1200
+    assert result.json["run"] == str(tmp_path / "run")
+    assert 0 < result.json["metrics"]["auc"] < 1
+    assert result.json["report"] is None
+
+
+def test_options_reach_model_and_training(daes, clicks, tmp_path):
+    result = daes(
+        *("train", clicks, "--exclude", "id", "--out", tmp_path / "run", "--no-report"),
+        *("--method", "daes-gate", "--backbone", "dcnv2", "--dim", "8", "--hidden", "12,6", "--dropout", "0.1"),
+        *("--no-batch-norm", "--l2", "1e-5", "--tables", "vocabulary", "--table-size", "40", "--context", "device"),
+        *("--reservoir-size", "500", "--half-life", "1000", "--method-option", "num_meta=5"),
+        *("--backbone-option", "layers=2", "--batch-size", "200", "--optimizer", "adagrad", "--lr", "0.05"),
+        *("--clip-norm", "1", "--max-norm", "1e6", "--bad-batch", "skip", "--label-delay", "1", "--window", "300"),
+        *("--amp", "--device", "cpu", "--max-rows", "900", "--checkpoint-every", "400", "--keep", "2"),
+    )
+    assert result.exit_code == 0, result.output
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    model, training = config["model"], config["training"]
+    assert (model["embedding"], model["backbone"], model["dim"], model["l2"]) == ("daes-gate", "dcnv2", 8, 1e-5)
+    assert model["sizes"] == {"city": 40, "device": 40}
+    assert model["context"] == ["device"]
+    assert model["categorical_options"]["mode"] == "vocabulary"
+    assert model["embedding_options"] == {
+        "reservoir_size": 500,
+        "estimator_options": {"half_life": 1000.0},
+        "num_meta": 5,
+    }
+    assert model["backbone_options"] == {"hidden": [12, 6], "dropout": 0.1, "batch_norm": False, "layers": 2}
+    assert (training["optimizer"], training["learning_rate"], training["clip_norm"]) == ("adagrad", 0.05, 1.0)
+    assert (training["label_delay"], training["window"], training["amp"]) == (1, 300, True)
+    assert (training["bad_batch"], training["max_norm"], training["checkpoint_every"]) == ("skip", 1e6, 400)
+    assert json.loads((tmp_path / "run" / "metrics.json").read_text())["rows"] == 900
+    assert len(CheckpointStore(tmp_path / "run" / "checkpoints").steps()) == 2
+
+
+def test_an_existing_run_is_resumed_overwritten_or_left_alone(daes, refused, clicks, trained, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(trained, run)
+    before = (run / "model" / "model.safetensors").read_bytes()
+    assert "exists already: --resume" in refused("train", clicks, "--exclude", "id", "--out", run, *QUICK)
+    resumed = daes("train", "--out", run, "--resume", "--no-report", "--json")
+    assert resumed.json["resumed_at"] == 1200
+    assert "going on after row 1,200" in resumed.stderr
+    assert (run / "model" / "model.safetensors").read_bytes() == before
+    sentence = refused("train", "--out", run, "--resume", "--lr", "0.5")
+    assert "was begun with training.learning_rate=0.001 and cannot go on with 0.5" in sentence
+    assert "begun with model.embedding='daes'" in refused("train", "--out", run, "--resume", "--method", "fe")
+    fresh = daes("train", clicks, "--exclude", "id", "--out", run, "--overwrite", "--max-rows", "300", "--json", *QUICK)
+    assert (fresh.json["rows"], fresh.json["resumed_at"]) == (300, None)
+    assert "exclude each other" in refused("train", clicks, "--out", run, "--overwrite", "--resume", *QUICK)
+
+
+def test_resume_ends_as_if_nothing_had_happened(daes, clicks, trained, tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    arguments = ("train", clicks, "--exclude", "id", "--out", run, "--checkpoint-every", "300", *QUICK)
+
+    class Kill(BaseException):
+        pass
+
+    def dies(self, step, state):
+        raise Kill
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CheckpointStore, "save", dies)
+        with pytest.raises(Kill):
+            daes(*arguments)
+    assert not (run / "model").exists()
+    result = daes("train", "--out", run, "--resume", "--json", "--no-report")
+    assert result.json["resumed_at"] == 1200
+    weights = [(folder / "model" / "model.safetensors").read_bytes() for folder in (run, trained)]
+    assert weights[0] == weights[1]
+
+
+def test_resume_begins_where_there_is_nothing(daes, refused, clicks, tmp_path):
+    result = daes("train", clicks, "--exclude", "id", "--out", tmp_path / "run", "--resume", "--json", *QUICK)
+    assert (result.json["rows"], result.json["resumed_at"]) == (1200, None)
+    assert "DATA is needed" in refused("train", "--out", tmp_path / "other", "--resume")
+
+
+def test_a_toml_file_gives_options_and_flags_win(daes, refused, clicks, tmp_path):
+    config = tmp_path / "run.toml"
+    config.write_text(
+        f'data = "{clicks}"\nnumerical = ["price"]\ncategorical = ["city"]\nbatch-size = 300\nlearning_rate = 0.02\n'
+        'backbone = "fnn"\nhidden = [8, 4]\nbatch-norm = false\nreport = false\nmethod-option = {num_meta = 7}\n'
+    )
+    result = daes("train", "--config", config, "--out", tmp_path / "run", "--batch-size", "200")
+    assert result.exit_code == 0, result.output
+    stored = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert stored["schema"]["numerical"] == ["price"]
+    assert (stored["training"]["batch_size"], stored["training"]["learning_rate"]) == (200, 0.02)
+    assert stored["model"]["embedding_options"] == {"num_meta": 7}
+    assert stored["model"]["backbone_options"] == {"hidden": [8, 4], "batch_norm": False}
+    for text, sentence in [
+        ("batchsize = 3", "has an unknown option 'batchsize'; did you mean 'batch-size'?"),
+        ("batch-size = 1.5", "a whole number of at least 1 is needed, however: 1.5"),
+        ("batch-size = [", "is not valid TOML"),
+        ("data = 2024-01-01", "data must be a text, a number, true, false or a list of these"),
+    ]:
+        config.write_text(text)
+        assert sentence in refused("train", clicks, "--config", config, "--out", tmp_path / "new")
+    assert "missing.toml" in refused("train", clicks, "--config", tmp_path / "missing.toml", "--out", tmp_path / "new")
+
+
+@pytest.fixture
+def csv(tmp_path):
+    def write(text):
+        path = tmp_path / "clicks.csv"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def test_wrong_input_is_one_sentence(refused, clicks, tmp_path, csv):
+    out = ("--out", tmp_path / "run")
+    known = ("train", clicks, "--exclude", "id")
+    cases = [
+        (("train", clicks, "--label", "clik", *out), "there is no column 'clik'; did you mean 'click'?"),
+        (("train", clicks, "--numerical", "prize", *out), "there is no column 'prize'; did you mean 'price'?"),
+        (("train", clicks, "--label", "age", "--exclude", "id", *out, *QUICK), "label column 'age' must hold 0 and 1"),
+        (("train", clicks, "--exclude", "click,id", *out), "label must be named"),
+        ((*known, "--numerical", "city", *out, *QUICK), "column 'city' must hold numbers"),
+        (("train", tmp_path / "nothing.parquet", *out), "there is no file"),
+        (("train", "nothing", *out), "no dataset of that name"),
+        ((*known, "--method", "dase", *out, *QUICK), "method must be one of efd"),
+        ((*known, "--backbone", "deepfn", *out), "name must be one of fnn"),
+        ((*known, "--optimizer", "lion", *out, *QUICK), "optimizer must be one of adam"),
+        (
+            (*known, "--learning-rate", "-1", *out, *QUICK),
+            "learning_rate must be positive, however: learning_rate=-1.0",
+        ),
+        ((*known, "--learning-rate", "fast", *out), "--learning-rate"),
+        ((*known, "--batch-size", "0", *out), "a whole number of at least 1 is needed, however: 0"),
+        ((*known, "--context", "town", *out, *QUICK), "context must name categorical columns of the schema"),
+        ((*known, "--bad-batch", "ignore", *out), "bad_batch must be 'stop' or 'skip'"),
+        ((*known, "--device", "tpu", *out), "--device must be auto, cpu, cuda or cuda:N, however: tpu"),
+        ((*known, "--method", "efd", "--reservoir-size", "9", *out, *QUICK), "efd has no option 'reservoir_size'"),
+        ((*known, "--method-option", "num_meta", *out), "--method-option must be NAME=VALUE, however: num_meta"),
+        ((*known, "--max-rows", "-5", *out), "a whole number of at least 1 is needed"),
+        (known, "a folder for the run is needed: --out RUN"),
+        (("train", *out), "DATA is needed"),
+        ((*known, "--colour", *out), "No such option"),
+        (("train", csv("click,price\n1,2\n0,x\n"), "--numerical", "price", *out), "x"),
+        (("train", csv("click,price\n"), "--label", "click", "--numerical", "price", *out), "at least one row"),
+    ]
+    for arguments, sentence in cases:
+        assert sentence in refused(*arguments), arguments
+        assert not (tmp_path / "run" / "model").exists()
+        shutil.rmtree(tmp_path / "run", ignore_errors=True)
+
+
+def test_a_truncated_file(refused, clicks, tmp_path):
+    broken = tmp_path / "broken.parquet"
+    broken.write_bytes(clicks.read_bytes()[:5000])
+    assert str(broken) in refused("train", broken, "--out", tmp_path / "run")
+
+
+def test_a_folder_that_cannot_be_written(refused, clicks, tmp_path):
+    (tmp_path / "file").write_text("")
+    sentence = refused("train", clicks, "--exclude", "id", "--out", tmp_path / "file" / "run", *QUICK)
+    assert "Not a directory" in sentence
+    assert "something other than a run" in refused("train", clicks, "--out", tmp_path / "file", "--resume", *QUICK)
+    if os.geteuid():
+        locked = tmp_path / "locked"
+        locked.mkdir(mode=0o500)
+        refused("train", clicks, "--exclude", "id", "--out", locked / "run", *QUICK)
+
+
+def test_training_that_cannot_go_on_is_a_failure(refused, clicks, tmp_path, monkeypatch):
+    import torch
+
+    monkeypatch.setattr(CTRModel, "cross_entropy", staticmethod(lambda logits, batch: logits.sum() * torch.nan))
+    arguments = ("train", clicks, "--exclude", "id", "--out", tmp_path / "run", *QUICK)
+    assert "the batch at row 0 cannot be learned from: the loss is nan" in refused(*arguments, code=1)
+
+
+def test_bad_batches_are_reported_with_their_rows(daes, tmp_path, csv):
+    rows = "".join(f"{number % 2},{number}\n" for number in range(300))
+    path = csv("click,price\n" + rows.replace("1,151\n", "7,151\n"))
+    arguments = ("train", path, "--numerical", "price", "--out", tmp_path / "run", *QUICK)
+    assert "row 51 is 7" in daes(*arguments).stderr
+    assert not (tmp_path / "run").exists()
+    result = daes(*arguments, "--bad-batch", "skip", "--json")
+    assert [bad["row"] for bad in result.json["bad_batches"]] == [100]
+    assert result.json["rows"] == 200
+    assert "bad batch at row 100" in result.stderr
+
+
+@pytest.mark.skipif(find_spec("daes.report") is None, reason="there is no report yet")
+def test_a_report_is_written(daes, clicks, tmp_path):
+    arguments = ("train", clicks, "--exclude", "id", "--out", tmp_path / "run", "--batch-size", "300", "--json")
+    result = daes(*arguments)
+    assert result.exit_code == 0, result.output
+    assert result.json["report"] == str(tmp_path / "run" / "report.html")
+    assert (tmp_path / "run" / "report.html").stat().st_size > 1000
+
+
+def test_help_names_every_method_and_backbone(daes):
+    assert METHODS_HELP.split(", ") == list(METHODS)
+    assert BACKBONES_HELP.split(", ") == list(BACKBONES)
+    result = daes("train", "--help")
+    assert result.exit_code == 0
+    for part in ("Examples", "--resume", "--learning-rate", "Columns", "Model", "Training", "Reading", "Run"):
+        assert part in result.stdout
+
+
+def test_the_command_is_train_run(clicks, trained, tmp_path):
+    from daes.training.config import TrainConfig
+    from daes.training.data import Data
+
+    model = {"embedding": "daes", "backbone": "fnn"}
+    config = TrainConfig(batch_size=100, window=1000)
+    run = train_run(Data.find(str(clicks), exclude=["id"]), tmp_path / "run", model=model, config=config, report=False)
+    weights = [(folder / "model" / "model.safetensors").read_bytes() for folder in (run.folder.path, trained)]
+    assert weights[0] == weights[1]

@@ -1,0 +1,124 @@
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+import torch
+from sklearn.metrics import log_loss, roc_auc_score
+
+from daes.model import CTRModel
+from daes.stream.batch import batch_from_table
+from daes.stream.schema import Schema
+from daes.training.scoring import evaluate, load_trained, predict
+
+SCHEMA = Schema("click", ("price",), ("city",), time="at")
+
+
+@pytest.fixture
+def table():
+    random = np.random.default_rng(0)
+    price = random.lognormal(size=1000)
+    click = (random.random(1000) < 1 / (1 + price)).astype(int)
+    city = pa.array([f"city {number}" for number in random.integers(0, 9, 1000)])
+    return pa.table({"id": np.arange(1000), "click": click, "price": price, "city": city, "at": np.arange(1000)})
+
+
+@pytest.fixture
+def model(table):
+    torch.manual_seed(0)
+    made = CTRModel(SCHEMA, "daes", "fnn", sizes=10)
+    batch = batch_from_table(table, SCHEMA)
+    optimizer = torch.optim.Adam(made.parameters(), 0.01)
+    for _ in range(5):
+        optimizer.zero_grad()
+        made.loss(batch).backward()
+        optimizer.step()
+    return made.eval()
+
+
+def expected(model, table):
+    return model.predict_proba(batch_from_table(table, Schema(None, ("price",), ("city",))))
+
+
+def test_metrics_on_other_rows(model, table):
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    metrics = evaluate(model, table, batch_size=300)
+    chances, labels = expected(model, table), table["click"].to_numpy()
+    low, high = metrics.auc.bounds()
+    assert low - 1e-9 <= roc_auc_score(labels, chances) <= high + 1e-9
+    assert metrics.compute()["auc"] == pytest.approx(roc_auc_score(labels, chances), abs=1e-3)
+    assert metrics.compute()["logloss"] == pytest.approx(log_loss(labels, chances), rel=1e-6)
+    assert metrics.count == 1000
+    assert evaluate(model, table, batch_size=300, max_rows=450).count == 450
+    renamed = table.rename_columns(["id", "clicked", "price", "city", "at"]).drop_columns(["at"])
+    assert evaluate(model, renamed, label="clicked", batch_size=300).compute() == metrics.compute()
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, before[name])
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".csv"])
+@pytest.mark.parametrize("size", [1000, 128])
+def test_scores_in_the_order_of_the_rows(model, table, tmp_path, ending, size):
+    out = tmp_path / f"scores{ending}"
+    rows = []
+    done = predict(
+        model, table.drop_columns(["click"]), out, keep=["id", "city"], batch_size=size, progress=rows.append
+    )
+    read = pq.read_table(out) if ending == ".parquet" else pyarrow.csv.read_csv(out)
+    assert done == sum(rows) == 1000
+    assert read.column_names == ["id", "city", "score"]
+    assert read["id"].to_pylist() == list(range(1000))
+    assert read["city"].to_pylist() == table["city"].to_pylist()
+    np.testing.assert_allclose(read["score"].to_numpy(), expected(model, table), rtol=1e-6)
+    assert [path.name for path in tmp_path.iterdir()] == [out.name]
+
+
+def test_a_part_of_the_rows_and_another_name(model, table, tmp_path):
+    out = tmp_path / "scores.parquet"
+    assert predict(model, table, out, column="p", max_rows=130, batch_size=100) == 130
+    read = pq.read_table(out)
+    assert (read.column_names, read.num_rows) == (["p"], 130)
+
+
+def test_a_file_appears_whole_or_not_at_all(model, table, tmp_path):
+    out = tmp_path / "scores.parquet"
+    out.write_text("older")
+    broken = table.set_column(2, "price", pa.array(["x"] * 1000))
+    with pytest.raises(TypeError, match=r"rows 0 to 99: column 'price' must hold numbers"):
+        predict(model, broken, out, batch_size=100)
+
+    def stop(rows):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        predict(model, table, out, batch_size=100, progress=stop)
+    assert out.read_text() == "older"
+    assert [path.name for path in tmp_path.iterdir()] == ["scores.parquet"]
+
+
+def test_what_cannot_be_written_is_said_first(model, table, tmp_path):
+    with pytest.raises(ValueError, match=r"out must end in .parquet or .csv"):
+        predict(model, table, tmp_path / "scores.txt")
+    with pytest.raises(FileNotFoundError, match="a folder that exists"):
+        predict(model, table, tmp_path / "no" / "scores.csv")
+    with pytest.raises(ValueError, match="there is no column 'ids'; did you mean 'id'"):
+        predict(model, table, tmp_path / "scores.csv", keep=["ids"])
+    with pytest.raises(ValueError, match="column must not be among those to keep"):
+        predict(model, table, tmp_path / "scores.csv", keep=["id"], column="id")
+    with pytest.raises(ValueError, match="at least one row"):
+        predict(model, table.slice(0, 0), tmp_path / "scores.csv")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_or_a_saved_model(model, tmp_path):
+    model.save_pretrained(tmp_path / "saved")
+    assert load_trained(tmp_path / "saved").config == model.config
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "config.json").write_text('{"format": "daes.run", "version": 1}')
+    with pytest.raises(FileNotFoundError, match="has no model yet"):
+        load_trained(run)
+    model.save_pretrained(run / "model")
+    assert load_trained(run).config == model.config
+    with pytest.raises(FileNotFoundError, match="no saved model in"):
+        load_trained(tmp_path / "nothing")
