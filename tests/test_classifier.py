@@ -26,7 +26,7 @@ CONVENTIONAL = StreamingClassifier(
 @parametrize_with_checks(
     [CONVENTIONAL],
     expected_failed_checks=lambda _: {
-        "check_sample_weight_equivalence_on_dense_data": "a stream is learned in order: removing a row moves the batches",
+        "check_sample_weight_equivalence_on_dense_data": "a stream is learned in order, in batches",
         "check_sample_weight_equivalence_on_sparse_data": "a stream is learned in order",
     },
 )
@@ -125,7 +125,7 @@ def test_errors_are_sentences(clicks):
         StreamingClassifier().fit(frame[:3], [1, 1, 1])
     with pytest.raises(ValueError, match="one of the classes"):
         StreamingClassifier().fit(frame, y).partial_fit(frame[:2], [0, 5])
-    with pytest.raises(ValueError, match="there is no column 'city'|lacks|feature names"):
+    with pytest.raises(ValueError, match=r"feature names|no column"):
         StreamingClassifier().fit(frame, y).predict(frame.drop(columns="city"))
     with pytest.raises(ValueError, match="batch_size=0"):
         StreamingClassifier(batch_size=0).fit(frame, y)

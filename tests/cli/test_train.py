@@ -96,6 +96,11 @@ def test_an_existing_run_is_resumed_overwritten_or_left_alone(daes, refused, cli
     assert resumed.json["resumed_at"] == 1200
     assert "going on after row 1,200" in resumed.stderr
     assert (run / "model" / "model.safetensors").read_bytes() == before
+    shorter = tmp_path / "shorter"
+    daes("train", clicks, "--exclude", "id", "--out", shorter, "--max-rows", "600", *QUICK)
+    longer = daes("train", "--out", shorter, "--resume", "--max-rows", "1200", "--no-report", "--json")
+    assert (longer.json["resumed_at"], longer.json["rows"]) == (600, 1200)
+    assert (shorter / "model" / "model.safetensors").read_bytes() == before
     sentence = refused("train", "--out", run, "--resume", "--lr", "0.5")
     assert "was begun with training.learning_rate=0.001 and cannot go on with 0.5" in sentence
     assert "begun with model.embedding='daes'" in refused("train", "--out", run, "--resume", "--method", "fe")
@@ -228,6 +233,17 @@ def test_training_that_cannot_go_on_is_a_failure(refused, clicks, tmp_path, monk
     assert "the batch at row 0 cannot be learned from: the loss is nan" in refused(*arguments, code=1)
 
 
+def test_an_interrupted_run_says_how_to_go_on(daes, clicks, tmp_path, monkeypatch):
+    def interrupt(self, batch):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("daes.training.learner.Learner.score", interrupt)
+    result = daes("train", clicks, "--exclude", "id", "--out", tmp_path / "run", *QUICK)
+    assert result.exit_code == 130
+    assert result.stderr.startswith(f"to go on: daes train --out {tmp_path / 'run'} --resume\n")
+    assert "Traceback" not in result.stderr
+
+
 def test_bad_batches_are_reported_with_their_rows(daes, tmp_path, csv):
     rows = "".join(f"{number % 2},{number}\n" for number in range(300))
     path = csv("click,price\n" + rows.replace("1,151\n", "7,151\n"))
@@ -264,6 +280,6 @@ def test_the_command_is_train_run(clicks, trained, tmp_path):
 
     model = {"embedding": "daes", "backbone": "fnn"}
     config = TrainConfig(batch_size=100, window=1000)
-    run = train_run(Data.find(str(clicks), exclude=["id"]), tmp_path / "run", model=model, config=config, report=False)
+    run = train_run(Data.find(str(clicks), exclude=["id"]), tmp_path / "run", model=model, config=config)
     weights = [(folder / "model" / "model.safetensors").read_bytes() for folder in (run.folder.path, trained)]
     assert weights[0] == weights[1]

@@ -210,7 +210,7 @@ def make_run(folder: Path, what: Any, *, batch_size: int = 200, schema: Any = No
 
     data = Data.find(what) if schema is None else Data(what, schema)
     config = TrainConfig(batch_size=batch_size, window=1000)
-    train_run(data, folder, model={"backbone": "fnn", **model}, config=config, report=False, prefetch=0)
+    train_run(data, folder, model={"backbone": "fnn", **model}, config=config, prefetch=0)
     return folder
 
 

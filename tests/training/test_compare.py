@@ -13,12 +13,13 @@ from sklearn.metrics import log_loss, roc_auc_score
 
 from daes.training import cell as cell_module
 from daes.training.cell import Cell, CellData, CellResult, run_cell
-from daes.training.compare import compare, read_results, run_cells
+from daes.training.compare import compare, run_cells
 from daes.training.comparison import Comparison
 from daes.training.config import TrainConfig
 from daes.training.data import Data
 from daes.training.held import HeldRows
 from daes.training.offline import OfflineConfig
+from daes.training.results import read_results
 from daes.training.trainer import StreamTrainer
 from daes.training.workers import Death, run_tasks
 
@@ -94,6 +95,9 @@ def test_one_seed_starts_all_methods_alike(data, backbone):
             assert torch.equal(mine, theirs)
     assert not torch.equal(other.categorical.weight, models[0].categorical.weight)
     assert models[2].numerical.bank.estimators[0].seed == 5
+    # What is shared is each part's own randomness, not one stream for all parts.
+    first = models[1].numerical.table.flatten()[:16]
+    assert not torch.equal(first, models[1].categorical.weight.flatten()[:16])
 
 
 def test_the_paper_protocol(data):

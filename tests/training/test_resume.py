@@ -39,7 +39,7 @@ while True:
     child = os.fork()
     if child == 0:
         try:
-            train_run(data, folder, model=model, config=config, sample_rows=500, prefetch=1, resume=True, report=False)
+            train_run(data, folder, model=model, config=config, sample_rows=500, prefetch=1, resume=True)
         except BaseException as error:
             print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
             os._exit(1)
@@ -127,7 +127,7 @@ def small_run(folder, rows, **options):
     config = TrainConfig(batch_size=100, checkpoint_every=300, window=500)
     model = {"embedding": "daes", "backbone": "fnn", "dim": 4}
     data = options.pop("data", None) or Data.find(f"adstream:{rows}")
-    return train_run(data, folder, model=model, config=config, sample_rows=500, report=False, **options)
+    return train_run(data, folder, model=model, config=config, sample_rows=500, **options)
 
 
 def test_a_tampered_checkpoint_is_refused_and_the_one_before_is_used(tmp_path):

@@ -10,16 +10,13 @@ from daes.cli import console
 from daes.cli.console import err
 from daes.cli.groups import grouped
 from daes.cli.options import Json, whole_number
+from daes.cli.reading import Columns, DataArgument, Reading
 from daes.cli.settings import (
     BACKBONES_HELP,
     METHODS_HELP,
-    Columns,
-    DataArgument,
     ModelOptions,
     Names,
-    Reading,
     TrainingOptions,
-    find_device,
     names,
     option,
 )
@@ -151,10 +148,11 @@ def compare(
         daes compare clicks.parquet --methods efd,ple,daes --backbones fnn,deepfm --seeds 5 --out table --json
         daes compare criteo:train.txt --protocol paper --jobs 8 --out table
     """
+    from daes.report.page import write_report
     from daes.training.compare import compare as run_comparison
-    from daes.training.run import write_report
 
     found = columns.find(data, reading)
+    training = training.settled(found)
     with _Progress() as progress:
         comparison = run_comparison(
             found,
@@ -162,11 +160,11 @@ def compare(
             backbones=backbones,
             seeds=seeds,
             protocol=protocol.protocol,  # type: ignore[arg-type]
-            train=training.config(found),
+            train=training.config(),
             offline=protocol.config(),
             model=model.arguments(),
             sample_rows=model.sample_rows,
-            device=find_device(training.device),
+            device=training.device,
             jobs=jobs,
             out=out,
             progress=progress,

@@ -9,7 +9,7 @@ import typer
 from daes.cli.console import out
 from daes.cli.groups import grouped
 from daes.cli.options import Json, Seed, whole_number
-from daes.cli.settings import Columns, DataArgument, Reading
+from daes.cli.reading import Columns, DataArgument, Reading
 
 if TYPE_CHECKING:
     from daes.distribution.context import ContextRanking

@@ -152,7 +152,7 @@ def _run(train: Any, item: tuple[str, "Data", str], note: Callable[[int], None])
             note(trainer.rows)
 
     try:
-        train_run(data, folder, model=model, config=train, overwrite=True, report=False, callbacks=[advance])
+        train_run(data, folder, model=model, config=train, overwrite=True, callbacks=[advance])
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return None

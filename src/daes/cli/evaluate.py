@@ -9,7 +9,8 @@ import typer
 from daes.cli.console import out
 from daes.cli.groups import grouped
 from daes.cli.options import BatchSize, Json
-from daes.cli.settings import DataArgument, Reading, find_device
+from daes.cli.reading import DataArgument, Reading
+from daes.cli.settings import find_device
 
 RunArgument = Annotated[
     Path,

@@ -10,7 +10,8 @@ from daes.cli.console import err
 from daes.cli.evaluate import Device, RunArgument
 from daes.cli.groups import grouped
 from daes.cli.options import BatchSize, Json
-from daes.cli.settings import DataArgument, Names, Reading, find_device, names
+from daes.cli.reading import DataArgument, Reading
+from daes.cli.settings import Names, find_device, names
 
 
 @grouped

@@ -1,8 +1,8 @@
-"""The options of the verbs that train: what to read, what to build, how to learn."""
+"""The options of the verbs that train: what to build, how to learn."""
 
 import tomllib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,10 +13,6 @@ if TYPE_CHECKING:
     from daes.training.config import TrainConfig
     from daes.training.data import Data
 
-DATA_HELP = (
-    "A Parquet or CSV file (.csv, .tsv, also .gz and .zst), a glob, a folder or a URL of such files, or a dataset: "
-    "`flights`, `adstream` (or `adstream:ROWS`), `criteo:PATH`, `automl:PATH`."
-)
 METHODS_HELP = (
     "efd, ewd, ld, td, multihot, youtube, dlrm, fe, autodis, deer, keyvalue, narydis, plr, ple, dae, daes-gate, "
     "daes-tran, daes"
@@ -43,97 +39,29 @@ def option(*flags: str, panel: str, help: str, **more: Any) -> Any:
     return typer.Option(*flags, help=help, rich_help_panel=panel, **more)
 
 
-def _names(flag: str, panel: str, help: str, **more: Any) -> Any:
+def names_option(flag: str, panel: str, help: str, **more: Any) -> Any:
+    """An option that takes names."""
     return option(flag, panel=panel, help=help, parser=names, metavar="LIST", **more)
 
 
-def _rows(flag: str, panel: str, help: str, least: int = 1, **more: Any) -> Any:
+def rows_option(flag: str, panel: str, help: str, least: int = 1, **more: Any) -> Any:
+    """An option that takes a number of rows."""
     return option(flag, panel=panel, help=help, parser=whole_number(least), metavar="ROWS", **more)
 
 
-def _number(flag: str, panel: str, help: str, least: int = 1, **more: Any) -> Any:
+def number_option(flag: str, panel: str, help: str, least: int = 1, **more: Any) -> Any:
+    """An option that takes a whole number."""
     return option(flag, panel=panel, help=help, parser=whole_number(least), metavar="N", **more)
-
-
-DataArgument = Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP, show_default=False)]
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How to read."""
-
-    max_rows: Annotated[int | None, _rows("--max-rows", "Reading", "Read no more than so many rows.")] = None
-    format: Annotated[
-        str | None,
-        option("--format", panel="Reading", metavar="NAME", help="parquet or csv, where file names do not tell."),
-    ] = None
-    separator: Annotated[
-        str | None,
-        option("--separator", panel="Reading", metavar="CHAR", help="Between the fields of a CSV file."),
-    ] = None
-    bad_rows: Annotated[
-        str | None,
-        option(
-            "--bad-rows",
-            panel="Reading",
-            metavar="POLICY",
-            help="Rows of a CSV file that cannot be parsed: error (stop and name the row) or skip.",
-            show_default="error",
-        ),
-    ] = None
-
-    def options(self) -> dict[str, Any]:
-        """Options of `daes.stream.open`."""
-        return _given({name: getattr(self, name) for name in ("format", "separator", "bad_rows")})
-
-
-@dataclass(frozen=True)
-class Columns:
-    """What the columns mean."""
-
-    label: Annotated[
-        str | None,
-        option("--label", panel="Columns", metavar="NAME", help="The column of 0 and 1: was it clicked."),
-    ] = None
-    numerical: Annotated[Names | None, _names("--numerical", "Columns", "The numerical features.")] = None
-    categorical: Annotated[
-        Names | None,
-        _names("--categorical", "Columns", "The categorical features; numbers may be among them."),
-    ] = None
-    time: Annotated[
-        str | None, option("--time", panel="Columns", metavar="NAME", help="The column that orders the stream.")
-    ] = None
-    weight: Annotated[
-        str | None, option("--weight", panel="Columns", metavar="NAME", help="The column of sample weights.")
-    ] = None
-    exclude: Annotated[Names | None, _names("--exclude", "Columns", "Columns to leave alone.")] = None
-
-    def find(self, what: str, reading: Reading, *, needs_label: bool = True) -> "Data":
-        """The data with what its columns mean: named here, or inferred."""
-        from daes.training.data import Data
-
-        return Data.find(
-            what,
-            label=self.label,
-            numerical=self.numerical,
-            categorical=self.categorical,
-            time=self.time,
-            weight=self.weight,
-            exclude=self.exclude or (),
-            options=reading.options(),
-            max_rows=reading.max_rows,
-            needs_label=needs_label,
-        )
 
 
 @dataclass(frozen=True)
 class ModelOptions:
     """What to build, method and backbone apart."""
 
-    dim: Annotated[int, _number("--dim", "Model", "Dimension of every embedding.")] = 16
+    dim: Annotated[int, number_option("--dim", "Model", "Dimension of every embedding.")] = 16
     hidden: Annotated[
         Names | None,
-        _names("--hidden", "Model", "Widths of the MLP's hidden layers.", show_default="128,32,8"),
+        names_option("--hidden", "Model", "Widths of the MLP's hidden layers.", show_default="128,32,8"),
     ] = None
     dropout: Annotated[
         float | None,
@@ -160,7 +88,7 @@ class ModelOptions:
     ] = "hash"
     table_size: Annotated[
         int | None,
-        _number(
+        number_option(
             "--table-size", "Model", "Rows of each category's table.", show_default="by the cardinalities in the sample"
         ),
     ] = None
@@ -177,10 +105,14 @@ class ModelOptions:
             "(`daes context` shows how), none, or names separated by commas.",
         ),
     ] = "smallest"
-    num_context: Annotated[int, _number("--num-context", "Model", "How many fields smallest and ranked take.")] = 3
+    num_context: Annotated[
+        int, number_option("--num-context", "Model", "How many fields smallest and ranked take.")
+    ] = 3
     reservoir_size: Annotated[
         int | None,
-        _number("--reservoir-size", "Model", "Values that each feature's reservoir holds.", show_default="100000"),
+        number_option(
+            "--reservoir-size", "Model", "Values that each feature's reservoir holds.", show_default="100000"
+        ),
     ] = None
     half_life: Annotated[
         float | None,
@@ -191,9 +123,9 @@ class ModelOptions:
             help="Forget: a value of that age is half as likely to be in the reservoir as a new one.",
         ),
     ] = None
-    expiry: Annotated[int | None, _rows("--expiry", "Model", "Forget: drop values of that age from the reservoir.")] = (
-        None
-    )
+    expiry: Annotated[
+        int | None, rows_option("--expiry", "Model", "Forget: drop values of that age from the reservoir.")
+    ] = None
     method_option: Annotated[
         list[str],
         option(
@@ -214,7 +146,7 @@ class ModelOptions:
     ] = field(default_factory=list)
     sample_rows: Annotated[
         int,
-        _rows(
+        rows_option(
             "--sample-rows", "Model", "Rows at the start that table sizes, context and offline methods are found on."
         ),
     ] = 10_000
@@ -235,8 +167,8 @@ class ModelOptions:
             "context": _context(self.context),
             "num_context": self.num_context,
             "categorical_options": {"mode": self.tables, "sparse": self.sparse},
-            "embedding_options": _given(embedding) | _pairs("--method-option", self.method_option),
-            "backbone_options": _given(backbone) | _pairs("--backbone-option", self.backbone_option),
+            "embedding_options": given_options(embedding) | _pairs("--method-option", self.method_option),
+            "backbone_options": given_options(backbone) | _pairs("--backbone-option", self.backbone_option),
             **({} if self.table_size is None else {"sizes": self.table_size}),
         }
 
@@ -245,7 +177,7 @@ class ModelOptions:
 class TrainingOptions:
     """How to learn, seeds apart."""
 
-    batch_size: Annotated[int, _rows("--batch-size", "Training", "Rows a step.")] = 8192
+    batch_size: Annotated[int, rows_option("--batch-size", "Training", "Rows a step.")] = 8192
     optimizer: Annotated[
         str, option("--optimizer", panel="Training", metavar="NAME", help="adam, adamw, adagrad or sgd.")
     ] = "adam"
@@ -272,11 +204,11 @@ class TrainingOptions:
     ] = "stop"
     label_delay: Annotated[
         int,
-        _number("--label-delay", "Training", "Batches between scoring a row and learning its label.", least=0),
+        number_option("--label-delay", "Training", "Batches between scoring a row and learning its label.", least=0),
     ] = 0
     window: Annotated[
         int | None,
-        _rows(
+        rows_option(
             "--window",
             "Training",
             "Rows of the window of the window metrics.",
@@ -291,13 +223,17 @@ class TrainingOptions:
         ),
     ] = "auto"
 
-    def config(self, data: "Data", **more: Any) -> "TrainConfig":
-        """How to train on this stream."""
+    def settled(self, data: "Data") -> "TrainingOptions":
+        """The same with what was left open decided: the window by the number of rows, the device by what is there."""
+        rows = data.num_rows if self.window is None else None
+        window = self.window or (100_000 if rows is None else min(max(rows // 10, 1000), 100_000))
+        return replace(self, window=window, device=find_device(self.device))
+
+    def config(self, **more: Any) -> "TrainConfig":
+        """How to train, once it is settled."""
         from daes.training.config import TrainConfig
 
-        rows = data.num_rows
-        fitting = 100_000 if rows is None else min(max(rows // 10, 1000), 100_000)
-
+        assert self.window is not None
         return TrainConfig(
             batch_size=self.batch_size,
             optimizer=self.optimizer,
@@ -306,7 +242,7 @@ class TrainingOptions:
             max_norm=self.max_norm,
             bad_batch=self.bad_batch,  # type: ignore[arg-type]
             label_delay=self.label_delay,
-            window=self.window or fitting,
+            window=self.window,
             amp=self.amp,
             **more,
         )
@@ -340,7 +276,8 @@ def _widths(given: Sequence[str]) -> list[int]:
     return [] if list(given) == ["none"] else [parse(width) for width in given]
 
 
-def _given(options: dict[str, Any]) -> dict[str, Any]:
+def given_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Those that are not None."""
     return {name: value for name, value in options.items() if value is not None}
 
 

@@ -11,17 +11,8 @@ from daes.cli import console
 from daes.cli.console import err
 from daes.cli.groups import grouped, restored
 from daes.cli.options import Json, Seed, whole_number
-from daes.cli.settings import (
-    BACKBONES_HELP,
-    DATA_HELP,
-    METHODS_HELP,
-    Columns,
-    ModelOptions,
-    Reading,
-    TrainingOptions,
-    find_device,
-    option,
-)
+from daes.cli.reading import DATA_HELP, Columns, Reading
+from daes.cli.settings import BACKBONES_HELP, METHODS_HELP, ModelOptions, TrainingOptions, option
 from daes.cli.toml_file import Config
 
 if TYPE_CHECKING:
@@ -100,6 +91,7 @@ def train(
         daes train --config run.toml --out run --overwrite
         daes train --out run --resume
     """
+    from daes.report.page import write_report
     from daes.training.folder import RunFolder
     from daes.training.run import train_run
 
@@ -113,36 +105,41 @@ def train(
         reading = restored(call, reading, stored)
     if data is None:
         raise typer.BadParameter("DATA is needed: what to train on", ctx=call)
-    groups: tuple[Any, ...] = (choice, columns, reading, model, training)
     found = columns.find(data, reading)
-    progress = _Progress()
-    with progress:
-        run = train_run(
-            found,
-            out,
-            model={"embedding": choice.method, "backbone": choice.backbone, **model.arguments()},
-            config=training.config(found, seed=choice.seed, checkpoint_every=checkpoint_every),
-            sample_rows=model.sample_rows,
-            device=find_device(training.device),
-            keep=keep,
-            resume=resume,
-            overwrite=overwrite,
-            report=report,
-            options={"data": data} | {k: v for group in groups for k, v in asdict(group).items()},
-            on_start=progress.start,
-            callbacks=[progress],
-        )
+    training = training.settled(found)
+    groups: tuple[Any, ...] = (choice, columns, reading, model, training)
+    try:
+        with _Progress() as progress:
+            run = train_run(
+                found,
+                out,
+                model={"embedding": choice.method, "backbone": choice.backbone, **model.arguments()},
+                config=training.config(seed=choice.seed, checkpoint_every=checkpoint_every),
+                sample_rows=model.sample_rows,
+                device=training.device,
+                keep=keep,
+                resume=resume,
+                overwrite=overwrite,
+                report=write_report if report else None,
+                options={"data": data} | {k: v for group in groups for k, v in asdict(group).items()},
+                on_start=progress.start,
+                callbacks=[progress],
+            )
+    except KeyboardInterrupt:
+        err.print(f"to go on: daes train --out {out} --resume", soft_wrap=True, markup=False)
+        raise
     _tell(run, json)
 
 
 class _Progress:
     """The bar of a training run, as a context and as a callback of the trainer."""
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> "_Progress":
         from daes.cli.progress import steps
 
         self._context = steps("training")
         self._steps = self._context.__enter__()
+        return self
 
     def __exit__(self, *error: Any) -> None:
         self._context.__exit__(*error)

@@ -174,7 +174,9 @@ class Rank(KnotsModule, Normaliser):
     ) -> None:
         Normaliser.__init__(self, num_features)
         check_positive(num_knots=num_knots)
-        self.init_knots(num_features, num_knots, estimator=estimator, reservoir_size=reservoir_size, seed=seed)
+        self.init_knots(
+            num_features, num_knots, estimator=estimator, reservoir_size=reservoir_size, seed=seed, tolerance=1e-3
+        )
         self.knots = self.knots.double()
 
     def observe(self, values: Tensor) -> None:

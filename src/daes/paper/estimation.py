@@ -38,7 +38,8 @@ _SMALL = 10_000
 
 def run(settings: Settings, data: DataSet | None, means: Means) -> Findings:
     assert data is not None
-    found = {}
+    # Of a simulated stream each feature has as many rows as it needs.
+    found: Findings = {"rows": None} if data.simulated else {}
     for kind, feature, paper_length in zip(KINDS, FEATURES[data.name], ESTIMATION_LENGTHS, strict=True):
         means.note(f"{data.title}: {feature}")
         values = np.concatenate([np.empty(0), *_finite_values(data, feature, settings.rows, paper_length)])

@@ -17,7 +17,8 @@ BLUE, ORANGE, GREEN, VERMILION = "#0072b2", "#e69f00", "#009e73", "#d55e00"
 SKY, PURPLE, BLACK, GREY = "#56b4e9", "#cc79a7", "#222222", "#8a8a8a"
 CYCLE = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK)
 
-_PALETTE = 255
+_COLOURS = 255
+_OCTREE = 2  # of Pillow's methods the one that keeps colours which few dots have
 _STYLE: dict[str, Any] = {
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],
@@ -83,7 +84,7 @@ def save(figure: "Figure", path: Path) -> Path:
         figure.savefig(raw, format="png", metadata={"Software": None})
         # A palette is a third of the size, and lines and letters need no more colours.
         image = require("PIL.Image").open(raw).convert("RGB")
-        image.quantize(_PALETTE, dither=0).save(path, optimize=True)
+        image.quantize(_COLOURS, method=_OCTREE, dither=0).save(path, optimize=True)
     else:
         raise ValueError(f"a figure must end in .png or .svg, however: {path}")
     return path

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 Ints = NDArray[np.int64]
 ARMS = ("control", "treatment")
-_CHUNKS_A_DAY = 24
+_HOURS = 24
+_LEAST_AN_HOUR = 500  # on a small market hours are served together, or most time would go into the calls
 _FITTED_ROWS = 50_000
 _ARM_SALT = 7_919
 _REPLICATES = 1000
@@ -111,9 +112,10 @@ def _learner(market: Market, method: str, stream: AdStream, rows: int, seed: int
 
 
 def _hours(market: Market, start: int) -> list[tuple[int, int]]:
-    marks = np.linspace(start, start + market.days * market.requests_per_day, market.days * _CHUNKS_A_DAY + 1)
-    edges = np.unique(marks.round().astype(int)).tolist()
-    return list(pairwise(edges))
+    """The requests of each hour of the experiment, or of a few hours together."""
+    a_day = min(max(market.requests_per_day // _LEAST_AN_HOUR, 1), _HOURS)
+    marks = np.linspace(start, start + market.days * market.requests_per_day, market.days * a_day + 1)
+    return list(pairwise(marks.round().astype(int).tolist()))
 
 
 def _hour(

@@ -107,7 +107,8 @@ def rank_agreement(ours: dict[str, float], theirs: dict[str, float]) -> float:
 def _places(values: Floats) -> Floats:
     """The rank of each value, equal ones sharing the mean of their places."""
     below, equal = (values[:, None] > values).sum(axis=1), (values[:, None] == values).sum(axis=1)
-    return below + (equal - 1) / 2
+    places: Floats = below + (equal - 1) / 2
+    return places
 
 
 def markdown(result: Result) -> str:

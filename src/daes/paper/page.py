@@ -68,7 +68,8 @@ def page(results: Sequence[Result], folder: str) -> str:
 
 
 def _datasets(results: Sequence[Result]) -> str:
-    ours = {result.data["title"]: result.data for result in results if result.data is not None}
+    used = [result.data for result in results if result.data is not None]
+    ours = {data["title"]: data for data in sorted(used, key=lambda data: data["rows"] or 0)}
     rows = [
         [
             title,

@@ -1,12 +1,13 @@
 """Runs experiments on data sets and keeps what comes of them: JSON, Markdown and a figure each."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 
 from daes.paper import EXPERIMENTS, figures
 from daes.paper.data import DataSet
-from daes.paper.experiment import Experiment, Findings, Means, OutOfTimeError, Settings
+from daes.paper.experiment import Experiment, Means, OutOfTimeError, Settings
 from daes.paper.result import Result, command_of, plain, settings_of, versions
 
 WORK = "work"
@@ -72,7 +73,7 @@ def run_experiment(
     if overwrite:
         _forget(path, work)
     if path.exists():
-        return _same(Result.load(path), path, plain(chosen), plain(description)), True
+        return _same(Result.load(path), path, fresh), True
     clock = work / "seconds"
     before = float(clock.read_text()) if clock.exists() else 0.0
     means.check_time("not begun")
@@ -82,27 +83,24 @@ def run_experiment(
         work.mkdir(parents=True, exist_ok=True)
         clock.write_text(f"{before + monotonic() - started:.1f}\n")
         raise
-    result = Result(
-        fresh.experiment,
-        description,
-        chosen,
-        fresh.command,
-        fresh.versions,
-        round(before + monotonic() - started, 1),
-        plain(findings),
-    )
+    if description is not None and "rows" in findings:
+        description["rows"] = findings["rows"]  # an experiment may use other rows than all
+    seconds = round(before + monotonic() - started, 1)
+    result = replace(fresh, data=description, seconds=seconds, results=plain(findings))
     result = Result.load(result.save(out))  # what is told and drawn is what the file says
     path.with_suffix(".md").write_text(experiment.markdown(result) + "\n", encoding="utf-8")
     draw(result, path.with_suffix(ending))
     return result, False
 
 
-def _same(found: Result, path: Path, settings: Findings, data: Findings | None) -> Result:
+def _same(found: Result, path: Path, asked: Result) -> Result:
     """A result that is there, if it is the one that was asked for."""
-    for name, asked in {"data": data, **settings}.items():
-        there = found.data if name == "data" else found.settings.get(name)
-        if there != asked:
-            raise ValueError(f"{path} was made with {name}={there!r}, however: {asked!r} is asked for; use --overwrite")
+    there, wanted = ({**one.settings, "data": (one.data or {}).get("source")} for one in (found, asked))
+    for name, value in wanted.items():
+        if there.get(name) != value:
+            raise ValueError(
+                f"{path} was made with {name}={there.get(name)!r}, however: {value!r} is asked for; use --overwrite"
+            )
     return found
 
 

@@ -1,7 +1,6 @@
 """Methods × backbones × seeds on one stream: the paper's table, on your data."""
 
 import json
-import os
 import time
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -24,11 +23,10 @@ from daes.training.config import TrainConfig
 from daes.training.data import Data
 from daes.training.environment import environment
 from daes.training.folder import write_json
-from daes.training.lock import WriterLock
 from daes.training.offline import OfflineConfig
+from daes.training.results import Results
 from daes.training.workers import Death, run_tasks
 
-RESULTS = "results.jsonl"
 TABLE = "comparison.json"
 
 
@@ -155,7 +153,7 @@ def run_cells(
     shared = CellData(data, max_bytes)
     fingerprint = shared.fingerprint()
     keys = [cell.key(fingerprint) for cell in cells]
-    with _Results(None if out is None else Path(out)) as done:
+    with Results(None if out is None else Path(out)) as done:
         missing = [cell for cell, key in zip(cells, keys, strict=True) if key not in done]
         noted = _Noted(progress, len(cells), len(cells) - len(missing))
         for cell, result in _run(missing, shared, jobs, noted.rows, lambda: _is_past(deadline)):
@@ -163,18 +161,6 @@ def run_cells(
             noted.result(cell, result)
         known = done.results
         return [replace(known[key], label=cell.label) for cell, key in zip(cells, keys, strict=True) if key in known]
-
-
-def read_results(path: Path) -> dict[str, CellResult]:
-    """The results in a file, by key; the last line with a key counts. A line that was cut short is left out."""
-    found = {}
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            result = CellResult.from_dict(json.loads(line))
-        except (ValueError, TypeError, KeyError):
-            continue
-        found[result.key] = result
-    return found
 
 
 def _run(
@@ -229,53 +215,6 @@ class _Noted:
         self._done += 1
         if self._progress is not None:
             self._progress(CellProgress(cell, result.rows, result.rows, result, self._done, self._cells))
-
-
-class _Results:
-    """Results by key, in memory and, given a folder, in its results.jsonl; one writer at a time."""
-
-    def __init__(self, folder: Path | None) -> None:
-        self.results: dict[str, CellResult] = {}
-        self._folder = folder
-        self._lock: WriterLock | None = None
-
-    def __enter__(self) -> "_Results":
-        if self._folder is not None:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            self._lock = WriterLock(self._folder / "lock")
-            self._lock.acquire()
-            path = self._folder / RESULTS
-            if path.is_file():
-                self.results = read_results(path)
-                _end_line(path)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._lock is not None:
-            self._lock.release()
-
-    def __contains__(self, key: str) -> bool:
-        """Whether there is a result that is no error."""
-        return key in self.results and self.results[key].error is None
-
-    def add(self, result: CellResult) -> None:
-        self.results[result.key] = result
-        if self._folder is None:
-            return
-        line = json.dumps(result.to_dict(), allow_nan=False, ensure_ascii=False) + "\n"
-        with (self._folder / RESULTS).open("a", encoding="utf-8") as file:
-            file.write(line)
-            file.flush()
-            os.fsync(file.fileno())
-
-
-def _end_line(path: Path) -> None:
-    """A writer that was killed may have left half a line; the next one must not be glued to it."""
-    with path.open("rb+") as file:
-        if file.seek(0, os.SEEK_END):
-            file.seek(-1, os.SEEK_END)
-            if file.read(1) != b"\n":
-                file.write(b"\n")
 
 
 def _check_names(kind: str, names: Sequence[str], known: Collection[str]) -> None:

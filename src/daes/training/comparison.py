@@ -1,4 +1,4 @@
-"""The table of a comparison: means, deviations, tests and ranks, to read and to print."""
+"""What follows from the results of a comparison: means, deviations, tests and ranks."""
 
 import json
 from collections.abc import Mapping
@@ -8,31 +8,24 @@ from math import isfinite
 from statistics import fmean, stdev
 from typing import Any
 
-from daes.backbone import BACKBONES
 from daes.embedding import DAES, METHODS
-from daes.extras import require
 from daes.training.cell import MEASURES, CellResult, Protocol
+from daes.training.comparison_table import (
+    LEVEL,
+    Table,
+    as_markdown,
+    as_rich,
+    higher_is_better,
+    make_notes,
+    make_tables,
+)
 from daes.training.folder import strict
 from daes.training.significance import average_rank, t_test
 
+__all__ = ["Comparison", "Summary", "Test", "higher_is_better"]
+
 FORMAT = "daes.comparison"
 VERSION = 1
-LEVEL = 0.05
-MARK = "†"
-
-_MEASURE_NAMES = {
-    "auc": "AUC",
-    "logloss": "LogLoss",
-    "half_auc": "AUC, second half",
-    "half_logloss": "LogLoss, second half",
-}
-_SCOPES: dict[Protocol, dict[str, tuple[str, str]]] = {
-    "stream": {
-        "over the whole stream": ("auc", "logloss"),
-        "over its second half": ("half_auc", "half_logloss"),
-    },
-    "paper": {"on the test part": ("auc", "logloss")},
-}
 
 
 @dataclass(frozen=True)
@@ -233,113 +226,22 @@ class Comparison:
             about={name: content[name] for name in ("created", "environment", "data", "schema") if name in content},
         )
 
-    def tables(self) -> dict[str, "Table"]:
+    def tables(self) -> dict[str, Table]:
         """The tables to print, by their titles."""
-        tables = {scope: self._table(*measures) for scope, measures in _SCOPES[self.protocol].items()}
-        if self.tests:
-            tables[f"{self.tests[0].subject} against the best baseline"] = self._test_table()
-        return tables
+        return make_tables(self)
 
     def notes(self) -> list[str]:
         """What the tables' marks mean, and what is missing; a sentence or two each."""
-        seeds = f"{len(self.seeds)} seed" + ("s" if len(self.seeds) != 1 else "")
-        notes = [f"Mean ± standard deviation of {seeds}; rank: mean over the backbones of the rank by AUC."]
-        if any(test.p_value is not None for test in self.tests):
-            notes.append(f"{MARK} better than the best baseline: two-tailed unpaired t-test, p < {LEVEL}.")
-        notes += [f"Failed: {r.label} on {r.backbone}, seed {r.seed}: {r.error}" for r in self.failures]
-        return notes
+        return make_notes(self)
 
     def to_markdown(self) -> str:
         """The tables for a document: the best of a column in bold, ties included."""
-        parts = []
-        for title, table in self.tables().items():
-            lines = [table.header, ["---"] * table.names + ["---:"] * (len(table.header) - table.names)]
-            for row, best in zip(table.rows, table.best, strict=True):
-                lines.append([f"**{cell}**" if top else cell for cell, top in zip(row, best, strict=True)])
-            text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-            parts.append(f"{title[0].upper()}{title[1:]}:\n\n{text}")
-        return "\n\n".join([*parts, *self.notes()])
+        return as_markdown(self.tables(), self.notes())
 
     def __rich__(self) -> Any:
         """The tables for a terminal."""
-        rich, text = require("rich.table"), require("rich.text")
-        box, console = require("rich.box"), require("rich.console")
-        shown: list[Any] = []
-        for title, table in self.tables().items():
-            grid = rich.Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
-            for place, name in enumerate(table.header):
-                grid.add_column(name, justify="left" if place < table.names else "right")
-            for row, best in zip(table.rows, table.best, strict=True):
-                cells = zip(row, best, strict=True)
-                grid.add_row(*(text.Text(cell, style="bold green" if top else "") for cell, top in cells))
-            shown.append(grid)
-        return console.Group(*shown, *(text.Text(note, style="dim") for note in self.notes()))
-
-    def _table(self, auc: str, logloss: str) -> "Table":
-        columns = [(backbone, measure) for backbone in self.backbones for measure in (auc, logloss)]
-        header = ["method", *(_heading(backbone, measure) for backbone, measure in columns), "rank"]
-        marked = {
-            (test.backbone, test.measure, test.subject) for test in self.tests if test.better and test.significant
-        }
-        ranks = self.ranks(auc)
-        rows = [
-            [
-                label,
-                *(
-                    f"{self.summary(label, backbone, measure)}{f' {MARK}' * ((backbone, measure, label) in marked)}"
-                    for backbone, measure in columns
-                ),
-                f"{ranks[label]:.2f}",
-            ]
-            for label in self.methods
-        ]
-        tops = [self._top(backbone, measure) for backbone, measure in columns]
-        lowest = min(ranks.values())
-        best = [[False, *(label in top for top in tops), ranks[label] == lowest] for label in self.methods]
-        return Table(header, rows, best)
-
-    def _test_table(self) -> "Table":
-        rows = [
-            [
-                BACKBONES[test.backbone].info.title,
-                _MEASURE_NAMES[test.measure],
-                test.baseline,
-                f"{test.difference:+.4f}",
-                "–" if test.p_value is None else f"{test.p_value:.2g}",
-            ]
-            for test in self.tests
-        ]
-        best = [[False, False, False, test.better, test.better and test.significant] for test in self.tests]
-        return Table(["backbone", "measure", "best baseline", "difference", "p"], rows, best, names=3)
-
-    def _top(self, backbone: str, measure: str) -> set[str]:
-        """The labels that are best in a column as it is printed."""
-        means = {label: self.summary(label, backbone, measure).mean for label in self.methods}
-        known = {label: round(mean, 4) for label, mean in means.items() if isfinite(mean)}
-        if not known:
-            return set()
-        best = (max if higher_is_better(measure) else min)(known.values())
-        return {label for label, mean in known.items() if mean == best}
+        return as_rich(self.tables(), self.notes())
 
     def _best(self) -> str | None:
         ranks = self.ranks(self.measures[0])
         return min(ranks, key=lambda label: ranks[label]) if ranks else None
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table as text, which of its cells stand out, and how many of its first columns are names."""
-
-    header: list[str]
-    rows: list[list[str]]
-    best: list[list[bool]]
-    names: int = 1
-
-
-def higher_is_better(measure: str) -> bool:
-    """Whether a larger value of the measure is the better one."""
-    return measure.endswith("auc")
-
-
-def _heading(backbone: str, measure: str) -> str:
-    return f"{BACKBONES[backbone].info.title} {'AUC' if higher_is_better(measure) else 'LogLoss'}"

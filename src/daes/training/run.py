@@ -4,8 +4,6 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +60,7 @@ def train_run(
     prefetch: int = 2,
     resume: bool = False,
     overwrite: bool = False,
-    report: bool = True,
+    report: Callable[[Path], Path] | None = None,
     options: Mapping[str, Any] | None = None,
     on_start: Callable[[StreamTrainer, int | None], None] | None = None,
     callbacks: Sequence[Callback] = (),
@@ -81,7 +79,7 @@ def train_run(
         resume: go on where the run in the folder stopped, to the same bits as if it never had; what configures the
             result must be as it was. Begins anew where there is nothing.
         overwrite: remove the run that is there.
-        report: write `report.html`, where `daes.report` is installed.
+        report: makes a page of the finished folder, as `daes.report.page.write_report` does.
         options: kept in config.json beside what was made of them.
         on_start: called with the trainer and the rows of the stream, if known, before the first batch.
         callbacks: called after every batch.
@@ -89,7 +87,7 @@ def train_run(
     >>> import tempfile
     >>> data = Data.find("adstream:3000")
     >>> path = Path(tempfile.mkdtemp()) / "run"
-    >>> run = train_run(data, path, model={"backbone": "fnn"}, config=TrainConfig(batch_size=500), report=False)
+    >>> run = train_run(data, path, model={"backbone": "fnn"}, config=TrainConfig(batch_size=500))
     >>> run.result.rows, run.folder.read("metrics")["rows"], CTRModel.from_pretrained(run.folder.model).dim
     (3000, 3000, 16)
     """
@@ -121,7 +119,7 @@ def train_run(
     made.eval()
     made.save_pretrained(place.model)
     write_results(place, trainer, result, monitor)
-    return Run(place, made, result, resumed_at, write_report(place.path) if report else None)
+    return Run(place, made, result, resumed_at, report(place.path) if report else None)
 
 
 def read_sample(source: Source, data: Data, rows: int, config: TrainConfig) -> Batch:
@@ -166,14 +164,6 @@ def write_results(place: RunFolder, trainer: StreamTrainer, result: TrainResult,
     names = list(result.history[0]) if result.history else []
     place.write("history", {name: [record[name] for record in result.history] for name in names})
     place.write("monitor", monitor.to_dict())
-
-
-def write_report(folder: Path) -> Path | None:
-    """The HTML page of a run or a comparison; None where the part of daes that draws is not there."""
-    if find_spec("daes.report") is None or find_spec("daes.report.page") is None:
-        return None
-    path: Path = import_module("daes.report.page").write_report(folder)
-    return path
 
 
 def _make_room(place: RunFolder, resume: bool, overwrite: bool) -> None:

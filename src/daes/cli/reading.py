@@ -1,0 +1,85 @@
+"""The options of every verb that reads: where the rows are, how to read them, what their columns mean."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from daes.cli.settings import Names, given_options, names_option, option, rows_option
+
+if TYPE_CHECKING:
+    from daes.training.data import Data
+
+DATA_HELP = (
+    "A Parquet or CSV file (.csv, .tsv, also .gz and .zst), a glob, a folder or a URL of such files, or a dataset: "
+    "`flights`, `adstream` (or `adstream:ROWS`), `criteo:PATH`, `automl:PATH`."
+)
+DataArgument = Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP, show_default=False)]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How to read."""
+
+    max_rows: Annotated[int | None, rows_option("--max-rows", "Reading", "Read no more than so many rows.")] = None
+    format: Annotated[
+        str | None,
+        option("--format", panel="Reading", metavar="NAME", help="parquet or csv, where file names do not tell."),
+    ] = None
+    separator: Annotated[
+        str | None,
+        option("--separator", panel="Reading", metavar="CHAR", help="Between the fields of a CSV file."),
+    ] = None
+    bad_rows: Annotated[
+        str | None,
+        option(
+            "--bad-rows",
+            panel="Reading",
+            metavar="POLICY",
+            help="Rows of a CSV file that cannot be parsed: error (stop and name the row) or skip.",
+            show_default="error",
+        ),
+    ] = None
+
+    def options(self) -> dict[str, Any]:
+        """Options of `daes.stream.open`."""
+        return given_options({name: getattr(self, name) for name in ("format", "separator", "bad_rows")})
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What the columns mean."""
+
+    label: Annotated[
+        str | None,
+        option("--label", panel="Columns", metavar="NAME", help="The column of 0 and 1: was it clicked."),
+    ] = None
+    numerical: Annotated[Names | None, names_option("--numerical", "Columns", "The numerical features.")] = None
+    categorical: Annotated[
+        Names | None,
+        names_option("--categorical", "Columns", "The categorical features; numbers may be among them."),
+    ] = None
+    time: Annotated[
+        str | None, option("--time", panel="Columns", metavar="NAME", help="The column that orders the stream.")
+    ] = None
+    weight: Annotated[
+        str | None, option("--weight", panel="Columns", metavar="NAME", help="The column of sample weights.")
+    ] = None
+    exclude: Annotated[Names | None, names_option("--exclude", "Columns", "Columns to leave alone.")] = None
+
+    def find(self, what: str, reading: Reading, *, needs_label: bool = True) -> "Data":
+        """The data with what its columns mean: named here, or inferred."""
+        from daes.training.data import Data
+
+        return Data.find(
+            what,
+            label=self.label,
+            numerical=self.numerical,
+            categorical=self.categorical,
+            time=self.time,
+            weight=self.weight,
+            exclude=self.exclude or (),
+            options=reading.options(),
+            max_rows=reading.max_rows,
+            needs_label=needs_label,
+        )

@@ -1,0 +1,70 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from daes.paper import EXPERIMENTS, DataSet, Means, Result, Settings, figures
+from daes.paper.result import command_of, plain, settings_of, versions
+from daes.stream.datasets.criteo import CRITEO
+
+ROWS = 3000
+
+
+@pytest.fixture(scope="session")
+def criteo(tmp_path_factory) -> DataSet:
+    """A small file with Criteo's columns: clustered integers, long tails, missing values, some signal."""
+    rng = np.random.default_rng(0)
+    columns = {"label": pa.array(rng.integers(0, 2, ROWS))}
+    for place, name in enumerate(CRITEO.numerical):
+        values = np.floor(rng.lognormal(1 + place % 3, 1, ROWS)) if place % 2 else rng.lognormal(3, 2, ROWS)
+        columns[name] = pa.array(values, mask=rng.random(ROWS) < 0.1)
+    for place, name in enumerate(CRITEO.categorical):
+        columns[name] = pa.array([f"{code:08x}" for code in rng.integers(0, 3 + 5 * place, ROWS)])
+    path = tmp_path_factory.mktemp("criteo") / "train.parquet"
+    pq.write_table(pa.table(columns), path)
+    return DataSet(f"criteo:{path}")
+
+
+@pytest.fixture
+def means(tmp_path) -> Means:
+    return Means(tmp_path / "work")
+
+
+def make_result(name: str, findings: dict, settings: Settings, data: str | None = None) -> Result:
+    """A result as it would be read from a file."""
+    experiment = EXPERIMENTS[name]
+    one = None if data is None else DataSet(data)
+    return Result(
+        name,
+        None if one is None else one.describe(settings.rows),
+        settings_of(experiment, settings),
+        command_of(experiment, settings, one),
+        versions(),
+        1.0,
+        json.loads(json.dumps(plain(findings))),
+    )
+
+
+def show(result: Result, folder: Path) -> tuple[str, str]:
+    """The Markdown and the verdict; the figure is drawn and must be a picture of a readable size."""
+    from PIL import Image
+
+    experiment = EXPERIMENTS[result.experiment]
+    with figures.style():
+        path = figures.save(experiment.draw(result), folder / "figure.png")
+    with Image.open(path) as image:
+        assert image.width >= 1000
+        assert image.height >= 250
+        assert np.unique(np.asarray(image.convert("L"))).size > 10
+    assert path.stat().st_size < 150_000
+    return experiment.markdown(result), experiment.verdict(result)
+
+
+def run_and_show(name: str, settings: Settings, data: DataSet | None, means: Means) -> tuple[dict, str, str]:
+    experiment = EXPERIMENTS[name]
+    findings = experiment.run(settings, data, means)
+    result = make_result(name, findings, settings, None if data is None else data.spec)
+    return result.results, *show(result, means.folder.parent)

@@ -1,0 +1,47 @@
+import pytest
+from scipy.stats import t
+
+from daes.paper import Settings, ab_test
+from daes.paper.ab_test import _market, _pooled
+
+from .conftest import run_and_show
+
+
+def a_seed(lift):
+    return {
+        "lift": lift,
+        "lift_interval": [lift - 0.1, lift + 0.1],
+        "paired_lift": lift / 2,
+        "paired_interval": [lift / 2 - 0.01, lift / 2 + 0.01],
+        "value_lift": 0.0,
+        "value_interval": [0.0, 0.0],
+    }
+
+
+def test_seeds_are_pooled_by_students_t():
+    pooled = _pooled([a_seed(lift) for lift in (0.01, 0.02, 0.06)])["lift"]
+    low, high = t.interval(0.95, 2, loc=0.03, scale=0.0264575 / 3**0.5)
+    assert (pooled["mean"], pooled["low"], pooled["high"]) == pytest.approx((0.03, low, high), rel=1e-4)
+    alone = _pooled([a_seed(0.01)])["lift"]
+    assert (alone["low"], alone["high"]) == pytest.approx((-0.09, 0.11))
+
+
+def test_rows_bound_the_requests():
+    assert _market(Settings()).requests_per_day == 30_000
+    assert _market(Settings(rows=18_000)).requests_per_day == 2000
+    assert _market(Settings(rows=10)).requests_per_day == 1000
+    assert _market(Settings(backbones=("dcnv2", "fnn"), batch_size=64)).backbone == "dcnv2"
+
+
+def test_a_small_experiment(means, monkeypatch):
+    monkeypatch.setattr(ab_test, "_LEAST_REQUESTS", 100)
+    monkeypatch.setattr(ab_test, "PAIRS", (("efd", "efd"), ("efd", "daes-gate")))
+    settings = Settings(rows=900, seeds=1, backbones=("fnn",), batch_size=100)
+    found, markdown, verdict = run_and_show("ab-test", settings, None, means)
+    assert list(found["experiments"]) == ["A/A: EFD against itself", "DAES gate against EFD"]
+    assert found["market"]["requests_per_day"] == 100
+    for one in found["experiments"].values():
+        assert len(one["seeds"]) == 1
+        assert one["seeds"][0]["requests"] == 700
+    assert "Simulated" in markdown
+    assert "+2.307 %" in verdict

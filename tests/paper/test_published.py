@@ -1,0 +1,46 @@
+import numpy as np
+
+from daes.backbone.registry import PAPER_BACKBONES
+from daes.embedding import METHODS
+from daes.paper.estimation import expected_draws
+from daes.paper.published import (
+    AVERAGE_RANK,
+    BACKBONE_TITLES,
+    DATASETS,
+    ESTIMATION,
+    METHOD_TITLES,
+    OVERALL,
+    PAPER_METHODS,
+    RESERVOIR_SIZE,
+)
+from daes.training.significance import average_rank
+
+
+def test_names_are_those_of_the_registries():
+    assert tuple(BACKBONE_TITLES) == PAPER_BACKBONES
+    assert set(PAPER_METHODS) <= METHODS.keys()
+    assert METHODS.keys() == METHOD_TITLES.keys()
+
+
+def test_the_main_table_has_every_cell():
+    assert OVERALL.keys() == AVERAGE_RANK.keys() == DATASETS.keys()
+    for table in OVERALL.values():
+        assert tuple(table) == PAPER_METHODS
+        for row in table.values():
+            assert tuple(row) == PAPER_BACKBONES
+            assert all(0.7 < score.auc < 0.9 and 0.05 < score.logloss < 0.5 for score in row.values())
+
+
+def test_the_published_ranks_follow_from_the_published_scores():
+    for name, table in OVERALL.items():
+        auc = [[score.auc for score in row.values()] for row in table.values()]
+        ranks = average_rank(auc, higher_is_better=True, ties="order")
+        np.testing.assert_allclose(ranks, list(AVERAGE_RANK[name].values()), atol=0.006)
+
+
+def test_the_published_calls_are_those_of_the_published_rule():
+    for feature in (0, 1):
+        length = RESERVOIR_SIZE + ESTIMATION["RS"].calls[feature]
+        draws = expected_draws(RESERVOIR_SIZE, int(length))
+        assert f"{draws['jump-paper']:.2e}" == f"{ESTIMATION['JRS'].calls[feature]:.2e}"
+        assert f"{draws['jump']:.2e}" != f"{ESTIMATION['JRS'].calls[feature]:.2e}"

@@ -1,0 +1,49 @@
+from time import monotonic
+
+import pytest
+
+from daes.paper import Means, OutOfTimeError
+from daes.paper.resumable import RESULTS, run_pieces
+
+
+def square(shared, piece, note):
+    if piece["number"] < 0:
+        raise ValueError("it is negative")
+    return {"square": piece["number"] ** 2}
+
+
+def pieces(*numbers):
+    return [{"number": number} for number in numbers]
+
+
+def name(piece):
+    return f"number {piece['number']}"
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_results_are_in_the_order_of_the_pieces_and_kept(tmp_path, jobs):
+    means = Means(tmp_path, jobs=jobs)
+    assert run_pieces(square, pieces(3, 1, 2), means, name) == [{"square": 9}, {"square": 1}, {"square": 4}]
+    before = (tmp_path / RESULTS).read_text()
+    assert run_pieces(square, pieces(2, 3), means, name) == [{"square": 4}, {"square": 9}]
+    assert (tmp_path / RESULTS).read_text() == before
+
+
+def test_a_line_cut_short_is_done_again(tmp_path):
+    means = Means(tmp_path)
+    run_pieces(square, pieces(1, 2), means, name)
+    path = tmp_path / RESULTS
+    path.write_text(path.read_text()[:-10])
+    assert run_pieces(square, pieces(1, 2), means, name) == [{"square": 1}, {"square": 4}]
+
+
+def test_an_error_is_named_and_the_others_are_kept(tmp_path):
+    with pytest.raises(RuntimeError, match=r"1 of 3 pieces failed: number -1: ValueError: it is negative"):
+        run_pieces(square, pieces(2, -1, 3), Means(tmp_path), name)
+    assert len((tmp_path / RESULTS).read_text().splitlines()) == 2
+
+
+def test_past_the_deadline_nothing_is_begun(tmp_path):
+    run_pieces(square, pieces(1), Means(tmp_path), name)
+    with pytest.raises(OutOfTimeError, match="1 of 2 pieces are done"):
+        run_pieces(square, pieces(1, 2), Means(tmp_path, deadline=monotonic()), name)

@@ -1,0 +1,110 @@
+import json
+from dataclasses import replace
+from time import monotonic
+
+import pytest
+
+from daes.paper import DataSet, Means, OutOfTimeError, Settings
+from daes.paper.published import L2_WEIGHTS, LEARNING_RATES
+from daes.paper.trials import L2, LEARNING_RATE, Variant, run_trials, suitable_batch_size, summary
+
+DATA = DataSet("adstream:600")
+SETTINGS = Settings(seeds=2, batch_size=200)
+VARIANTS = {"linear": Variant("fe"), "bins": Variant("efd", {"num_bins": 4})}
+
+
+def lines(means):
+    return [json.loads(line) for line in (means.folder / "results.jsonl").read_text().splitlines()]
+
+
+def test_every_variant_backbone_and_seed_is_trained_as_asked(means):
+    found = run_trials(SETTINGS, DATA, means, VARIANTS, ["fnn", "deepfm"])
+    assert found["scores"].keys() == VARIANTS.keys()
+    for by_backbone in found["scores"].values():
+        assert list(by_backbone) == ["fnn", "deepfm"]
+        for measures in by_backbone.values():
+            assert {name: len(values) for name, values in measures.items()} == dict.fromkeys(
+                ("auc", "whole_auc", "logloss", "whole_logloss"), 2
+            )
+    cells = lines(means)
+    assert len(cells) == 8
+    for cell in cells:
+        settings = cell["settings"]
+        assert settings["train"]["batch_size"] == 200
+        assert settings["train"]["learning_rate"] == LEARNING_RATE
+        assert settings["model"]["l2"] == L2
+        assert settings["model"].get("embedding_options") == ({"num_bins": 4} if cell["label"] == "bins" else None)
+    first = next(cell for cell in cells if (cell["label"], cell["backbone"], cell["seed"]) == ("bins", "deepfm", 1))
+    assert found["scores"]["bins"]["deepfm"]["auc"][1] == first["metrics"]["half_auc"]
+    assert found["scores"]["bins"]["deepfm"]["whole_auc"][1] == first["metrics"]["auc"]
+
+
+def test_finished_cells_are_used_again_and_more_seeds_add_to_them(means):
+    once = run_trials(SETTINGS, DATA, means, VARIANTS, ["fnn"])
+    before = (means.folder / "results.jsonl").read_text()
+    again = run_trials(replace(SETTINGS, seeds=3), DATA, means, VARIANTS, ["fnn"])
+    assert (means.folder / "results.jsonl").read_text().startswith(before)
+    assert len(lines(means)) == 6
+    assert again["scores"]["bins"]["fnn"]["auc"][:2] == once["scores"]["bins"]["fnn"]["auc"]
+
+
+def test_the_deadline_stops_after_the_cell_in_progress(means):
+    done = []
+    hurried = Means(means.folder, deadline=monotonic() + 3600, note=done.append)
+
+    def expire(line):
+        done.append(line)
+        object.__setattr__(hurried, "deadline", 0.0)
+
+    # The deadline is handed over when the cells are begun, so it passes between two calls here.
+    first = run_trials(replace(SETTINGS, seeds=1), DATA, hurried, {"linear": Variant("fe")}, ["fnn"])
+    expire("")
+    with pytest.raises(OutOfTimeError, match="1 of 4 cells are done"):
+        run_trials(SETTINGS, DATA, hurried, VARIANTS, ["fnn"])
+    whole = run_trials(SETTINGS, DATA, means, VARIANTS, ["fnn"])
+    assert whole["scores"]["linear"]["fnn"]["auc"][0] == first["scores"]["linear"]["fnn"]["auc"][0]
+
+
+def test_tuning_gives_every_method_the_same_grid_and_takes_the_best(means):
+    settings = replace(SETTINGS, seeds=1, tune=True)
+    found = run_trials(settings, DATA, means, {"linear": Variant("fe")}, ["fnn"])
+    cells = lines(means)
+    tuning = [cell for cell in cells if cell["rows"] == 150]  # the first quarter of the stream
+    grid = {(cell["settings"]["train"]["learning_rate"], cell["settings"]["model"]["l2"]) for cell in tuning}
+    assert grid == {(rate, weight) for rate in LEARNING_RATES for weight in L2_WEIGHTS}
+    best = min(tuning, key=lambda cell: cell["metrics"]["half_logloss"])["settings"]
+    chosen = found["tuned"]["linear"]["fnn"]
+    assert chosen == {"learning_rate": best["train"]["learning_rate"], "l2": best["model"]["l2"]}
+    (final,) = (cell for cell in cells if cell["rows"] == 600)
+    assert final["settings"]["train"]["learning_rate"] == chosen["learning_rate"]
+
+
+def test_the_papers_protocol_reports_the_test_part(means):
+    found = run_trials(replace(SETTINGS, seeds=1, protocol="paper"), DATA, means, {"linear": Variant("fe")}, ["fnn"])
+    (cell,) = lines(means)
+    assert found["scores"]["linear"]["fnn"] == {
+        "auc": [cell["metrics"]["auc"]],
+        "logloss": [cell["metrics"]["logloss"]],
+    }
+    assert "test part" in found["training"]["scope"]
+
+
+def test_a_cell_that_fails_is_reported_and_does_not_stop_the_others(means):
+    variants = {"linear": Variant("fe"), "wrong": Variant("fe", {"no_such_option": 1})}
+    found = run_trials(replace(SETTINGS, seeds=1), DATA, means, variants, ["fnn"])
+    assert found["scores"]["linear"]["fnn"]["auc"][0] is not None
+    assert found["scores"]["wrong"]["fnn"]["auc"] == [None]
+    assert "no_such_option" in found["failures"][0]
+
+
+def test_summary():
+    assert summary([0.5, None, 0.7]) == (pytest.approx(0.6), pytest.approx(0.1 * 2**0.5))
+    assert summary([0.5]) == (0.5, None)
+    assert summary([None]) == (None, None)
+
+
+def test_batch_sizes_are_powers_of_two_within_bounds():
+    for rows in (1, 1000, 150_000, 3_000_000, 10**9):
+        size = suitable_batch_size(rows)
+        assert size & (size - 1) == 0
+        assert 128 <= size <= 8192
