@@ -438,7 +438,7 @@ class TestBadFiles:
             lambda c: c["model"].update(dim=5),
             lambda c: c["model"].update(backbone="ipnn"),
             lambda c: c["model"]["sizes"].update(city=21),
-            lambda c: c["model"].update(embedding="daes-tran"),
+            lambda c: c["model"]["embedding_options"].update(modulation="tran"),
         ],
     )
     def test_a_configuration_for_other_weights(self, saved, change):

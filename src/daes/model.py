@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from daes.backbone import BACKBONES, build_backbone
 from daes.distribution import rank_context_fields, smallest_cardinality
-from daes.embedding import CategoricalEmbedding, Context, NotFittedError, build_embedding, suggest_sizes
+from daes.embedding import PRESETS, CategoricalEmbedding, Context, NotFittedError, build_embedding, suggest_sizes
 from daes.embedding.base import check_positive
 from daes.embedding.modulation import pool_context
 from daes.export import export_onnx
@@ -86,7 +86,8 @@ class CTRModel(nn.Module):
             "context": list(self.context),
             "l2": l2,
             "categorical_options": dict(categorical_options or {}),
-            "embedding_options": dict(embedding_options or {}),
+            # A preset is spelled out, so that a saved model stays what it was if the preset is ever improved.
+            "embedding_options": {**PRESETS.get(embedding, {}), **(embedding_options or {})},
             "backbone_options": dict(backbone_options or {}),
         }
         self.numerical = None
@@ -94,7 +95,7 @@ class CTRModel(nn.Module):
         num_fields, raw_dim = schema.num_categorical, 0
         seeds = torch.randint(2**62, (3,), device="cpu").tolist()
         if schema.num_numerical:
-            options = dict(embedding_options or {})
+            options = dict(self.config["embedding_options"])
             if self.context and options.get("context_pool") == "concat":
                 options.setdefault("num_context", len(self.context))
             with _drawing_from(seeds[0]):
