@@ -19,14 +19,16 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 def scientific(value: float | None, digits: int = 2) -> str:
     """A number that may be of any size.
 
-    >>> scientific(0.000246), scientific(5.97), scientific(29300000.0), scientific(None), scientific(0.0)
-    ('2.46e-4', '5.97', '2.93e7', '–', '0')
+    >>> scientific(0.000246), scientific(5.97), scientific(1130.0), scientific(29300000.0), scientific(None)
+    ('2.46e-4', '5.97', '1,130', '2.93e7', '–')
     """
     if value is None:
         return "–"
     if value == 0:
         return "0"
-    if 0.01 <= abs(value) < 10_000:
+    if 100 <= abs(value) < 10_000:
+        return f"{value:,.0f}"
+    if 0.01 <= abs(value) < 100:
         return f"{value:.{digits + 1}g}"
     mantissa, exponent = f"{value:.{digits}e}".split("e")
     return f"{mantissa}e{int(exponent)}"
