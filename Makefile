@@ -32,7 +32,7 @@ types: setup
 
 tests: setup
 	@echo "==> pytest"
-	$(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto  # a process a core, so a thread a process
 
 demo: setup  ## run the main job on an embedded default
 	@echo "==> daes demo"

@@ -43,7 +43,8 @@ def test_an_error_is_named_and_the_others_are_kept(tmp_path):
     assert len((tmp_path / RESULTS).read_text().splitlines()) == 2
 
 
-def test_past_the_deadline_nothing_is_begun(tmp_path):
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_past_the_deadline_nothing_is_begun(tmp_path, jobs):
     run_pieces(square, pieces(1), Means(tmp_path), name)
-    with pytest.raises(OutOfTimeError, match="1 of 2 pieces are done"):
-        run_pieces(square, pieces(1, 2), Means(tmp_path, deadline=monotonic()), name)
+    with pytest.raises(OutOfTimeError, match="1 of 3 pieces are done"):
+        run_pieces(square, pieces(1, 2, 3), Means(tmp_path, jobs=jobs, deadline=monotonic()), name)

@@ -107,4 +107,4 @@ def test_batch_sizes_are_powers_of_two_within_bounds():
     for rows in (1, 1000, 150_000, 3_000_000, 10**9):
         size = suitable_batch_size(rows)
         assert size & (size - 1) == 0
-        assert 128 <= size <= 8192
+        assert 256 <= size <= 8192

@@ -31,7 +31,7 @@ def paper(
     ],
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[RESULT.json]...", help="Results to draw again, for `figure`.", show_default=False),
+        typer.Argument(metavar="[RESULT.json]...", help="Results for `figure`.", show_default=False),
     ] = None,
     data: Annotated[
         list[str] | None,
@@ -181,14 +181,16 @@ def _list(json: bool) -> None:
 
 def _figures(files: list[Path], place: Path | None) -> None:
     from daes.paper.result import Result
-    from daes.paper.running import draw
+    from daes.paper.running import draw, present
 
     if not files:
         raise ValueError("`daes paper figure` needs results to draw, as in: daes paper figure RESULT.json")
     if place is not None and len(files) > 1:
         raise ValueError(f"--out names one figure, however: {len(files)} results are given")
     for file in files:
-        out.print(f"wrote {draw(Result.load(file), place or file.with_suffix('.png'))}", soft_wrap=True)
+        result = Result.load(file)
+        figure = present(result, file.parent) if place is None else draw(result, place)
+        out.print(f"wrote {figure}", soft_wrap=True)
 
 
 def _report(results: Path, place: Path) -> None:

@@ -77,7 +77,7 @@ def markdown(result: Result) -> str:
     return "\n\n".join(
         [
             how_trained(result),
-            table(["context", "fields"], chosen),
+            table(["context", "fields"], chosen, words=2),
             scores_table(found) + failures(found),
             "Fields by strength (Kruskal–Wallis, Holm-corrected; inter-group Wasserstein distance of ranks above "
             f"chance), from {count(found['rows_ranked'])} rows:",

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from daes.paper import EXPERIMENTS
 from daes.paper.experiment import Experiment
-from daes.paper.published import ARPU_GAIN, DATASETS, QPS_CHANGE
+from daes.paper.published import ARPU_GAIN, DATASET_TITLES, DATASETS, QPS_CHANGE
 from daes.paper.result import Result
 from daes.paper.tables import count, percent, table
 
@@ -81,7 +81,7 @@ def _datasets(results: Sequence[Result]) -> str:
         for title, data in ours.items()
     ]
     rows += [
-        [f"the paper's {name.capitalize()}", one["categorical"], one["numerical"], count(one["rows"]), ""]
+        [f"the paper's {DATASET_TITLES[name]}", one["categorical"], one["numerical"], count(one["rows"]), ""]
         for name, one in DATASETS.items()
     ]
     return "## Data\n\n" + table(["data set", "categorical", "numerical", "rows", ""], rows)
@@ -98,7 +98,7 @@ def _overview(by_name: Mapping[str, Sequence[Result]]) -> str:
         f"What the paper reports from production, ARPU {percent(ARPU_GAIN, 3, sign=True)} and QPS "
         f"{percent(QPS_CHANGE, 1)}, can only be imitated here: see `ab-test` and `cost`."
     )
-    return f"{head}\n\n" + table(["experiment", "on", "what came out"], rows)
+    return f"{head}\n\n" + table(["experiment", "on", "what came out"], rows, words=3)
 
 
 def _section(experiment: Experiment, results: Sequence[Result], folder: str) -> str:

@@ -71,6 +71,8 @@ DATASETS = {
 }
 """The paper's table of data sets."""
 
+DATASET_TITLES = {"automl": "AutoML", "criteo": "Criteo", "industrial": "Industrial"}
+
 PROFILED = {"criteo": ("I3", "I5", "I13"), "automl": ("I1", "I2", "I6")}
 """The features whose drift the paper draws."""
 

@@ -88,8 +88,7 @@ def run_experiment(
     seconds = round(before + monotonic() - started, 1)
     result = replace(fresh, data=description, seconds=seconds, results=plain(findings))
     result = Result.load(result.save(out))  # what is told and drawn is what the file says
-    path.with_suffix(".md").write_text(experiment.markdown(result) + "\n", encoding="utf-8")
-    draw(result, path.with_suffix(ending))
+    present(result, out, ending)
     return result, False
 
 
@@ -102,6 +101,13 @@ def _same(found: Result, path: Path, asked: Result) -> Result:
                 f"{path} was made with {name}={there.get(name)!r}, however: {value!r} is asked for; use --overwrite"
             )
     return found
+
+
+def present(result: Result, folder: Path, ending: str = ".png") -> Path:
+    """Write a result's Markdown and figure beside its JSON; the path of the figure."""
+    text = find(result.experiment).markdown(result) + "\n"
+    (folder / f"{result.stem}.md").write_text(text, encoding="utf-8")
+    return draw(result, folder / f"{result.stem}{ending}")
 
 
 def draw(result: Result, path: Path) -> Path:

@@ -17,12 +17,23 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MEASURES = {"auc": "AUC", "logloss": "LogLoss"}
+_BACKBONES_SIDE_BY_SIDE = 3
 
 
 def scores_table(found: Findings, titles: Mapping[str, str] | None = None) -> str:
-    """AUC and LogLoss of each label on each backbone, mean ± deviation between seeds; the best mean in bold."""
-    scores, backbones = found["scores"], found["training"]["backbones"]
-    columns = [(backbone, measure) for backbone in backbones for measure in MEASURES]
+    """AUC and LogLoss of each label on each backbone, mean ± deviation between seeds; the best mean in bold.
+
+    One table, or one for each measure where there are many backbones.
+    """
+    backbones = found["training"]["backbones"]
+    if len(backbones) <= _BACKBONES_SIDE_BY_SIDE:
+        return _scores_table(found, titles, [(backbone, measure) for backbone in backbones for measure in MEASURES])
+    parts = [_scores_table(found, titles, [(backbone, measure) for backbone in backbones]) for measure in MEASURES]
+    return "\n\n".join(parts)
+
+
+def _scores_table(found: Findings, titles: Mapping[str, str] | None, columns: Sequence[tuple[str, str]]) -> str:
+    scores = found["scores"]
     best = {place: _best(scores, *place) for place in columns}
     rows = []
     for label in titles or scores:

@@ -128,15 +128,16 @@ def verdict(result: Result) -> str:
     daily = [name for name, one in dated.items() if one["daily"] > one["daily_by_chance"]]
     sentence = (
         f"Over {profile['segments']} segments the median PSI of {len(moving)} of {len(features)} features is more than "
-        f"twice what chance gives{_named(moving)}."
+        f"twice what chance gives{_named(moving, features)}."
     )
     if not dated:
         return sentence
-    return f"{sentence} {len(daily)} of {len(dated)} repeat from day to day{_named(daily)}."
+    return f"{sentence} {len(daily)} of {len(dated)} repeat from day to day{_named(daily, dated)}."
 
 
-def _named(names: list[str]) -> str:
-    return f" ({', '.join(names)})" if names else ""
+def _named(names: list[str], among: Findings) -> str:
+    """The names in brackets, unless they are none or all."""
+    return f" ({', '.join(names)})" if 0 < len(names) < len(among) else ""
 
 
 def draw(result: Result) -> "Figure":
@@ -160,7 +161,7 @@ def draw(result: Result) -> "Figure":
         axes[1][number].set_xlabel("segment" + (" (grey lines: days)" if len(_days(profile)) else ""))
     colours = zip(profiles[0]["series"], _COLOURS, strict=False)
     handles = [require("matplotlib.lines").Line2D([], [], color=c, linewidth=2.5, label=name) for name, c in colours]
-    axes[0][-1].legend(handles=handles, loc="lower right", bbox_to_anchor=(1, 1), ncols=len(handles))
+    figure.legend(handles=handles, loc="upper right", ncols=len(handles))
     figures.headline(
         figure,
         "How far each segment of the stream is from the first",

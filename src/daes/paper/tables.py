@@ -4,15 +4,15 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 
-def table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """A Markdown table: the first column to the left, all others to the right.
+def table(headers: Sequence[str], rows: Iterable[Sequence[Any]], *, words: int = 1) -> str:
+    """A Markdown table: the first columns, as many as hold `words`, to the left and all others to the right.
 
     >>> print(table(["method", "KL"], [["OS", 5.97]]))
     | method | KL |
     | :-- | --: |
     | OS | 5.97 |
     """
-    lines = [headers, [":--", *["--:"] * (len(headers) - 1)], *rows]
+    lines = [headers, [*[":--"] * words, *["--:"] * (len(headers) - words)], *rows]
     return "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines)
 
 
@@ -37,10 +37,10 @@ def scientific(value: float | None, digits: int = 2) -> str:
 def fixed(value: float | None, digits: int = 4) -> str:
     """A number with a fixed count of decimals, – where there is none.
 
-    >>> fixed(0.78934), fixed(None)
-    ('0.7893', '–')
+    >>> fixed(0.78934), fixed(-0.00001), fixed(None)
+    ('0.7893', '0.0000', '–')
     """
-    return "–" if value is None else f"{value:.{digits}f}"
+    return "–" if value is None else f"{value:z.{digits}f}"
 
 
 def percent(value: float | None, digits: int = 2, *, sign: bool = False) -> str:

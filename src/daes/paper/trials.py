@@ -28,7 +28,7 @@ ABLATION_BACKBONES = ("deepfm",)
 """The paper does not say which backbone the figures of its ablations show."""
 
 _STEPS = 1000
-_SMALLEST_BATCH = 128
+_SMALLEST_BATCH = 256
 _TUNING_SHARE = 4  # the stream protocol tunes on the first 1/4 of the stream
 _VOCABULARY = {"mode": "vocabulary"}
 
@@ -106,10 +106,10 @@ def run_trials(
 
 
 def suitable_batch_size(rows: int | None) -> int:
-    """The paper's 8192, or on fewer rows a power of two that makes about a thousand steps, at least 128.
+    """The paper's 8192, or on fewer rows a power of two that makes about a thousand steps, at least 256.
 
     >>> [suitable_batch_size(rows) for rows in (20_000, 137_139, 1_000_000, 45_840_617, None)]
-    [128, 128, 1024, 8192, 8192]
+    [256, 256, 1024, 8192, 8192]
     """
     if rows is None:
         return BATCH_SIZE
