@@ -54,6 +54,8 @@ def run_tasks(
         while waiting or any(worker.busy for worker in workers):
             if enough():
                 waiting.clear()
+                if not any(worker.busy for worker in workers):
+                    return
             for worker in workers:
                 if waiting and not worker.busy:
                     worker.begin(waiting.popleft())

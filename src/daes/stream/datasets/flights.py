@@ -5,6 +5,7 @@ leave and with what is known about the plane. The label is whether it arrived mo
 """
 
 import zipfile
+from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -50,12 +51,18 @@ def open_flights(*, shard: tuple[int, int] | None = None) -> Stream:
     Args:
         shard: `(rank, world)`, see `CursorSource`.
     """
-    folder = _folder()
+    table, note = _joined(_folder())
+    return Stream(TableSource(table, shard=shard), FLIGHTS, "flights", (note,))
+
+
+@lru_cache(maxsize=1)  # a comparison opens the stream many times, and Arrow tables never change
+def _joined(folder: Path) -> tuple[Any, str]:
+    """The rows, and a sentence on those that were dropped."""
     flights = _read(folder / "flights.csv.zip")
     table = _features(flights, _read(folder / "weather.csv"), _read(folder / "planes.csv"))
     dropped = flights.num_rows - table.num_rows
     note = f"{dropped} of {flights.num_rows} flights have no arrival delay (cancelled or diverted) and were dropped"
-    return Stream(TableSource(table, shard=shard), FLIGHTS, "flights", (note,))
+    return table, note
 
 
 def _folder() -> Path:
