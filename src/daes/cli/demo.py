@@ -29,7 +29,7 @@ MODEL: dict[str, Any] = {"backbone_options": {"batch_norm": False}}
 def demo(
     rows: Annotated[
         int, typer.Option("--rows", parser=whole_number(1000), metavar="N", help="Rows of each stream, at most.")
-    ] = 150_000,
+    ] = 90_000,
     seeds: Annotated[
         int, typer.Option("--seeds", parser=whole_number(1), metavar="N", help="Models of each method.")
     ] = 2,
