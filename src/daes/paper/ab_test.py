@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 PAIRS = (("efd", "efd"), ("efd", "daes-gate"), ("ld", "daes-gate"), ("efd", "daes"))
 """Control and treatment; the first pair is an A/A test, which must find nothing."""
 _LEAST_REQUESTS = 1000
+_ENOUGH_SEEDS = 3
 _COLOURS = (figures.GREY, figures.BLUE, figures.PURPLE, figures.GREEN)
 
 
@@ -69,12 +70,15 @@ def _title(control: str, treatment: str) -> str:
 
 
 def _pooled(several: list[Findings]) -> Findings:
-    """Mean over the seeds with a 95 % interval: between seeds where there are several, else that of the one."""
+    """Mean over the seeds with a 95 % interval: between seeds where there are several, else over users.
+
+    The latter leaves out that two models of one kind differ by what they happened to learn, as the A/A test shows.
+    """
     pooled = {}
     intervals = {"lift": "lift_interval", "paired_lift": "paired_interval", "value_lift": "value_interval"}
     for name, interval in intervals.items():
         values = [one[name] for one in several]
-        if len(values) < 3:
+        if len(values) < _ENOUGH_SEEDS:
             low, high = np.mean([one[interval] for one in several], axis=0)
         else:
             reach = _student(len(values) - 1) * float(np.std(values, ddof=1)) / np.sqrt(len(values))
@@ -140,11 +144,17 @@ def verdict(result: Result) -> str:
     sentences = []
     for title, one in result.results["experiments"].items():
         paired = one["pooled"]["paired_lift"]
-        sure = "more than chance" if paired["low"] > 0 or paired["high"] < 0 else "not told from chance"
+        sure = _judged(paired, len(one["seeds"]))
         sentences.append(
             f"{title}: expected revenue {_interval(paired)}, {sure}; ARPU {_interval(one['pooled']['lift'])}."
         )
     return f"Simulated, beside the paper's {percent(ARPU_GAIN, 3, sign=True)}. " + " ".join(sentences)
+
+
+def _judged(pooled: Findings, seeds: int) -> str:
+    if seeds < _ENOUGH_SEEDS:
+        return "not judged by so few seeds"
+    return "more than chance" if pooled["low"] > 0 or pooled["high"] < 0 else "not told from chance"
 
 
 def draw(result: Result) -> "Figure":

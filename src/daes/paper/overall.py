@@ -182,7 +182,7 @@ def draw(result: Result) -> "Figure":
     backbones = found["training"]["backbones"]
     methods = [method for names, _ in _FAMILIES.values() for method in names if method in found["scores"]]
     ours = np.array([[_mean(found["scores"][m][b]["auc"]) for b in backbones] for m in methods])
-    panels: list[tuple[str, list[str], Any]] = [("Ours", methods, ours)]
+    panels: list[tuple[str, list[str], Any]] = [("Ours" if paper else "", methods, ours)]
     if paper is not None:
         known = [method for method in methods if method in PAPER_METHODS]
         theirs = np.array([[OVERALL[paper][m][b].auc for b in backbones if b in BACKBONE_TITLES] for m in known])

@@ -132,7 +132,8 @@ def line_figure(
             panel.set_title(f"{BACKBONE_TITLES.get(backbone, backbone)}: {name}")
             if row == len(backbones) - 1:
                 panel.set_xlabel(xlabel)
-    figures.headline(figure, title, f"{how_short(result)} · bands: ± one standard deviation between seeds")
+    bands = " · bands: ± one standard deviation between seeds" if result.settings["seeds"] > 1 else ""
+    figures.headline(figure, title, how_short(result) + bands)
     return figure
 
 
