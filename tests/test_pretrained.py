@@ -266,10 +266,12 @@ class TestInterrupted:
         writer = threading.Thread(target=write)
         writer.start()
         reads = 0
-        while writer.is_alive() or not reads:
-            assert scores(CTRModel.from_pretrained(saved)) in allowed
-            reads += 1
-        writer.join()
+        try:
+            while writer.is_alive() or not reads:
+                assert scores(CTRModel.from_pretrained(saved)) in allowed
+                reads += 1
+        finally:
+            writer.join()
         assert errors == []
 
 

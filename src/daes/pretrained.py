@@ -104,20 +104,27 @@ def _read_both(folder: Path) -> tuple[dict[str, Any], bytes]:
     path = folder / CONFIG
     while True:
         try:
-            text = path.read_bytes()
+            before, text = _identity(path), path.read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             raise FileNotFoundError(f"no saved model in {folder}: it has no {CONFIG}") from None
         config = _parse(text, path)
         weights = _read_weights(folder, config["sha256"])
         if weights is not None:
             return config, weights
-        if path.read_bytes() == text:
+        # The same text may have come back (one model, another, the first again): only the same file proves that nobody
+        # has written meanwhile.
+        if _identity(path) == before:
             break
     if not (folder / WEIGHTS).exists():
         raise FileNotFoundError(f"no saved model in {folder}: it has no {WEIGHTS}")
     raise ValueError(
         f"{folder / WEIGHTS} is truncated, damaged or not the file that {CONFIG} was saved with: its SHA-256 differs"
     )
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_ino, found.st_mtime_ns
 
 
 def _read_weights(folder: Path, digest: str) -> bytes | None:
