@@ -1,8 +1,5 @@
 import json
 from importlib import import_module
-from importlib.util import find_spec
-
-import pytest
 
 from daes.cli.compare import parse_seeds
 
@@ -91,7 +88,6 @@ def test_seeds():
     assert parse_seeds(["4", "5"]) == (4, 5)
 
 
-@pytest.mark.skipif(find_spec("daes.report") is None, reason="there is no report yet")
 def test_a_report_is_written(daes, clicks, tmp_path):
     arguments = ("--methods", "fe,ple", "--backbones", "lr", "--seeds", "1", "--out", tmp_path, "--exclude", "id")
     result = daes("compare", clicks, *arguments)

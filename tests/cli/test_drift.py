@@ -1,7 +1,6 @@
 import numpy as np
 import pyarrow.csv
 import pyarrow.parquet as pq
-import pytest
 
 from daes.distribution.drift import drift_profile
 
@@ -31,7 +30,6 @@ def test_a_file_of_unknown_length_is_counted_first(daes, clicks, tmp_path):
 
 
 def test_a_page_to_look_at(daes, refused, clicks, tmp_path):
-    pytest.importorskip("daes.report.document")
     result = daes("drift", clicks, "--segments", "6", "--exclude", "id", "--plot", tmp_path / "drift.html")
     assert result.exit_code == 0, result.output
     page = (tmp_path / "drift.html").read_text()

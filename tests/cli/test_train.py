@@ -2,7 +2,6 @@ import json
 import os
 import shutil
 import sys
-from importlib.util import find_spec
 
 import pytest
 
@@ -253,7 +252,6 @@ def test_bad_batches_are_reported_with_their_rows(daes, tmp_path, csv):
     assert "bad batch at row 100" in result.stderr
 
 
-@pytest.mark.skipif(find_spec("daes.report") is None, reason="there is no report yet")
 def test_a_report_is_written(daes, clicks, tmp_path):
     arguments = ("train", clicks, "--exclude", "id", "--out", tmp_path / "run", "--batch-size", "300", "--json")
     result = daes(*arguments)
