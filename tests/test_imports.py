@@ -170,7 +170,8 @@ class TestRooms:
         ("classifier", "serving"),
         ("report", "paper", "cli", "__main__"),
     )
-    EVERYWHERE = ("daes", "daes.extras")
+    BASE = ("extras", "durable")
+    EVERYWHERE = ("daes", "daes.extras", "daes.durable")
     PLACE = {name: place for place, names in enumerate(ROOMS) for name in names}  # noqa: RUF012
     MODEL, SHOW = PLACE["model"], PLACE["report"]
 
@@ -196,12 +197,12 @@ class TestRooms:
         """The module that `from daes import name` leads to."""
         if name in daes._HOME:
             return daes._HOME[name]
-        return f"daes.{name}" if name in self.PLACE or name == "extras" else "daes"
+        return f"daes.{name}" if name in self.PLACE or name in self.BASE else "daes"
 
     def files(self):
         for path in sorted(SOURCE.rglob("*.py")):
             room = path.relative_to(SOURCE).parts[0].removesuffix(".py")
-            if room not in ("__init__", "extras"):
+            if room not in ("__init__", *self.BASE):
                 yield path, room
 
     def allowed(self, room, other):
@@ -227,6 +228,11 @@ class TestRooms:
     def test_a_room_looks_only_to_its_left(self):
         assert list(self.violations(self.files())) == []
 
+    @pytest.mark.parametrize("name", BASE)
+    def test_what_all_rooms_stand_on_needs_none_of_them(self, name):
+        found = {module.partition(".")[0] for module, _ in self.imports(SOURCE / f"{name}.py")}
+        assert found - set(sys.stdlib_module_names) == set()
+
     def test_violations_are_found(self, tmp_path):
         path = tmp_path / "file.py"
         path.write_text(
@@ -235,6 +241,7 @@ class TestRooms:
                 import daes.embedding
                 from daes.stream import Batch
                 from daes.extras import require
+                from daes import durable
                 from daes.distribution.jump import JumpReservoir
 
                 def function():
@@ -247,10 +254,10 @@ class TestRooms:
         )
         assert list(self.violations([(path, "distribution")])) == [
             "file.py:2: distribution imports daes.embedding",
-            "file.py:8: distribution imports daes.model",
-            "file.py:9: distribution imports daes.training.trainer",
-            "file.py:10: imports are absolute, however: .",
-            "file.py:11: distribution imports daes.report.page",
+            "file.py:9: distribution imports daes.model",
+            "file.py:10: distribution imports daes.training.trainer",
+            "file.py:11: imports are absolute, however: .",
+            "file.py:12: distribution imports daes.report.page",
         ]
         assert len(list(self.violations([(path, "cli")]))) == 1
 

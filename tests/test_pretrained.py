@@ -164,7 +164,7 @@ class TestInterrupted:
             return call
 
         for name in self.CALLS:
-            changes = (lambda mode="r", *_, **__: "w" in mode) if name == "open" else (lambda *_, **__: True)
+            changes = (lambda mode="r", *_, **__: "x" in mode) if name == "open" else (lambda *_, **__: True)
             monkeypatch.setattr(Path, name, stopping(getattr(Path, name), changes))
         return calls
 
@@ -288,7 +288,7 @@ class TestTrouble:
                     raise OSError(28, "No space left on device")
 
             monkeypatch.setattr(os, "fsync", sync)
-            monkeypatch.setattr("daes.pretrained._sync", lambda folder: None)
+            monkeypatch.setattr("daes.durable.sync_directory", lambda folder: None)
 
         return fill
 
@@ -316,7 +316,7 @@ class TestTrouble:
             if (error := next(calls)) is not None:
                 raise error
 
-        monkeypatch.setattr("daes.pretrained._sync", sync)
+        monkeypatch.setattr("daes.durable.sync_directory", sync)
         with pytest.raises(OSError, match="Input/output error"):
             make_model(1).save_pretrained(saved)
         assert scores(CTRModel.from_pretrained(saved)) == scores(make_model(1))

@@ -55,6 +55,8 @@ class CTRModel(nn.Module):
     (2,)
     """
 
+    _context_index: Tensor
+
     def __init__(
         self,
         schema: Schema,
@@ -102,17 +104,21 @@ class CTRModel(nn.Module):
                 self.numerical = build_embedding(embedding, schema.num_numerical, dim, **options)
             num_fields += self.numerical.num_outputs
             raw_dim = self.numerical.raw_dim
+            if raw_dim and backbone in BACKBONES and not BACKBONES[backbone].takes_raw:
+                if not self.numerical.num_outputs:
+                    raise ValueError(
+                        f"backbone must have an MLP or a cross network for embedding={embedding!r}, which gives plain "
+                        f"inputs and no vectors, however: backbone={backbone!r}"
+                    )
+                raw_dim = 0  # the vectors do without
         if schema.num_categorical:
             with _drawing_from(seeds[1]):
                 self.categorical = CategoricalEmbedding(self.sizes, dim, **(categorical_options or {}))
-        if raw_dim and backbone in BACKBONES and not BACKBONES[backbone].takes_raw:
-            raise ValueError(
-                f"backbone must have an MLP or a cross network for embedding={embedding!r}, which gives plain inputs "
-                f"and no vectors, however: backbone={backbone!r}"
-            )
         with _drawing_from(seeds[2]):
             self.backbone = build_backbone(backbone, num_fields, dim, raw_dim=raw_dim, **(backbone_options or {}))
-        self._context_index = [schema.categorical.index(name) for name in self.context]
+        self._takes_raw = raw_dim > 0
+        places = [schema.categorical.index(name) for name in self.context]
+        self.register_buffer("_context_index", torch.tensor(places, dtype=torch.int64), persistent=False)
 
     @classmethod
     def from_sample(cls, schema: Schema, sample: Batch, **arguments: Any) -> Self:
@@ -150,13 +156,20 @@ class CTRModel(nn.Module):
                     f"categorical must be given for the columns {', '.join(self.schema.categorical)}, however: None"
                 )
             fields.append(self.categorical(categorical))
-            if self.numerical is not None and self.numerical.uses_context and self._context_index:
+            if self.numerical is not None and self.numerical.uses_context and self.context:
                 context = self._context(categorical, fields[0])
         if self.numerical is not None:
             fields.insert(0, self.numerical(numerical, context))
-            raw = self.numerical.raw(numerical)
+            raw = self.numerical.raw(numerical) if self._takes_raw else None
         logits: Tensor = self.backbone(torch.cat(fields, dim=1), raw)
         return logits
+
+    def observe(self, numerical: Tensor, categorical: Tensor) -> None:
+        """Take a batch into the distributions and the vocabularies, as a forward in `train()` does first."""
+        if self.categorical is not None and self.categorical.vocabulary is not None:
+            self.categorical.vocabulary.observe(categorical)
+        if self.numerical is not None:
+            self.numerical.observe(numerical)
 
     def loss(self, batch: Batch) -> Tensor:
         """Mean binary cross-entropy of the batch, by weight where there are weights, plus λ‖Θ‖²."""
@@ -167,14 +180,10 @@ class CTRModel(nn.Module):
         """Mean binary cross-entropy of logits that were computed for the batch; 0 if it has no rows or no weight."""
         if batch.label is None:
             raise ValueError("batch must have labels to compute a loss, however: label=None")
-        target = torch.from_numpy(batch.label).to(logits)
         if not len(batch):
             return logits.sum()
-        if batch.weight is None:
-            return F.binary_cross_entropy_with_logits(logits, target)
-        weight = torch.from_numpy(batch.weight).to(logits)
-        losses = F.binary_cross_entropy_with_logits(logits, target, reduction="none")
-        return (losses * weight).sum() / weight.sum().clamp(min=torch.finfo(weight.dtype).tiny)
+        weight = None if batch.weight is None else torch.from_numpy(batch.weight).to(logits)
+        return mean_cross_entropy(logits, torch.from_numpy(batch.label).to(logits), weight)
 
     def penalty(self) -> Tensor:
         """λ‖Θ‖² over all parameters. An optimiser with weight decay 2λ adds the same gradient without the sum."""
@@ -255,14 +264,22 @@ class CTRModel(nn.Module):
         total = len(table.weight)
         # On a device, finding distinct contexts would stall it; an exported graph has no data-dependent shapes.
         if ids.device.type != "cpu" or torch.compiler.is_compiling() or total ** len(index) >= 2**63:
-            return pool_context(vectors[:, index], pool)
-        rows = table.rows(ids)[:, index]
+            return pool_context(vectors.index_select(1, index), pool)
+        rows = table.rows(ids).index_select(1, index)
         places = total ** torch.arange(len(index))
         distinct, inverse = torch.unique(rows @ places, return_inverse=True)
         if 4 * len(distinct) > len(ids):
-            return pool_context(vectors[:, index], pool)
+            return pool_context(vectors.index_select(1, index), pool)
         combinations = distinct.unsqueeze(1) // places % total
         return Context(pool_context(F.embedding(combinations, table.weight, sparse=table.sparse), pool), inverse)
+
+
+def mean_cross_entropy(logits: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
+    """Mean binary cross-entropy, by weight where there are weights."""
+    if weight is None:
+        return F.binary_cross_entropy_with_logits(logits, target)
+    losses = F.binary_cross_entropy_with_logits(logits, target, reduction="none")
+    return (losses * weight).sum() / weight.sum().clamp(min=torch.finfo(weight.dtype).tiny)
 
 
 def ranked_context(schema: Schema, sample: Batch, count: int = 3) -> tuple[str, ...]:

@@ -7,7 +7,6 @@ their digest, and get the name `model.safetensors` after it. A reader takes whic
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from daes.durable import clear_leftovers, write_bytes, write_text
 from daes.extras import require
 from daes.stream.schema import Schema
 
@@ -24,7 +24,7 @@ CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_LEFTOVER = re.compile(rf"{re.escape(WEIGHTS)}\.[0-9a-f]{{64}}(\.partial)?")
+_WAITING = re.compile(rf"{re.escape(WEIGHTS)}\.[0-9a-f]{{64}}")
 
 
 def save_model(model: nn.Module, schema: Schema, config: Mapping[str, Any], folder: Path) -> None:
@@ -49,17 +49,18 @@ def save_model(model: nn.Module, schema: Schema, config: Mapping[str, Any], fold
     except (FileExistsError, NotADirectoryError) as error:
         raise NotADirectoryError(f"a model is saved as a folder, however: {error.filename} is a file") from error
     new = folder / f"{WEIGHTS}.{digest}"
-    _write(new, weights)
+    write_bytes(new, weights)
     try:
-        _write(folder / CONFIG, text.encode())
+        write_text(folder / CONFIG, text)
     except BaseException:
         if not _is_named(digest, folder):
             new.unlink(missing_ok=True)
         raise
     new.replace(folder / WEIGHTS)
     for path in folder.iterdir():
-        if _LEFTOVER.fullmatch(path.name):
+        if _WAITING.fullmatch(path.name):
             path.unlink(missing_ok=True)
+    clear_leftovers(folder, lambda name: name == CONFIG or _WAITING.fullmatch(name))
 
 
 def load_model(folder: Path) -> tuple[Schema, dict[str, Any], dict[str, Tensor]]:
@@ -162,27 +163,3 @@ def _parse(text: bytes, path: Path) -> dict[str, Any]:
     if not isinstance(stored.get("sha256"), str) or not _DIGEST.fullmatch(stored["sha256"]):
         raise ValueError(f"{path} must have 64 hexadecimal digits as 'sha256', however: {stored.get('sha256')!r}")
     return stored
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Write a file that has all its bytes, durably, once it has its name."""
-    temporary = path.with_name(f"{path.name}.partial")
-    try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    _sync(path.parent)
-
-
-def _sync(folder: Path) -> None:
-    """Make the names in a folder durable, so that of two renames the second is never the only one left."""
-    number = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)

@@ -389,11 +389,12 @@ class TestSharing:
 CRASH = """
 import os, sys, threading
 from pathlib import Path
+from daes import durable
 from daes.training import checkpoint, statefile
 from daes.training.checkpoint import CheckpointStore
 
 os.fsync = lambda file: None  # a process that ends loses nothing it gave to the kernel; this saves the waiting
-SOURCES = {checkpoint.__file__, statefile.__file__}
+SOURCES = {checkpoint.__file__, durable.__file__, statefile.__file__}
 
 def content(version):
     return {"version": version, "numbers": list(range(version, version + 50))}

@@ -85,7 +85,7 @@ def test_a_cell_gives_the_same_result_from_memory_and_from_the_source(data):
 def test_one_seed_starts_all_methods_alike(data, backbone):
     sample = data.open().source.batch(0, 500, data.schema)
     models = []
-    for method in ("efd", "fe", "daes", "daes-gate"):
+    for method in ("efd", "fe", "daes-tran", "daes-gate"):
         cell = Cell(method, method, backbone, 5, model=MODEL)
         models.append(cell_module._build(cell, data, sample))
     other = cell_module._build(Cell("fe", "fe", backbone, 6, model=MODEL), data, sample)

@@ -21,6 +21,19 @@ def test_a_write_that_fails_leaves_the_old_content(tmp_path):
     with pytest.raises(TypeError):
         write_json(path, {"rows": object()})
     assert read_json(path) == {"rows": 1}
+    assert [entry.name for entry in tmp_path.iterdir()] == ["metrics.json"]
+
+
+def test_what_a_killed_run_was_writing_is_cleared_with_the_rest(tmp_path):
+    run = RunFolder(tmp_path)
+    (tmp_path / ".config.json.0123abcd.tmp").write_text('{"form')
+    run.clear()
+    assert not run.exists
+    run.write("config", {"format": "daes.run"})
+    (tmp_path / ".metrics.json.0123abcd.tmp").write_text('{"ro')
+    (tmp_path / ".notes.0123abcd.tmp").write_text("mine")
+    run.clear()
+    assert [entry.name for entry in tmp_path.iterdir()] == [".notes.0123abcd.tmp"]
 
 
 def test_files_that_are_not_as_they_should_be(tmp_path):

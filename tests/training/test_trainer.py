@@ -161,7 +161,7 @@ def spoil(model, which, kind="loss"):
         return output * torch.nan if bad and kind == "activation" else None
 
     def before(module, inputs):
-        seen[:] = [inputs[0].numerical[0, 0]]
+        seen[:] = [inputs[0][0, 0]]
 
     model.cross_entropy = loss
     model.register_forward_pre_hook(before)

@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from daes.distribution.base import State
+from daes.durable import write_bytes
 
 _PLAIN = "__plain__"
 
@@ -44,13 +44,7 @@ def state_from_bytes(data: bytes, *, name: str = "state") -> State:
 
 def save_state(path: str | Path, state: Mapping[str, Any]) -> None:
     """Write a state to a file that is there either whole or not at all."""
-    path = Path(path)
-    temporary = path.with_name(path.name + ".partial")
-    with temporary.open("wb") as file:
-        file.write(state_to_bytes(state))
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    write_bytes(path, state_to_bytes(state))
 
 
 def load_state(path: str | Path) -> State:

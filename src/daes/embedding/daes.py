@@ -13,7 +13,8 @@ from daes.embedding.normal import normal_score
 from daes.embedding.observer import EstimatorFactory, KnotsModule
 
 Modulation = Literal["gate", "tran"]
-LinearPath = Literal["value", "score"]
+Path = Literal["value", "score", "rank"]
+_PATHS = ("value", "score", "rank")
 
 _FARTHEST_DEVIATION = 4.0
 
@@ -26,15 +27,16 @@ class DAES(KnotsModule, NumericalEmbedding):
        `daes.embedding.interpolation`.
     3. Categorical context e_f modulates them: w = β·(v ⊙ sigmoid(W e_f)) + (1−β)·v for "gate",
        w = β·sigmoid(reshape(W e_f) v) + (1−β)·v for "tran".
-    4. e = Σ_i w_i E_i, plus, with `linear`, a global linear path z·u beside the basis, z the standardised value or the
-       normal score.
+    4. e = Σ_i w_i E_i, plus, with `linear`, a global linear path z·u beside the basis. With `raw` the network gets such
+       z themselves as well: vectors start small, z at unit scale.
 
     The class defaults are the paper's (`daes-gate`; with `modulation="tran"`, `daes-tran`). The preset `daes` of
-    `build_embedding` is what we recommend: the hat basis, fine knots and a linear path.
+    `build_embedding` is what we recommend: the hat basis, fine knots, a linear path and raw inputs.
 
-    **Shape.** values (B, q), context (B, c) or `Context`, c being `context_dim` → (B, q, d). Parameters: `meta` (q, M,
-    d) (M+1 rows for hat), `modulation_weight` (q, M, c) for gate and (q, M, M, c) for tran, `missing` (q, d),
-    `linear_weight` (q, d). Buffer: `knots` (q, K+1).
+    **Shape.** values (B, q), context (B, c) or `Context`, c being `context_dim` → (B, q, d); `raw` gives (B, r·q) for r
+    raw inputs a feature, 0 where a value is missing. Parameters: `meta` (q, M, d) (M+1 rows for hat),
+    `modulation_weight` (q, M, c) for gate and (q, M, M, c) for tran, `missing` (q, d), `linear_weight` (q, d). Buffer:
+    `knots` (q, K+1).
 
     Args:
         num_features: the number q of numerical features.
@@ -44,7 +46,10 @@ class DAES(KnotsModule, NumericalEmbedding):
         beta: how far the context reaches, in [0, 1].
         basis: "thermometer" (the paper's) or "hat".
         knots: the number K of intervals the rank is read off; M by default (the paper's). Larger K follows heavy tails.
-        linear: None, "value" (standardised value, clamped to ±4) or "score" (Φ⁻¹ of the rank).
+        linear: None, or what z is: "value" (standardised, clamped to ±4), "score" (Φ⁻¹ of the rank) or "rank" (√12·(p̂ −
+            ½)).
+        raw: which of these are also plain inputs to the network. A model whose network has no place for plain inputs
+            leaves them out.
         context_pool: how the model makes one context vector of several fields: "mean", "sum" or "concat".
         num_context: the number of context fields, which with "concat" widens the modulation.
         estimator: what estimates the distribution: "jump", "jump-paper", "reservoir", "order-statistics", "kll",
@@ -89,7 +94,8 @@ class DAES(KnotsModule, NumericalEmbedding):
         beta: float = 0.5,
         basis: Basis = "thermometer",
         knots: int | None = None,
-        linear: LinearPath | None = None,
+        linear: Path | None = None,
+        raw: Sequence[Path] = (),
         context_pool: Literal["mean", "sum", "concat"] = "mean",
         num_context: int = 3,
         estimator: str | EstimatorFactory = "jump",
@@ -105,7 +111,9 @@ class DAES(KnotsModule, NumericalEmbedding):
         knots = num_meta if knots is None else knots
         check_positive(num_meta=num_meta, knots=knots, num_context=num_context)
         _check_choice(modulation=(modulation, ("gate", "tran", None)), basis=(basis, ("thermometer", "hat")))
-        _check_choice(linear=(linear, ("value", "score", None)), context_pool=(context_pool, ("mean", "sum", "concat")))
+        _check_choice(linear=(linear, (*_PATHS, None)), context_pool=(context_pool, ("mean", "sum", "concat")))
+        for path in raw:
+            _check_choice(raw=(path, _PATHS))
         if not 0 <= beta <= 1:
             raise ValueError(f"beta must lie in [0, 1], however: beta={beta}")
         self.num_meta = num_meta
@@ -116,6 +124,8 @@ class DAES(KnotsModule, NumericalEmbedding):
         self.context_pool = context_pool
         self.context_dim = dim * num_context if context_pool == "concat" else dim
         self.value_space = value_space
+        self.raw_paths = tuple(raw)
+        self.raw_dim = len(self.raw_paths) * num_features
         self.init_knots(
             num_features,
             knots,
@@ -133,7 +143,7 @@ class DAES(KnotsModule, NumericalEmbedding):
             self.modulation_weight = self.new_table(num_features, rows, *square, self.context_dim)
         if linear is not None:
             self.linear_weight = self.new_table(num_features, dim)
-        if linear == "value":
+        if "value" in (linear, *raw):
             self.register_buffer("centre", torch.zeros(num_features))
             self.register_buffer("scale", torch.zeros(num_features))
 
@@ -149,7 +159,7 @@ class DAES(KnotsModule, NumericalEmbedding):
         made = cls(knots.shape[0], dim, **{"num_meta": count, **options, "knots": count, "reservoir_size": 1})
         made.bank = None
         made.knots.copy_(knots)
-        if made.linear == "value":
+        if made._standardises:
             made.centre.copy_(knots.mean(1))
             made.scale.copy_(knots.std(1, correction=0))
         return made
@@ -157,6 +167,10 @@ class DAES(KnotsModule, NumericalEmbedding):
     @property
     def uses_context(self) -> bool:
         return self.modulation is not None and self.beta > 0
+
+    @property
+    def _standardises(self) -> bool:
+        return "value" in (self.linear, *self.raw_paths)
 
     def pool(self, vectors: Tensor) -> Tensor:
         """The context vectors this module expects, (U, c), from the embeddings of the context fields, (U, n, d)."""
@@ -168,7 +182,7 @@ class DAES(KnotsModule, NumericalEmbedding):
         self.observe_knots(values)
 
     def follow(self, likely: Tensor) -> None:
-        if self.linear == "value":
+        if self._standardises:
             likely = likely.double()  # a sum of large numbers may leave float32
             self.centre.copy_(likely.mean(1))
             self.scale.copy_(likely.std(1, correction=0))
@@ -181,14 +195,24 @@ class DAES(KnotsModule, NumericalEmbedding):
             weights = modulate(weights, context, self.modulation_weight, self.beta)
         encoded = weighted_sum(weights, self.meta)
         if self.linear is not None:
-            path = self._standardised(values) if self.linear == "value" else self._score(place)
-            encoded = encoded + path.to(encoded.dtype).unsqueeze(-1) * self.linear_weight
+            path = self._path(self.linear, values, place).to(encoded.dtype)
+            encoded = encoded + path.unsqueeze(-1) * self.linear_weight
         return encoded
+
+    def raw(self, values: Tensor) -> Tensor | None:
+        if not self.raw_dim:
+            return None
+        self._check(values)
+        values = self._cast(values)
+        finite, missing = torch.nan_to_num(values, nan=0.0), torch.isnan(values)
+        place = None if self.raw_paths == ("value",) else coordinate(finite, self._place_knots())
+        inputs = [torch.where(missing, 0.0, self._path(path, finite, place)) for path in self.raw_paths]
+        return torch.cat(inputs, 1).to(self.meta.dtype)
 
     def _weights(self, values: Tensor) -> tuple[Tensor, Tensor | None]:
         """The weights v (B, q, rows), 0 before anything was observed, and the coordinate among the knots (B, q)."""
         knots, count = self._place_knots(), self.knots.shape[1] - 1
-        if self.basis == "thermometer" and count == self.num_meta and self.linear != "score":
+        if self.basis == "thermometer" and count == self.num_meta and self.linear in (None, "value"):
             return thermometer(values, knots), None
         place = coordinate(values, knots)
         weights = basis_weights(
@@ -209,9 +233,14 @@ class DAES(KnotsModule, NumericalEmbedding):
         deviation = (values / 2 - self.centre / 2) / (spread / 2)  # halves cannot overflow
         return deviation.clamp(-_FARTHEST_DEVIATION, _FARTHEST_DEVIATION)
 
-    def _score(self, place: Tensor | None) -> Tensor:
+    def _path(self, path: Path, values: Tensor, place: Tensor | None) -> Tensor:
+        """The coordinate z (B, q) of a path, 0 before anything was observed."""
+        if path == "value":
+            return self._standardised(values)
         assert place is not None
         count = self.knots.shape[1] - 1
+        if path == "rank":
+            return torch.where(torch.isfinite(self.knots[:, 0]), 12**0.5 * (place / count - 0.5), 0.0)
         # Half a knot from the ends: where the reservoir's resolution stops, so does the score.
         score = normal_score((place / count).clamp(0.5 / count, 1 - 0.5 / count))
         return torch.where(torch.isfinite(self.knots[:, 0]), score, 0.0)
@@ -227,7 +256,8 @@ class DAES(KnotsModule, NumericalEmbedding):
     def extra_repr(self) -> str:
         return (
             f"{super().extra_repr()}, num_meta={self.num_meta}, modulation={self.modulation!r}, beta={self.beta}, "
-            f"basis={self.basis!r}, knots={self.knots.shape[1] - 1}, linear={self.linear!r}"
+            f"basis={self.basis!r}, knots={self.knots.shape[1] - 1}, linear={self.linear!r}, "
+            f"raw={self.raw_paths}"
         )
 
 

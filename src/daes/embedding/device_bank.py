@@ -143,8 +143,9 @@ class DeviceBank:
         """The sorted samples (q, m) and how many values of each there were when they were sorted (q, 1)."""
         if self._ordered is None or self.due:
             self._filled = self.count.clamp(max=self.size).unsqueeze(1)
-            taken = torch.arange(self.size, device=self.device) < self._filled
-            self._ordered = torch.where(taken, self._slots[:, :-1], torch.inf).sort(1).values
+            most = min(self._rows, self.size)  # slots are filled from the first on
+            taken = torch.arange(most, device=self.device) < self._filled
+            self._ordered = torch.where(taken, self._slots[:, :most], torch.inf).sort(1).values
             self._writes = self._batches = 0
         return self._ordered, self._filled
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 from importlib.resources import files
-from pathlib import Path
 from typing import NamedTuple
 
 import daes
+from daes.durable import write_text as write_text
 from daes.extras import require
 from daes.report.figures import Figure
 from daes.report.markup import section, text
@@ -77,10 +77,3 @@ def grid(figures: Sequence[Figure | None]) -> str:
 def stack(figures: Sequence[Figure | None], ids: str = "") -> str:
     """Figures one below the other; `ids` comes before their names, where a page has several of a kind."""
     return "\n".join(figure.html(ids) for figure in figures if figure)
-
-
-def write_text(path: Path, content: str) -> None:
-    """Write a file whole or not at all."""
-    temporary = path.with_name(f".{path.name}.partial")
-    temporary.write_text(content, encoding="utf-8")
-    temporary.replace(path)

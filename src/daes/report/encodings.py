@@ -190,7 +190,7 @@ def _path_panels(method: Any, values: Tensor) -> list[Panel]:
 
 def _outputs(method: NumericalEmbedding, x: Tensor, context: Tensor | None = None) -> Tensor:
     with torch.no_grad():
-        raw = method.raw(x)
+        raw = None if method.num_outputs else method.raw(x)
         result: Tensor = method(x, context).flatten(1) if raw is None else raw
         return result
 

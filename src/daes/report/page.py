@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from daes.durable import write_text
 from daes.report.comparison import Compared, read_comparison
 from daes.report.comparison_sections import best_facts, comparison_sections, work_facts
-from daes.report.document import document, write_text
+from daes.report.document import document
 from daes.report.folder import read_run
 from daes.report.learned import look_at_model
 from daes.report.markup import facts

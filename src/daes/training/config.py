@@ -16,6 +16,8 @@ class TrainConfig:
         max_norm: a gradient of a larger norm has exploded and makes its batch a bad one; None: only one that is not
             finite does.
         amp: compute in bfloat16 where that is safe.
+        cuda_graphs: on a CUDA device, record the step on a full batch once and replay it (`daes.training.graphs`); a
+            model that cannot be recorded is trained as usual.
         label_delay: batches that pass between scoring a row and learning its label.
         window: rows of the metrics' window.
         bad_batch: what to do with a batch whose values are refused or whose loss, scores or gradient are not finite:
@@ -36,6 +38,7 @@ class TrainConfig:
     clip_norm: float | None = None
     max_norm: float | None = None
     amp: bool = False
+    cuda_graphs: bool = True
     label_delay: int = 0
     window: int = 100_000
     bad_batch: Literal["stop", "skip"] = "stop"

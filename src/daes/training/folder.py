@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from daes.durable import clear_leftovers, write_text
+
 FORMAT = "daes.run"
 VERSION = 1
 
@@ -78,6 +80,7 @@ class RunFolder:
 
     def clear(self) -> None:
         """Remove what a run has written, and nothing else; a folder that no run was begun in is an error."""
+        clear_leftovers(self.path, _FILES.__contains__)
         if not self.exists:
             return
         if not self.is_run:
@@ -91,12 +94,7 @@ class RunFolder:
 
 def write_json(path: Path, content: Mapping[str, Any], *, indent: int | None = 2) -> None:
     """Write strict JSON (NaN and infinities become null), so that the path holds the old content or the new one."""
-    temporary = path.with_name(f".{path.name}.partial")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(json.dumps(strict(content), allow_nan=False, ensure_ascii=False, indent=indent) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    write_text(path, json.dumps(strict(content), allow_nan=False, ensure_ascii=False, indent=indent) + "\n")
 
 
 def read_json(path: Path) -> dict[str, Any]:

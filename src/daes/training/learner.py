@@ -14,6 +14,7 @@ from torch import Tensor
 from daes.model import CTRModel
 from daes.stream.batch import Batch
 from daes.training.config import TrainConfig
+from daes.training.graphs import StepGraphs
 from daes.training.optimizer import make_optimizers
 
 MOST_BAD_IN_A_ROW = 20
@@ -61,28 +62,27 @@ class Learner:
         statistics = [buffer for buffer in model.backbone.buffers() if buffer.is_floating_point()]
         self._statistics = statistics if config.bad_batch == "skip" else []
         self._kept = [buffer.clone() for buffer in self._statistics]
+        self._graphs = StepGraphs(model, self._forward, self._clip) if _can_record(model, config) else None
 
     @torch.no_grad()
     def score(self, batch: Batch) -> NDArray[np.float32]:
         """Logits (B,) in eval mode; nothing of the model changes."""
         self.model.eval()
-        with self._precision():
-            logits: NDArray[np.float32] = self.model(batch).float().cpu().numpy()
-        return logits
+        graphs = self._recorded(batch)
+        logits = self._forward(*self.model.tensors(batch)) if graphs is None else graphs.score(batch)
+        scores: NDArray[np.float32] = logits.cpu().numpy()
+        return scores
 
     def learn(self, batch: Batch, row: int) -> bool:
         """Take a step on the batch, which starts at that row of the stream; whether it could be learned from."""
         self._train_mode()
-        for kept, buffer in zip(self._kept, self._statistics, strict=True):
-            kept.copy_(buffer)
-        self.optimizers.zero_grad()
-        with self._precision():
-            logits = self.model(batch)
-        # λ‖Θ‖² is in the optimiser's weight decay, which adds its gradient without the sum over all parameters.
-        loss = self.model.cross_entropy(logits.float(), batch)
-        loss.backward()  # type: ignore[no-untyped-call, unused-ignore]
-        # Read together, so that an accelerator is waited for once.
-        self.loss, norm = torch.stack([loss.detach(), self._clip().to(loss)]).tolist()
+        if self._kept:
+            torch._foreach_copy_(self._kept, self._statistics)
+        graphs = self._recorded(batch)
+        # Loss and norm are read together, so that an accelerator is waited for once.
+        self.loss, norm = (
+            self._differentiate(batch) if graphs is None else graphs.learn(batch, self.observing)
+        ).tolist()
         if not isfinite(self.loss):
             return self.refuse(row, f"the loss is {self.loss}")
         if not isfinite(norm) or (self.config.max_norm is not None and norm > self.config.max_norm):
@@ -90,6 +90,19 @@ class Learner:
         self.optimizers.step()
         self._bad_in_a_row = 0
         return True
+
+    def _differentiate(self, batch: Batch) -> Tensor:
+        """Leave the gradients of the mean cross-entropy; the loss and the gradients' norm."""
+        self.optimizers.zero_grad()
+        # λ‖Θ‖² is in the optimiser's weight decay, which adds its gradient without the sum over all parameters.
+        loss = self.model.cross_entropy(self._forward(*self.model.tensors(batch)), batch)
+        loss.backward()  # type: ignore[no-untyped-call, unused-ignore]
+        return torch.stack([loss.detach(), self._clip().to(loss)])
+
+    def _recorded(self, batch: Batch) -> StepGraphs | None:
+        """The recorded steps, if there are any that fit the batch."""
+        full = self._graphs is not None and len(batch) == self.config.batch_size
+        return self._graphs if full and self._graphs is not None and self._graphs.ready(batch) else None
 
     def refuse(self, row: int, reason: str) -> bool:
         """Report a bad batch; ends the run where the policy says so, or where too many come in a row."""
@@ -139,10 +152,24 @@ class Learner:
                 gradient.mul_(factor.to(gradient.device))
         return norm
 
+    def _forward(self, numerical: Tensor, categorical: Tensor) -> Tensor:
+        """Logits in float32, computed in the precision that the configuration asks for."""
+        with self._precision():
+            logits: Tensor = self.model(numerical, categorical)
+        return logits.float()
+
     def _precision(self) -> AbstractContextManager[Any]:
         if not self.config.amp:
             return nullcontext()
-        return torch.autocast(self.model.device.type, dtype=torch.bfloat16)
+        # A recorded step must not depend on weights that were cast outside of it.
+        return torch.autocast(self.model.device.type, dtype=torch.bfloat16, cache_enabled=self._graphs is None)
+
+
+def _can_record(model: CTRModel, config: TrainConfig) -> bool:
+    """Whether a step may be recorded: nothing in it has to wait for the device."""
+    table = model.categorical
+    waits = table is not None and (table.sparse or table.strict)
+    return config.cuda_graphs and model.device.type == "cuda" and not waits
 
 
 def _gradient(parameter: Tensor) -> Tensor:

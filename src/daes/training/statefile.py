@@ -13,17 +13,18 @@ No name in a file is ever used as a path, and nothing in it can name code to run
 import hashlib
 import json
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BufferedReader
 from math import prod
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
+from daes.durable import replacing
+from daes.durable import sync_directory as sync_directory
 from daes.training.tree import ITEM_SIZE, Block, Flat, StateError, flatten, load_json, unflatten
 
 FORMAT = "daes-state"
@@ -54,7 +55,7 @@ def write_flat(path: str | os.PathLike[str], flat: Flat) -> None:
     # Largest elements first, as safetensors itself does: then every array is aligned for readers that map the file.
     blocks = sorted(flat.blocks.items(), key=lambda item: -ITEM_SIZE[item[1].tag])
     parts: list[bytes | memoryview] = [_header(flat.tree, blocks), *(block.data.data for _, block in blocks)]
-    with _replacing(Path(path)) as file:
+    with replacing(path) as file:
         digest = hashlib.sha256()
         for part in parts:
             digest.update(part)
@@ -79,15 +80,6 @@ def verify_state(path: str | os.PathLike[str], *, follow_symlinks: bool = True) 
         _parse(header, os.fstat(file.fileno()).st_size - 8 - len(header))
 
 
-def sync_directory(path: Path) -> None:
-    """Make the names in a folder durable: a rename is not, before its folder is written out."""
-    folder = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
 def _header(tree: str, blocks: list[tuple[str, Block]]) -> bytes:
     metadata = {"sha256": _NO_DIGEST, "format": FORMAT, "version": VERSION, "tree": tree}
     header: dict[str, Any] = {"__metadata__": metadata}
@@ -101,22 +93,6 @@ def _header(tree: str, blocks: list[tuple[str, Block]]) -> bytes:
     if len(text) > MAX_HEADER:
         raise StateError(f"state has {len(text)} bytes of names and plain values, however: {MAX_HEADER} is the most")
     return len(text).to_bytes(8, "little") + text
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A new file that takes the place of `path` once it is durable, and vanishes if anything goes wrong before."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        with temporary.open("xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    sync_directory(path.parent)
 
 
 @contextmanager
