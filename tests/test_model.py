@@ -103,6 +103,13 @@ class TestEveryCell:
         with pytest.raises(ValueError, match=f"embedding='youtube'.*however: backbone='{backbone}'"):
             make_model("youtube", backbone)
 
+    @pytest.mark.parametrize("backbone", BACKBONES)
+    def test_vectors_do_without_their_plain_inputs_where_there_is_no_place_for_them(self, backbone):
+        model = make_model("daes", backbone)
+        assert model.numerical.raw_dim == 6
+        assert getattr(model.backbone, "raw_dim", 0) == (0 if backbone in NO_RAW else 6)
+        train(model)
+
     def test_unknown_names(self):
         with pytest.raises(ValueError, match=r"method must be one of .*however: method='deas'.*did you mean 'daes'"):
             make_model("deas")

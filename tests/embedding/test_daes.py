@@ -96,13 +96,15 @@ class Definition:
             result.append(module.beta * sigmoid(mixed) + (1 - module.beta) * v[i])
         return result
 
-    def path(self, x: float) -> float:
-        if not self.seen or self.module.linear is None:
+    def path(self, x: float, kind: str | None) -> float:
+        if not self.seen or kind is None:
             return 0.0
-        if self.module.linear == "value":
+        if kind == "value":
             return min(max((x - self.centre) / self.scale, -4.0), 4.0) if self.scale > 0 else 0.0
-        edge = 0.5 / self.count
         rank = sum(thermometer(x, self.knots)) / self.count
+        if kind == "rank":
+            return (rank - 0.5) * math.sqrt(12)  # a uniform rank has the standard deviation 1/√12
+        edge = 0.5 / self.count
         return NormalDist().inv_cdf(min(max(rank, edge), 1 - edge))
 
     def embedding(self, x: float, context: list[float] | None) -> list[float]:
@@ -114,7 +116,7 @@ class Definition:
         result = [sum(w * row[d] for w, row in zip(weights, meta, strict=True)) for d in range(module.dim)]
         if module.linear is not None:
             slope = module.linear_weight[self.feature].tolist()
-            result = [e + self.path(x) * u for e, u in zip(result, slope, strict=True)]
+            result = [e + self.path(x, module.linear) * u for e, u in zip(result, slope, strict=True)]
         return result
 
 
@@ -148,7 +150,7 @@ def check(module: DAES, seen: Tensor, *, context: bool = True) -> None:
 
 @pytest.mark.parametrize(
     ("modulation", "basis", "knots", "linear"),
-    list(product(["gate", "tran", None], ["thermometer", "hat"], [None, 40], [None, "value", "score"])),
+    list(product(["gate", "tran", None], ["thermometer", "hat"], [None, 40], [None, "value", "score", "rank"])),
 )
 def test_every_combination_equals_the_definition(modulation, basis, knots, linear) -> None:
     module = made(modulation=modulation, basis=basis, knots=knots, linear=linear, num_meta=4)
@@ -182,6 +184,31 @@ def test_every_option_equals_the_definition(options: dict[str, Any]) -> None:
     seen = stream().double()
     module.fit(seen)
     check(module, seen)
+
+
+@pytest.mark.parametrize("raw", [["value"], ["score"], ["rank"], ["score", "value"], ["rank", "score", "value"]])
+@pytest.mark.parametrize("linear", [None, "score"])
+def test_raw_inputs_equal_the_definition(raw, linear) -> None:
+    module = made(modulation=None, basis="hat", knots=20, linear=linear, raw=raw)
+    assert module.raw_dim == 5 * len(raw)
+    seen, values = stream().double(), probes().double()
+    before = module.raw(values)
+    assert before.shape == (len(values), module.raw_dim)
+    assert not before.any()
+    module.fit(seen)
+    columns = [Definition(module, feature, seen[:, feature]) for feature in range(5)]
+    expected = [
+        [0.0 if math.isnan(x) else column.path(x, kind) for kind in raw for column, x in zip(columns, row, strict=True)]
+        for row in values.tolist()
+    ]
+    torch.testing.assert_close(module.raw(values), torch.tensor(expected, dtype=torch.float64), rtol=1e-9, atol=1e-9)
+    check(module, seen)
+
+
+def test_without_raw_inputs_there_are_none() -> None:
+    module = made(linear="value")
+    assert module.raw_dim == 0
+    assert module.raw(probes().double()) is None
 
 
 def test_without_context_modulation_is_off() -> None:
@@ -221,7 +248,7 @@ def test_sixty_percent_zeros_have_the_first_six_of_ten_components() -> None:
 
 
 @pytest.mark.parametrize("basis", ["thermometer", "hat"])
-@pytest.mark.parametrize("linear", [None, "value", "score"])
+@pytest.mark.parametrize("linear", [None, "value", "score", "rank"])
 def test_before_the_first_value_every_weight_is_zero(basis, linear) -> None:
     module = made(basis=basis, linear=linear).eval()
     values = torch.randn(6, 5, dtype=torch.float64)
@@ -393,6 +420,7 @@ def test_nothing_larger_than_the_output_is_ever_held(options: dict[str, Any], fo
         ({"modulation": "gates"}, "modulation must be one of 'gate', 'tran', None, however: modulation='gates'"),
         ({"basis": "spline"}, "basis='spline'"),
         ({"linear": True}, "linear=True"),
+        ({"raw": ["value", "level"]}, "raw='level'"),
         ({"context_pool": "max"}, "context_pool='max'"),
         ({"reservoir_size": 0}, "size=0"),
         ({"init_std": -1.0}, "init_std=-1.0"),

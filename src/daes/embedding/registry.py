@@ -48,7 +48,7 @@ METHODS: dict[str, type[NumericalEmbedding]] = {
 PRESETS: dict[str, dict[str, Any]] = {
     "daes-gate": {"modulation": "gate"},
     "daes-tran": {"modulation": "tran"},
-    "daes": {"modulation": None, "basis": "hat", "knots": 100, "linear": "value", "raw": ["value"]},
+    "daes": {"modulation": None, "basis": "hat", "knots": 100, "linear": "value", "raw": ["score", "value"]},
 }
 """Options a name stands for beside its class; given ones win."""
 
