@@ -1,4 +1,5 @@
 import json
+from importlib import import_module
 
 import pytest
 from typer.testing import CliRunner
@@ -25,10 +26,11 @@ def test_one_experiment_from_run_to_page(tmp_path):
     result = run("value-space-limit", "--rows", 2000, "--out", out)
     assert result.exit_code == 0, result.output
     assert "The example holds" in result.stdout
-    (out / "value-space-limit.png").unlink()
-    assert run("figure", out / "value-space-limit.json").exit_code == 0
-    assert (out / "value-space-limit.png").is_file()
-    assert run("figure", out / "value-space-limit.json", "--out", tmp_path / "x.svg").exit_code == 0
+    stem = "value-space-limit.rows2000"
+    (out / f"{stem}.png").unlink()
+    assert run("figure", out / f"{stem}.json").exit_code == 0
+    assert (out / f"{stem}.png").is_file()
+    assert run("figure", out / f"{stem}.json", "--out", tmp_path / "x.svg").exit_code == 0
     assert (tmp_path / "x.svg").read_text().lstrip().startswith("<?xml")
     page = tmp_path / "reproduction.md"
     assert run("report", "--results", out, "--out", page).exit_code == 0
@@ -48,7 +50,7 @@ def test_results_there_already_need_a_word(tmp_path):
 
 def test_json_is_the_file(tmp_path):
     result = run("value-space-limit", "--rows", 2000, "--out", tmp_path, "--json")
-    assert json.loads(result.stdout) == json.loads((tmp_path / "value-space-limit.json").read_text())
+    assert json.loads(result.stdout) == json.loads((tmp_path / "value-space-limit.rows2000.json").read_text())
 
 
 def test_a_time_limit_stops_with_code_3_and_resume_goes_on(tmp_path):
@@ -58,10 +60,44 @@ def test_a_time_limit_stops_with_code_3_and_resume_goes_on(tmp_path):
     if stopped.exit_code:  # a second may do for six cells
         assert stopped.exit_code == 3
         assert "--resume goes on" in stopped.stderr
-        assert not (tmp_path / "overall.adstream.stream.json").exists()
+        assert not (tmp_path / "overall.adstream.stream.rows400.json").exists()
     assert run(*arguments).exit_code == 0
-    scores = json.loads((tmp_path / "overall.adstream.stream.json").read_text())["results"]["scores"]
+    scores = json.loads((tmp_path / "overall.adstream.stream.rows400.json").read_text())["results"]["scores"]
     assert len(scores["ple"]["fnn"]["auc"]) == 3
+
+
+def test_cells_that_failed_are_named_at_the_end_and_tried_again(tmp_path, monkeypatch):
+    compare = import_module("daes.training.compare")
+
+    genuine = compare.run_cell
+
+    def run_cell(cell, *more):
+        if cell.method == "ple":
+            raise MemoryError("out of memory")
+        return genuine(cell, *more)
+
+    monkeypatch.setattr(compare, "run_cell", run_cell)
+    arguments = ("overall", "--data", "adstream:400", "--seeds", 1, "--batch-size", 200, "--jobs", 1)
+    arguments += ("--methods", "fe,ple", "--backbones", "fnn", "--out", tmp_path, "--resume")
+    for _ in range(2):
+        result = run(*arguments)
+        assert result.exit_code == 1
+        assert "failed: overall on adstream: ple on fnn, seed 0: MemoryError: out of memory" in result.stderr
+        assert "--resume tries them again" in result.stderr
+        assert (tmp_path / "overall.adstream.stream.rows400.json").is_file()
+    monkeypatch.undo()
+    assert run(*arguments).exit_code == 0
+    assert "was there already" in run(*arguments).stdout
+
+
+def test_options_that_do_nothing_are_an_error_for_one_experiment(monkeypatch):
+    result = run("value-space-limit", "--methods", "efd")
+    assert result.exit_code == 2
+    assert "--methods does not matter to value-space-limit; what does: --rows" in result.stderr
+    begun = []
+    monkeypatch.setattr("daes.cli.paper._run", lambda what, settings, *more: begun.append(settings.methods))
+    assert run("all", "--methods", "efd").exit_code == 0
+    assert begun == [("efd",)]
 
 
 def test_one_failure_among_several_is_reported_at_the_end(tmp_path):
@@ -69,7 +105,7 @@ def test_one_failure_among_several_is_reported_at_the_end(tmp_path):
     result = run("stationarity", *data, "--out", tmp_path)
     assert result.exit_code == 1
     assert "failed: stationarity on criteo" in result.stderr
-    assert (tmp_path / "stationarity.adstream.json").is_file()
+    assert (tmp_path / "stationarity.adstream.rows2500.json").is_file()
 
 
 @pytest.mark.parametrize(
@@ -84,6 +120,8 @@ def test_one_failure_among_several_is_reported_at_the_end(tmp_path):
         (["overall", "--seeds", "0"], "at least 1"),
         (["estimation", "--data", "clicks.parquet"], "does not run on clicks.parquet"),
         (["overall", "--device", "abacus"], "--device must be"),
+        (["overall", "--methods", "efd,nonsense"], "methods must be among"),
+        (["overall", "--backbones", "fnn,fnn"], "'fnn' occurs twice"),
     ],
 )
 def test_bad_input_is_a_sentence(arguments, words, tmp_path, monkeypatch):

@@ -1,16 +1,40 @@
 """The experiments on variants of DAES: what each trains, and what it makes of the scores."""
 
 import json
+from importlib import import_module
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from daes.distribution.context import ContextRanking
 from daes.paper import EXPERIMENTS, DataSet, Settings
 
 from .conftest import make_result, run_and_show, show
 
 SMALL = Settings(rows=400, seeds=1, batch_size=200)
 DATA = DataSet("adstream:400")
+
+
+def made_up(labels, seeds=3, backbones=("fnn", "dcnv2"), **further):
+    """Findings with random scores."""
+    rng = np.random.default_rng(0)
+    scores = {
+        label: {
+            backbone: {measure: rng.normal(0.7, 0.001, seeds).tolist() for measure in ("auc", "logloss")}
+            for backbone in backbones
+        }
+        for label in sorted(labels)
+    }
+    training = {"scope": "s", "batch_size": 1, "learning_rate": None, "l2": None, "backbones": list(backbones)}
+    return {"training": training, "scores": scores, "failures": [], "notes": [], **further}
+
+
+def labels_of(name):
+    module = import_module(f"daes.paper.{name.replace('-', '_')}")
+    if name == "beta":
+        return {module._label(kind, beta) for kind in module.MODULATIONS for beta in module.BETAS}
+    return {module._label(method, number) for method in module.METHODS for number in module.COUNTS}
 
 
 def options(means):
@@ -23,9 +47,11 @@ def test_space_trains_both_spaces(means):
     trained = options(means)
     assert trained["gate, quantile space"] == ("daes-gate", {})
     assert trained["tran, value space"] == ("daes-tran", {"value_space": True})
-    assert len(found["scores"]) == 6
+    assert trained["distances to quantiles"] == ("dae", {})
+    assert len(found["scores"]) == 7
     assert "DeepFM AUC" in markdown
     assert "of 3 cases" in verdict
+    assert "distances to quantiles: ahead in" in verdict
 
 
 def test_beta_goes_from_0_to_1(means):
@@ -76,32 +102,66 @@ def test_context_chooses_fields_by_their_strength(means):
     assert len(significant) == len(weakest) == 3
     assert min(strength[field] for field in significant) > max(strength[field] for field in weakest)
     assert "category" in significant  # by the simulator's design the numbers of an ad depend on it
-    assert found["rows_ranked"] == 2400
+    assert found["rows_ranked"] == 1500  # the second half is judged
     assert len(found["scores"]) == 7
     assert "insignificant" in markdown
     assert "Significant against insignificant" in verdict
 
 
+@pytest.mark.parametrize(("protocol", "ranked"), [("stream", 500), ("paper", 800)])
+def test_fields_are_ranked_on_rows_that_are_not_judged(protocol, ranked):
+    from daes.paper.context import _ranking
+
+    assert _ranking(DataSet("adstream:1000"), Settings(protocol=protocol)).rows_used == ranked
+    assert _ranking(DataSet("adstream:1000"), Settings(protocol=protocol, rows=5000)).rows_used == ranked
+
+
+def test_the_weakest_fields_are_none_of_the_significant_ones():
+    from daes.paper.context import _weakest
+
+    rows = tuple(
+        SimpleNamespace(field=name, cardinality=size, significant=True, strength=1.0)
+        for name, size in (("a", 9), ("b", 9), ("c", 9), ("d", 9), ("constant", 1))
+    )
+    ranking = ContextRanking(rows, ("x",), np.zeros((5, 1)), np.zeros((5, 1)), 100)
+    assert ranking.significant(3) == ("a", "b", "c")
+    assert _weakest(ranking) == ("d",)
+
+
 @pytest.mark.parametrize("name", ["beta", "meta-count"])
 def test_lines_show_several_seeds_and_backbones(name, tmp_path):
-    import importlib
-
-    module = importlib.import_module(EXPERIMENTS[name].run.__module__)
-    rng = np.random.default_rng(0)
-    if name == "beta":
-        labels = {module._label(kind, beta) for kind in module.MODULATIONS for beta in module.BETAS}
-    else:
-        labels = {module._label(method, number) for method in module.METHODS for number in module.COUNTS}
-    scores = {
-        label: {
-            backbone: {measure: rng.normal(0.7, 0.001, 3).tolist() for measure in ("auc", "logloss")}
-            for backbone in ("fnn", "dcnv2")
-        }
-        for label in sorted(labels)
-    }
-    training = {"scope": "s", "batch_size": 1, "learning_rate": None, "l2": None, "backbones": ["fnn", "dcnv2"]}
-    found = {"training": training, "scores": scores, "failures": ["x failed"], "methods": ["daes-gate", "autodis"]}
+    found = made_up(labels_of(name), failures=["x failed"], notes=["y skipped"], methods=["daes-gate", "autodis"])
     markdown, verdict = show(make_result(name, found, Settings(seeds=3), "adstream:400"), tmp_path)
     assert "tuned on validation data" in markdown
     assert "Failed: x failed" in markdown
+    assert "Note: y skipped" in markdown
     assert "ahead in" in verdict
+
+
+@pytest.mark.parametrize("name", ["beta", "meta-count"])
+def test_without_any_score_there_is_still_a_page(name, tmp_path):
+    found = made_up(labels_of(name), methods=["daes-gate", "autodis"])
+    for by_backbone in found["scores"].values():
+        by_backbone["fnn"] = {"auc": [None, None, None], "logloss": [None, None, None]}
+    _, verdict = show(make_result(name, found, Settings(seeds=3), "adstream:400"), tmp_path)
+    assert "nan" not in verdict
+    assert "DCN v2" in verdict or "–, " in verdict
+
+
+def test_many_failures_are_counted():
+    from daes.paper.scores import failures
+
+    text = failures({"failures": [f"cell {number}" for number in range(50)], "notes": []})
+    assert text.count("Failed: cell") == 20
+    assert "30 more" in text
+
+
+@pytest.mark.parametrize("name", ["space", "beta", "context"])
+def test_ablations_with_methods_of_their_own_take_no_others(name):
+    assert "methods" not in EXPERIMENTS[name].uses
+    assert {"rows", "seeds", "backbones", "device"} <= set(EXPERIMENTS[name].uses)
+
+
+@pytest.mark.parametrize("name", ["meta-count", "feature-count"])
+def test_the_others_do(name):
+    assert "methods" in EXPERIMENTS[name].uses

@@ -40,4 +40,4 @@ def test_estimation(automl, means):
 def test_overall(automl, means):
     settings = Settings(rows=400, seeds=1, batch_size=200, methods=("fe", "ple", "daes-gate"), backbones=("fnn",))
     _, markdown, _ = run_and_show("overall", settings, automl, means)
-    assert "rank, paper (AutoML)" in markdown
+    assert "The paper's figures, AutoML:" in markdown

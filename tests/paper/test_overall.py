@@ -2,15 +2,15 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr, ttest_ind
 
-from daes.paper import Settings
+from daes.paper import EXPERIMENTS, Settings
 from daes.paper.overall import rank_agreement
-from daes.paper.published import OVERALL, PAPER_METHODS
+from daes.paper.published import AVERAGE_RANK, OVERALL, PAPER_METHODS
 
 from .conftest import make_result, run_and_show, show
 
 
-def published_as_ours(criteo, seeds=3, noise=0.0002):
-    """Findings as if every seed gave the paper's numbers, but for some noise."""
+def published_as_ours(criteo, seeds=3, noise=0.0002, change=None):
+    """Findings as if every seed gave the paper's numbers, but for some noise and for what `change` does to them."""
     from daes.paper.overall import _ranks, _tests
 
     rng = np.random.default_rng(0)
@@ -38,7 +38,9 @@ def published_as_ours(criteo, seeds=3, noise=0.0002):
         "seconds": {},
         "failures": [],
     }
-    found |= {"ranks": _ranks(found), "tests": _tests(found)}
+    if change is not None:
+        change(found["scores"])
+    found |= {"ranks": _ranks(found, "auc"), "logloss_ranks": _ranks(found, "logloss"), "tests": _tests(found)}
     return make_result("overall", found, Settings(seeds=seeds), criteo.spec)
 
 
@@ -46,7 +48,7 @@ def test_the_papers_own_numbers_confirm_the_papers_claim(criteo, tmp_path):
     result = published_as_ours(criteo)
     markdown, verdict = show(result, tmp_path)
     assert "DAES gate has a higher AUC than the best baseline on 6 of 6 backbones, significantly on 6" in verdict
-    assert "The best average rank is that of DAES" in verdict
+    assert "The best average rank among 15 methods is that of DAES" in verdict
     assert rank_agreement(result.results["ranks"], result.results["ranks"]) == 1
     assert "| PLE |" in markdown
     test = next(t for t in result.results["tests"] if (t["method"], t["backbone"]) == ("daes-gate", "fnn"))
@@ -71,7 +73,10 @@ def test_a_small_run(criteo, means):
     assert sorted(found["ranks"].values()) == [1, 2, 3]
     assert {test["method"] for test in found["tests"]} == {"daes-gate"}
     assert all(test["p_value"] is not None for test in found["tests"])
-    assert "Spearman" in markdown
+    # Ranks among three are not to be compared with ranks among fifteen.
+    assert "Spearman" not in markdown
+    assert "by AUC, paper" not in markdown
+    assert "paper:" not in verdict
     assert "of 1 backbones" in verdict
 
 
@@ -80,3 +85,81 @@ def test_one_seed_gives_no_p_values(criteo, means):
     found, markdown, _ = run_and_show("overall", settings, criteo, means)
     assert [test["p_value"] for test in found["tests"]] == [None, None]
     assert "±" not in markdown.split("mean ± standard", 1)[1]
+
+
+def test_the_papers_figures_and_ranks_stand_beside_ours(criteo, tmp_path):
+    markdown, verdict = show(published_as_ours(criteo), tmp_path)
+    theirs = markdown.split("The paper's figures, Criteo:")[1]
+    for measure in ("auc", "logloss"):
+        row = [f"{getattr(score, measure):.4f}" for score in OVERALL["criteo"]["dlrm"].values()]
+        assert f"| DLRM | {' | '.join(row)} |" in theirs
+    assert "| method | average rank by AUC | by LogLoss | by AUC, paper |" in markdown
+    assert "(paper: 1.50)" in verdict
+    assert "Spearman" in markdown
+
+
+def test_the_papers_ranks_on_all_backbones_are_its_last_column(criteo):
+    from daes.paper.overall import _published_ranks
+
+    assert _published_ranks(published_as_ours(criteo)) == pytest.approx(AVERAGE_RANK["criteo"], abs=0.005)
+
+
+def test_our_preset_is_tested_against_the_best_of_the_papers_methods(criteo, tmp_path):
+    def add(scores):
+        scores["daes"] = {
+            backbone: {"auc": [auc + 1e-6 * seed for seed in range(3)], "logloss": [0.4, 0.4, 0.4]}
+            for backbone, auc in zip(scores["efd"], [0.9, 0.9, 0.9, 0.9, 0.1, 0.1], strict=True)
+        }
+
+    result = published_as_ours(criteo, change=add)
+    _, verdict = show(result, tmp_path)
+    assert (
+        "daes (our preset) has a higher AUC than the best of 15 methods of the paper on 4 of 6 backbones, "
+        "significantly on 4 (significantly lower on 2)." in verdict
+    )
+    assert {t["baseline"] for t in result.results["tests"] if t["method"] == "daes"} <= {"daes-gate", "daes-tran"}
+
+
+def test_a_method_without_results_has_no_rank(criteo, tmp_path):
+    def fail(scores):
+        for measures in scores["dlrm"].values():
+            measures.update(auc=[None] * 3, logloss=[None] * 3)
+        scores["fe"]["fnn"].update(auc=[float("nan")] * 3, logloss=[float("nan")] * 3)
+
+    result = published_as_ours(criteo, change=fail)
+    assert set(PAPER_METHODS) - result.results["ranks"].keys() == {"dlrm"}
+    markdown, verdict = show(result, tmp_path)
+    assert "among 14 methods" in verdict
+    assert "| DLRM | – |" in markdown
+    assert "Spearman" not in markdown
+
+
+def test_scores_that_are_not_defined_do_not_stop_the_experiment(criteo, means):
+    settings = Settings(rows=1, seeds=2, methods=("fe", "ple", "daes-gate"), backbones=("fnn",))
+    found, _, _ = run_and_show("overall", settings, criteo, means)
+    assert found["ranks"] == {}
+    assert {test["measure"] for test in found["tests"]} <= {"logloss"}
+
+
+def test_the_claim_is_what_the_papers_table_says():
+    """Where a form of DAES is not better than every baseline."""
+    exceptions = {
+        (data, backbone, measure)
+        for data, rows in OVERALL.items()
+        for form in ("daes-gate", "daes-tran")
+        for backbone, score in rows[form].items()
+        for measure, sign in (("auc", 1), ("logloss", -1))
+        for method, row in rows.items()
+        if not method.startswith("daes-") and sign * getattr(row[backbone], measure) >= sign * getattr(score, measure)
+    }
+    assert exceptions == {("industrial", "ipnn", "logloss")}
+    assert "EFD with IPNN on the industrial data" in " ".join(EXPERIMENTS["overall"].claim.split())
+
+
+def test_both_panels_have_one_scale_around_the_median(criteo):
+    figure = EXPERIMENTS["overall"].draw(published_as_ours(criteo, noise=0.0))
+    ours, theirs = figure.axes
+    assert ours.get_xlim() == theirs.get_xlim()
+    fnn = [row["fnn"].auc for row in OVERALL["criteo"].values()]
+    dots = [line.get_xdata()[0] for line in theirs.lines if line.get_marker() == "o"]
+    assert sorted(dots) == pytest.approx(sorted(100 * (np.array(fnn) - np.median(fnn))), abs=1e-5)

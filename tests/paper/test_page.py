@@ -1,8 +1,9 @@
 import re
+from dataclasses import replace
 
 import pytest
 
-from daes.paper import EXPERIMENTS, Means, Settings
+from daes.paper import EXPERIMENTS, Means, Result, Settings
 from daes.paper.page import _anchor, write_page
 from daes.paper.running import run_experiment
 
@@ -29,6 +30,22 @@ def test_the_page_tells_every_result_and_what_is_missing(results, criteo):
     assert "no results of `jump-bias`" in text
     assert criteo.spec.partition(":")[2] not in text
     assert "| Criteo | 26 | 13 | 3,000 | genuine |" in text
+
+
+def test_the_page_says_what_has_no_command(results):
+    page = results.parent / "reproduction.md"
+    write_page(results, page)
+    text = " ".join(page.read_text().split())
+    assert "Figures 1 and 2" in text
+    assert "Table 1" in text
+
+
+def test_results_of_any_code_are_read(results):
+    path = results / "value-space-limit.json"
+    result = Result.load(path)
+    replace(result, versions={"daes": "0.0.1"}).save(results)
+    assert write_page(results, results.parent / "reproduction.md") == 3
+    assert "daes 0.0.1 ·" in (results.parent / "reproduction.md").read_text()
 
 
 def test_links_within_the_page_lead_somewhere(results):

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -32,6 +33,17 @@ def test_stems_tell_data_and_protocol_where_there_are_any():
     assert a_result(settings={"protocol": "paper"}).stem == "overall.criteo.paper"
 
 
+def test_stems_tell_what_was_tuned_and_how_many_rows_were_asked_for():
+    assert a_result(settings={"protocol": "stream", "tune": True}).stem == "overall.criteo.stream.tuned"
+    assert a_result(settings={"protocol": "stream", "tune": False, "rows": None}).stem == "overall.criteo.stream"
+    assert a_result(settings={"tune": True, "rows": 50}).stem == "overall.criteo.tuned.rows50"
+    data = {"name": "adstream", "source": "adstream:5000", "simulated": True}
+    assert a_result(data=data).stem == "overall.adstream.stream.rows5000"
+    assert a_result(data=data, settings={"rows": 10**6}).stem == "overall.adstream.rows5000"
+    assert a_result(data={**data, "source": "adstream"}).stem == "overall.adstream.stream"
+    assert a_result(data=None, settings={"rows": 7}).stem == "overall.rows7"
+
+
 def test_json_is_strict_and_short():
     found = plain({"a": np.float32(1 / 3), "b": (np.nan, np.inf, -1), 3: np.arange(2), "c": {"d": 123456789}})
     assert found == {"a": 0.333333, "b": [None, None, -1], "3": [0, 1], "c": {"d": 123456789}}
@@ -53,13 +65,23 @@ def test_commands_name_what_is_not_usual():
     command = command_of(EXPERIMENTS["overall"], settings, DataSet("criteo:/data/my train.txt"))
     assert command == "daes paper overall --data 'criteo:my train.txt' --rows 500 --seeds 1 --tune --methods fe,ple"
     # What does not matter to an experiment is neither kept nor shown.
-    assert command_of(EXPERIMENTS["jump-bias"], settings, None) == "daes paper jump-bias --rows 500 --seeds 1"
-    assert settings_of(EXPERIMENTS["jump-bias"], settings) == {"rows": 500, "seeds": 1}
+    experiment = replace(EXPERIMENTS["jump-bias"], uses=("rows", "tune"))
+    assert command_of(experiment, settings, None) == "daes paper jump-bias --rows 500 --tune"
+    assert settings_of(experiment, settings) == {"rows": 500, "tune": True}
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [({"rows": 0}, "rows=0"), ({"batch_size": -1}, "batch_size=-1"), ({"protocol": "offline"}, "protocol='offline'")],
+    [
+        ({"rows": 0}, "rows=0"),
+        ({"batch_size": -1}, "batch_size=-1"),
+        ({"protocol": "offline"}, "protocol='offline'"),
+        ({"methods": ("efd", "nonsense")}, "methods must be among .*, however: 'nonsense'"),
+        ({"methods": ("efd", "daes-gat")}, "did you mean 'daes-gate'"),
+        ({"methods": ("efd", "efd")}, "methods must name each one once, however: 'efd' occurs twice"),
+        ({"backbones": ("deepfm", "deepfmm")}, "backbones must be among .*'deepfmm'"),
+        ({"backbones": ()}, "backbones must name at least one"),
+    ],
 )
 def test_bad_settings_are_named(changes, message):
     with pytest.raises(ValueError, match=message):

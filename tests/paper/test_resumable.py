@@ -1,9 +1,12 @@
+import json
+from contextlib import suppress
 from time import monotonic
 
 import pytest
 
-from daes.paper import Means, OutOfTimeError
+from daes.paper import Means, OutOfTimeError, resumable
 from daes.paper.resumable import RESULTS, run_pieces
+from daes.training.lock import LockHeldError, WriterLock
 
 
 def square(shared, piece, note):
@@ -34,7 +37,37 @@ def test_a_line_cut_short_is_done_again(tmp_path):
     run_pieces(square, pieces(1, 2), means, name)
     path = tmp_path / RESULTS
     path.write_text(path.read_text()[:-10])
-    assert run_pieces(square, pieces(1, 2), means, name) == [{"square": 1}, {"square": 4}]
+    assert run_pieces(square, pieces(3, 2, 1), means, name) == [{"square": 9}, {"square": 4}, {"square": 1}]
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["piece"]["number"] for line in lines] == [1, 3, 2]  # none is glued to what was cut
+
+
+def test_pieces_of_other_code_are_done_again(tmp_path, monkeypatch):
+    run_pieces(square, pieces(1, 2), Means(tmp_path), name)
+    monkeypatch.setattr(resumable, "code_hash", lambda *more: "other")
+    with pytest.raises(OutOfTimeError, match="0 of 2 pieces are done"):
+        run_pieces(square, pieces(1, 2), Means(tmp_path, deadline=monotonic()), name)
+    run_pieces(square, pieces(1, 2), Means(tmp_path), name)
+    assert len((tmp_path / RESULTS).read_text().splitlines()) == 4
+
+
+def test_progress_counts_the_pieces_of_this_run(tmp_path):
+    run_pieces(square, pieces(1, 2, 3), Means(tmp_path), name)
+    notes = []
+    run_pieces(square, pieces(3, 4), Means(tmp_path, note=notes.append), name)
+    assert notes == ["2/2 number 4"]
+
+
+def test_one_writer_at_a_time(tmp_path):
+    lock = WriterLock(tmp_path / "lock")
+    lock.acquire()
+    with pytest.raises(LockHeldError, match="one writer at a time"):
+        run_pieces(square, pieces(1), Means(tmp_path), name)
+    lock.release()
+    for numbers in ((1, -1), (1, 2)):  # let go after an error as well
+        with suppress(RuntimeError):
+            run_pieces(square, pieces(*numbers), Means(tmp_path), name)
+    assert len((tmp_path / RESULTS).read_text().splitlines()) == 2
 
 
 def test_an_error_is_named_and_the_others_are_kept(tmp_path):

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from importlib import import_module
 from time import monotonic
 
 import pytest
@@ -20,12 +21,12 @@ def test_a_run_leaves_json_markdown_and_a_figure(tmp_path):
     assert not known
     assert {path.name for path in tmp_path.iterdir()} == {
         "work",
-        *(f"overall.adstream.stream{ending}" for ending in (".json", ".md", ".png")),
+        *(f"overall.adstream.stream.rows400{ending}" for ending in (".json", ".md", ".png")),
     }
     assert result.settings["methods"] == ["fe", "ple"]
     assert result.data["simulated"] is True
     assert result.seconds > 0
-    assert str(tmp_path) not in (tmp_path / "overall.adstream.stream.json").read_text()
+    assert str(tmp_path) not in (tmp_path / "overall.adstream.stream.rows400.json").read_text()
 
 
 def test_what_is_there_is_left_alone_unless_said_otherwise(tmp_path):
@@ -37,8 +38,13 @@ def test_what_is_there_is_left_alone_unless_said_otherwise(tmp_path):
     assert again == first
     with pytest.raises(ValueError, match=r"was made with seeds=1, however: 2 is asked for"):
         run(tmp_path, replace(SETTINGS, seeds=2), resume=True)
+    assert run(tmp_path, replace(SETTINGS, rows=300))[0].stem != first.stem  # side by side
+    left = [tmp_path / f".{first.stem}.json.0123abcd.tmp", tmp_path / "work" / first.stem / ".seconds.0123abcd.tmp"]
+    for path in left:
+        path.write_text("of a run that was killed")
     more, known = run(tmp_path, replace(SETTINGS, seeds=2), overwrite=True)
     assert not known
+    assert not any(path.exists() for path in left)
     assert more.results["scores"]["fe"]["fnn"]["auc"][0] == first.results["scores"]["fe"]["fnn"]["auc"][0]
 
 
@@ -47,9 +53,9 @@ def test_a_run_out_of_time_goes_on_where_it_stopped(tmp_path):
     with pytest.raises(OutOfTimeError, match="not begun"):
         run(tmp_path / "parts", deadline=monotonic())
     # Half of the cells are there, as after a stop.
-    work = tmp_path / "parts" / "work" / "overall.adstream.stream"
+    work = tmp_path / "parts" / "work" / "overall.adstream.stream.rows400"
     work.mkdir(parents=True)
-    lines = (tmp_path / "whole/work/overall.adstream.stream/results.jsonl").read_text().splitlines()
+    lines = (tmp_path / "whole/work/overall.adstream.stream.rows400/results.jsonl").read_text().splitlines()
     (work / "results.jsonl").write_text(lines[0] + "\n")
     (work / "seconds").write_text("100.0\n")
     with pytest.raises(ValueError, match="exists already"):
@@ -58,6 +64,128 @@ def test_a_run_out_of_time_goes_on_where_it_stopped(tmp_path):
     assert resumed.results["scores"] == whole.results["scores"]
     assert resumed.seconds > 100
     assert len((work / "results.jsonl").read_text().splitlines()) == 2
+
+
+def make_sources(folder, ends):
+    """Two data sets of one name in two folders, which differ in the label of the last row."""
+    for name, end in zip("ab", ends, strict=True):
+        place = folder / name / "ads"
+        place.mkdir(parents=True)
+        (place / "x_feat.type").write_text("Numerical\nCategorical\n")
+        (place / "x_train1.data").write_text("".join(f"{row} {row % 3}\n" for row in range(400)))
+        (place / "x_train1.solution").write_text("".join(f"{row % 2}\n" for row in range(399)) + f"{end}\n")
+        yield DataSet(f"automl:{place}")
+
+
+def test_a_result_of_other_data_of_the_same_name_is_refused(tmp_path):
+    one, other = make_sources(tmp_path, "01")
+    out, means = tmp_path / "out", Means(tmp_path / "out", resume=True)
+    first, _ = run_experiment(EXPERIMENTS["overall"], SETTINGS, one, out, means)
+    assert first.data["source"] == "automl:ads"
+    assert run_experiment(EXPERIMENTS["overall"], SETTINGS, one, out, means) == (first, True)
+    with pytest.raises(ValueError, match=r"was made with fingerprint of the data='.*--overwrite"):
+        run_experiment(EXPERIMENTS["overall"], SETTINGS, other, out, means)
+
+
+def test_a_result_of_other_code_is_refused(tmp_path):
+    result, _ = run(tmp_path)
+    replace(result, versions={**result.versions, "code": "other"}).save(tmp_path)
+    with pytest.raises(ValueError, match=r"made by other code of daes.*--overwrite"):
+        run(tmp_path, resume=True)
+    again, known = run(tmp_path, overwrite=True)
+    assert not known
+    assert again.versions == result.versions
+
+
+def test_what_failed_is_tried_again(tmp_path, monkeypatch):
+    compare = import_module("daes.training.compare")
+
+    genuine = compare.run_cell
+
+    def run_cell(cell, *more):
+        if cell.method == "ple":
+            raise MemoryError("out of memory")
+        return genuine(cell, *more)
+
+    monkeypatch.setattr(compare, "run_cell", run_cell)
+    first, _ = run(tmp_path)
+    assert first.failures == ["ple on fnn, seed 0: MemoryError: out of memory"]
+    monkeypatch.setattr(compare, "run_cell", genuine)
+    second, known = run(tmp_path, resume=True)
+    assert not known
+    assert second.failures == []
+    assert second.seconds > first.seconds
+    assert second.results["scores"]["fe"] == first.results["scores"]["fe"]
+    assert run(tmp_path, resume=True) == (second, True)
+
+
+def failing(name="overall", **parts):
+    def fail(*_):
+        raise RuntimeError("it does not work")
+
+    return replace(EXPERIMENTS[name], **dict.fromkeys(parts, fail))
+
+
+def test_a_result_stays_until_there_is_a_new_one(tmp_path):
+    first, _ = run(tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    with pytest.raises(RuntimeError, match="does not work"):
+        run_experiment(failing(run=True), SETTINGS, DATA, tmp_path, Means(tmp_path), overwrite=True)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
+    assert run(tmp_path, resume=True) == (first, True)
+
+
+def test_a_replacement_that_was_stopped_goes_on(tmp_path):
+    first, _ = run(tmp_path)
+
+    def stop(settings, data, means):
+        (means.folder / "results.jsonl").write_text("")
+        raise OutOfTimeError("half")
+
+    stopping = replace(EXPERIMENTS["overall"], run=stop)
+    with pytest.raises(OutOfTimeError):
+        run_experiment(stopping, replace(SETTINGS, seeds=2), DATA, tmp_path, Means(tmp_path), overwrite=True)
+    assert (tmp_path / f"{first.stem}.json").exists()
+    second, known = run(tmp_path, replace(SETTINGS, seeds=2), resume=True)
+    assert not known
+    assert second.settings["seeds"] == 2
+
+
+def test_what_cannot_be_told_or_drawn_is_not_finished(tmp_path, monkeypatch):
+    for part in ("markdown", "verdict", "draw"):
+        monkeypatch.setitem(EXPERIMENTS, "overall", failing(**{part: True}))
+        with pytest.raises(RuntimeError, match="does not work"):
+            run(tmp_path, resume=True)
+        assert not list(tmp_path.glob("*.json"))
+        monkeypatch.undo()
+    result, known = run(tmp_path, resume=True)
+    assert not known
+    for ending in (".md", ".png"):
+        (tmp_path / f"{result.stem}{ending}").unlink()
+    assert run(tmp_path, resume=True)[1]
+    assert {path.suffix for path in tmp_path.glob(f"{result.stem}.*")} == {".json", ".md", ".png"}
+
+
+def test_settings_that_an_experiment_does_not_use_change_nothing(tmp_path):
+    seen = []
+    experiment = replace(
+        EXPERIMENTS["overall"], uses=("rows", "protocol", "methods"), run=lambda settings, *_: seen.append(settings)
+    )
+    with pytest.raises(TypeError):  # it finds nothing
+        run_experiment(experiment, SETTINGS, DATA, tmp_path, Means(tmp_path))
+    assert seen == [Settings(rows=400, methods=("fe", "ple"))]
+    assert experiment.used(SETTINGS) == seen[0]
+
+
+def test_data_without_numbers_are_refused(tmp_path):
+    (tmp_path / "x_feat.type").write_text("Categorical\n")
+    (tmp_path / "x_train1.data").write_text("a\nb\n")
+    (tmp_path / "x_train1.solution").write_text("0\n1\n")
+    for name in ("feature-count", "cost"):
+        with pytest.raises(ValueError, match=f"{name} needs numerical features, however: automl:.* has none"):
+            run_experiment(
+                EXPERIMENTS[name], Settings(), DataSet(f"automl:{tmp_path}"), tmp_path / "out", Means(tmp_path)
+            )
 
 
 def test_figures_are_made_from_json_alone(tmp_path):

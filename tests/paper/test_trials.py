@@ -1,5 +1,6 @@
 import json
 from dataclasses import replace
+from importlib import import_module
 from time import monotonic
 
 import pytest
@@ -108,3 +109,81 @@ def test_batch_sizes_are_powers_of_two_within_bounds():
         size = suitable_batch_size(rows)
         assert size & (size - 1) == 0
         assert 256 <= size <= 8192
+
+
+def test_variants_with_columns_of_their_own_are_one_grid(means):
+    notes = []
+    variants = {
+        "none": Variant("fe", numerical=()),
+        "two": Variant("fe", numerical=("price", "bid")),
+        "all": Variant("fe"),
+    }
+    found = run_trials(SETTINGS, DATA, replace(means, note=notes.append), variants, ["fnn"])
+    assert list(found["scores"]) == ["none", "two", "all"]
+    assert [note.split()[0] for note in notes] == [f"{done}/6" for done in range(1, 7)]
+    sizes = {cell["label"]: cell["parameters"] for cell in lines(means)}
+    assert sizes["none"] < sizes["two"] < sizes["all"]
+
+
+def test_tuning_sees_a_quarter_of_the_rows_that_there_are(means):
+    settings = replace(SETTINGS, seeds=1, tune=True, rows=100_000)  # more than the stream has
+    run_trials(settings, DATA, means, {"linear": Variant("fe")}, ["fnn"])
+    assert sorted({cell["rows"] for cell in lines(means)}) == [150, 600]
+
+
+def test_tuning_sees_a_quarter_of_a_stream_of_unknown_length(means, tmp_path):
+    path = tmp_path / "train.txt"
+    line = "\t".join(["1", *["5"] * 13, *["00ab"] * 26]) + "\n"
+    path.write_text("".join(line if row % 3 else "0" + line[1:] for row in range(400)))
+    data = DataSet(f"criteo:{path}")
+    assert data.open().source.num_rows is None
+    run_trials(replace(SETTINGS, seeds=1, tune=True), data, means, {"linear": Variant("fe")}, ["fnn"])
+    assert sorted({cell["rows"] for cell in lines(means)}) == [100, 400]
+
+
+def test_nothing_is_fitted_on_rows_that_are_judged(means):
+    settings = replace(SETTINGS, seeds=1, tune=True)
+    run_trials(settings, DATA, means, {"linear": Variant("fe")}, ["fnn"])
+    assert {(cell["rows"], cell["settings"]["sample_rows"]) for cell in lines(means)} == {(150, 75), (600, 300)}
+    once = Settings(seeds=1, batch_size=10_000)
+    run_trials(once, DataSet("adstream:30000"), means, {"linear": Variant("fe", numerical=("price",))}, ["fnn"])
+    assert lines(means)[-1]["settings"]["sample_rows"] == 10_000
+
+
+def test_a_score_that_is_not_defined_is_none(means):
+    found = run_trials(replace(SETTINGS, rows=1), DATA, means, {"linear": Variant("fe")}, ["fnn"])
+    assert found["scores"]["linear"]["fnn"]["auc"] == [None, None]  # one row has one class
+    assert summary([float("nan"), 0.5]) == (0.5, None)
+    assert summary([float("nan"), float("nan")]) == (None, None)
+
+
+def test_skipped_batches_are_noted_and_tuning_avoids_them(means, monkeypatch):
+    compare = import_module("daes.training.compare")  # the function of this name hides the module
+
+    def skipping(cell, data, progress=None):
+        wild = cell.train.learning_rate == max(LEARNING_RATES)
+        return compare.CellResult(
+            cell.label,
+            cell.method,
+            cell.backbone,
+            cell.seed,
+            cell.protocol,
+            metrics={"half_logloss": 0.1 if wild else 0.6},
+            rows=600,
+            bad_batches=2 if wild else cell.seed,
+        )
+
+    monkeypatch.setattr(compare, "run_cell", skipping)
+    found = run_trials(replace(SETTINGS, tune=True), DATA, means, {"linear": Variant("fe")}, ["fnn"])
+    assert found["tuned"]["linear"]["fnn"]["learning_rate"] < max(LEARNING_RATES)
+    assert found["failures"] == []
+    assert found["notes"][0].startswith("tuning linear on fnn, seed 0: 2 batches were skipped")
+    assert found["notes"][-1].startswith("linear on fnn, seed 1: 1 batch was skipped")
+
+
+def test_tuning_that_fails_is_reported(means):
+    settings = replace(SETTINGS, seeds=1, tune=True)
+    found = run_trials(settings, DATA, means, {"wrong": Variant("fe", {"no_such_option": 1})}, ["fnn"])
+    assert len(found["failures"]) == len(LEARNING_RATES) * len(L2_WEIGHTS) + 1
+    assert found["failures"][0].startswith("tuning wrong on fnn, seed 0: ")
+    assert found["failures"][-1].startswith("wrong on fnn, seed 0: ")

@@ -7,6 +7,7 @@ from typing import Any
 
 from daes.cli.comparison_text import compact, memory, percent
 from daes.distribution.comparison import Comparison, EstimatorResult
+from daes.durable import write_text
 from daes.extras import require
 
 _TRUE_COLOUR = "#8a8a8a"
@@ -37,7 +38,7 @@ def check_plot(path: Path) -> None:
 def write_plot(comparison: Comparison, path: Path, title: str) -> None:
     """Draw quantiles and rank errors by level, to an .html or a .png file."""
     if path.suffix.lower() == ".html":
-        path.write_text(_page(comparison, title), encoding="utf-8")
+        write_text(path, _page(comparison, title))
     else:
         _write_png(comparison, path, title)
 

@@ -158,8 +158,9 @@ def _check_plot(path: Path) -> None:
 def _write_page(profiles: "dict[str, DriftProfile]", rows: int, data: str, path: Path) -> None:
     import numpy as np
 
+    from daes.durable import write_text
     from daes.report.data import drift_figures, missing_figure
-    from daes.report.document import Section, document, stack, write_text
+    from daes.report.document import Section, document, stack
     from daes.report.run import Drift
 
     some = next(iter(profiles.values()))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from daes.cli.console import err, out
+from daes.cli.groups import was_given
 from daes.cli.options import Json, whole_number
 from daes.cli.settings import Names, find_device, names, option
 
@@ -21,6 +22,7 @@ _PAGE = Path("docs/reproduction.md")
 
 
 def paper(
+    context: typer.Context,
     what: Annotated[
         str,
         typer.Argument(
@@ -140,8 +142,11 @@ def paper(
     elif what == "report":
         _report(results, place or _PAGE)
     else:
+        from dataclasses import fields
+
         from daes.paper.experiment import Settings
 
+        _check_used(what, [field.name for field in fields(Settings) if was_given(context, field.name)])
         settings = Settings(
             rows=rows,
             seeds=seeds,
@@ -200,6 +205,23 @@ def _report(results: Path, place: Path) -> None:
     out.print(f"wrote {place} from {number} results", soft_wrap=True)
 
 
+def _check_used(what: str, given: list[str]) -> None:
+    """An option that does nothing is an error, except where it is meant for some experiments of all."""
+    from daes.paper.running import find
+
+    if what == "all":
+        return
+    uses = find(what).uses
+    for name in given:
+        if name not in uses:
+            known = ", ".join(_flag(one) for one in uses)
+            raise ValueError(f"{_flag(name)} does not matter to {what}; what does: {known}")
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
 def _run(
     what: str,
     settings: "Settings",
@@ -221,7 +243,7 @@ def _run(
     if not runs:
         raise ValueError(f"{what} does not run on {', '.join(specs)}")
     means = Means(place, jobs, resume, deadline, lambda line: err.print(line, soft_wrap=True, markup=False))
-    failed = []
+    failed, incomplete = [], []
     for number, (experiment, one) in enumerate(runs, start=1):
         name = experiment.name + ("" if one is None else f" on {one.name}")
         err.print(f"[{number}/{len(runs)}] {name}", soft_wrap=True, markup=False)
@@ -236,6 +258,7 @@ def _run(
             failed.append(name)
             err.print(f"failed: {name}: {error}", soft_wrap=True, markup=False)
             continue
+        incomplete += [f"{name}: {failure}" for failure in result.failures]
         if json:
             typer.echo((place / f"{result.stem}.json").read_text(encoding="utf-8"), nl=False)
         elif known:
@@ -245,5 +268,11 @@ def _run(
             out.print(experiment.markdown(result), soft_wrap=True, markup=False)
             out.print(f"\n{experiment.verdict(result)}", soft_wrap=True, markup=False)
             out.print(f"wrote {place / result.stem}.json, .md and .png", style="dim", soft_wrap=True)
+    for failure in incomplete:
+        err.print(f"failed: {failure}", soft_wrap=True, markup=False)
+    if incomplete:
+        err.print(f"{len(incomplete)} cells failed; --resume tries them again", soft_wrap=True, markup=False)
     if failed:
-        raise RuntimeError(f"{len(failed)} of {len(runs)} failed: {', '.join(failed)}")
+        err.print(f"{len(failed)} of {len(runs)} failed: {', '.join(failed)}", soft_wrap=True, markup=False)
+    if failed or incomplete:
+        raise typer.Exit(1)

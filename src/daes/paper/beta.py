@@ -4,12 +4,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from daes.paper.data import DataSet
-from daes.paper.experiment import TRAINING, Experiment, Findings, Means, Settings
+from daes.paper.ablation import ablation
 from daes.paper.published import BACKBONE_TITLES, BETA
 from daes.paper.result import Result
-from daes.paper.scores import compare_pairs, failures, how_trained, line_figure, means_and_spreads, scores_table
-from daes.paper.trials import ABLATION_BACKBONES, Variant, run_trials
+from daes.paper.scores import compare_pairs, line_figure, means_and_spreads
+from daes.paper.trials import Variant
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -18,19 +17,12 @@ BETAS = (0.0, 0.2, 0.4, 0.5, 0.6, 0.8, 1.0)
 MODULATIONS = ("gate", "tran")
 
 
-def run(settings: Settings, data: DataSet | None, means: Means) -> Findings:
-    assert data is not None
-    # At β = 0 there is no modulation, whichever it is.
-    variants = {_label(kind, beta): Variant(f"daes-{kind}", {"beta": beta}) for kind in MODULATIONS for beta in BETAS}
-    return run_trials(settings, data, means, variants, ABLATION_BACKBONES)
-
-
 def _label(kind: str, beta: float) -> str:
     return f"{kind}, β = {beta:g}" if beta else "no modulation (β = 0)"
 
 
-def markdown(result: Result) -> str:
-    return f"{how_trained(result)}\n\n{scores_table(result.results)}{failures(result.results)}"
+# At β = 0 there is no modulation, whichever it is.
+VARIANTS = {_label(kind, beta): Variant(f"daes-{kind}", {"beta": beta}) for kind in MODULATIONS for beta in BETAS}
 
 
 def verdict(result: Result) -> str:
@@ -40,8 +32,10 @@ def verdict(result: Result) -> str:
     for kind in MODULATIONS:
         for backbone in result.results["training"]["backbones"]:
             means, _ = means_and_spreads(result.results["scores"], [_label(kind, b) for b in BETAS], backbone, "auc")
-            best.append(f"{BETAS[int(np.nanargmax(means))]:g} ({kind}, {BACKBONE_TITLES.get(backbone, backbone)})")
-    return f"β = {BETA} against none: {compare_pairs(result, pairs)} The β of highest AUC: {', '.join(best)}."
+            if np.isfinite(means).any():
+                best.append(f"{BETAS[int(np.nanargmax(means))]:g} ({kind}, {BACKBONE_TITLES.get(backbone, backbone)})")
+    highest = f" The β of highest AUC: {', '.join(best)}." if best else ""
+    return f"β = {BETA} against none: {compare_pairs(result, pairs)}{highest}"
 
 
 def draw(result: Result) -> "Figure":
@@ -49,7 +43,7 @@ def draw(result: Result) -> "Figure":
     return line_figure(result, series, "β", "The reach of the context, from none to all")
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = ablation(
     name="beta",
     title="Distribution modulation: β",
     what="β from 0 to 1, gate and tran",
@@ -59,10 +53,7 @@ EXPERIMENT = Experiment(
     differs="""
     β = 0 is one model for both modulations. The paper does not say which backbone its figure shows.
     """,
-    run=run,
-    markdown=markdown,
+    variants=lambda settings, data: (VARIANTS, {}),
     verdict=verdict,
     draw=draw,
-    data=("adstream", "flights"),
-    uses=TRAINING,
 )

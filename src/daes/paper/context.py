@@ -1,51 +1,53 @@
 """Which fields should modulate: those that change the numbers' distributions, or those that do not."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
+from daes.paper.ablation import ablation
 from daes.paper.data import DataSet
-from daes.paper.experiment import TRAINING, Experiment, Findings, Means, Settings
+from daes.paper.experiment import Findings, Settings
 from daes.paper.result import Result
-from daes.paper.scores import compare_pairs, dot_figure, failures, how_trained, scores_table
+from daes.paper.scores import compare_pairs, dot_figure
 from daes.paper.tables import count, fixed, scientific, table
-from daes.paper.trials import ABLATION_BACKBONES, Variant, run_trials
+from daes.paper.trials import Variant
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from daes.distribution import ContextRanking
+
 MODULATIONS = ("gate", "tran")
 CHOICES = ("significant", "smallest", "insignificant")
 _FIELDS = 3
-_TRAINING_SHARE = 0.8
+_RANKED_SHARE = {"stream": 0.5, "paper": 0.8}  # the rows that are not judged
 _MOST_ROWS = 200_000
 
 
-def run(settings: Settings, data: DataSet | None, means: Means) -> Findings:
-    assert data is not None
-    ranking = _ranking(data, settings.rows)
+def variants(settings: Settings, data: DataSet) -> tuple[Mapping[str, Variant], Findings]:
+    ranking = _ranking(data, settings)
     contexts = {
         "significant": ranking.significant(_FIELDS),
         "smallest": _smallest(ranking),
         "insignificant": _weakest(ranking),
     }
-    variants = {"no modulation": Variant("daes-gate", {"beta": 0.0})}
+    chosen = {"no modulation": Variant("daes-gate", {"beta": 0.0})}
     for kind in MODULATIONS:
-        for choice, fields in contexts.items():
-            if fields:
-                variants[f"{kind}, {choice}"] = Variant(f"daes-{kind}", model={"context": tuple(fields)})
-    found = run_trials(settings, data, means, variants, ABLATION_BACKBONES)
+        for choice, names in contexts.items():
+            if names:
+                chosen[f"{kind}, {choice}"] = Variant(f"daes-{kind}", model={"context": names})
     fields = [vars(row) for row in ranking.rows]
-    return {**found, "contexts": contexts, "ranking": fields, "rows_ranked": ranking.rows_used}
+    return chosen, {"contexts": contexts, "ranking": fields, "rows_ranked": ranking.rows_used}
 
 
-def _ranking(data: DataSet, rows: int | None) -> Any:
-    """Fields by strength, from the first four fifths of the rows."""
+def _ranking(data: DataSet, settings: Settings) -> "ContextRanking":
+    """Fields by strength, from the first rows, none of which is judged."""
     from daes.distribution import rank_context_fields
     from daes.training.held import hold
 
     stream = data.open()
     assert stream.schema is not None
-    length = data.length(rows)
-    most = _MOST_ROWS if length is None else min(round(length * _TRAINING_SHARE), _MOST_ROWS)
+    most = min(int(data.length(settings.rows) * _RANKED_SHARE[settings.protocol]), _MOST_ROWS)
     sample = hold(stream.source, stream.schema, max_rows=max(most, 1))
     assert sample is not None
     return rank_context_fields(
@@ -54,20 +56,19 @@ def _ranking(data: DataSet, rows: int | None) -> Any:
     )
 
 
-def _smallest(ranking: Any) -> tuple[str, ...]:
+def _smallest(ranking: "ContextRanking") -> tuple[str, ...]:
     from daes.distribution import smallest_cardinality
 
     return smallest_cardinality({row.field: row.cardinality for row in ranking.rows}, _FIELDS)
 
 
-def _weakest(ranking: Any) -> tuple[str, ...]:
-    """Fields that fail the test, the weakest first; where there are too few, the weakest of those that pass."""
-    useful = [row for row in ranking.rows if row.cardinality > 1]
-    ordered = sorted(useful, key=lambda row: (row.significant, row.strength))
-    return tuple(row.field for row in ordered[:_FIELDS])
+def _weakest(ranking: "ContextRanking") -> tuple[str, ...]:
+    """The weakest fields that are not among the significant ones; a field of one value says nothing and is left out."""
+    several = tuple(row for row in ranking.rows if row.cardinality > 1)
+    return replace(ranking, rows=several).insignificant(_FIELDS)
 
 
-def markdown(result: Result) -> str:
+def more(result: Result) -> str:
     found = result.results
     chosen = [[choice, ", ".join(fields) or "none"] for choice, fields in found["contexts"].items()]
     fields = [
@@ -76,9 +77,7 @@ def markdown(result: Result) -> str:
     ]
     return "\n\n".join(
         [
-            how_trained(result),
             table(["context", "fields"], chosen, words=2),
-            scores_table(found) + failures(found),
             "Fields by strength (Kruskal–Wallis, Holm-corrected; inter-group Wasserstein distance of ranks above "
             f"chance), from {count(found['rows_ranked'])} rows:",
             table(["field", "cardinality", "strength", "p", "significant"], fields),
@@ -112,7 +111,7 @@ def draw(result: Result) -> "Figure":
     )
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = ablation(
     name="context",
     title="Fields for modulation",
     what="modulation by significant, by the smallest and by insignificant fields (Kruskal–Wallis, Wasserstein)",
@@ -121,15 +120,14 @@ EXPERIMENT = Experiment(
     is better than by three insignificant ones. (Numbers are only in the figure.)
     """,
     differs="""
-    Fields are ranked on the first four fifths of the rows. With many rows nearly every field is significant;
-    then the three weakest stand for the insignificant ones. The Wasserstein distance is taken between ranks and
-    what shuffled groups of the same size show is subtracted, else the field with most values would win. The
-    paper's default, the three smallest fields, and no modulation stand beside.
+    Fields are ranked on the rows that are not judged, at most 200,000 of them: the first half (by the paper's
+    protocol the first four fifths). With many rows nearly every field is significant; then the three weakest of the
+    others stand for the insignificant ones. The Wasserstein distance is taken between ranks and what shuffled groups
+    of the same size show is subtracted, else the field with most values would win. The paper's default, the three
+    smallest fields, and no modulation stand beside.
     """,
-    run=run,
-    markdown=markdown,
+    variants=variants,
     verdict=verdict,
     draw=draw,
-    data=("adstream", "flights"),
-    uses=TRAINING,
+    more=more,
 )

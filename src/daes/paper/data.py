@@ -1,7 +1,9 @@
 """The data sets of the experiments, by the names that `daes.stream.open` knows."""
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import PurePath
 from typing import Any
 
@@ -71,10 +73,22 @@ class DataSet:
             )
         return stream
 
-    def length(self, rows: int | None) -> int | None:
-        """How many rows there are, at most `rows`; None where that means reading them."""
+    def length(self, rows: int | None) -> int:
+        """How many rows there are, at most `rows`; where only reading them tells, they are read once a process."""
         known = self.open().source.num_rows
-        return known if rows is None else rows if known is None else min(known, rows)
+        if known is None:
+            return _count(self.spec, rows)
+        return known if rows is None else min(known, rows)
+
+    def fingerprint(self, rows: int | None) -> str:
+        """A hash of the columns, of the first rows and of how many there are: other data give another one."""
+        from daes.training.cell import CellData
+        from daes.training.data import Data
+
+        schema = self.open().schema
+        assert schema is not None
+        known = f"{CellData(Data(self.spec, schema, max_rows=rows)).fingerprint()} {self.length(rows)}"
+        return hashlib.sha256(known.encode()).hexdigest()[:16]
 
     def describe(self, rows: int | None = None) -> dict[str, Any]:
         """What a result says about its data."""
@@ -89,7 +103,22 @@ class DataSet:
             "numerical": stream.schema.num_numerical,
             "categorical": stream.schema.num_categorical,
             "notes": list(stream.notes),
+            "fingerprint": self.fingerprint(rows),
         }
+
+
+@cache
+def _count(spec: str, limit: int | None) -> int:
+    """How many rows there are, at most `limit`, found by reading one column."""
+    stream = DataSet(spec).open()
+    assert stream.schema is not None
+    column = (*stream.schema.categorical, *stream.schema.columns)[0]  # as text, which any row has
+    rows = 0
+    for table in stream.source.iter_tables([column], 1 << 16):
+        rows += table.num_rows
+        if limit is not None and rows >= limit:
+            return limit
+    return rows
 
 
 def columns(data: DataSet, names: Sequence[str], rows: int | None) -> dict[str, Floats]:
@@ -98,7 +127,6 @@ def columns(data: DataSet, names: Sequence[str], rows: int | None) -> dict[str, 
     source = stream.source
     if isinstance(source, AdStream):  # a column by itself is made ten times as fast
         length = data.length(rows)
-        assert length is not None
         return {name: source.numbers(name, 0, length).astype(np.float64) for name in names}
     pieces = list(_pieces(stream, names, rows, 1 << 16))
     return {name: np.concatenate([np.empty(0), *(piece[name] for piece in pieces)]) for name in names}
@@ -123,9 +151,10 @@ def _pieces(stream: Stream, names: Sequence[str], rows: int | None, size: int) -
 
 def days(data: DataSet, rows: int) -> float | None:
     """How many days the first rows span; None where that is not known."""
-    if data.name == "criteo":
-        return _CRITEO_DAYS * rows / (data.length(None) or rows)
     stream = data.open()
+    if data.name == "criteo":
+        whole = stream.source.num_rows
+        return _CRITEO_DAYS * rows / whole if whole else None
     assert stream.schema is not None
     time = stream.schema.time
     if time is None or not require("pyarrow").types.is_timestamp(stream.source.arrow_schema.field(time).type):

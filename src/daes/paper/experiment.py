@@ -1,7 +1,8 @@
 """What an experiment is: something to run, to tell and to draw."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from inspect import cleandoc
 from pathlib import Path
 from time import monotonic
@@ -60,6 +61,26 @@ class Settings:
                 raise ValueError(f"{name} must be positive, however: {name}={value}")
         if self.protocol not in PROTOCOLS:
             raise ValueError(f"protocol must be one of {', '.join(PROTOCOLS)}, however: protocol={self.protocol!r}")
+        if self.methods is not None:
+            from daes.embedding import METHODS
+
+            _check_names("methods", self.methods, METHODS)
+        if self.backbones is not None:
+            from daes.backbone import BACKBONES
+
+            _check_names("backbones", self.backbones, BACKBONES)
+
+
+def _check_names(kind: str, names: Sequence[str], known: Collection[str]) -> None:
+    if not names:
+        raise ValueError(f"{kind} must name at least one, however: none")
+    for place, name in enumerate(names):
+        if name not in known:
+            close = get_close_matches(name, known, n=1)
+            hint = f" (did you mean {close[0]!r}?)" if close else ""
+            raise ValueError(f"{kind} must be among {', '.join(known)}, however: {name!r}{hint}")
+        if name in names[:place]:
+            raise ValueError(f"{kind} must name each one once, however: {name!r} occurs twice")
 
 
 @dataclass(frozen=True)
@@ -107,7 +128,8 @@ class Experiment:
         draw: draws a result, from its JSON alone.
         data: the data sets it runs on where none are named, by `daes.stream.open`'s names; empty where it needs none.
         accepts: the data sets it can run on; None for all.
-        uses: the settings that matter to it.
+        uses: the settings that matter to it. It is run with no other, and only these are kept with a result, shown in
+            its command and compared with those of a result that is there.
     """
 
     name: str
@@ -128,7 +150,16 @@ class Experiment:
             object.__setattr__(self, name, cleandoc(getattr(self, name)))
 
     def takes(self, data: DataSet | None) -> bool:
-        """Whether it can run on these data."""
+        """Whether it can run on such data, by their name."""
         if data is None:
             return not self.data
         return bool(self.data) and (self.accepts is None or data.name in self.accepts)
+
+    def check(self, data: Mapping[str, Any] | None) -> None:
+        """Refuse data, as described, that it cannot be run on."""
+        if data is not None and not data["numerical"]:
+            raise ValueError(f"{self.name} needs numerical features, however: {data['source']} has none")
+
+    def used(self, settings: Settings) -> Settings:
+        """The settings that matter to it; the others are as usual."""
+        return Settings(**{name: getattr(settings, name) for name in self.uses})

@@ -1,16 +1,17 @@
 """Numerical features added one by one, DAES against AutoDis."""
 
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from daes.paper.ablation import ablation
 from daes.paper.data import DataSet
-from daes.paper.experiment import TRAINING, Experiment, Findings, Means, Settings
+from daes.paper.experiment import TRAINING, Findings, Settings
 from daes.paper.published import METHOD_TITLES
 from daes.paper.result import Result
-from daes.paper.scores import compare_pairs, failures, how_trained, line_figure, means_and_spreads, scores_table
-from daes.paper.trials import ABLATION_BACKBONES, Variant, run_trials
+from daes.paper.scores import change, compare_pairs, line_figure, means_and_spreads
+from daes.paper.trials import Variant
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -18,39 +19,25 @@ if TYPE_CHECKING:
 METHODS = ("daes-gate", "autodis")
 
 
-def run(settings: Settings, data: DataSet | None, means: Means) -> Findings:
-    assert data is not None
+def variants(settings: Settings, data: DataSet) -> tuple[Mapping[str, Variant], Findings]:
     methods = settings.methods or METHODS
     schema = data.open().schema
     assert schema is not None
-    found: Findings = {}
-    for number in range(schema.num_numerical + 1):
+    chosen = {
+        _label(method, number): Variant(method, numerical=schema.numerical[:number])
+        for number in range(schema.num_numerical + 1)
         # Without a numerical feature the method does not matter: one of them stands for all.
-        variants = {_label(method, number): Variant(method) for method in (methods if number else methods[:1])}
-        part = run_trials(
-            settings,
-            data,
-            means,
-            variants,
-            ABLATION_BACKBONES,
-            schema=replace(schema, numerical=schema.numerical[:number]),
-        )
-        if not found:
-            found = {**part, "methods": methods, "features": schema.numerical}
-        else:
-            for name in ("scores", "tuned", "seconds"):
-                found[name].update(part[name])
-            found["failures"] += part["failures"]
-    return found
+        for method in (methods if number else methods[:1])
+    }
+    return chosen, {"methods": methods, "features": schema.numerical}
 
 
 def _label(method: str, number: int) -> str:
     return f"{METHOD_TITLES[method]}, {number} numerical" if number else "categorical fields only"
 
 
-def markdown(result: Result) -> str:
-    order = f"In the order of the columns: {', '.join(result.results['features'])}."
-    return f"{how_trained(result)} {order}\n\n{scores_table(result.results)}{failures(result.results)}"
+def more(result: Result) -> str:
+    return f"In the order of the columns: {', '.join(result.results['features'])}."
 
 
 def verdict(result: Result) -> str:
@@ -63,7 +50,7 @@ def verdict(result: Result) -> str:
         better = int((np.diff(means) > 0).sum())
         sentences.append(
             f"{METHOD_TITLES[method]}: {better} of {count} added features raise the AUC, "
-            f"{means[-1] - means[0]:+.4f} in all."
+            f"{change(result, backbone, labels[0], labels[-1])} in all."
         )
     if "autodis" in methods:
         pairs = [(_label(m, n), _label("autodis", n)) for m in methods if m != "autodis" for n in range(1, count + 1)]
@@ -80,7 +67,7 @@ def draw(result: Result) -> "Figure":
     return line_figure(result, series, "numerical features", "Numerical features added one by one")
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = ablation(
     name="feature-count",
     title="Number of numerical features",
     what="numerical features added one by one, DAES against AutoDis",
@@ -91,10 +78,9 @@ EXPERIMENT = Experiment(
     differs="""
     Features are added in the order of the columns; the paper does not give its order.
     """,
-    run=run,
-    markdown=markdown,
+    variants=variants,
     verdict=verdict,
     draw=draw,
-    data=("adstream", "flights"),
+    more=more,
     uses=TRAINING,
 )

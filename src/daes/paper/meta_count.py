@@ -1,13 +1,15 @@
 """How many meta-embeddings: M = 10 … 50, DAES against AutoDis."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from daes.paper.ablation import ablation
 from daes.paper.data import DataSet
-from daes.paper.experiment import TRAINING, Experiment, Findings, Means, Settings
+from daes.paper.experiment import TRAINING, Findings, Settings
 from daes.paper.published import METHOD_TITLES
 from daes.paper.result import Result
-from daes.paper.scores import compare_pairs, failures, how_trained, line_figure, means_and_spreads, scores_table
-from daes.paper.trials import ABLATION_BACKBONES, Variant, run_trials
+from daes.paper.scores import change, compare_pairs, line_figure
+from daes.paper.trials import Variant
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -16,21 +18,14 @@ COUNTS = (10, 20, 30, 40, 50)
 METHODS = ("daes-gate", "daes-tran", "autodis")
 
 
-def run(settings: Settings, data: DataSet | None, means: Means) -> Findings:
-    assert data is not None
+def variants(settings: Settings, data: DataSet) -> tuple[Mapping[str, Variant], Findings]:
     methods = settings.methods or METHODS
-    variants = {
-        _label(method, number): Variant(method, {"num_meta": number}) for method in methods for number in COUNTS
-    }
-    return {**run_trials(settings, data, means, variants, ABLATION_BACKBONES), "methods": methods}
+    chosen = {_label(method, number): Variant(method, {"num_meta": number}) for method in methods for number in COUNTS}
+    return chosen, {"methods": methods}
 
 
 def _label(method: str, number: int) -> str:
     return f"{METHOD_TITLES[method]}, M = {number}"
-
-
-def markdown(result: Result) -> str:
-    return f"{how_trained(result)}\n\n{scores_table(result.results)}{failures(result.results)}"
 
 
 def verdict(result: Result) -> str:
@@ -40,16 +35,11 @@ def verdict(result: Result) -> str:
     pairs = [(_label(m, number), _label("autodis", number)) for m in methods for number in COUNTS]
     trends = []
     for method in result.results["methods"]:
-        gains = [
-            f"{means[-1] - means[0]:+.4f}"
-            for backbone in result.results["training"]["backbones"]
-            for means, _ in [
-                means_and_spreads(result.results["scores"], [_label(method, n) for n in COUNTS], backbone, "auc")
-            ]
-        ]
+        ends = [_label(method, COUNTS[0]), _label(method, COUNTS[-1])]
+        gains = [change(result, backbone, *ends) for backbone in result.results["training"]["backbones"]]
         trends.append(f"{METHOD_TITLES[method]} {', '.join(gains)}")
-    change = f"Change of AUC from M = {COUNTS[0]} to {COUNTS[-1]}, by backbone: {'; '.join(trends)}."
-    return f"DAES against AutoDis at the same M: {compare_pairs(result, pairs)} {change}"
+    shown = f"Change of AUC from M = {COUNTS[0]} to {COUNTS[-1]}, by backbone: {'; '.join(trends)}."
+    return f"DAES against AutoDis at the same M: {compare_pairs(result, pairs)} {shown}"
 
 
 def draw(result: Result) -> "Figure":
@@ -58,7 +48,7 @@ def draw(result: Result) -> "Figure":
     return line_figure(result, series, "meta-embeddings a feature, M", "More meta-embeddings: DAES and AutoDis")
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = ablation(
     name="meta-count",
     title="Number of meta-embeddings",
     what="M = 10 … 50 meta-embeddings, DAES against AutoDis",
@@ -69,10 +59,8 @@ EXPERIMENT = Experiment(
     differs="""
     DAES in both forms. AutoDis's input is min–max scaled as in its paper, which long tails make hard.
     """,
-    run=run,
-    markdown=markdown,
+    variants=variants,
     verdict=verdict,
     draw=draw,
-    data=("adstream", "flights"),
     uses=TRAINING,
 )

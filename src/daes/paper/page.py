@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
+from daes.durable import write_text
 from daes.paper import EXPERIMENTS
 from daes.paper.experiment import Experiment
 from daes.paper.published import ARPU_GAIN, DATASET_TITLES, DATASETS, QPS_CHANGE
@@ -14,9 +15,10 @@ from daes.paper.tables import count, percent, table
 _INTRODUCTION = """
 # Reproduction of the paper
 
-Every table and figure of *Distribution-Aware End-to-End Embedding for Streaming Numerical Features in Click-Through
-Rate Prediction* as a command, and what came out here. This page is generated: the numbers are those of the JSON files
-beside the figures, and the judgements are computed from them.
+Every table and figure with numbers of *Distribution-Aware End-to-End Embedding for Streaming Numerical Features in
+Click-Through Rate Prediction* as a command, and what came out here. The paper's Figures 1 and 2, which are diagrams,
+and its Table 1, which lists properties of DAE and DAES, have no command; its table of data sets is below. This page is
+generated: the numbers are those of the JSON files beside the figures, and the judgements are computed from them.
 
     daes paper list                 # the experiments
     daes paper NAME --data …        # run one: JSON, Markdown and a figure
@@ -42,7 +44,7 @@ def write_page(results: Path, out: Path) -> int:
     if not found:
         raise ValueError(f"{results} must hold results of `daes paper`, however: there is no such file")
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(page(found, _link(out.parent, results)), encoding="utf-8")
+    write_text(out, page(found, _link(out.parent, results)))
     return len(found)
 
 
@@ -110,19 +112,21 @@ def _section(experiment: Experiment, results: Sequence[Result], folder: str) -> 
     for result in results:
         alt = f"{experiment.title}: {result.where}"
         parts += [
-            f"### {result.where}" + (f", {_protocol(result)}" if "protocol" in result.settings else ""),
+            f"### {result.where}{_protocol(result)}",
             experiment.verdict(result),
             f"![{alt}]({folder}/{quote(result.stem)}.png)",
             experiment.markdown(result),
-            f"`{result.command}` · {_minutes(result.seconds)} · daes {result.versions['daes']}, "
-            + ", ".join(f"{name} {number}" for name, number in result.versions.items() if name != "daes")
+            f"`{result.command}` · {_minutes(result.seconds)} · "
+            + ", ".join(f"{name} {number}" for name, number in result.versions.items())
             + f" · [JSON]({folder}/{quote(result.stem)}.json)",
         ]
     return "\n\n".join(parts)
 
 
 def _protocol(result: Result) -> str:
-    return {"stream": "streaming protocol", "paper": "the paper's protocol"}[result.settings["protocol"]]
+    """As the end of a heading."""
+    names = {"stream": ", streaming protocol", "paper": ", the paper's protocol", None: ""}
+    return names[result.settings.get("protocol")] + (", tuned" if result.settings.get("tune") else "")
 
 
 def _minutes(seconds: float) -> str:

@@ -13,6 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 import daes
+from daes.durable import write_text
 from daes.paper.data import DataSet
 from daes.paper.experiment import Experiment, Findings, Settings
 
@@ -40,9 +41,28 @@ class Result:
 
     @property
     def stem(self) -> str:
-        """Its file's name without the ending, as `overall.criteo.stream`."""
-        parts = [self.experiment, None if self.data is None else self.data["name"], self.settings.get("protocol")]
+        """Its file's name without the ending, as `overall.criteo.stream`, or `overall.criteo.stream.tuned.rows5000`."""
+        parts = [
+            self.experiment,
+            None if self.data is None else self.data["name"],
+            self.settings.get("protocol"),
+            "tuned" if self.settings.get("tune") else None,
+            None if self._limit is None else f"rows{self._limit}",
+        ]
         return ".".join(part for part in parts if part)
+
+    @property
+    def _limit(self) -> int | None:
+        """The rows that were asked for, of any data by --rows, of simulated ones also by `adstream:ROWS`."""
+        data = self.data or {}
+        size = data["source"].partition(":")[2] if data.get("simulated") else ""
+        limits = [self.settings.get("rows"), int(size) if size else None]
+        return min((limit for limit in limits if limit is not None), default=None)
+
+    @property
+    def failures(self) -> list[str]:
+        """What failed while it was made, in sentences; the rest of it holds."""
+        return list(self.results.get("failures", ()))
 
     @property
     def title(self) -> str:
@@ -59,11 +79,15 @@ class Result:
         """Write `STEM.json` into the folder, whole or not at all."""
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{self.stem}.json"
-        content = {"format": FORMAT, **plain(asdict(self))}
-        temporary = path.with_name(f".{path.name}.partial")
-        temporary.write_text(_dump(content), encoding="utf-8")
-        temporary.replace(path)
+        write_text(path, self._text())
         return path
+
+    def as_saved(self) -> Self:
+        """What `load` would read from the file: what is told and drawn is what the file says."""
+        return self._from(json.loads(self._text()), self.stem)
+
+    def _text(self) -> str:
+        return _dump({"format": FORMAT, **plain(asdict(self))})
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -72,6 +96,10 @@ class Result:
             content = json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
             raise ValueError(f"{path} is not whole, valid JSON: {error}") from error
+        return cls._from(content, str(path))
+
+    @classmethod
+    def _from(cls, content: Any, path: str) -> Self:
         names = [field.name for field in fields(cls)]
         if not isinstance(content, dict) or content.get("format") != FORMAT or not set(names) <= content.keys():
             raise ValueError(f"{path} must be a result of `daes paper`, however: it is none")
@@ -105,8 +133,10 @@ def command_of(experiment: Experiment, settings: Settings, data: DataSet | None)
 
 
 def versions() -> dict[str, str]:
-    """Of daes, Python and the packages that numbers depend on."""
-    found = {"daes": daes.__version__, "python": platform.python_version()}
+    """Of daes, Python and the packages that numbers depend on; `code` is a hash of daes' sources."""
+    from daes.training.code import code_hash
+
+    found = {"daes": daes.__version__, "code": code_hash("paper"), "python": platform.python_version()}
     for name, package in _PACKAGES.items():
         try:
             found[name] = version(package)

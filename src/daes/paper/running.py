@@ -5,13 +5,19 @@ from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 
+from daes.durable import clear_leftovers, write_text
 from daes.paper import EXPERIMENTS, figures
 from daes.paper.data import DataSet
-from daes.paper.experiment import Experiment, Means, OutOfTimeError, Settings
+from daes.paper.experiment import Experiment, Means, Settings
 from daes.paper.result import Result, command_of, plain, settings_of, versions
 
 WORK = "work"
-"""The folder, within the results, of what is finished of unfinished runs."""
+"""The folder, within the results, of the cells that they are made of."""
+CLOCK = "seconds"
+"""The file there that says how long an unfinished run took so far; a finished one has none."""
+CELLS, LOCK = "results.jsonl", "lock"
+ENDINGS = (".png", ".svg")
+"""Of figures."""
 
 
 def plan(names: Sequence[str], data: Sequence[DataSet]) -> Iterator[tuple[Experiment, DataSet | None]]:
@@ -52,8 +58,9 @@ def run_experiment(
         experiment, settings, data: what to run.
         out: the folder.
         means: how; its folder is not used, the work is kept in `work/STEM` of `out`.
-        overwrite: make anew what is there. What is there is an error otherwise, unless `means.resume`: then a result is
-            kept if it is of the same settings and data, and finished cells are re-used.
+        overwrite: make anew what is there; a result is replaced once there is a new one. What is there is an error
+            otherwise, unless `means.resume`: then a result of the same settings, data and code is kept, one in which
+            something failed is made again, and finished cells are re-used.
         ending: of the figure, .png or .svg.
 
     Returns:
@@ -62,52 +69,79 @@ def run_experiment(
     Raises:
         OutOfTimeError: past the deadline; what is finished is kept.
     """
+    settings = experiment.used(settings)
     description = None if data is None else data.describe(settings.rows)
-    chosen = settings_of(experiment, settings)
-    started = monotonic()
-    fresh = Result(experiment.name, description, chosen, command_of(experiment, settings, data), versions(), 0.0, {})
+    experiment.check(description)
+    chosen, command = settings_of(experiment, settings), command_of(experiment, settings, data)
+    fresh = Result(experiment.name, description, chosen, command, versions(), 0.0, {})
     path, work = out / f"{fresh.stem}.json", out / WORK / fresh.stem
-    for there in (path, work):
+    clock = work / CLOCK
+    for there in (path, work / CELLS, clock):
         if there.exists() and not (means.resume or overwrite):
             raise ValueError(f"{there} exists already: --resume goes on with what is there, --overwrite replaces it")
-    if overwrite:
-        _forget(path, work)
-    if path.exists():
-        return _same(Result.load(path), path, fresh), True
-    clock = work / "seconds"
-    before = float(clock.read_text()) if clock.exists() else 0.0
+    before = 0.0
+    if clock.exists() and not overwrite:  # a run that makes what is there, or replaces it, was stopped
+        before = float(clock.read_text(encoding="utf-8"))
+    elif path.exists() and not overwrite:
+        found = _same(Result.load(path), path, fresh)
+        if not found.failures:
+            _present_missing(found, out, ending)
+            return found, True
+        before = found.seconds
     means.check_time("not begun")
+    if overwrite:
+        _forget_cells(work)
+    started = monotonic()
+    work.mkdir(parents=True, exist_ok=True)
+    write_text(clock, f"{before:.1f}\n")
     try:
         findings = experiment.run(settings, data, _with_folder(means, work))
-    except (OutOfTimeError, KeyboardInterrupt):
-        work.mkdir(parents=True, exist_ok=True)
-        clock.write_text(f"{before + monotonic() - started:.1f}\n")
+        seconds = round(before + monotonic() - started, 1)
+        if description is not None and "rows" in findings:
+            description["rows"] = findings["rows"]  # an experiment may use other rows than all
+        result = replace(fresh, data=description, seconds=seconds, results=plain(findings)).as_saved()
+        clear_leftovers(out, lambda name: name in (path.name, path.with_suffix(".md").name))
+        experiment.verdict(result)  # a result that cannot be told is none
+        present(result, out, ending)  # before the JSON is there, which says that all of it is
+    except BaseException:
+        if (work / CELLS).exists():
+            write_text(clock, f"{before + monotonic() - started:.1f}\n")
+        else:
+            _leave(work)
         raise
-    if description is not None and "rows" in findings:
-        description["rows"] = findings["rows"]  # an experiment may use other rows than all
-    seconds = round(before + monotonic() - started, 1)
-    result = replace(fresh, data=description, seconds=seconds, results=plain(findings))
-    result = Result.load(result.save(out))  # what is told and drawn is what the file says
-    present(result, out, ending)
+    result.save(out)
+    _leave(work)
+    for other in {*ENDINGS} - {ending}:
+        path.with_suffix(other).unlink(missing_ok=True)  # of the result that was replaced
     return result, False
 
 
 def _same(found: Result, path: Path, asked: Result) -> Result:
     """A result that is there, if it is the one that was asked for."""
-    there, wanted = ({**one.settings, "data": (one.data or {}).get("source")} for one in (found, asked))
+    there, wanted = (
+        {**one.settings, "data": data.get("source"), "fingerprint of the data": data.get("fingerprint")}
+        for one in (found, asked)
+        for data in (one.data or {},)
+    )
     for name, value in wanted.items():
         if there.get(name) != value:
             raise ValueError(
                 f"{path} was made with {name}={there.get(name)!r}, however: {value!r} is asked for; use --overwrite"
             )
+    if found.versions.get("code") != asked.versions["code"]:
+        raise ValueError(
+            f"{path} was made by other code of daes than this: --overwrite makes it anew; without the file, --resume "
+            "does so with those finished cells that this code would make as well"
+        )
     return found
 
 
 def present(result: Result, folder: Path, ending: str = ".png") -> Path:
     """Write a result's Markdown and figure beside its JSON; the path of the figure."""
     text = find(result.experiment).markdown(result) + "\n"
-    (folder / f"{result.stem}.md").write_text(text, encoding="utf-8")
-    return draw(result, folder / f"{result.stem}{ending}")
+    figure = draw(result, folder / f"{result.stem}{ending}")
+    write_text(folder / f"{result.stem}.md", text)
+    return figure
 
 
 def draw(result: Result, path: Path) -> Path:
@@ -120,11 +154,29 @@ def _with_folder(means: Means, folder: Path) -> Means:
     return Means(folder, means.jobs, means.resume, means.deadline, means.note)
 
 
-def _forget(path: Path, work: Path) -> None:
-    """Remove a result and the cells it was made of, and nothing else."""
-    for ending in (".json", ".md", ".png", ".svg"):
-        path.with_suffix(ending).unlink(missing_ok=True)
-    for name in ("results.jsonl", "seconds", "lock"):
+def _present_missing(result: Result, folder: Path, ending: str) -> None:
+    """Write what a run that was stopped at the very end left out."""
+    if not all((folder / f"{result.stem}{one}").exists() for one in (".md", ending)):
+        present(result, folder, ending)
+
+
+def _leave(work: Path) -> None:
+    """Nothing is left to go on with; a folder without cells goes."""
+    (work / CLOCK).unlink(missing_ok=True)
+    for folder in (work, work.parent):
+        if not any(folder.iterdir()):
+            folder.rmdir()
+
+
+def _forget_cells(work: Path) -> None:
+    """Remove the cells that a result was made of, and nothing else, while nobody adds to them."""
+    from daes.training.lock import WriterLock
+
+    if not work.is_dir():
+        return
+    lock = WriterLock(work / LOCK)
+    lock.acquire()
+    for name in (CELLS, CLOCK):
         (work / name).unlink(missing_ok=True)
-    if work.is_dir() and not any(work.iterdir()):
-        work.rmdir()
+    clear_leftovers(work, lambda name: name == CLOCK)
+    lock.release()

@@ -10,7 +10,7 @@ from daes.paper.experiment import Findings
 from daes.paper.published import BACKBONE_TITLES
 from daes.paper.result import Result
 from daes.paper.tables import count, fixed, table, with_spread
-from daes.paper.trials import summary
+from daes.paper.trials import known, summary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 MEASURES = {"auc": "AUC", "logloss": "LogLoss"}
 _BACKBONES_SIDE_BY_SIDE = 3
+_LINES_SHOWN = 20
 
 
 def scores_table(found: Findings, titles: Mapping[str, str] | None = None) -> str:
@@ -49,8 +50,7 @@ def _scores_table(found: Findings, titles: Mapping[str, str] | None, columns: Se
 
 def _best(scores: Findings, backbone: str, measure: str) -> float | None:
     means = [summary(by_backbone[backbone][measure])[0] for by_backbone in scores.values()]
-    known = [mean for mean in means if mean is not None]
-    return (max if measure == "auc" else min)(known) if known else None
+    return (max if measure == "auc" else min)(known(means), default=None)
 
 
 def how_trained(result: Result, found: Findings | None = None) -> str:
@@ -69,8 +69,13 @@ def how_trained(result: Result, found: Findings | None = None) -> str:
 
 
 def failures(found: Findings) -> str:
-    """What went wrong, as a paragraph; empty where nothing did."""
-    return "".join(f"\n\nFailed: {line}" for line in found["failures"])
+    """What failed or was left out, a paragraph each; empty where all went well."""
+    paragraphs = []
+    for title, lines in (("Failed", found["failures"]), ("Note", found.get("notes", []))):
+        paragraphs += [f"{title}: {line}" for line in lines[:_LINES_SHOWN]]
+        if len(lines) > _LINES_SHOWN:
+            paragraphs.append(f"{title}: {len(lines) - _LINES_SHOWN} more lines of the kind.")
+    return "".join(f"\n\n{paragraph}" for paragraph in paragraphs)
 
 
 def means_and_spreads(scores: Findings, labels: Sequence[str], backbone: str, measure: str) -> tuple[Any, Any]:
@@ -86,7 +91,7 @@ def compare_pairs(result: Result, pairs: Sequence[tuple[str, str]]) -> str:
     differences, sure_ahead, sure_behind = [], 0, 0
     for one, other in pairs:
         for backbone in backbones:
-            a, b = (_known(scores[label][backbone]["auc"]) for label in (one, other))
+            a, b = (known(scores[label][backbone]["auc"]) for label in (one, other))
             if not a or not b:
                 continue
             differences.append(float(np.mean(a) - np.mean(b)))
@@ -101,8 +106,10 @@ def compare_pairs(result: Result, pairs: Sequence[tuple[str, str]]) -> str:
     )
 
 
-def _known(values: Sequence[float | None]) -> list[float]:
-    return [value for value in values if value is not None]
+def change(result: Result, backbone: str, before: str, after: str) -> str:
+    """The difference of AUC between two labels, – where one has none."""
+    a, b = (summary(result.results["scores"][label][backbone]["auc"])[0] for label in (before, after))
+    return "–" if a is None or b is None else f"{b - a:+.4f}"
 
 
 def _differ(a: Sequence[float], b: Sequence[float]) -> bool:
@@ -127,7 +134,8 @@ def line_figure(
                 means, spreads = means_and_spreads(scores, labels, backbone, measure)
                 panel.fill_between(places, means - spreads, means + spreads, color=colour, alpha=0.15, linewidth=0)
                 panel.plot(places, means, "o-", color=colour)
-                ends.append((float(places[-1]), float(means[-1]), line, colour))
+                if np.isfinite(means[-1]):
+                    ends.append((float(places[-1]), float(means[-1]), line, colour))
             _label_ends(panel, ends)
             panel.set_title(f"{BACKBONE_TITLES.get(backbone, backbone)}: {name}")
             if row == len(backbones) - 1:
@@ -148,7 +156,7 @@ def dot_figure(result: Result, groups: Mapping[str, Mapping[str, str]], title: s
             names, place = [], 0
             for labels, colour in zip(groups.values(), figures.CYCLE, strict=False):
                 for label, shown in labels.items():
-                    values = [value for value in scores[label][backbone][measure] if value is not None]
+                    values = known(scores[label][backbone][measure])
                     panel.plot(values, [place] * len(values), "o", color=colour, alpha=0.35, markersize=5)
                     if values:
                         panel.plot(np.mean(values), place, "|", color=colour, markersize=14, markeredgewidth=2.5)

@@ -5,7 +5,6 @@ from importlib.resources import files
 from typing import NamedTuple
 
 import daes
-from daes.durable import write_text as write_text
 from daes.extras import require
 from daes.report.figures import Figure
 from daes.report.markup import section, text

@@ -19,6 +19,7 @@ from daes.model import CTRModel
 from daes.stream.batch import Batch
 from daes.stream.source import BatchError, Source
 from daes.training.auc import exact_auc
+from daes.training.code import code_hash
 from daes.training.config import TrainConfig
 from daes.training.data import Data
 from daes.training.folder import strict
@@ -57,6 +58,7 @@ class Cell:
         sample_rows: rows at the start that sizes, context and offline methods are found on (stream). By the paper's
             protocol it is the training part, or `offline.fit_rows` of it.
         device: where to compute.
+        numerical: the numerical columns the model sees; None for all.
     """
 
     label: str
@@ -69,6 +71,7 @@ class Cell:
     model: Mapping[str, Any] = field(default_factory=dict)
     sample_rows: int = 10_000
     device: str = "cpu"
+    numerical: tuple[str, ...] | None = None
 
     def settings(self) -> dict[str, Any]:
         """All of it as plain values."""
@@ -80,9 +83,9 @@ class Cell:
         return plain_values
 
     def key(self, fingerprint: str) -> str:
-        """A hash of settings, data and version of daes, which tells this result from others. The label is not in it."""
+        """A hash of settings, data and code, which tells this result from others. The label is not in it."""
         settings = {name: value for name, value in self.settings().items() if name != "label"}
-        text = json.dumps([settings, fingerprint, daes.__version__], sort_keys=True)
+        text = json.dumps([settings, fingerprint, daes.__version__, code_hash()], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def model_arguments(self) -> dict[str, Any]:
@@ -159,6 +162,17 @@ class CellData:
         source = self.data.open(prefetch=2).source
         return source if self.data.max_rows is None else FirstRows(source, self.data.max_rows)
 
+    def with_numerical(self, names: tuple[str, ...] | None) -> "CellData":
+        """The same rows with these numerical columns alone, or with all; rows in memory are not read again."""
+        if names is None:
+            return self
+        schema = self.data.schema
+        picked = CellData(replace(self.data, schema=replace(schema, numerical=names)), self.max_bytes)
+        if self._held is not None:
+            columns = [schema.numerical.index(name) for name in names]
+            picked._held = replace(self._held, numerical=self._held.numerical[:, columns])
+        return picked
+
     def fingerprint(self) -> str:
         """A hash of the columns, of the first rows and of how many there are: other data give another one."""
         source = self.data.open().source
@@ -186,6 +200,7 @@ def run_cell(cell: Cell, data: CellData, progress: Progress | None = None) -> Ce
     (4000, ['auc', 'half_auc', 'half_logloss', 'logloss'])
     """
     started = time.perf_counter()
+    data = data.with_numerical(cell.numerical)
     run = _run_stream if cell.protocol == "stream" else _run_paper
     result = run(cell, data.source(), data.data, _throttled(progress))
     return replace(result, seconds=time.perf_counter() - started)

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from daes.durable import clear_leftovers, sync_directory
 from daes.training.lock import LockHeldError, WriterLock
-from daes.training.statefile import read_state, sync_directory, write_flat
+from daes.training.statefile import read_state, write_flat
 from daes.training.tree import Flat, StateError, flatten
 
 _log = logging.getLogger(__name__)
 _NAME = re.compile(r"step-(\d{12,18})\.safetensors")
-_LEFTOVER = re.compile(r"\.step-\d{12,18}\.safetensors\.[0-9a-f]{8}\.tmp")
 
 
 class CheckpointError(RuntimeError):
@@ -200,9 +200,7 @@ class CheckpointStore:
         except (LockHeldError, OSError) as error:
             raise CheckpointError(f"{self.directory} cannot be used for checkpoints: {error}") from error
         # With the lock held no other writer lives, so that these were left by one that was killed.
-        for entry in self.directory.iterdir():
-            if _LEFTOVER.fullmatch(entry.name):
-                entry.unlink(missing_ok=True)
+        clear_leftovers(self.directory, _NAME.fullmatch)
 
     def _set_aside(self, later: int, step: int) -> None:
         """Rename a later checkpoint that `load` refuses; it may be of use to a newer daes, or to a person."""

@@ -108,7 +108,8 @@ class StepGraphs:
         buffers = list(self.model.backbone.buffers())
         before = [buffer.clone() for buffer in buffers]
         random = torch.cuda.get_rng_state(device)
-        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(device)
+        graph = torch.cuda.CUDAGraph()
+        stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call, unused-ignore]
         try:
             stream.wait_stream(torch.cuda.current_stream(device))
             with torch.cuda.stream(stream):

@@ -24,7 +24,6 @@ from typing import Any
 import numpy as np
 
 from daes.durable import replacing
-from daes.durable import sync_directory as sync_directory
 from daes.training.tree import ITEM_SIZE, Block, Flat, StateError, flatten, load_json, unflatten
 
 FORMAT = "daes-state"
