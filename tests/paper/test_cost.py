@@ -1,6 +1,9 @@
+from dataclasses import replace
+from time import monotonic
+
 import pytest
 
-from daes.paper import DataSet, Settings
+from daes.paper import DataSet, OutOfTimeError, Settings, cost
 from daes.paper.cost import change
 
 from .conftest import run_and_show
@@ -17,6 +20,40 @@ def test_speeds_of_training_and_scoring(means, monkeypatch):
     assert found["parameters"]["daes-gate"] > found["parameters"]["efd"]
     assert "rows/s" in markdown
     assert "-1.8 %" in verdict
+
+
+def test_repeats_that_are_done_are_kept(means, monkeypatch):
+    monkeypatch.setattr("daes.paper.cost.RESERVOIR_SIZE", 1000)
+    settings = Settings(rows=500, seeds=1, batch_size=250, methods=("efd", "ple"), backbones=("fnn",))
+    measured = []
+    measure = cost._measure
+
+    def stopped(learners, batches, small, repeat, device):
+        if len(measured) == 3:
+            raise KeyboardInterrupt
+        measured.append(repeat)
+        return measure(learners, batches, small, repeat, device)
+
+    monkeypatch.setattr(cost, "_measure", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        cost.run(settings, DataSet("adstream:500"), means)
+    assert measured == [0, 1, 2]
+    measured.clear()
+    found = cost.run(settings, DataSet("adstream:500"), replace(means, resume=True, jobs=2))
+    assert measured == [3]
+    assert [len(values) for values in found["speeds"]["ple"].values()] == [4, 4, 4]
+
+
+def test_past_the_deadline_what_is_done_is_kept(means, monkeypatch):
+    monkeypatch.setattr("daes.paper.cost.RESERVOIR_SIZE", 1000)
+    settings = Settings(rows=500, seeds=1, batch_size=250, methods=("efd",), backbones=("fnn",))
+    with pytest.raises(OutOfTimeError, match="0 of 4"):
+        cost.run(settings, DataSet("adstream:500"), replace(means, deadline=monotonic()))
+
+
+def test_too_few_rows_are_an_error(means):
+    with pytest.raises(ValueError, match="adstream:100 must have 128 rows or more, however: 100"):
+        cost.run(Settings(methods=("efd",)), DataSet("adstream:100"), means)
 
 
 def test_change_is_the_median_of_ratios_within_a_repeat():

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from daes.distribution import JumpReservoir, OrderStatistics, Reservoir
-from daes.paper import DataSet, Settings
+from daes.paper import EXPERIMENTS, DataSet, Means, Settings, figures
 from daes.paper.estimation import (
     bucket_divergence,
     expected_draws,
@@ -10,7 +10,7 @@ from daes.paper.estimation import (
     occupied_bins,
 )
 
-from .conftest import run_and_show
+from .conftest import make_result, run_and_show
 
 
 def of(values):
@@ -93,3 +93,66 @@ def test_genuine_columns(criteo, means):
     assert found["clustered"]["feature"] == "I3"
     assert 2500 < found["clustered"]["values"] < 2900  # a tenth is missing
     assert "**I5**" in markdown
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory):
+    means = Means(tmp_path_factory.mktemp("estimation") / "work")
+    return run_and_show("estimation", Settings(rows=60_000, seeds=2), DataSet("adstream"), means)
+
+
+def test_each_reservoir_has_its_sentence(shown):
+    found, markdown, verdict = shown
+    for kind in ("clustered", "spread"):
+        for part in found[kind]["reservoirs"]:
+            assert f"{found[kind]['feature']}, {part['slots']:,} slots" in verdict
+    assert markdown.count("Of the two readings") == 2
+
+
+def test_the_verdict_says_where_the_claim_fails(shown):
+    found, _, _ = shown
+    part = {
+        **found["spread"]["reservoirs"][0],
+        "jump": {"masses": [0.1, 0.3], "buckets": [0.05, 0.05], "draws": 1000.0},
+    }
+    for masses, judged in ((4.0, "as claimed"), (0.4, "less than claimed"), (0.1, "against the claim")):
+        spread = {
+            **found["spread"],
+            "order-statistics": {"masses": [masses], "buckets": [0.6]},
+            "reservoirs": [part],
+        }
+        result = make_result("estimation", {**found, "spread": spread}, Settings(seeds=2), "adstream")
+        sentence = EXPERIMENTS["estimation"].verdict(result).split("impressions_7d")[1]
+        assert f"by masses {masses / 0.2:.3g} ({judged}) and by buckets 12 (as claimed)" in sentence
+
+
+def test_the_reading_that_comes_nearer_is_named(shown):
+    found, _, _ = shown
+    for masses, buckets, named in ((5.0, 0.01, "masses"), (0.01, 7.0, "buckets")):
+        clustered = {**found["clustered"], "order-statistics": {"masses": [masses], "buckets": [buckets]}}
+        result = make_result("estimation", {**found, "clustered": clustered}, Settings(seeds=2), "adstream")
+        assert f"{named} come nearer to the paper's 5.97 for OS" in EXPERIMENTS["estimation"].markdown(result)
+    assert "here, 5.97" not in EXPERIMENTS["estimation"].differs  # numbers of one run go stale
+
+
+def test_the_figure_shows_every_reservoir_and_the_paper_by_itself(shown):
+    found, _, _ = shown
+    with figures.style():
+        figure = EXPERIMENTS["estimation"].draw(make_result("estimation", found, Settings(seeds=2), "adstream"))
+    for panel, kind, feature in zip(figure.axes, ("clustered", "spread"), ("I3", "I5"), strict=True):
+        texts = [text.get_text() for text in panel.texts]
+        for part in found[kind]["reservoirs"]:
+            assert f"{part['slots']:,} slots" in texts
+        (paper,) = [text for text in panel.texts if text.get_text().startswith("the paper:")]
+        assert f"Criteo's {feature}" in paper.get_text()
+        diamonds = [line for line in panel.lines if line.get_marker() == "D"]
+        assert all(line.get_ydata()[0] > paper.get_position()[1] for line in diamonds)
+        assert len(diamonds) == 3
+
+
+@pytest.mark.parametrize("rows", [1, 30, 999])
+def test_too_few_values_are_an_error(means, rows):
+    with pytest.raises(
+        ValueError, match=f"clicks_7d of adstream must have 1,000 finite values or more, however: {rows}"
+    ):
+        run_and_show("estimation", Settings(rows=rows, seeds=1), DataSet("adstream"), means)

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from daes.paper import Settings
+from daes.paper import EXPERIMENTS, Settings
 from daes.paper.jump_bias import first_values_inclusion, first_values_limit, inclusion
 
-from .conftest import run_and_show
+from .conftest import make_result, run_and_show
 
 
 def slow_inclusion(rule, size, length):
@@ -28,18 +28,57 @@ def test_the_limit_is_approached():
     assert first_values_inclusion("paper", 2000, 400_000) == pytest.approx(first_values_limit(), rel=0.005)
 
 
-def test_simulation_agrees_with_the_closed_form(means):
-    found, markdown, verdict = run_and_show("jump-bias", Settings(rows=1000), None, means)
-    assert found["runs"] == 40
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory):
+    from daes.paper import Means
+
+    return run_and_show("jump-bias", Settings(seeds=1), None, Means(tmp_path_factory.mktemp("jump") / "work"))
+
+
+def test_simulation_agrees_with_the_closed_form(shown):
+    found, markdown, verdict = shown
+    assert found["runs"] == 80
+    assert [part["times"] for part in found["streams"]] == [2, 10, 100]
     for part in found["streams"]:
         for rule in ("paper", "exact"):
             one = part[rule]
-            # 40 runs of 1000 members: the standard error of a ratio near 1 is below 4 %.
-            assert one["first"] == pytest.approx(one["first_closed_form"], abs=0.12)
+            assert one["first"] == pytest.approx(one["first_closed_form"], abs=4 * one["first_error"])
             np.testing.assert_allclose(one["bias_error"], 0, atol=0.02)
         assert part["exact"]["first_closed_form"] == pytest.approx(1)
     at_2m = found["streams"][0]
     assert at_2m["paper"]["bias"][2] < -0.07
     assert abs(at_2m["exact"]["bias"][2]) < 0.01
     assert "1.535" in markdown
-    assert "not uniform" in verdict
+    assert "The published rule is not uniform" in verdict
+    assert "The exact rule shows no departure from uniform" in verdict
+    assert "does not agree" not in verdict
+
+
+def test_the_verdict_follows_the_numbers(shown):
+    found, _, _ = shown
+    swapped = [{**part, "paper": part["exact"], "exact": part["paper"]} for part in found["streams"]]
+    verdict = EXPERIMENTS["jump-bias"].verdict(
+        make_result("jump-bias", {**found, "streams": swapped}, Settings(seeds=1))
+    )
+    assert "The published rule shows no departure from uniform" in verdict
+    assert "The exact rule is not uniform" in verdict
+    off = [{**part, "paper": {**part["paper"], "first_closed_form": 1.0}} for part in found["streams"]]
+    verdict = EXPERIMENTS["jump-bias"].verdict(make_result("jump-bias", {**found, "streams": off}, Settings(seeds=1)))
+    assert "does not agree" in verdict
+
+
+def test_the_standard_error_is_that_between_runs(shown):
+    # The number of first values in a sample of m out of T without replacement is hypergeometric.
+    for part in shown[0]["streams"]:
+        share = 1000 / part["length"]
+        deviation = np.sqrt(1000 * share * (1 - share) * (part["length"] - 1000) / (part["length"] - 1))
+        expected = deviation / 1000 / share / np.sqrt(80)
+        assert part["exact"]["first_error"] == pytest.approx(expected, rel=0.35)
+
+
+def test_rows_bound_the_streams(means):
+    found, _, verdict = run_and_show("jump-bias", Settings(rows=10_000, seeds=1), None, means)
+    assert [part["times"] for part in found["streams"]] == [2, 10]
+    assert "T = 10m" in verdict
+    with pytest.raises(ValueError, match="rows must be 2,000 or more, however: rows=1999"):
+        run_and_show("jump-bias", Settings(rows=1999), None, means)

@@ -1,9 +1,11 @@
 import numpy as np
+import pytest
 
-from daes.paper import Settings
-from daes.paper.order_statistics_bias import closed_form, drifting_uniform
+from daes.distribution import OrderStatistics
+from daes.paper import EXPERIMENTS, Settings
+from daes.paper.order_statistics_bias import closed_form, drifting_uniform, sampling_error, simulation_error
 
-from .conftest import run_and_show
+from .conftest import make_result, run_and_show
 
 
 def test_the_stream_is_uniform_as_a_whole_and_drifts_by_batches():
@@ -25,4 +27,34 @@ def test_simulation_agrees_with_the_formula_and_the_reservoir_has_no_bias(means)
         np.testing.assert_allclose(part["order-statistics"], part["closed_form"], atol=0.02)
         np.testing.assert_allclose(part["reservoir"], 0, atol=0.04)
     assert "OS, closed form" in markdown
-    assert "holds" in verdict
+    assert "The formula holds" in verdict
+    assert "shows no bias" in verdict
+
+
+def test_the_formula_fails_where_the_simulation_says_so(means):
+    settings = Settings(rows=20_000, seeds=2)
+    found, _, _ = run_and_show("order-statistics-bias", settings, None, means)
+    for name, sentence in (("closed_form", "The formula fails"), ("reservoir", "The reservoir is biased")):
+        streams = [{**part, name: [value + 0.08 for value in part[name]]} for part in found["streams"]]
+        moved = make_result("order-statistics-bias", {**found, "streams": streams}, settings)
+        assert sentence in EXPERIMENTS["order-statistics-bias"].verdict(moved)
+
+
+def test_errors_of_the_simulation_are_those_of_theory():
+    levels = np.array([0.1, 0.5, 0.8])
+    found = []
+    for seed in range(400):
+        estimate = OrderStatistics(np.array([0.0, *levels, 1.0]))
+        for batch in drifting_uniform(5, 400, seed):
+            estimate.update(batch)
+        found.append(estimate.quantile(levels) - levels - closed_form(5, levels))
+    expected = (simulation_error(5, 2000, 1, levels) - 1 / 2000) / 4
+    np.testing.assert_allclose(np.std(found, axis=0), expected, rtol=0.15)
+    sampled = [np.quantile(np.random.default_rng(seed).random(500), levels) for seed in range(400)]
+    np.testing.assert_allclose(np.std(sampled, axis=0), (sampling_error(500, 1, levels) - 1 / 500) / 4, rtol=0.15)
+
+
+@pytest.mark.parametrize("rows", [1, 30, 1999])
+def test_too_few_values_are_an_error(means, rows):
+    with pytest.raises(ValueError, match=f"rows must be 2,000 or more, however: rows={rows}"):
+        run_and_show("order-statistics-bias", Settings(rows=rows), None, means)

@@ -1,9 +1,11 @@
 import numpy as np
+import pytest
 
-from daes.paper import Settings
+from daes.paper import EXPERIMENTS, Settings
+from daes.paper.result import settings_of
 from daes.paper.value_space_limit import mistaken_share
 
-from .conftest import run_and_show
+from .conftest import make_result, run_and_show
 
 
 def slow_share(values, buckets):
@@ -27,4 +29,22 @@ def test_the_papers_example(means):
     assert (found["bucket"], found["nearest"], found["coordinate"]) == (0, [1, 2], 0.95)
     assert found["mistaken"]["uniform"] < 0.05 < found["mistaken"]["lognormal, σ = 2"]
     assert "bucket A" in markdown
+    assert "q2 and q3; x lies in bucket A" in markdown
     assert "The example holds" in verdict
+    assert "grows with the tail" not in EXPERIMENTS["value-space-limit"].differs
+
+
+def test_an_example_that_fails_is_said_to(means):
+    found, _, _ = run_and_show("value-space-limit", Settings(rows=500), None, means)
+    other = make_result("value-space-limit", {**found, "nearest": [0, 1]}, Settings(rows=500))
+    assert "The example fails" in EXPERIMENTS["value-space-limit"].verdict(other)
+
+
+def test_seeds_are_not_recorded_where_nothing_is_repeated():
+    assert settings_of(EXPERIMENTS["value-space-limit"], Settings()) == {"rows": None}
+    assert settings_of(EXPERIMENTS["stationarity"], Settings()) == {"rows": None}
+
+
+def test_too_few_values_are_an_error(means):
+    with pytest.raises(ValueError, match="rows must be 100 or more, however: rows=99"):
+        run_and_show("value-space-limit", Settings(rows=99), None, means)

@@ -1,6 +1,7 @@
 """What DAES costs: throughput of training and scoring against EFD and AutoDis."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -33,13 +34,16 @@ _AGE = 10  # times its reservoir that a model has observed before it is timed
 def run(settings: Settings, data: DataSet | None, means: Means) -> Findings:
     import torch
 
+    from daes.paper.resumable import run_pieces
     from daes.training.held import hold
 
     assert data is not None
     stream = data.open()
     assert stream.schema is not None
     rows = hold(stream.source, stream.schema, max_rows=min(settings.rows or _ROWS, _ROWS))
-    assert rows is not None
+    if rows is None or len(rows) < _SMALL_BATCH:
+        there = 0 if rows is None else len(rows)
+        raise ValueError(f"{data.shown} must have {_SMALL_BATCH} rows or more, however: {there}")
     size = min(settings.batch_size or BATCH_SIZE, len(rows))
     methods = settings.methods or METHODS
     backbone = (settings.backbones or ("deepfm",))[0]
@@ -49,17 +53,33 @@ def run(settings: Settings, data: DataSet | None, means: Means) -> Findings:
     for method in methods:
         means.note(f"{data.title}: {METHOD_TITLES[method]}")
         learners[method] = _aged(method, backbone, stream.schema, rows, settings.device)
-    repeats = _REPEATS_A_SEED * settings.seeds
-    speeds = _measure(learners, batches, small[: 4 * _BATCHES], repeats, settings.device, means)
     name = torch.cuda.get_device_name(settings.device) if settings.device.startswith("cuda") else "CPU"
-    return {
+    setting = {
+        "data": data.shown,
+        "rows": len(rows),
         "backbone": backbone,
         "batch_size": size,
-        "repeats": repeats,
+        "methods": list(methods),
         "device": name,
         "threads": torch.get_num_threads(),
+    }
+    repeats = _REPEATS_A_SEED * settings.seeds
+
+    def measure(shared: None, piece: Findings, note: Any) -> Findings:
+        return _measure(learners, batches, small[: 4 * _BATCHES], piece["repeat"], settings.device)
+
+    # One at a time, whatever `jobs` says: two would share the machine, and each be timed with the other.
+    found = run_pieces(
+        measure,
+        [{**setting, "repeat": repeat} for repeat in range(repeats)],
+        replace(means, jobs=1),
+        lambda piece: f"repeat {piece['repeat']}",
+    )
+    return {
+        **{name: setting[name] for name in ("backbone", "batch_size", "device", "threads")},
+        "repeats": repeats,
         "baseline": BASELINE if BASELINE in methods else methods[0],
-        "speeds": speeds,
+        "speeds": {method: {job: [one[method][job] for one in found] for job in JOBS} for method in methods},
         "parameters": {method: sum(p.numel() for p in one.model.parameters()) for method, one in learners.items()},
     }
 
@@ -86,33 +106,25 @@ def _aged(method: str, backbone: str, schema: Any, rows: "Batch", device: str) -
 
 
 def _measure(
-    learners: dict[str, "Learner"],
-    batches: Sequence["Batch"],
-    small: Sequence["Batch"],
-    repeats: int,
-    device: str,
-    means: Means,
+    learners: dict[str, "Learner"], batches: Sequence["Batch"], small: Sequence["Batch"], repeat: int, device: str
 ) -> Findings:
-    """Rows a second: method → job → one number a repeat.
+    """Rows a second in one repeat: method → job → a number.
 
-    Methods take turns, in an order that rotates, so that all share whatever else the machine does.
+    Methods take turns, in an order that rotates with the repeat, so that all share whatever else the machine does.
     """
-    speeds: Findings = {method: {job: [] for job in JOBS} for method in learners}
     names = list(learners)
-    for repeat in range(repeats):
-        means.check_time(f"{repeat} of {repeats} repeats are done")
-        for place in range(len(names)):
-            method = names[(place + repeat) % len(names)]
-            learner = learners[method]
-            for job, pieces in (("train", batches), ("score", batches), ("score_small", small)):
-                started = _now(device)
-                for batch in pieces:
-                    if job == "train":
-                        learner.learn(batch, 0)
-                    else:
-                        learner.score(batch)
-                seconds = _now(device) - started
-                speeds[method][job].append(sum(map(len, pieces)) / seconds)
+    speeds: Findings = {method: {} for method in names}
+    for place in range(len(names)):
+        method = names[(place + repeat) % len(names)]
+        learner = learners[method]
+        for job, pieces in (("train", batches), ("score", batches), ("score_small", small)):
+            started = _now(device)
+            for batch in pieces:
+                if job == "train":
+                    learner.learn(batch, 0)
+                else:
+                    learner.score(batch)
+            speeds[method][job] = sum(map(len, pieces)) / (_now(device) - started)
     return speeds
 
 

@@ -19,20 +19,22 @@ RULES: dict[Skip, str] = {"paper": "published rule", "exact": "exact rule"}
 SIZE = 1000
 TIMES = (2, 10, 100)
 LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)
-_RUNS = 400
-_QUICK_RUNS = 40
+_RUNS_A_SEED = 80
 _GROUPS = 50
+_STANDARD_ERRORS = 4
 _COLOURS = {"paper": figures.VERMILION, "exact": figures.GREEN}
 
 
 def run(settings: Settings, data: DataSet | None, means: Means) -> Findings:
-    # --rows bounds the work of a quick look, here the longest stream times the runs.
-    longest = TIMES[-1] * SIZE
-    runs = _RUNS if settings.rows is None or settings.rows >= longest else _QUICK_RUNS
+    times = [number for number in TIMES if settings.rows is None or number * SIZE <= settings.rows]
+    if not times:
+        raise ValueError(f"rows must be {TIMES[0] * SIZE:,} or more, however: rows={settings.rows}")
+    runs = _RUNS_A_SEED * settings.seeds
     found: Findings = {"slots": SIZE, "runs": runs, "limit": first_values_limit(), "streams": []}
-    for times in TIMES:
-        means.note(f"T = {times}m")
-        found["streams"].append(_stream(times, runs))
+    for number in times:
+        means.check_time(f"{len(found['streams'])} of {len(times)} lengths are done")
+        means.note(f"T = {number}m")
+        found["streams"].append(_stream(number, runs))
     return found
 
 
@@ -54,6 +56,7 @@ def _stream(times: int, runs: int) -> Findings:
         errors = quantiles - levels
         found[rule] = {
             "first": float(inclusion["first"]),
+            "first_error": float(inclusion["first_error"]),
             "first_closed_form": float(first_values_inclusion(rule, SIZE, length)),
             "place": inclusion["place"],
             "inclusion": inclusion["inclusion"],
@@ -70,8 +73,13 @@ def _by_place(samples: Floats, length: int) -> Findings:
     edges = _edges(length)
     counts, _ = np.histogram(np.rint(samples * length), bins=edges + 0.5)
     sampled = counts / len(samples) / np.diff(edges) * length / SIZE
-    first = np.count_nonzero(np.rint(samples * length) <= SIZE) / len(samples) / SIZE * length / SIZE
-    return {"first": first, "place": (edges[1:] + edges[:-1]) / 2 / SIZE, "inclusion": sampled}
+    first = np.count_nonzero(np.rint(samples * length) <= SIZE, axis=1) / SIZE * length / SIZE
+    return {
+        "first": first.mean(),
+        "first_error": first.std(ddof=1) / np.sqrt(len(samples)),
+        "place": (edges[1:] + edges[:-1]) / 2 / SIZE,
+        "inclusion": sampled,
+    }
 
 
 def _edges(length: int) -> Floats:
@@ -131,34 +139,51 @@ def _closed_form_by_place(rule: Skip, size: int, length: int) -> Floats:
 def markdown(result: Result) -> str:
     found = result.results
     rows = [
-        [f"{part['times']}m", title]
-        + [f"{part[rule]['first']:.3f} ({part[rule]['first_closed_form']:.3f})"]
-        + [percent(bias, sign=True) for bias in part[rule]["bias"]]
+        [f"{part['times']}m", title] + [_first(part[rule])] + [percent(bias, sign=True) for bias in part[rule]["bias"]]
         for part in found["streams"]
         for rule, title in RULES.items()
     ]
     levels = [f"bias at {percent(level, 0)}" for level in LEVELS]
     return "\n".join(
         [
-            f"m = {found['slots']:,}, {found['runs']} runs. Inclusion of the first m values over m/T, simulated "
-            "(closed form); bias of quantiles of a stream that drifts evenly from 0 to 1, in percent of its range. "
+            f"m = {found['slots']:,}, {found['runs']} runs. Inclusion of the first m values over m/T, simulated, ± 2 "
+            "standard errors (closed form); bias of quantiles of a stream that drifts evenly from 0 to 1, in "
+            "percent of its range. "
             f"As m and T/m grow, the first m values stay over-represented {found['limit']:.3f} times.",
             "",
-            table(["T", "rule", "first m values", *levels], rows),
+            table(["T", "rule", "first m values", *levels], rows, words=2),
         ]
     )
 
 
+def _first(one: Findings) -> str:
+    return f"{one['first']:.3f} ± {2 * one['first_error']:.3f} ({one['first_closed_form']:.3f})"
+
+
 def verdict(result: Result) -> str:
-    first, *_, last = result.results["streams"]
+    first, *_ = streams = result.results["streams"]
+    last = streams[-1]
     middle = LEVELS.index(0.5)
-    return (
-        f"The published rule is not uniform: at T = {last['times']}m one of the first m values is in the sample "
-        f"{last['paper']['first_closed_form']:.2f} times as often as it should be (closed form; "
-        f"{last['paper']['first']:.2f} simulated), and at T = {first['times']}m the median of a drifting stream is off "
-        f"by {percent(first['paper']['bias'][middle], 1, sign=True)} of its range. The exact rule shows "
-        f"{last['exact']['first']:.2f} and {percent(first['exact']['bias'][middle], 1, sign=True)}."
-    )
+    sentences = []
+    for rule, title in RULES.items():
+        uniform = all(_within(part[rule]["first"], 1.0, part[rule]["first_error"]) for part in streams)
+        agrees = all(
+            _within(part[rule]["first"], part[rule]["first_closed_form"], part[rule]["first_error"]) for part in streams
+        )
+        one, bias, error = last[rule], first[rule]["bias"][middle], first[rule]["bias_error"][middle]
+        judged = "shows no departure from uniform" if uniform else "is not uniform"
+        sentences.append(
+            f"The {title} {judged}: at T = {last['times']}m one of the first m values is in the sample "
+            f"{one['first']:.2f} ± {2 * one['first_error']:.2f} times as often as it should be (closed form "
+            f"{one['first_closed_form']:.2f}{'' if agrees else ', with which the simulation does not agree'}), and at "
+            f"T = {first['times']}m the median of a drifting stream is off by {percent(bias, 1, sign=True)} ± "
+            f"{percent(2 * error, 1)} of its range."
+        )
+    return " ".join(sentences)
+
+
+def _within(value: float, expected: float, error: float) -> bool:
+    return abs(value - expected) <= _STANDARD_ERRORS * error
 
 
 def draw(result: Result) -> "Figure":
@@ -167,8 +192,12 @@ def draw(result: Result) -> "Figure":
     stream = found["streams"][-1]
     for rule in RULES:
         part = stream[rule]
-        left.plot(part["place"], part["closed_form"], color=_COLOURS[rule])
-        left.plot(part["place"], part["inclusion"], ".", color=_COLOURS[rule], alpha=0.55)
+        places, expected = np.array(part["place"]), np.array(part["closed_form"])
+        after = places > 1
+        # The closed form jumps at m: two lines, not a slope between them.
+        left.plot([places[0], 1], [part["first_closed_form"]] * 2, color=_COLOURS[rule])
+        left.plot([1, *places[after]], [expected[after][0], *expected[after]], color=_COLOURS[rule])
+        left.plot(places, part["inclusion"], ".", color=_COLOURS[rule], alpha=0.55)
     left.text(0.06, 1.38, "published rule", color=_COLOURS["paper"])
     left.text(0.06, 0.9, "exact rule", color=_COLOURS["exact"])
     left.axvline(1, color=figures.GREY, linewidth=0.8, linestyle=":")
@@ -178,16 +207,16 @@ def draw(result: Result) -> "Figure":
     left.set_xlabel("place in the stream, in units of m")
     left.set_ylabel("inclusion over m/T")
     left.set_title(f"Who is in the sample at T = {stream['times']}m")
-    for shade, part in zip((1.0, 0.65, 0.35), found["streams"], strict=True):
+    right.plot([8, 92], [0, 0], color=figures.GREY, linewidth=0.8)
+    ends = _spread([100 * part["paper"]["bias"][-1] for part in found["streams"]])
+    for shade, part, end in zip((1.0, 0.7, 0.45), found["streams"], ends, strict=False):
         for rule in RULES:
             errors = 100 * np.array(part[rule]["bias"])
             spread = 200 * np.array(part[rule]["bias_error"])
             right.errorbar(100 * np.array(LEVELS), errors, spread, color=_COLOURS[rule], alpha=shade, capsize=2)
-        place, lift = 100 * part["paper"]["bias"][-1], {100: 5, 10: -3}.get(part["times"], 0)
-        figures.at_end(right, 90, place, f"T = {part['times']}m", _COLOURS["paper"], xytext=(5, lift))
+        figures.at_end(right, 92, end, f"T = {part['times']}m", _COLOURS["paper"])
     right.text(10, 0.45, "exact rule, at all T", color=_COLOURS["exact"], fontsize=8)
-    right.text(58, -8.6, "published rule", color=_COLOURS["paper"], fontsize=8)
-    right.axhline(0, color=figures.GREY, linewidth=0.8)
+    right.text(60, -8.9, "published rule", color=_COLOURS["paper"], fontsize=8)
     right.set_xlabel("level of the quantile, %")
     right.set_ylabel("bias, % of the stream's range")
     right.set_ylim(top=1.2)
@@ -199,6 +228,20 @@ def draw(result: Result) -> "Figure":
         "right: the mean, ± 2 standard errors",
     )
     return figure
+
+
+def _spread(ends: list[float]) -> list[float]:
+    """Heights for labels at the ends of lines, from below upwards, apart from each other and from zero.
+
+    >>> _spread([-2.75, -0.5, -0.1])
+    [-2.75, -0.75, -0.25]
+    """
+    gap, ceiling = 0.5, -0.25
+    placed = []
+    for end in reversed(ends):
+        placed.append(min(end, ceiling))
+        ceiling = placed[-1] - gap
+    return placed[::-1]
 
 
 EXPERIMENT = Experiment(

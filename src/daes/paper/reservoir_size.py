@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 LENGTH = 1_000_000
 SIZES = (100, 300, 1000, 3000, 10_000, 30_000, 100_000)
 LEVELS = (0.1, 0.5, 0.9, 0.99)
-_RUNS = 200
-_QUICK_RUNS = 20
+_RUNS_A_SEED = 40
+_LEAST_LENGTH = 2000  # room for three sizes
+_STANDARD_ERRORS = 4
 _DRIFT = 1.0
 _COLOURS = (figures.SKY, figures.BLUE, figures.GREEN, figures.ORANGE)
 _PERCENTS = np.arange(1, 100) / 100
@@ -28,7 +29,9 @@ _PERCENTS = np.arange(1, 100) / 100
 
 def run(settings: Settings, data: DataSet | None, means: Means) -> Findings:
     length = LENGTH if settings.rows is None else min(settings.rows, LENGTH)
-    runs = _RUNS if length == LENGTH else _QUICK_RUNS
+    if length < _LEAST_LENGTH:
+        raise ValueError(f"rows must be {_LEAST_LENGTH:,} or more, however: rows={length}")
+    runs = _RUNS_A_SEED * settings.seeds
     rng = np.random.default_rng(0)
     normal = rng.standard_normal(length)
     drifting = normal + _DRIFT * np.arange(length) / length
@@ -36,6 +39,7 @@ def run(settings: Settings, data: DataSet | None, means: Means) -> Findings:
     for size in SIZES:
         if size > length // 2:
             break
+        means.check_time(f"sizes below {size:,} are done")
         means.note(f"m = {size:,}")
         found["sizes"].append(_size(size, np.exp(normal), drifting, runs))
     return found
@@ -61,6 +65,7 @@ def _size(size: int, still: Floats, drifting: Floats, runs: int) -> Findings:
         "slots": size,
         "bytes": reservoir.nbytes,
         "variance": quantiles.var(axis=0, ddof=1),
+        "variance_error": variance_error(quantiles),
         "variance_theory": asymptotic_variance(levels, size, still.size),
         "bias": quantiles.mean(axis=0) - true,
         "bias_error": quantiles.std(axis=0, ddof=1) / np.sqrt(runs),
@@ -68,6 +73,18 @@ def _size(size: int, still: Floats, drifting: Floats, runs: int) -> Findings:
         "drifting_rank_error": float(drift_whole.mean()),
         "drifting_rank_error_now": float(drift_now.mean()),
     }
+
+
+def variance_error(sample: Floats) -> Floats:
+    """Standard error of the variance of each column, √((μ₄ − σ⁴)/n), whatever the law.
+
+    >>> normal = np.random.default_rng(0).standard_normal((100_000, 1))
+    >>> variance_error(normal).round(4)  # √(2/n)
+    array([0.0045])
+    """
+    squares = np.square(sample - sample.mean(axis=0))
+    error: Floats = squares.std(axis=0) / np.sqrt(len(sample))
+    return error
 
 
 def asymptotic_variance(levels: Floats, size: int, length: int) -> Floats:
@@ -111,13 +128,37 @@ def _memory(size: int) -> str:
     return f"{size / 1000:,.0f} kB" if size >= 1000 else f"{size} B"
 
 
+def exponents(found: Findings) -> tuple[Floats, Floats]:
+    """By which power of m the variance of each level's quantile falls, −1 by theory, and the standard error of that.
+
+    A straight line through log(variance/(1 − m/T)) against log m, by least squares.
+    """
+    sizes = np.array([part["slots"] for part in found["sizes"]], dtype=np.float64)
+    variances = np.array([part["variance"] for part in found["sizes"]])
+    errors = np.array([part["variance_error"] for part in found["sizes"]]) / variances
+    logs = np.log(variances / (1 - sizes / found["length"])[:, None])
+    weights = np.log(sizes) - np.log(sizes).mean()
+    weights /= np.square(weights).sum()
+    return weights @ logs, np.sqrt(np.square(weights) @ np.square(errors))
+
+
 def verdict(result: Result) -> str:
-    sizes = result.results["sizes"]
-    ratios = np.array([np.divide(part["variance"], part["variance_theory"]) for part in sizes])
+    found = result.results
+    sizes = found["sizes"]
+    powers, errors = exponents(found)
+    falls = bool((np.abs(powers + 1) <= _STANDARD_ERRORS * errors).all())
+    seen, theory, noise = (
+        np.array([part[name] for part in sizes]) for name in ("variance", "variance_theory", "variance_error")
+    )
+    off = np.abs(seen - theory) > _STANDARD_ERRORS * noise
+    shown = ", ".join(f"{power:.2f} ± {2 * error:.2f}" for power, error in zip(powers, errors, strict=True))
+    levels = ", ".join(percent(level, 0) for level in found["levels"])
     last = sizes[-1]
     return (
-        f"Variance over theory, {ratios.size} cases: median {np.median(ratios):.2f}, from {ratios.min():.2f} to "
-        f"{ratios.max():.2f}: it falls as 1/m. At m = {count(last['slots'])} the largest rank error is "
+        f"The variance {'falls as 1/m' if falls else 'does not fall as 1/m'}: its exponents at {levels} are {shown}. "
+        f"It differs from the formula by more than {_STANDARD_ERRORS} standard errors in {int(off.sum())} of "
+        f"{off.size} cases; their median ratio is {np.median(seen / theory):.2f}, from {(seen / theory).min():.2f} to "
+        f"{(seen / theory).max():.2f}. At m = {count(last['slots'])} the largest rank error is "
         f"{percent(last['rank_error'])}; under drift it is {percent(last['drifting_rank_error'])} against the whole "
         f"stream and {percent(last['drifting_rank_error_now'], 1)} against its last moment."
     )
@@ -130,11 +171,13 @@ def draw(result: Result) -> "Figure":
     for place, (level, colour) in enumerate(zip(found["levels"], _COLOURS, strict=True)):
         theory = [part["variance_theory"][place] for part in found["sizes"]]
         left.plot(sizes, theory, color=colour, linewidth=1)
-        left.plot(sizes, [part["variance"][place] for part in found["sizes"]], "o", color=colour)
+        seen = np.array([part["variance"][place] for part in found["sizes"]])
+        reach = 2 * np.array([part["variance_error"][place] for part in found["sizes"]])
+        left.errorbar(sizes, seen, np.minimum(reach, 0.99 * seen), fmt="o", color=colour, elinewidth=1)
         figures.at_end(left, sizes[-1], theory[-1], percent(level, 0), colour)
     left.set_xlabel("slots m")
     left.set_ylabel("variance of the quantile")
-    left.set_title("Variance falls as 1/m")
+    left.set_title("Variance, by level of the quantile")
     series = {
         "rank_error": ("no drift", figures.BLUE, "o-"),
         "drifting_rank_error": ("drift, against the whole stream", figures.GREEN, "s--"),
@@ -158,7 +201,7 @@ def draw(result: Result) -> "Figure":
         figure,
         "Error against the size of the reservoir",
         f"Simulated, {count(found['length'])} values, {found['runs']} runs · left: lines α(1−α)/(m f²), dots "
-        "simulation · drift: the mean rises by one standard deviation",
+        "simulation ± 2 standard errors · drift: the mean rises by one standard deviation",
     )
     return figure
 

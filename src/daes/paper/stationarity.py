@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from daes.distribution import drift_profile
+from daes.distribution import DriftProfile, drift_profile
 from daes.extras import require
 from daes.paper import figures
 from daes.paper.data import DataSet, Floats, columns, days
@@ -18,8 +18,16 @@ if TYPE_CHECKING:
 
 SEGMENTS = (1000, 100)
 """The paper's number, and a coarser one whose segments are ten times as long, hence less noisy."""
+SHUFFLES = 19
+"""A feature without drift lies above all of so many shuffles of itself once in twenty times."""
+MEASURES = {"psi": "PSI", "ks": "KS"}
 _SHOWN = 3
 _LEAST_ROWS = 20
+_JUDGED_ROWS = 1000  # with fewer in a segment, chance hides all but the largest drift
+_ROTATIONS = 999
+_LEAST_A_DAY, _LEAST_DAYS = 6, 4
+_SATURATED = 0.95
+_FEW_DAYS = 20
 _COLOURS = (figures.BLUE, figures.VERMILION, figures.GREEN)
 
 
@@ -29,77 +37,157 @@ def run(settings: Settings, data: DataSet | None, means: Means) -> Findings:
     assert schema is not None
     read = columns(data, schema.numerical, settings.rows)
     rows = len(next(iter(read.values())))
+    if rows < SEGMENTS[-1] * _LEAST_ROWS:
+        raise ValueError(f"{data.spec} must have {SEGMENTS[-1] * _LEAST_ROWS} rows or more, however: {rows}")
     span = days(data, rows)
-    found: Findings = {"rows": rows, "profiles": []}
-    shown = [name for name in PROFILED.get(data.name, ()) if name in read]
+    parts: list[Findings] = []
     for segments in SEGMENTS:
         if rows < segments * _LEAST_ROWS:
             continue
-        means.note(f"{data.title}: {segments} segments")
         per_day = None if not span else segments / span
-        summaries, series = {}, {}
-        for name, values in read.items():
+        found: Findings = {"segments": segments, "segments_a_day": per_day, "features": {}, "series": {}}
+        for place, (name, values) in enumerate(read.items()):
             if not np.isfinite(values).any():
                 continue
+            means.check_time(f"{len(parts)} of {len(SEGMENTS)} profiles are done")
+            means.note(f"{data.title}: {segments} segments, {name}")
             profile = drift_profile(values, segments)
-            summaries[name] = _summary(profile, per_day)
-            series[name] = {"psi": np.round(profile.psi, 4), "ks": np.round(profile.ks, 4)}
-        if not shown:
-            shown = _most_drifting(summaries)
-        found["profiles"].append(
-            {
-                "segments": segments,
-                "segments_a_day": per_day,
-                "features": summaries,
-                "series": {name: series[name] for name in shown if name in series},
-            }
-        )
-    if not found["profiles"]:
-        raise ValueError(f"{data.spec} must have {SEGMENTS[-1] * _LEAST_ROWS} rows or more, however: {rows}")
-    return found
+            found["features"][name] = _summary(profile, _shuffled(values, segments, seed=place), per_day)
+            found["series"][name] = {measure: np.round(getattr(profile, measure), 4) for measure in MEASURES}
+        parts.append(found)
+    judged = _judged(parts, rows)
+    shown = [name for name in PROFILED.get(data.name, ()) if name in read] or _most_drifting(judged["features"])
+    for found in parts:
+        found["series"] = {name: found["series"][name] for name in shown if name in found["series"]}
+    return {"rows": rows, "shuffles": SHUFFLES, "profiles": parts}
 
 
-def _summary(profile: Any, per_day: float | None) -> Findings:
-    """Medians over segments, against what a column without drift shows, and how strongly yesterday repeats."""
-    excess = profile.ks[1:] - profile.ks_by_chance[1:]
-    summary = {
-        "psi": float(np.nanmedian(profile.psi[1:])),
-        "psi_by_chance": float(np.nanmedian(profile.psi_by_chance[1:])),
-        "psi_largest": float(np.nanmax(profile.psi[1:])),
-        "ks": float(np.nanmedian(profile.ks[1:])),
-        "ks_by_chance": float(np.nanmedian(profile.ks_by_chance[1:])),
-        "bins": profile.bins,
-        "above_chance": float(np.nanmean(profile.psi[1:] > 2 * profile.psi_by_chance[1:])),
-        "missing": float(profile.missing.mean()),
-    }
-    if per_day is not None and per_day >= 4 and profile.segments >= 2 * per_day:
-        summary["daily"], summary["daily_by_chance"] = daily_repetition(excess, per_day)
+def _shuffled(values: Floats, segments: int, seed: int) -> list[DriftProfile]:
+    """Profiles of the same values in random order, what is missing left where it is: all that chance alone gives."""
+    rng = np.random.default_rng(seed)
+    places = np.flatnonzero(np.isfinite(values))
+    profiles = []
+    for _ in range(SHUFFLES):
+        column = values.copy()
+        column[places] = rng.permutation(values[places])
+        profiles.append(drift_profile(column, segments))
+    return profiles
+
+
+def _summary(profile: DriftProfile, shuffled: list[DriftProfile], per_day: float | None) -> Findings:
+    """Medians over segments, against those of shuffled columns, and how strongly yesterday repeats."""
+    summary: Findings = {"bins": profile.bins, "missing": float(profile.missing.mean())}
+    for measure in MEASURES:
+        series = getattr(profile, measure)[1:]
+        chance = np.array([getattr(one, measure)[1:] for one in shuffled])
+        medians = _quantile(chance, 0.5)
+        summary |= {
+            measure: float(_quantile(series, 0.5)),
+            f"{measure}_largest": float(_quantile(series, 1.0)),
+            # The first segment is the measure of all others, so the median strays between shuffles.
+            f"{measure}_by_chance": float(np.mean(medians)),
+            f"{measure}_by_chance_largest": float(np.max(medians)),
+        }
+    # A segment without values has neither.
+    known = np.isfinite(profile.psi[1:])
+    usual = _quantile(np.ravel([one.psi[1:] for one in shuffled]), 0.95)
+    summary["above_chance"] = float(np.mean(profile.psi[1:][known] > usual)) if known.any() else float("nan")
+    if per_day is not None and per_day >= _LEAST_A_DAY and profile.segments >= _LEAST_DAYS * per_day:
+        summary["daily"], summary["daily_by_chance"] = daily_repetition(profile.ks[1:], per_day)
     return summary
 
 
-def daily_repetition(series: Floats, per_day: float) -> tuple[float, float]:
-    """Autocorrelation of a series at the lag of a day, and the value that chance exceeds once in twenty times.
+def _quantile(values: Floats, level: float) -> Any:
+    """Over the last axis, of what is known; NaN where nothing is."""
+    if not np.isfinite(values).any():
+        return np.full(values.shape[:-1], np.nan)
+    return np.nanquantile(values, level, axis=-1)
+
+
+def daily_repetition(series: Floats, per_day: float, seed: int = 0) -> tuple[float, float]:
+    """Correlation of a series with itself a day later, trend removed, and the limit that chance rarely exceeds.
+
+    Whatever wanders slowly resembles its own yesterday, without any period. So the mean of the day around each entry is
+    taken off first (half a day at either end is lost with it). The limit is the 99 % quantile over copies in which each
+    day is rotated by a random part of a day: that keeps how an hour resembles the next and loses the time of day.
+
+    Of white noise, autoregressive series, random walks and trends of a week 1 to 5 % exceed it. NaN, NaN where too
+    little is known.
 
     >>> wave = np.sin(np.arange(1000) * 2 * np.pi / 100)
-    >>> round(daily_repetition(wave, 100.0)[0], 2)
-    1.0
+    >>> found, by_chance = daily_repetition(wave, 100.0)
+    >>> round(found, 2), bool(by_chance < 0.9)
+    (1.0, True)
+    >>> found, by_chance = daily_repetition(np.linspace(0, 1, 1000) ** 2, 100.0)  # a trend
+    >>> bool(found > by_chance)
+    False
     """
     lag = round(per_day)
-    one, other = series[:-lag], series[lag:]
-    both = np.isfinite(one) & np.isfinite(other)
-    if both.sum() < 3 or one[both].std() == 0 or other[both].std() == 0:
+    rest = _without_trend(series, lag)
+    if rest.size < 2 * lag:
         return float("nan"), float("nan")
-    return float(np.corrcoef(one[both], other[both])[0, 1]), float(1.645 / np.sqrt(both.sum()))
+    places = np.arange(rest.size)
+    day = places // lag
+    length = np.minimum(lag, rest.size - day * lag)  # the last day may be a part of one
+    turns = np.random.default_rng(seed).integers(0, lag, size=(_ROTATIONS, int(day[-1]) + 1))
+    rotated = rest[day * lag + (places - day * lag + turns[:, day]) % length]
+    found, by_chance = _correlation(rest, lag), _correlation(rotated, lag)
+    if not np.isfinite(found):
+        return float("nan"), float("nan")
+    return float(found), float(np.nanquantile(by_chance, 0.99))
 
 
-def _most_drifting(summaries: dict[str, Findings]) -> list[str]:
-    ranked = sorted(summaries, key=lambda name: summaries[name]["psi_by_chance"] - summaries[name]["psi"])
-    return ranked[:_SHOWN]
+def _without_trend(series: Floats, lag: int) -> Floats:
+    """Each entry less the mean of the day around it, where the whole day is there."""
+    half = lag // 2
+    window = np.ones(2 * half + 1)
+    if lag % 2 == 0:
+        window[[0, -1]] = 0.5
+    if series.size < window.size:
+        return np.empty(0)
+    known = np.isfinite(series)
+    around = np.lib.stride_tricks.sliding_window_view
+    weights = around(known, window.size) @ window
+    sums = around(np.where(known, series, 0.0), window.size) @ window
+    middle = series[half : series.size - half]
+    # Less than rounding is nothing: a constant must not be seen to vary.
+    rest = middle - sums / np.where(weights > 0, weights, np.nan)
+    scale = float(np.abs(series[known]).max(initial=0.0))
+    cleaned: Floats = np.where(np.abs(rest) <= 1e-9 * scale, 0.0, rest)
+    return cleaned
+
+
+def _correlation(series: Floats, lag: int) -> Any:
+    """Over the last axis, of entries that are `lag` apart, where both are known; NaN where one side is constant."""
+    one, other = series[..., :-lag], series[..., lag:]
+    both = np.isfinite(one) & np.isfinite(other)
+    number = np.maximum(both.sum(axis=-1, keepdims=True), 1)
+    one, other = (np.where(both, side, 0.0) for side in (one, other))
+    one = np.where(both, one - one.sum(axis=-1, keepdims=True) / number, 0.0)
+    other = np.where(both, other - other.sum(axis=-1, keepdims=True) / number, 0.0)
+    scale = np.sqrt(np.square(one).sum(axis=-1) * np.square(other).sum(axis=-1))
+    return (one * other).sum(axis=-1) / np.where(scale > 0, scale, np.nan)
+
+
+def _most_drifting(features: dict[str, Findings]) -> list[str]:
+    """By KS above chance; those that left the range of the first segment for good come last: there is little to see."""
+
+    def order(name: str) -> tuple[bool, float]:
+        one = features[name]
+        return one["ks"] > _SATURATED, one["ks_by_chance"] - one["ks"]
+
+    return sorted(features, key=order)[:_SHOWN]
+
+
+def _judged(profiles: list[Findings], rows: int) -> Findings:
+    """The finest profile whose segments are long enough to tell drift from chance."""
+    return next((one for one in profiles if rows // one["segments"] >= _JUDGED_ROWS), profiles[-1])
 
 
 def markdown(result: Result) -> str:
+    found = result.results
     parts = []
-    for profile in result.results["profiles"]:
+    for profile in found["profiles"]:
         rows = [
             [
                 name,
@@ -113,26 +201,46 @@ def markdown(result: Result) -> str:
             ]
             for name, one in profile["features"].items()
         ]
-        headers = ["feature", "PSI, median", "by chance", "segments above twice chance", "PSI, largest"]
-        headers += ["KS, median", "by chance", "day-to-day correlation (5 % by chance)"]
-        length = result.results["rows"] // profile["segments"]
+        headers = ["feature", "PSI, median", "by chance", "segments above 95 % of chance", "PSI, largest"]
+        headers += ["KS, median", "by chance", "day-to-day correlation (limit)"]
+        length = found["rows"] // profile["segments"]
         parts += [f"**{profile['segments']} segments** of {length:,} rows each:", "", table(headers, rows), ""]
-    return "\n".join(parts).rstrip()
+    parts.append(
+        f"By chance: the mean over {found['shuffles']} shuffles of the feature's values. Limit: what chance exceeds "
+        "once in a hundred times (days rotated at random)."
+    )
+    left_out = [number for number in SEGMENTS if number not in {one["segments"] for one in found["profiles"]}]
+    parts += [
+        f"{number} segments are left out: of {found['rows']:,} rows each would have {found['rows'] // number}, and "
+        f"{_LEAST_ROWS} are the least."
+        for number in left_out
+    ]
+    return "\n".join(parts)
 
 
 def verdict(result: Result) -> str:
-    profile = result.results["profiles"][-1]
-    features = profile["features"]
-    moving = [name for name, one in features.items() if one["psi"] > 2 * one["psi_by_chance"]]
+    found = result.results
+    rows, profiles = found["rows"], found["profiles"]
+    profile = _judged(profiles, rows)
+    features = {name: one for name, one in profile["features"].items() if one["psi"] is not None}
+    moving = [name for name, one in features.items() if one["psi"] > one["psi_by_chance_largest"]]
+    strongly = [name for name in moving if features[name]["psi"] > 2 * features[name]["psi_by_chance"]]
+    sentences = [
+        f"Over {profile['segments']} segments the median PSI of {len(moving)} of {len(features)} features is above "
+        f"that of every one of {found['shuffles']} shuffles{_named(moving, features)}, where chance alone gives "
+        f"{len(features) / (found['shuffles'] + 1):.1f}; of {len(strongly)} it is more than twice what chance "
+        f"gives{_named(strongly, features)}."
+    ]
     dated = {name: one for name, one in features.items() if one.get("daily") is not None}
-    daily = [name for name, one in dated.items() if one["daily"] > one["daily_by_chance"]]
-    sentence = (
-        f"Over {profile['segments']} segments the median PSI of {len(moving)} of {len(features)} features is more than "
-        f"twice what chance gives{_named(moving, features)}."
-    )
-    if not dated:
-        return sentence
-    return f"{sentence} {len(daily)} of {len(dated)} repeat from day to day{_named(daily, dated)}."
+    if dated:
+        daily = [name for name, one in dated.items() if one["daily"] > one["daily_by_chance"]]
+        sentences.append(f"{len(daily)} of {len(dated)} repeat from day to day{_named(daily, dated)}.")
+    if profile["segments"] != SEGMENTS[0]:
+        sentences.append(
+            f"The paper's {SEGMENTS[0]} segments have {rows // SEGMENTS[0]:,} rows each here; below "
+            f"{_JUDGED_ROWS:,} chance hides most drift, so they are not judged by."
+        )
+    return " ".join(sentences)
 
 
 def _named(names: list[str], among: Findings) -> str:
@@ -141,52 +249,86 @@ def _named(names: list[str], among: Findings) -> str:
 
 
 def draw(result: Result) -> "Figure":
-    profiles = result.results["profiles"]
-    figure, axes = figures.panels(2, len(profiles), 9.6, 4.6, sharex="col", squeeze=False)
-    for number, profile in enumerate(profiles):
-        for panel, (measure, title) in zip(axes[:, number], (("psi", "PSI"), ("ks", "KS")), strict=True):
-            for (name, series), colour in zip(profile["series"].items(), _COLOURS, strict=False):
-                values = np.array(series[measure][1:], dtype=np.float64)
-                panel.plot(
-                    np.arange(1, values.size + 1), values, color=colour, alpha=0.8, linewidth=_width(values.size)
-                )
-                chance = profile["features"][name][f"{measure}_by_chance"]
-                panel.axhline(chance, color=colour, linestyle=(0, (1, 1.5)), linewidth=1.3)
-            panel.set_ylabel(f"{title} against the first" if not number else "")
-            panel.set_ylim(0, _top(profile, measure))
-        for day in _days(profile):
-            for panel in axes[:, number]:
-                panel.axvline(day, color="#bbbbbb", linewidth=0.7, zorder=0)
-        axes[0][number].set_title(f"{profile['segments']} segments")
-        axes[1][number].set_xlabel("segment" + (" (grey lines: days)" if len(_days(profile)) else ""))
-    colours = zip(profiles[0]["series"], _COLOURS, strict=False)
-    handles = [require("matplotlib.lines").Line2D([], [], color=c, linewidth=2.5, label=name) for name, c in colours]
-    figure.legend(handles=handles, loc="upper right", ncols=len(handles))
-    figures.headline(
-        figure,
-        "How far each segment of the stream is from the first",
-        f"{result.where} · dotted: what a feature without drift shows on average",
-    )
+    found = result.results
+    names = list(found["profiles"][-1]["series"])
+    height = 1.2 + 1.45 * len(names)
+    figure, axes = figures.panels(len(names), len(MEASURES), 9.6, height, sharex=True, sharey="col", squeeze=False)
+    dated = found["profiles"][-1]["segments_a_day"] is not None
+    beyond = False
+    for column, (measure, title) in enumerate(MEASURES.items()):
+        top = _top(found["profiles"], measure)
+        for name, colour, panel in zip(names, _COLOURS, axes[:, column], strict=False):
+            for profile, faint in zip(reversed(found["profiles"]), (False, True), strict=False):
+                if name in profile["series"]:
+                    beyond |= _draw_series(panel, profile, name, measure, colour, top, faint)
+            panel.set_title(f"{name}: {title}")
+            panel.set_ylim(0, top)
+            panel.grid(axis="x", visible=dated)
+        axes[-1][column].set_xlabel("days since the start" if dated else "part of the stream, %")
+    last = float(_places(found["profiles"][-1])[-1])
+    axes[0][0].set_xlim(0, last)
+    if dated and last < _FEW_DAYS:
+        axes[0][0].set_xticks(range(round(last) + 1))
+    _legend(figure, found["profiles"], beyond)
+    ceiling = " · where KS is 1, PSI is at a ceiling: the segment shares no range of values with the first"
+    subtitle = result.where + (ceiling if _saturated(found["profiles"]) else "")
+    figures.headline(figure, "How far each segment of the stream is from the first", subtitle)
     return figure
 
 
-def _width(points: int) -> float:
-    return 0.5 if points > 200 else 1.5
+def _draw_series(panel: Any, profile: Findings, name: str, measure: str, colour: str, top: float, faint: bool) -> bool:
+    """Segments as a line, or as dots where they are many; whether any is beyond the top, where it is marked."""
+    values = np.array(profile["series"][name][measure][1:], dtype=np.float64)
+    places = _places(profile)[1:-1] + np.diff(_places(profile))[1:] / 2
+    if faint:
+        panel.plot(places, values, ".", color=colour, alpha=0.4, markersize=2.5, markeredgewidth=0)
+    else:
+        panel.plot(places, values, color=colour, linewidth=1.5)
+    chance = profile["features"][name][f"{measure}_by_chance"]
+    panel.axhline(chance, color=figures.GREY if faint else figures.BLACK, linestyle=(0, (1, 1.5)), linewidth=1.2)
+    beyond = values > top
+    panel.plot(places[beyond], np.full(beyond.sum(), 0.965 * top), "^", color=colour, alpha=0.7, markersize=4)
+    return bool(beyond.any())
 
 
-def _top(profile: Findings, measure: str) -> float:
-    """Up to nearly the largest value: one odd segment shall not flatten all others."""
-    values = [value for one in profile["series"].values() for value in one[measure][1:] if value is not None]
-    return 1.15 * float(np.quantile(values, 0.998))
+def _places(profile: Findings) -> Floats:
+    """The ends of the segments, in days, or in percent of the stream where days are not known."""
+    number, per_day = profile["segments"], profile["segments_a_day"]
+    ends: Floats = np.arange(number + 1) * (100 / number if per_day is None else 1 / per_day)
+    return ends
 
 
-def _days(profile: Findings) -> Floats:
-    """Where days begin, if these can be told apart."""
-    per_day = profile["segments_a_day"]
-    if per_day is None or profile["segments"] > 40 * per_day:
-        return np.empty(0)
-    starts: Floats = np.arange(1, profile["segments"] / per_day) * per_day
-    return starts
+def _top(profiles: list[Findings], measure: str) -> float:
+    """Above nearly all values: one odd segment shall not flatten all others."""
+    tops = []
+    for profile in profiles:
+        every = [value for one in profile["series"].values() for value in one[measure][1:] if value is not None]
+        tops.append(1.15 * float(np.quantile(every, 0.99)) if every else 0.0)
+    return max(*tops, 1e-3)
+
+
+def _saturated(profiles: list[Findings]) -> bool:
+    """Whether a segment shares next to no value with the first: then PSI and KS can grow no further."""
+    series = [one["ks"] for profile in profiles for one in profile["series"].values()]
+    return any(value is not None and value > _SATURATED for ks in series for value in ks)
+
+
+def _legend(figure: "Figure", profiles: list[Findings], beyond: bool) -> None:
+    line = require("matplotlib.lines").Line2D
+    dotted: dict[str, Any] = {"linestyle": (0, (1, 1.5)), "linewidth": 1.4}
+    handles = [
+        line([], [], color=figures.BLACK, label=f"{profiles[-1]['segments']} segments"),
+        line([], [], color=figures.BLACK, label="the same, values shuffled", **dotted),
+    ]
+    if len(profiles) > 1:
+        dots = {"marker": ".", "linestyle": "", "alpha": 0.5, "markersize": 5}
+        handles[:0] = [
+            line([], [], color=figures.BLACK, label=f"{profiles[0]['segments']} segments", **dots),
+            line([], [], color=figures.GREY, label="the same, values shuffled", **dotted),
+        ]
+    if beyond:
+        handles.append(line([], [], color=figures.BLACK, marker="^", linestyle="", label="beyond the axis"))
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
 
 
 EXPERIMENT = Experiment(
@@ -198,13 +340,19 @@ EXPERIMENT = Experiment(
     segment fluctuate and show periodic patterns, so the streams are not i.i.d.
     """,
     differs="""
-    Chance is drawn beside it: a segment of n values has PSI (bins − 1)·2/n without any drift. On a small sample
-    that hides most of what there is, so a hundred longer segments stand beside the thousand. Periodicity is
-    measured as the correlation of the KS series with itself one day later.
+    Chance is measured beside it, on the same values in random order: short segments differ without any drift,
+    and on a small sample that hides most of what there is, so a hundred longer segments stand beside the
+    thousand. Periodicity is the correlation of the KS series with itself one day later, once the mean of the
+    surrounding day is taken off, against series whose days are rotated at random: a random walk or a trend must
+    not pass for a period.
+
+    Both measures have a ceiling. Where a segment lies outside the range of the first, KS is 1, and PSI is what
+    the floor of an empty bin's mass (1e-4) makes of it, however far the feature moves on.
     """,
     run=run,
     markdown=markdown,
     verdict=verdict,
     draw=draw,
     data=("adstream", "flights"),
+    uses=("rows",),
 )
