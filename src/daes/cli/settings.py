@@ -216,6 +216,14 @@ class TrainingOptions:
         ),
     ] = None
     amp: Annotated[bool, option("--amp", panel="Training", help="Compute in bfloat16 where that is safe.")] = False
+    cuda_graphs: Annotated[
+        bool,
+        option(
+            "--cuda-graphs/--no-cuda-graphs",
+            panel="Training",
+            help="On a CUDA device, record a step once and replay it.",
+        ),
+    ] = True
     device: Annotated[
         str,
         option(
@@ -244,6 +252,7 @@ class TrainingOptions:
             label_delay=self.label_delay,
             window=self.window,
             amp=self.amp,
+            cuda_graphs=self.cuda_graphs,
             **more,
         )
 
