@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import json
 
 import numpy as np
 import pyarrow as pa
@@ -115,6 +116,35 @@ class TestEveryCell:
             make_model("deas")
         with pytest.raises(ValueError, match=r"name must be one of .*however: name='deepfn'"):
             make_model(backbone="deepfn")
+
+
+class TestPresets:
+    def test_a_saved_model_stays_what_it_was_when_its_preset_grows(self, tmp_path, scored):
+        options = {"modulation": None, "basis": "hat", "knots": 100, "linear": "value", "raw": []}
+        model = make_model("daes", embedding_options=options)
+        train(model)
+        model.save_pretrained(tmp_path)
+        config = json.loads((tmp_path / "config.json").read_text())
+        del config["model"]["embedding_options"]["raw"]  # as a preset of earlier days, which did not name it
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        reloaded = CTRModel.from_pretrained(tmp_path)
+        assert reloaded.numerical.raw_paths == ()
+        assert np.array_equal(reloaded.predict_proba(scored), model.predict_proba(scored))
+
+    def test_the_options_are_the_models_own_and_come_back_equal(self, tmp_path):
+        model = make_model("daes", embedding_options={"raw": ("rank",)})
+        model.save_pretrained(tmp_path)
+        assert CTRModel.from_pretrained(tmp_path).config == model.config
+        other = make_model("daes")
+        other.config["embedding_options"]["raw"].append("rank")
+        assert make_model("daes").config["embedding_options"]["raw"] == ["score", "value"]
+
+    def test_another_backbone_takes_the_raw_inputs_or_goes_without(self):
+        model = make_model("daes", "fm")
+        model.backbone = make_model("daes", "fnn").backbone
+        train(model)
+        model.backbone = make_model("daes", "fm").backbone
+        train(model)
 
 
 class TestSchemas:

@@ -3,6 +3,7 @@
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,9 +15,18 @@ from torch.nn import functional as F
 
 from daes.backbone import BACKBONES, build_backbone
 from daes.distribution import rank_context_fields, smallest_cardinality
-from daes.embedding import PRESETS, CategoricalEmbedding, Context, NotFittedError, build_embedding, suggest_sizes
+from daes.embedding import (
+    METHODS,
+    PRESETS,
+    CategoricalEmbedding,
+    Context,
+    NotFittedError,
+    build_embedding,
+    suggest_sizes,
+)
 from daes.embedding.base import check_positive
 from daes.embedding.modulation import pool_context
+from daes.embedding.registry import spelled_out
 from daes.export import export_onnx
 from daes.pretrained import CONFIG, load_model, load_state, refuse_other_schema, save_model
 from daes.stream.batch import Batch
@@ -89,7 +99,7 @@ class CTRModel(nn.Module):
             "l2": l2,
             "categorical_options": dict(categorical_options or {}),
             # A preset is spelled out, so that a saved model stays what it was if the preset is ever improved.
-            "embedding_options": {**PRESETS.get(embedding, {}), **(embedding_options or {})},
+            "embedding_options": _as_saved({**PRESETS.get(embedding, {}), **(embedding_options or {})}),
             "backbone_options": dict(backbone_options or {}),
         }
         self.numerical = None
@@ -116,7 +126,6 @@ class CTRModel(nn.Module):
                 self.categorical = CategoricalEmbedding(self.sizes, dim, **(categorical_options or {}))
         with _drawing_from(seeds[2]):
             self.backbone = build_backbone(backbone, num_fields, dim, raw_dim=raw_dim, **(backbone_options or {}))
-        self._takes_raw = raw_dim > 0
         places = [schema.categorical.index(name) for name in self.context]
         self.register_buffer("_context_index", torch.tensor(places, dtype=torch.int64), persistent=False)
 
@@ -160,16 +169,34 @@ class CTRModel(nn.Module):
                 context = self._context(categorical, fields[0])
         if self.numerical is not None:
             fields.insert(0, self.numerical(numerical, context))
-            raw = self.numerical.raw(numerical) if self._takes_raw else None
+            raw = self.numerical.raw(numerical) if getattr(self.backbone, "raw_dim", 0) else None
         logits: Tensor = self.backbone(torch.cat(fields, dim=1), raw)
         return logits
 
     def observe(self, numerical: Tensor, categorical: Tensor) -> None:
         """Take a batch into the distributions and the vocabularies, as a forward in `train()` does first."""
         if self.categorical is not None and self.categorical.vocabulary is not None:
-            self.categorical.vocabulary.observe(categorical)
-        if self.numerical is not None:
+            self.categorical.observe(categorical)
+        if self.numerical is not None and self.numerical.observe_in_forward:
             self.numerical.observe(numerical)
+
+    @contextmanager
+    def without_observing(self) -> Iterator[None]:
+        """Within it a forward in `train()` observes nothing, as after `observe`."""
+        numbers = self.numerical
+        vocabulary = None if self.categorical is None else self.categorical.vocabulary
+        before = numbers is not None and numbers.observe_in_forward, vocabulary is not None and vocabulary.training
+        try:
+            if numbers is not None:
+                numbers.observe_in_forward = False
+            if vocabulary is not None:
+                vocabulary.eval()
+            yield
+        finally:
+            if numbers is not None:
+                numbers.observe_in_forward = before[0]
+            if vocabulary is not None:
+                vocabulary.train(before[1])
 
     def loss(self, batch: Batch) -> Tensor:
         """Mean binary cross-entropy of the batch, by weight where there are weights, plus λ‖Θ‖²."""
@@ -201,6 +228,8 @@ class CTRModel(nn.Module):
         saved, config, state = load_model(Path(folder))
         if schema is not None:
             refuse_other_schema(schema, saved)
+        if config.get("embedding") in METHODS and isinstance(config.get("embedding_options"), dict):
+            config = {**config, "embedding_options": spelled_out(config["embedding"], config["embedding_options"])}
         try:
             model = cls(saved, **config)
         except (TypeError, ValueError, RuntimeError) as error:
@@ -272,6 +301,11 @@ class CTRModel(nn.Module):
             return pool_context(vectors.index_select(1, index), pool)
         combinations = distinct.unsqueeze(1) // places % total
         return Context(pool_context(F.embedding(combinations, table.weight, sparse=table.sparse), pool), inverse)
+
+
+def _as_saved(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of their own, with lists for tuples, so that a saved model's are equal to them."""
+    return {name: list(value) if isinstance(value, tuple) else deepcopy(value) for name, value in options.items()}
 
 
 def mean_cross_entropy(logits: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:

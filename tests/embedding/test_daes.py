@@ -421,6 +421,8 @@ def test_nothing_larger_than_the_output_is_ever_held(options: dict[str, Any], fo
         ({"basis": "spline"}, "basis='spline'"),
         ({"linear": True}, "linear=True"),
         ({"raw": ["value", "level"]}, "raw='level'"),
+        ({"raw": "score"}, "raw='score'"),
+        ({"raw": ["score", "score"]}, r"raw=\['score', 'score'\]"),
         ({"context_pool": "max"}, "context_pool='max'"),
         ({"reservoir_size": 0}, "size=0"),
         ({"init_std": -1.0}, "init_std=-1.0"),

@@ -105,7 +105,7 @@ def test_each_reservoir_has_its_sentence(shown):
     found, markdown, verdict = shown
     for kind in ("clustered", "spread"):
         for part in found[kind]["reservoirs"]:
-            assert f"{found[kind]['feature']}, {part['slots']:,} slots" in verdict
+            assert f"- **{found[kind]['feature']}**, {part['slots']:,} slots" in verdict
     assert markdown.count("Of the two readings") == 2
 
 
@@ -124,6 +124,46 @@ def test_the_verdict_says_where_the_claim_fails(shown):
         result = make_result("estimation", {**found, "spread": spread}, Settings(seeds=2), "adstream")
         sentence = EXPERIMENTS["estimation"].verdict(result).split("impressions_7d")[1]
         assert f"by masses {masses / 0.2:.3g} ({judged}) and by buckets 12 (as claimed)" in sentence
+
+
+@pytest.mark.parametrize(
+    ("masses", "draws", "parts", "said"),
+    [
+        (4.0, 1000.0, (True, True), "times by buckets."),
+        (0.4, 1000.0, (False, True), "(less than claimed)."),
+        (0.1, 9000.0, (False, False), "(against the claim where below 1)."),
+    ],
+)
+def test_the_claim_is_judged_by_both_of_its_parts(shown, masses, draws, parts, said):
+    part = {
+        "slots": 100,
+        "kl_by_chance": 0.1,
+        "reservoir": {"masses": [0.2], "buckets": [0.05], "draws": 100_000.0},
+        "jump-paper": {"masses": [0.2], "buckets": [0.05], "draws": draws},
+        "jump": {"masses": [0.2], "buckets": [0.05], "draws": draws},
+    }
+    kind = {
+        "feature": "x",
+        "values": 100_100,
+        "order-statistics": {"masses": [masses], "buckets": [masses / 4]},
+        "reservoirs": [part],
+    }
+    kinds = {"clustered": {**kind, "feature": "y"}, "spread": kind}
+    result = make_result("estimation", kinds, Settings(seeds=1), "adstream")
+    judged, sentence = EXPERIMENTS["estimation"].glance(result)
+    assert judged == parts
+    assert sentence.endswith(said)
+    assert f"OS errs {masses / 0.2:.2g} times as much as JRS by masses, {masses / 0.2:.2g} times" in sentence
+    assert ("errs 1 times as much (against the claim)" in sentence) == (not parts[1])
+
+
+def test_calls_are_judged_by_the_share_of_the_paper_alone(shown):
+    found, _, _ = shown
+    every = [part["jump-paper"]["draws"] / part["reservoir"]["draws"] for part in found["clustered"]["reservoirs"]]
+    assert every[0] < 0.05 < every[1]
+    _, sentence = EXPERIMENTS["estimation"].glance(make_result("estimation", found, Settings(seeds=2), "adstream"))
+    assert f"{100 * every[0]:.1f}" in sentence
+    assert f"{100 * every[1]:.1f}" not in sentence
 
 
 def test_the_reading_that_comes_nearer_is_named(shown):

@@ -58,6 +58,57 @@ def test_the_papers_own_numbers_confirm_the_papers_claim(criteo, tmp_path):
     assert test["p_value"] == pytest.approx(expected, rel=0.05)  # results keep six digits
 
 
+def worse(*methods):
+    """Their AUC is below that of every baseline."""
+
+    def change(scores):
+        for method in methods:
+            for measures in scores[method].values():
+                measures["auc"] = [0.5 + 1e-6 * seed for seed in range(3)]
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "parts", "shown", "best"),
+    [
+        (None, [True, True], "DAES gate on 6 of 6, DAES tran on 6 of 6 backbones", "DAES"),
+        (worse("daes-tran"), [True, False], "DAES gate on 6 of 6, DAES tran on 0 of 6 backbones", "DAES gate"),
+        (worse("daes-gate", "daes-tran"), [False, False], "DAES gate on 0 of 6, DAES tran on 0 of 6 backbones", "PLE"),
+    ],
+)
+def test_the_claim_is_judged_by_both_forms(criteo, change, parts, shown, best):
+    judged, sentence = EXPERIMENTS["overall"].glance(published_as_ours(criteo, change=change))
+    assert judged == parts
+    assert sentence.startswith(f"Ahead of the best baseline: {shown}.")
+    assert f" Best average rank: {best}" in sentence
+
+
+def test_nothing_is_judged_without_the_papers_forms(criteo):
+    def leave_out(scores):
+        del scores["daes-gate"], scores["daes-tran"]
+
+    judged, sentence = EXPERIMENTS["overall"].glance(published_as_ours(criteo, change=leave_out))
+    assert judged == []
+    assert sentence == "Best average rank: PLE."
+
+
+def test_each_backbone_has_one_row_of_tests(criteo):
+    result = published_as_ours(criteo)
+    markdown = EXPERIMENTS["overall"].markdown(result)
+    rows = [line for line in markdown.splitlines() if line.startswith("| DAES gate | FNN |")]
+    (row,) = rows
+    auc, logloss = (
+        next(
+            t for t in result.results["tests"] if (t["method"], t["backbone"], t["measure"]) == ("daes-gate", "fnn", m)
+        )
+        for m in ("auc", "logloss")
+    )
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert cells[2:4] == ["PLE", f"{auc['difference']:+.4f}"]
+    assert cells[5:7] == ["PLE", f"{logloss['difference']:+.4f}"]
+
+
 def test_rank_agreement_is_spearmans():
     rng = np.random.default_rng(0)
     ours = dict(zip(PAPER_METHODS, rng.integers(1, 9, 15).astype(float), strict=True))

@@ -97,12 +97,45 @@ def test_the_simulated_stream_drifts(means, monkeypatch):
     assert [profile["segments"] for profile in found["profiles"]] == [1000, 100]
     features = found["profiles"][1]["features"].values()
     assert sum(one["psi"] > 2 * one["psi_by_chance"] for one in features) > 3
-    assert verdict.startswith("Over 100 segments")
+    assert verdict.startswith("- Over 100 segments")
     assert "The paper's 1000 segments have 60 rows each here" in verdict
     # With a thousand rows in each of them, it is judged by the paper's number of segments.
     longer = make_result("stationarity", {**found, "rows": 1_000_000}, Settings(), "adstream")
-    assert EXPERIMENTS["stationarity"].verdict(longer).startswith("Over 1000 segments")
+    assert EXPERIMENTS["stationarity"].verdict(longer).startswith("- Over 1000 segments")
     assert "here; below" not in EXPERIMENTS["stationarity"].verdict(longer)
+
+
+def profile(drifting, repeating, number=4, dated=True):
+    features = {}
+    for place in range(number):
+        psi = 0.5 if place < drifting else 0.1
+        features[f"f{place}"] = {"psi": psi, "psi_by_chance": 0.1, "psi_by_chance_largest": 0.2}
+        if dated:
+            features[f"f{place}"] |= {"daily": 0.9 if place < repeating else 0.1, "daily_by_chance": 0.3}
+    found = {"rows": 100_000, "shuffles": 19, "profiles": [{"segments": 100, "features": features}]}
+    return make_result("stationarity", found, Settings(), "adstream")
+
+
+@pytest.mark.parametrize(
+    ("drifting", "repeating", "parts"), [(3, 3, (True, True)), (3, 2, (True, False)), (2, 1, (False, False))]
+)
+def test_most_features_must_drift_and_repeat(drifting, repeating, parts):
+    judged, sentence = EXPERIMENTS["stationarity"].glance(profile(drifting, repeating))
+    assert judged == parts
+    assert sentence == (f"{drifting} of 4 features drift, over 100 segments; {repeating} of 4 repeat from day to day.")
+
+
+def test_what_cannot_be_seen_is_not_confirmed():
+    judged, sentence = EXPERIMENTS["stationarity"].glance(profile(4, 0, dated=False))
+    assert judged == (True, False)
+    assert "too long to show days" in sentence
+
+
+def test_the_verdict_names_the_few():
+    verdict = EXPERIMENTS["stationarity"].verdict(profile(3, 1))
+    assert "3 of 4 features is above that of every one of 19 shuffles (all but f3)" in verdict
+    assert "1 of 4 repeat from day to day (f0)." in verdict
+    assert "of 3 it is more than twice what chance gives." in verdict
 
 
 def test_segments_beyond_the_axis_are_marked(criteo, means):

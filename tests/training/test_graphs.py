@@ -1,17 +1,21 @@
-"""Recorded steps do what steps do. Only a CUDA device can show it."""
+"""Recorded steps do what steps do: on a CUDA device, and with a stand-in for a graph what surrounds them anywhere."""
 
 import warnings
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from daes.backbone import BACKBONES
+from daes.backbone import BACKBONES, FNN
 from daes.embedding import METHODS
 from daes.model import CTRModel
 from daes.stream.adstream import AdStream
 from daes.stream.batch import Batch
 from daes.training.config import TrainConfig
+from daes.training.graphs import StepGraphs
 from daes.training.learner import Learner, _can_record
 from daes.training.trainer import StreamTrainer
 
@@ -22,6 +26,11 @@ ROWS, BATCH = 3000, 200
 @pytest.fixture(scope="module")
 def stream():
     return AdStream(num_rows=ROWS, seed=0)
+
+
+def kinds(learner):
+    """Which steps were recorded."""
+    return sorted(key[0] for key in learner._graphs._recordings)
 
 
 def run(stream, graphs, method="daes", backbone="deepfm", *, rows=ROWS, weights=False, backbone_options=None, **train):
@@ -40,7 +49,7 @@ def run(stream, graphs, method="daes", backbone="deepfm", *, rows=ROWS, weights=
         embedding=method,
         backbone=backbone,
         categorical_options={"mode": "vocabulary", "min_count": 2},
-        # Dropout draws other numbers in a recorded step.
+        # Rounding shall be all that differs.
         backbone_options={"dropout": 0.0, **(backbone_options or {})} if BACKBONES[backbone].takes_raw else {},
     ).to("cuda")
     config = TrainConfig(batch_size=BATCH, cuda_graphs=graphs, **train)
@@ -54,8 +63,7 @@ def run(stream, graphs, method="daes", backbone="deepfm", *, rows=ROWS, weights=
 def assert_alike(stream, **options):
     plain, before = run(stream, False, **options)
     model, trainer = run(stream, True, **options)
-    assert trainer.learner._graphs._learn is not None
-    assert trainer.learner._graphs._score is not None
+    assert kinds(trainer.learner) == ["learn", "score"]
     for (name, mine), theirs in zip(model.named_parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-4, msg=lambda text, name=name: f"{name}: {text}")
     for (name, mine), theirs in zip(model.named_buffers(), plain.buffers(), strict=True):
@@ -88,7 +96,7 @@ def test_amp_and_dropout_are_recorded_too(stream):
     for options in ({"amp": True}, {"backbone_options": {"dropout": 0.5}}):
         _, plain = run(stream, False, **options)
         _, trainer = run(stream, True, **options)
-        assert trainer.learner._graphs._learn is not None
+        assert kinds(trainer.learner) == ["learn", "score"]
         assert trainer.metrics.compute()["logloss"] == pytest.approx(plain.metrics.compute()["logloss"], rel=0.05)
 
 
@@ -109,15 +117,58 @@ def test_a_bad_batch_is_skipped(stream):
 @cuda
 def test_tensors_that_move_are_recorded_anew(stream):
     model, trainer = run(stream, True)
-    first = trainer.learner._graphs._learn
+    first = dict(trainer.learner._graphs._recordings)
     weight = model.categorical.weight
     weight.data = weight.data.clone()
     batch = stream.batch(0, BATCH, stream.schema)
     assert trainer.learner.learn(batch, 0)
-    assert trainer.learner._graphs._learn is not first
+    assert not any(new is old for new in trainer.learner._graphs._recordings.values() for old in first.values())
     np.testing.assert_allclose(
         trainer.learner.score(batch), model.eval()(batch).detach().cpu().numpy(), rtol=1e-4, atol=1e-5
     )
+
+
+class Waiting(FNN):
+    """A backbone that has to wait for the device."""
+
+    def _logit(self, fields, raw):
+        logit = super()._logit(fields, raw)
+        return logit * (1.0 if float(logit.sum().item()) < 1e9 else 2.0)
+
+
+@cuda
+def test_a_step_that_waits_is_taken_as_usual_from_there_on(stream):
+    batch = stream.batch(0, ROWS, stream.schema)
+    torch.manual_seed(0)
+    model = CTRModel.from_sample(stream.schema, batch[:1000], embedding="daes", backbone="fnn")
+    model.backbone = Waiting(model.backbone.num_fields, model.dim, raw_dim=model.backbone.raw_dim)
+    learner = Learner(model.to("cuda"), TrainConfig(batch_size=BATCH))
+    stream_before = torch.cuda.current_stream()
+    with pytest.warns(RuntimeWarning, match="not recorded as CUDA graphs"):
+        assert learner.learn(batch[:BATCH], 0)
+    for start in range(BATCH, ROWS - BATCH, BATCH):
+        assert learner.learn(batch[start : start + BATCH], start)
+    assert learner._graphs.given_up
+    assert torch.cuda.current_stream() == stream_before
+
+
+@cuda
+def test_a_resumed_run_is_the_same(stream, tmp_path):
+    from daes.training.checkpoint import CheckpointStore
+    from daes.training.held import HeldRows
+
+    batch = stream.batch(0, ROWS, stream.schema)
+    states = []
+    for stops in ([], [ROWS // 2]):
+        for last in [*stops, ROWS]:
+            torch.manual_seed(0)
+            model = CTRModel.from_sample(stream.schema, batch[:1000], embedding="daes", backbone="deepfm").to("cuda")
+            with CheckpointStore(tmp_path / str(len(stops)), keep=1) as store:
+                trainer = StreamTrainer(model, TrainConfig(batch_size=BATCH), store=store)
+                trainer.run(HeldRows(batch, stream.schema), max_rows=last)
+        states.append({name: tensor.clone() for name, tensor in model.named_parameters()})
+    for name, tensor in states[0].items():
+        torch.testing.assert_close(states[1][name], tensor, rtol=1e-4, atol=1e-5, msg=name)
 
 
 @cuda
@@ -130,3 +181,201 @@ def test_only_a_cuda_device_records(stream):
     model = CTRModel(stream.schema, "daes", "fnn", sizes=100)
     assert not _can_record(model, TrainConfig())
     assert Learner(model, TrainConfig())._graphs is None
+
+
+class StandIn:
+    """In place of a graph: replaying takes the step again."""
+
+    def __init__(self, graphs, step, output):
+        self.graphs, self.step, self.output = graphs, step, output
+
+    def replay(self):
+        before = {parameter: parameter.grad for parameter in self.graphs.model.parameters()}
+        self.output.copy_(self.step().detach())
+        recorded = [pair for one in self.graphs._recordings.values() if one.graph is self for pair in one.gradients]
+        for parameter, gradient in recorded:
+            gradient.copy_(parameter.grad)
+        for parameter, gradient in before.items():
+            parameter.grad = gradient
+
+
+@pytest.fixture
+def recording(monkeypatch):
+    """Steps are recorded on the CPU, with stand-ins; what was recorded."""
+    found = []
+
+    def capture(self, step):
+        found.append("learn" if self.model.training else "score")
+        output = step().detach().clone()
+        return StandIn(self, step, output), output
+
+    monkeypatch.setattr(StepGraphs, "_capture", capture)
+    monkeypatch.setattr("daes.training.graphs.on_cuda", lambda model: True)
+    monkeypatch.setattr("daes.training.graphs._setting_back", setting_back)
+    monkeypatch.setattr("daes.training.learner.on_cuda", lambda model: True)
+    return found
+
+
+@contextmanager
+def setting_back(model):
+    before, random = [buffer.clone() for buffer in model.buffers()], torch.get_rng_state()
+    yield
+    for buffer, old in zip(model.buffers(), before, strict=True):
+        buffer.copy_(old)
+    torch.set_rng_state(random)
+
+
+def make(stream, kind=CTRModel, **config):
+    torch.manual_seed(0)
+    options = {"mode": "vocabulary", "min_count": 2}
+    model = kind(stream.schema, "daes", "fnn", sizes=100, categorical_options=options)
+    return Learner(model, TrainConfig(batch_size=BATCH, **config))
+
+
+def batches(stream, count=8):
+    return [stream.batch(start, start + BATCH, stream.schema) for start in range(0, count * BATCH, BATCH)]
+
+
+def weigh(batch):
+    return replace(batch, weight=np.linspace(0.5, 1.5, len(batch), dtype=np.float32))
+
+
+def assert_same_learning(stream, recorded, usual, rows):
+    for batch in rows:
+        for learner in (recorded, usual):
+            torch.manual_seed(int(batch.categorical[0, 0]) % 2**31)
+            learner.score(replace(batch, label=None))
+            assert learner.learn(batch, 0)
+        assert recorded.loss == usual.loss
+    for mine, theirs in zip(recorded.model.state_dict().values(), usual.model.state_dict().values(), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=0, atol=0, equal_nan=True)
+
+
+def test_learning_is_the_same_and_each_step_is_recorded_once(stream, recording, monkeypatch):
+    assert_same_learning(stream, make(stream), make(stream, cuda_graphs=False), batches(stream))
+    assert recording == ["score", "learn"]
+
+
+def test_weights_in_some_batches_are_a_step_of_their_own(stream, recording):
+    rows = [weigh(batch) if number % 2 else batch for number, batch in enumerate(batches(stream))]
+    assert_same_learning(stream, make(stream), make(stream, cuda_graphs=False), rows)
+    assert recording == ["score", "learn", "learn"]
+
+
+def test_observing_can_be_off(stream, recording):
+    learner = make(stream)
+    first, second = batches(stream, 2)
+    learner.learn(first, 0)
+    seen = learner.model.numerical.bank.count.copy()
+    learner.observing = False
+    learner.learn(second, 0)
+    assert (learner.model.numerical.bank.count == seen).all()
+    learner.observing = True
+    learner.learn(second, 0)
+    assert (learner.model.numerical.bank.count > seen).any()
+
+
+def test_a_bad_batch_is_refused(stream, recording):
+    learner = make(stream, bad_batch="skip")
+    good, other = batches(stream, 2)
+    learner.learn(good, 0)
+    before = {name: tensor.clone() for name, tensor in learner.model.backbone.state_dict().items()}
+    learner.model.categorical.weight.data.fill_(torch.nan)
+    assert not learner.learn(other, 7)
+    assert learner.bad_batches[0].reason == "the loss is nan"
+    for name, tensor in learner.model.backbone.state_dict().items():
+        if tensor.is_floating_point():
+            assert torch.equal(tensor, before[name]), name
+
+
+@pytest.mark.parametrize("part", ["numerical", "categorical"])
+def test_wrong_columns_are_an_error_after_recording_too(stream, recording, part):
+    learner = make(stream)
+    batch = batches(stream, 1)[0]
+    learner.learn(batch, 0)
+    narrow = replace(batch, **{part: getattr(batch, part)[:, :1]})
+    for call in (learner.score, lambda rows: learner.learn(rows, 0)):
+        with pytest.raises(ValueError, match=f"batch must have [0-9]+ {part} columns"):
+            call(narrow)
+
+
+def test_a_loss_of_ones_own_is_not_recorded(stream, recording):
+    class Tenfold(CTRModel):
+        @staticmethod
+        def cross_entropy(logits, batch):
+            return 10 * CTRModel.cross_entropy(logits, batch)
+
+    learner, plain = make(stream, Tenfold), make(stream)
+    batch = batches(stream, 1)[0]
+    for one in (learner, plain):
+        torch.manual_seed(0)
+        one.learn(batch, 0)
+    assert learner.loss == pytest.approx(10 * plain.loss)
+    assert recording == ["learn"]
+
+
+def test_a_frozen_table_stays_as_it_is(stream, recording):
+    learner = make(stream)
+    first, second = batches(stream, 2)
+    learner.learn(first, 0)
+    weight = learner.model.categorical.weight.requires_grad_(False)
+    before = weight.clone()
+    learner.optimizers.zero_grad()
+    learner.learn(second, 0)
+    assert torch.equal(weight, before)
+    assert recording == ["learn", "learn"]
+
+
+def test_hooks_are_called(stream, recording):
+    learner, calls = make(stream), []
+    handle = learner.model.backbone.register_forward_hook(lambda *_: calls.append(1))
+    rows = batches(stream, 3)
+    learner.learn(rows[0], 0)
+    learner.learn(rows[1], 0)
+    assert len(calls) == 2
+    assert recording == []
+    handle.remove()
+    learner.learn(rows[2], 0)
+    assert recording == ["learn"]
+
+
+def test_a_step_that_cannot_be_recorded_is_taken_as_usual_and_observes_once(stream, recording, monkeypatch):
+    def fail(self, step):
+        step()
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(StepGraphs, "_capture", fail)
+    recorded, usual = make(stream), make(stream, cuda_graphs=False)
+    with pytest.warns(RuntimeWarning, match="not recorded as CUDA graphs: operation not permitted"):
+        recorded.score(batches(stream, 1)[0])
+    assert_same_learning(stream, recorded, usual, batches(stream))
+    assert recorded._graphs.given_up
+
+
+def test_who_moves_all_the_time_is_given_up_on(stream, recording):
+    learner = make(stream)
+    batch = batches(stream, 1)[0]
+    keep = []
+
+    def move():
+        weight = learner.model.categorical.weight
+        keep.append(weight.data)
+        weight.data = weight.data.clone()
+        assert learner.learn(batch, 0)
+
+    for _ in range(20):
+        move()
+    with pytest.warns(RuntimeWarning, match="recorded more than 20 times"):
+        move()
+    move()
+    assert len(recording) == 20
+
+
+def test_a_learner_can_be_copied(stream, recording):
+    learner = make(stream)
+    batch = batches(stream, 1)[0]
+    learner.learn(batch, 0)
+    copy = deepcopy(learner)
+    assert copy._graphs._recordings == {}
+    assert copy._graphs.model is copy.model
+    np.testing.assert_array_equal(copy.score(batch), learner.score(batch))

@@ -113,9 +113,14 @@ class CategoricalEmbedding(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         if self.vocabulary is not None and self.vocabulary.training:
-            self._check(ids)
-            self.vocabulary.observe(ids)
+            self.observe(ids)
         return F.embedding(self.rows(ids), self.weight, sparse=self.sparse)
+
+    def observe(self, ids: Tensor) -> None:
+        """Take ids (B, p) into the vocabulary, if there is one."""
+        self._check(ids)
+        if self.vocabulary is not None:
+            self.vocabulary.observe(ids)
 
     def rows(self, ids: Tensor) -> Tensor:
         """The row of `weight` that each id has now, (B, p) → (B, p); nothing is observed."""

@@ -56,7 +56,8 @@ class DAES(KnotsModule, NumericalEmbedding):
             "tdigest", "gk", or a function from a feature's number to a `DistributionEstimator`.
         reservoir_size: the number m of slots a feature.
         bounds: a fixed pair (low, high), or one a feature, in place of the smallest and largest value seen.
-        value_space: interpolate in value space instead, between `bounds` cut into M equal parts (the paper's ablation).
+        value_space: interpolate in value space instead, between `bounds` cut into M equal parts (the paper's ablation);
+            ranks are then places in that range.
         tolerance: how far a rank may lag behind the reservoir, see `JumpReservoir`.
         seed: where the reservoir's random numbers start.
         init_std: standard deviation of the normal law that embeddings start from.
@@ -112,6 +113,8 @@ class DAES(KnotsModule, NumericalEmbedding):
         check_positive(num_meta=num_meta, knots=knots, num_context=num_context)
         _check_choice(modulation=(modulation, ("gate", "tran", None)), basis=(basis, ("thermometer", "hat")))
         _check_choice(linear=(linear, (*_PATHS, None)), context_pool=(context_pool, ("mean", "sum", "concat")))
+        if not isinstance(raw, list | tuple) or len(set(raw)) < len(raw):
+            raise ValueError(f"raw must be a list of different names, however: raw={raw!r}")
         for path in raw:
             _check_choice(raw=(path, _PATHS))
         if not 0 <= beta <= 1:

@@ -1,5 +1,6 @@
 """Every method by name."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from inspect import signature
@@ -72,6 +73,19 @@ def build_embedding(method: str, num_features: int, dim: int = 16, **options: An
         if name not in known:
             raise TypeError(f"{method} has no option {name!r}; it has {', '.join(known)}")
     return METHODS[method](num_features, dim, **{**PRESETS.get(method, {}), **options})
+
+
+def spelled_out(method: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options with which the method is what it was when these were saved, however its preset has grown since.
+
+    They held the whole preset of their time, so that a name of today's preset that is not among them had the class's
+    default.
+
+    >>> spelled_out("daes", {"modulation": None, "basis": "hat"})
+    {'modulation': None, 'basis': 'hat', 'knots': None, 'linear': None, 'raw': ()}
+    """
+    parameters = signature(METHODS[method]).parameters
+    return {**{name: parameters[name].default for name in PRESETS.get(method, {})}, **options}
 
 
 def method_info(method: str) -> MethodInfo:

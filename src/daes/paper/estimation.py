@@ -1,23 +1,20 @@
 """How well OS, RS and JRS know a stream's distribution, and how many random numbers that takes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import count as counting
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from daes.distribution import ESTIMATORS, DistributionEstimator, JumpReservoir, OrderStatistics, kl_divergence
-from daes.extras import require
-from daes.paper import figures
 from daes.paper.data import DataSet, Floats, column_batches
+from daes.paper.estimation_figure import errors_figure
 from daes.paper.experiment import Experiment, Findings, Means, Settings
 from daes.paper.published import BATCH_SIZE, ESTIMATION, ESTIMATION_LENGTHS, RESERVOIR_SIZE
 from daes.paper.result import Result
 from daes.paper.tables import count, percent, scientific, table
 from daes.stream.adstream import AdStream
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 FEATURES = {
     "criteo": ("I3", "I5"),
@@ -28,15 +25,15 @@ FEATURES = {
 """A clustered and a spread feature of each data set."""
 KINDS = ("clustered", "spread")
 SAMPLERS = {"reservoir": "RS", "jump-paper": "JRS, published rule", "jump": "JRS, exact rule"}
-TITLES = {"order-statistics": "OS", **SAMPLERS}
-_PUBLISHED = {"order-statistics": "OS", "reservoir": "RS", "jump-paper": "JRS", "jump": "JRS"}
-_COLOURS = (figures.VERMILION, figures.SKY, figures.PURPLE, figures.GREEN)
+_PUBLISHED = {"reservoir": "RS", "jump-paper": "JRS", "jump": "JRS"}
 _LEVELS = np.arange(1, 100) / 100
 _FLOOR = 1e-6
 _DAYS = 7
 _SMALL = 10_000
 _LEAST_VALUES = 1000
 _MUCH = 10  # the least that "orders of magnitude" can mean
+_ALIKE = 1.5  # the most that "as good" can mean
+_FEW_CALLS = 0.05
 READINGS = ("masses", "buckets")
 
 
@@ -82,7 +79,7 @@ def _compare(values: Floats, paper_length: int, seeds: int) -> Findings:
     truth = JumpReservoir(values.size)
     truth.update(values)
     order_statistics = OrderStatistics(np.arange(101) / 100)
-    samplers = {
+    samplers: dict[int, dict[str, list[Any]]] = {
         size: {name: [ESTIMATORS[name](size=size, seed=seed) for seed in range(seeds)] for name in SAMPLERS}
         for size in slots(values.size, paper_length)
     }
@@ -104,7 +101,7 @@ def _compare(values: Floats, paper_length: int, seeds: int) -> Findings:
                 "kl_by_chance": kl_by_chance(bins, size, values.size),
                 "draws_expected": expected_draws(size, values.size),
                 **{
-                    name: {**_errors(truth, several), "draws": _mean_draws(several)}
+                    name: {**_errors(truth, several), "draws": float(np.mean([one.draws for one in several]))}
                     for name, several in by_name.items()
                 },
             }
@@ -118,10 +115,6 @@ def _errors(truth: JumpReservoir, estimators: list[Any]) -> Findings:
         "masses": [kl_divergence(truth, one) for one in estimators],
         "buckets": [bucket_divergence(truth, one) for one in estimators],
     }
-
-
-def _mean_draws(estimators: list[Any]) -> float:
-    return float(np.mean([one.draws for one in estimators]))
 
 
 def bucket_divergence(truth: DistributionEstimator, estimate: DistributionEstimator) -> float:
@@ -200,7 +193,8 @@ def markdown(result: Result) -> str:
                 rows.append([*start, *errors, *(scientific(number, 3) for number in calls)])
         heading = (
             f"**{found['feature']}** ({kind}, beside the paper's I{'35'[column]}): {count(found['values'])} values, "
-            f"{count(found['distinct'])} distinct, {found['bins']} distinct intervals, {found['batches']} batches"
+            f"{count(found['distinct'])} distinct, {found['bins']} distinct intervals, "
+            f"{count(found['batches'])} batches"
         )
         parts += [heading, "", table(headers, rows), "", _nearest_reading(found, ESTIMATION["OS"].kl[column]), ""]
     return "\n".join(parts).rstrip()
@@ -227,128 +221,66 @@ def _nearest_reading(found: Findings, published: float) -> str:
 
 
 def verdict(result: Result) -> str:
-    """A sentence for each reservoir: the claim may hold for one size and fail for another."""
-    sentences = []
-    for column, kind in enumerate(KINDS):
-        found = result.results[kind]
-        for part in found["reservoirs"]:
-            against = " and ".join(_against(found, part, reading) for reading in READINGS)
-            equal = _mean(part["jump"], "masses") / max(_mean(part["reservoir"], "masses"), _FLOOR)
-            calls = part["jump-paper"]["draws"] / part["reservoir"]["draws"]
-            paper = percent(_published_calls(column), 1)
-            sentences.append(
-                f"{found['feature']}, {count(part['slots'])} slots for {_size(found['values'])} values: OS errs "
-                f"{against} times as much as JRS; JRS errs {scientific(equal)} times as much as RS by masses, and by "
-                f"the published rule takes {percent(calls, 1)} of its calls (the paper: {paper})."
-            )
-    return " ".join(sentences)
+    """A line for each reservoir: the claim may hold for one size and fail for another."""
+    return "\n".join(
+        f"- **{one['feature']}**, {count(one['slots'])} slots for {count(one['values'])} values: OS errs "
+        f"{' and '.join(_against(reading, one[reading]) for reading in READINGS)} times as much as JRS; JRS errs "
+        f"{scientific(one['equal'])} times as much as RS by masses, and by the published rule takes "
+        f"{percent(one['calls'], 1)} of its calls (the paper: {percent(one['paper'], 1)})."
+        for one in _comparisons(result)
+    )
 
 
-def _against(found: Findings, part: Findings, reading: str) -> str:
-    """How OS compares with JRS, and what that means for the claim."""
-    ratio = _mean(found["order-statistics"], reading) / max(_mean(part["jump"], reading), _FLOOR)
+def _against(reading: str, ratio: float) -> str:
     judged = "as claimed" if ratio >= _MUCH else "less than claimed" if ratio > 1 else "against the claim"
     return f"by {reading} {scientific(ratio)} ({judged})"
 
 
-def _published_calls(column: int) -> float:
+def _comparisons(result: Result) -> list[Findings]:
+    """For each feature and reservoir OS over JRS by each reading, JRS over RS, and its part of the calls of RS."""
     one, other = ESTIMATION["JRS"].calls, ESTIMATION["RS"].calls
     assert one is not None
     assert other is not None
-    return one[column] / other[column]
-
-
-def draw(result: Result) -> "Figure":
-    kinds = [result.results[kind] for kind in KINDS]
-    rows = max(len(found["reservoirs"]) for found in kinds) + 1
-    figure, axes = figures.panels(1, 2, 9.6, 1.55 + 0.29 * (2 + 4 * rows), sharex=True)
-    every = []
-    for column, (found, panel) in enumerate(zip(kinds, axes, strict=True)):
-        ticks = _draw_kind(panel, found, column)
-        every.append(ticks)
-        panel.set_xscale("log")
-        panel.set_yticks(list(ticks), list(ticks.values()) if ticks != every[0] or not column else [""] * len(ticks))
-        panel.set_ylim(max(ticks) + 0.6, -0.8)
-        panel.tick_params(axis="y", length=0)
-        panel.set_xlabel("KL divergence from the truth (less is better)")
-        panel.set_title(f"{found['feature']} ({KINDS[column]}): {_size(found['values'])} values")
-        panel.grid(axis="y", visible=False)
-    _legend(figure)
-    figures.headline(
-        figure,
-        "How far each estimate lies from the true distribution",
-        f"{result.title} · a mark a seed · n draws: random numbers drawn, mean over the seeds",
-    )
-    return figure
-
-
-def _draw_kind(panel: Any, found: Findings, column: int) -> dict[int, str]:
-    """OS, then each reservoir, then the paper's figures by themselves; what each height is called."""
-    ticks = {0: "OS"}
-    _draw_errors(panel, found["order-statistics"], 0, _COLOURS[0])
-    place = 1
-    for part in found["reservoirs"]:
-        _heading(panel, place, f"{part['slots']:,} slots")
-        top = place + 0.5
-        for (name, title), colour in zip(SAMPLERS.items(), _COLOURS[1:], strict=True):
-            place += 1
-            ticks[place] = title
-            _draw_errors(panel, part[name], place, colour)
-            drawn = f"{_short(part[name]['draws'])} draws"
-            panel.text(1.01, place, drawn, transform=panel.get_yaxis_transform(), va="center", fontsize=7.5)
-        chance = part["kl_by_chance"]
-        panel.plot([chance, chance], [top, place + 0.5], color=figures.BLACK, linestyle=":", linewidth=1.2)
-        place += 1
-    length = _size(ESTIMATION_LENGTHS[column])
-    _heading(panel, place, f"the paper: Criteo's I{'35'[column]}, {length} values, {RESERVOIR_SIZE:,} slots")
-    for name, published in ESTIMATION.items():
-        place += 1
-        ticks[place] = name
-        panel.plot(published.kl[column], place, "D", color=figures.BLACK, fillstyle="none", markersize=5)
-        if published.calls is not None:
-            drawn = f"{_short(published.calls[column])} draws"
-            panel.text(1.01, place, drawn, transform=panel.get_yaxis_transform(), va="center", fontsize=7.5)
-    return ticks
-
-
-def _draw_errors(panel: Any, errors: Findings, place: int, colour: str) -> None:
-    for reading, marker, lift in (("masses", "o", -0.13), ("buckets", "s", 0.13)):
-        values = np.maximum(errors[reading], _FLOOR)
-        fill = colour if reading == "masses" else "none"
-        panel.plot(values, [place + lift] * len(values), marker, color=colour, markerfacecolor=fill, alpha=0.75)
-
-
-def _heading(panel: Any, place: int, text: str) -> None:
-    across = panel.get_yaxis_transform()
-    panel.axhspan(place - 0.36, place + 0.36, color="#e3e9ee", linewidth=0)
-    panel.text(0.01, place, text, transform=across, va="center", fontsize=8, color="#444444")
-
-
-def _legend(figure: "Figure") -> None:
-    line = require("matplotlib.lines").Line2D
-    marks: dict[str, Any] = {"linestyle": "", "color": figures.BLACK}
-    handles = [
-        line([], [], marker="o", label="masses of the true intervals", **marks),
-        line([], [], marker="s", fillstyle="none", label="shares in the estimated buckets", **marks),
-        line([], [], color=figures.BLACK, linestyle=":", label="masses of a uniform sample, by chance"),
-        line([], [], marker="D", fillstyle="none", label="the paper", **marks),
+    return [
+        {
+            "feature": found["feature"],
+            "values": found["values"],
+            "slots": part["slots"],
+            **{name: _ratio(found["order-statistics"], part["jump"], name) for name in READINGS},
+            "equal": _ratio(part["jump"], part["reservoir"], "masses"),
+            "calls": part["jump-paper"]["draws"] / part["reservoir"]["draws"],
+            "paper": one[column] / other[column],
+        }
+        for column, found in enumerate(result.results[kind] for kind in KINDS)
+        for part in found["reservoirs"]
     ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
 
 
-def _short(number: float) -> str:
-    """A count in few letters.
+def _ratio(errors: Findings, others: Findings, reading: str) -> float:
+    return _mean(errors, reading) / max(_mean(others, reading), _FLOOR)
 
-    >>> _short(97_877), _short(1_051_234), _short(870)
-    ('97.9 k', '1.05 M', '870')
+
+def glance(result: Result) -> tuple[Sequence[bool], str]:
+    """(1) OS errs ten times as much as JRS or more in most cases (a feature, a reservoir and a reading each). (2) With
+    the paper's share of slots JRS errs at most 1.5 times as much as RS, by masses, with at most 5 % of its calls.
     """
-    if number >= 1_000_000:
-        return f"{number / 1e6:.3g} M"
-    return f"{number / 1000:.3g} k" if number >= 1000 else f"{number:.0f}"
+    every = _comparisons(result)
+    shares = list({one["feature"]: one for one in reversed(every)}.values())  # the first reservoir of each
+    ratios = {reading: [one[reading] for one in every] for reading in READINGS}
+    worse = [ratio >= _MUCH for several in ratios.values() for ratio in several]
+    alike = all(one["equal"] <= _ALIKE and one["calls"] <= _FEW_CALLS for one in shares)
+    less = "against the claim where below 1" if min(map(min, ratios.values())) < 1 else "less than claimed"
+    holds = sum(worse) > len(worse) / 2
+    calls = "–".join(sorted({f"{100 * one['calls']:.1f}" for one in shares}, key=float))
+    return (holds, alike), (
+        f"JRS takes {calls} % of the calls of RS and errs {_range([one['equal'] for one in shares])} times as "
+        f"much{'' if alike else ' (against the claim)'}. OS errs {_range(ratios['masses'])} times as much as JRS by "
+        f"masses, {_range(ratios['buckets'])} times by buckets{'' if holds else f' ({less})'}."
+    )
 
 
-def _size(values: int) -> str:
-    return f"{values / 1e6:.1f} million" if values >= 1_000_000 else f"{values:,}"
+def _range(values: Sequence[float]) -> str:
+    return "–".join(dict.fromkeys(scientific(end, 1) for end in (min(values), max(values))))
 
 
 EXPERIMENT = Experiment(
@@ -382,7 +314,8 @@ EXPERIMENT = Experiment(
     run=run,
     markdown=markdown,
     verdict=verdict,
-    draw=draw,
+    draw=partial(errors_figure, kinds=KINDS, samplers=SAMPLERS),
     data=("adstream", "flights"),
     accepts=tuple(FEATURES),
+    glance=glance,
 )

@@ -130,6 +130,8 @@ class Experiment:
         accepts: the data sets it can run on; None for all.
         uses: the settings that matter to it. It is run with no other, and only these are kept with a result, shown in
             its command and compared with those of a result that is there.
+        glance: which parts of the claim hold in a result (none where nothing is judged), and a sentence or two for an
+            overview. Its docstring, in Markdown, says what the parts are.
     """
 
     name: str
@@ -144,6 +146,7 @@ class Experiment:
     data: tuple[str, ...] = ()
     accepts: tuple[str, ...] | None = None
     uses: tuple[str, ...] = ("rows", "seeds")
+    glance: Callable[["Result"], tuple[Sequence[bool], str]] | None = None
 
     def __post_init__(self) -> None:
         for name in ("claim", "differs"):

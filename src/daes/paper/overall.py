@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from daes.paper import figures
 from daes.paper.data import DataSet, Floats
 from daes.paper.experiment import TRAINING, Experiment, Findings, Means, Settings
+from daes.paper.overall_figure import methods_figure
 from daes.paper.published import (
     BACKBONE_TITLES,
     DATASET_TITLES,
@@ -18,7 +18,7 @@ from daes.paper.published import (
     counterpart,
 )
 from daes.paper.result import Result
-from daes.paper.scores import MEASURES, failures, how_short, how_trained, scores_table
+from daes.paper.scores import MEASURES, failures, how_trained, scores_table
 from daes.paper.tables import fixed, table
 from daes.paper.trials import Variant, known, run_trials, summary
 
@@ -26,15 +26,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 OURS = ("daes-gate", "daes-tran", "daes")
-_FAMILIES = {
-    "static binning": (("efd", "ld", "td", "multihot", "ewd"), figures.ORANGE),
-    "neural embedding": (
-        ("youtube", "dlrm", "fe", "autodis", "deer", "keyvalue", "narydis", "plr"),
-        figures.PURPLE,
-    ),
-    "interpolated binning": (("ple",), figures.GREEN),
-    "dynamic quantile": (("dae", "daes-gate", "daes-tran", "daes"), figures.BLUE),
-}
 
 
 def run(settings: Settings, data: DataSet | None, means: Means) -> Findings:
@@ -166,103 +157,95 @@ def _rank_table(found: Findings, theirs: dict[str, float]) -> str:
 
 
 def _test_table(found: Findings) -> str:
-    rows = [
-        [
-            METHOD_TITLES[test["method"]],
-            BACKBONE_TITLES.get(test["backbone"], test["backbone"]),
-            MEASURES[test["measure"]],
+    """A row a method and backbone, for each measure the best other method, how far ours is above it, and p."""
+    cells: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for test in found["tests"]:
+        cells.setdefault((test["method"], test["backbone"]), {})[test["measure"]] = [
             METHOD_TITLES.get(test["baseline"], test["baseline"]),
-            f"{test['difference']:+.4f}",
-            "–" if test["p_value"] is None else f"{test['p_value']:.2g}",
+            f"{test['difference']:+z.4f}",
+            _p_value(test["p_value"]),
         ]
-        for test in found["tests"]
+    rows = [
+        [METHOD_TITLES[method], BACKBONE_TITLES.get(backbone, backbone)]
+        + [cell for measure in MEASURES for cell in by_measure.get(measure, ["–"] * 3)]
+        for (method, backbone), by_measure in cells.items()
     ]
-    return table(["method", "backbone", "measure", "best other", "difference", "p (t-test)"], rows, words=4)
+    headers = [header for name in MEASURES.values() for header in (f"best other, {name}", "difference", "p (t-test)")]
+    return table(["method", "backbone", *headers], rows, words=2)
+
+
+def _p_value(value: float | None) -> str:
+    """
+    >>> _p_value(0.0312), _p_value(5.1e-05), _p_value(None)
+    ('0.031', '< 0.0001', '–')
+    """
+    return "–" if value is None else "< 0.0001" if value < 1e-4 else f"{value:.2g}"
 
 
 def verdict(result: Result) -> str:
     found, theirs = result.results, _published_ranks(result)
-    sentences = []
+    lines = []
     for method in OURS:
-        tests = [test for test in found["tests"] if test["method"] == method and test["measure"] == "auc"]
-        if not tests:
+        ahead, higher, lower, cases = _ahead(found, method)
+        if not cases:
             continue
-        ahead = sum(test["difference"] > 0 for test in tests)
-        sure = [test for test in tests if test["p_value"] is not None and test["p_value"] < 0.05]
-        higher = sum(test["difference"] > 0 for test in sure)
         rank = found["ranks"].get(method)
         shown = "" if rank is None else f"; average rank {rank:.2f}"
         if method in theirs:
             shown += f" (paper: {theirs[method]:.2f})"
-        sentences.append(
-            f"{METHOD_TITLES[method]} has a higher AUC than the best {_rivals(found, method)} on {ahead} of "
-            f"{len(tests)} backbones, significantly on {higher} (significantly lower on {len(sure) - higher}){shown}."
+        rivals = f"of {len(found['ranks'])} methods of the paper" if method == "daes" else "baseline"
+        lines.append(
+            f"- {METHOD_TITLES[method]} has a higher AUC than the best {rivals} on {ahead} of {cases} backbones, "
+            f"significantly on {higher} (significantly lower on {lower}){shown}."
         )
     if found["ranks"]:
-        best = min(found["ranks"], key=lambda method: found["ranks"][method])
-        sentences.append(
-            f"The best average rank among {len(found['ranks'])} methods is that of {METHOD_TITLES[best]} "
+        best = _best_rank(found)
+        lines.append(
+            f"- The best average rank among {len(found['ranks'])} methods is that of {METHOD_TITLES[best]} "
             f"({found['ranks'][best]:.2f})."
         )
-    return " ".join(sentences)
+    return "\n".join(lines)
 
 
-def _rivals(found: Findings, method: str) -> str:
-    return f"of {len(found['ranks'])} methods of the paper" if method == "daes" else "baseline"
+def _ahead(found: Findings, method: str) -> tuple[int, int, int, int]:
+    """On how many backbones its AUC is above the best other's, significantly so, significantly below; of how many."""
+    tests = [test for test in found["tests"] if test["method"] == method and test["measure"] == "auc"]
+    sure = [test for test in tests if test["p_value"] is not None and test["p_value"] < 0.05]
+    higher = sum(test["difference"] > 0 for test in sure)
+    return sum(test["difference"] > 0 for test in tests), higher, len(sure) - higher, len(tests)
+
+
+def _best_rank(found: Findings) -> str:
+    ranks: dict[str, float] = found["ranks"]
+    return min(ranks, key=lambda method: ranks[method])
+
+
+def glance(result: Result) -> tuple[Sequence[bool], str]:
+    """(1) DAES gate, (2) DAES tran has a higher AUC than the best baseline on most backbones."""
+    found = result.results
+    counts = {method: _ahead(found, method) for method in OURS}
+    forms = [method for method in OURS if method != "daes" and counts[method][-1]]
+    sentences = []
+    if forms:
+        shown = ", ".join(f"{METHOD_TITLES[method]} on {counts[method][0]} of {counts[method][-1]}" for method in forms)
+        sentences.append(f"Ahead of the best baseline: {shown} backbones.")
+    ahead, higher, lower, cases = counts["daes"]
+    if cases:
+        sentences.append(
+            f"Our preset `daes` is ahead of the best of {len(found['ranks'])} methods on {ahead} of {cases} "
+            f"(significantly {higher}, behind {lower})."
+        )
+    if found["ranks"]:
+        sentences.append(f"Best average rank: {METHOD_TITLES[_best_rank(found)]}.")
+    return [2 * counts[method][0] > counts[method][-1] for method in forms], " ".join(sentences)
 
 
 def draw(result: Result) -> "Figure":
-    found, published = result.results, _published(result)
-    backbones = found["training"]["backbones"]
-    methods = [method for names, _ in _FAMILIES.values() for method in names if method in found["scores"]]
-    panels = [("Ours" if published else "", _means(found["scores"], backbones, "auc"))]
+    backbones, published = result.results["training"]["backbones"], _published(result)
+    panels = {"Ours" if published else "": _means(result.results["scores"], backbones, "auc")}
     if published is not None:
-        panels.append((f"The paper, {published[0]}", _means(published[1]["scores"], backbones, "auc")))
-    figure, axes = figures.panels(
-        1, len(panels), 9.6, 1.2 + 0.26 * len(methods), sharex=True, sharey=True, squeeze=False
-    )
-    for panel, (title, means) in zip(axes[0], panels, strict=True):
-        above = _above_median(means)
-        for family, colour in _FAMILIES.values():
-            for method in (method for method in family if method in above):
-                place, values = methods.index(method), above[method]
-                panel.plot(values, [place] * len(values), "o", color=colour, alpha=0.35, markersize=4)
-                panel.plot(np.mean(values), place, "|", color=colour, markersize=13, markeredgewidth=2.5)
-        panel.axvline(0, color=figures.GREY, linewidth=0.8)
-        panel.set_yticks(range(len(methods)), [METHOD_TITLES.get(method, method) for method in methods])
-        panel.set_ylim(len(methods) - 0.4, -0.6)
-        panel.set_xlabel("AUC points × 100 above the median method")
-        panel.set_title(title)
-        panel.grid(axis="y", visible=False)
-    for name, (family, colour) in _FAMILIES.items():
-        places = [methods.index(method) for method in family if method in methods]
-        for tick in places:
-            axes[0][0].get_yticklabels()[tick].set_color(colour)
-        if places:
-            axes[0][-1].text(
-                1.01,
-                float(np.mean(places)),
-                name.replace(" ", "\n"),
-                transform=axes[0][-1].get_yaxis_transform(),
-                color=colour,
-                va="center",
-                fontsize=7.5,
-            )
-    figures.headline(figure, "Methods against each other", f"{how_short(result)} · dots: backbones, bars: their mean")
-    return figure
-
-
-def _above_median(means: dict[str, Floats]) -> dict[str, Floats]:
-    """100 × the AUC above the median of the paper's methods on the same backbone, where there is one.
-
-    >>> _above_median({"efd": np.array([0.5]), "ple": np.array([0.7]), "daes": np.array([np.nan])})
-    {'efd': array([-10.]), 'ple': array([10.])}
-    """
-    base = np.array([row for method, row in means.items() if method in PAPER_METHODS] or list(means.values()))
-    there = np.isfinite(base).any(axis=0)
-    middle = np.nanmedian(base[:, there], axis=0)
-    above = {method: 100 * (row[there] - middle) for method, row in means.items()}
-    return {method: row[np.isfinite(row)].round(6) for method, row in above.items() if np.isfinite(row).any()}
+        panels[f"The paper, {published[0]}"] = _means(published[1]["scores"], backbones, "auc")
+    return methods_figure(result, panels)
 
 
 EXPERIMENT = Experiment(
@@ -302,4 +285,5 @@ EXPERIMENT = Experiment(
     draw=draw,
     data=("adstream", "flights"),
     uses=TRAINING,
+    glance=glance,
 )

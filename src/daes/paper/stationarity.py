@@ -1,20 +1,18 @@
 """Does the distribution move? PSI and KS of consecutive segments against the first, with what chance alone gives."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from daes.distribution import DriftProfile, drift_profile
-from daes.extras import require
-from daes.paper import figures
 from daes.paper.data import DataSet, Floats, columns, days
 from daes.paper.experiment import Experiment, Findings, Means, Settings
 from daes.paper.published import PROFILED
 from daes.paper.result import Result
+from daes.paper.stationarity_figure import SATURATED, segments_figure
 from daes.paper.tables import fixed, percent, table
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SEGMENTS = (1000, 100)
 """The paper's number, and a coarser one whose segments are ten times as long, hence less noisy."""
@@ -26,9 +24,6 @@ _LEAST_ROWS = 20
 _JUDGED_ROWS = 1000  # with fewer in a segment, chance hides all but the largest drift
 _ROTATIONS = 999
 _LEAST_A_DAY, _LEAST_DAYS = 6, 4
-_SATURATED = 0.95
-_FEW_DAYS = 20
-_COLOURS = (figures.BLUE, figures.VERMILION, figures.GREEN)
 
 
 def run(settings: Settings, data: DataSet | None, means: Means) -> Findings:
@@ -174,7 +169,7 @@ def _most_drifting(features: dict[str, Findings]) -> list[str]:
 
     def order(name: str) -> tuple[bool, float]:
         one = features[name]
-        return one["ks"] > _SATURATED, one["ks_by_chance"] - one["ks"]
+        return one["ks"] > SATURATED, one["ks_by_chance"] - one["ks"]
 
     return sorted(features, key=order)[:_SHOWN]
 
@@ -219,116 +214,61 @@ def markdown(result: Result) -> str:
 
 
 def verdict(result: Result) -> str:
-    found = result.results
-    rows, profiles = found["rows"], found["profiles"]
-    profile = _judged(profiles, rows)
-    features = {name: one for name, one in profile["features"].items() if one["psi"] is not None}
-    moving = [name for name, one in features.items() if one["psi"] > one["psi_by_chance_largest"]]
+    rows, shuffles = result.results["rows"], result.results["shuffles"]
+    segments, features, moving, dated, daily = _drifting(result)
     strongly = [name for name in moving if features[name]["psi"] > 2 * features[name]["psi_by_chance"]]
     sentences = [
-        f"Over {profile['segments']} segments the median PSI of {len(moving)} of {len(features)} features is above "
-        f"that of every one of {found['shuffles']} shuffles{_named(moving, features)}, where chance alone gives "
-        f"{len(features) / (found['shuffles'] + 1):.1f}; of {len(strongly)} it is more than twice what chance "
-        f"gives{_named(strongly, features)}."
+        f"Over {segments} segments the median PSI of {len(moving)} of {len(features)} features is above that of every "
+        f"one of {shuffles} shuffles{_named(moving, features)}, where chance alone gives "
+        f"{len(features) / (shuffles + 1):.1f}; of {len(strongly)} it is more than twice what chance "
+        f"gives{_named(strongly, moving)}."
     ]
-    dated = {name: one for name, one in features.items() if one.get("daily") is not None}
     if dated:
-        daily = [name for name, one in dated.items() if one["daily"] > one["daily_by_chance"]]
         sentences.append(f"{len(daily)} of {len(dated)} repeat from day to day{_named(daily, dated)}.")
-    if profile["segments"] != SEGMENTS[0]:
+    if segments != SEGMENTS[0]:
         sentences.append(
             f"The paper's {SEGMENTS[0]} segments have {rows // SEGMENTS[0]:,} rows each here; below "
             f"{_JUDGED_ROWS:,} chance hides most drift, so they are not judged by."
         )
-    return " ".join(sentences)
+    return "\n".join(f"- {sentence}" for sentence in sentences)
 
 
-def _named(names: list[str], among: Findings) -> str:
-    """The names in brackets, unless they are none or all."""
-    return f" ({', '.join(names)})" if 0 < len(names) < len(among) else ""
-
-
-def draw(result: Result) -> "Figure":
+def _drifting(result: Result) -> tuple[int, dict[str, Findings], list[str], list[str], list[str]]:
+    """The segments judged by, the features, and of these: which drift, of which days are known, and which repeat."""
     found = result.results
-    names = list(found["profiles"][-1]["series"])
-    height = 1.2 + 1.45 * len(names)
-    figure, axes = figures.panels(len(names), len(MEASURES), 9.6, height, sharex=True, sharey="col", squeeze=False)
-    dated = found["profiles"][-1]["segments_a_day"] is not None
-    beyond = False
-    for column, (measure, title) in enumerate(MEASURES.items()):
-        top = _top(found["profiles"], measure)
-        for name, colour, panel in zip(names, _COLOURS, axes[:, column], strict=False):
-            for profile, faint in zip(reversed(found["profiles"]), (False, True), strict=False):
-                if name in profile["series"]:
-                    beyond |= _draw_series(panel, profile, name, measure, colour, top, faint)
-            panel.set_title(f"{name}: {title}")
-            panel.set_ylim(0, top)
-            panel.grid(axis="x", visible=dated)
-        axes[-1][column].set_xlabel("days since the start" if dated else "part of the stream, %")
-    last = float(_places(found["profiles"][-1])[-1])
-    axes[0][0].set_xlim(0, last)
-    if dated and last < _FEW_DAYS:
-        axes[0][0].set_xticks(range(round(last) + 1))
-    _legend(figure, found["profiles"], beyond)
-    ceiling = " · where KS is 1, PSI is at a ceiling: the segment shares no range of values with the first"
-    subtitle = result.where + (ceiling if _saturated(found["profiles"]) else "")
-    figures.headline(figure, "How far each segment of the stream is from the first", subtitle)
-    return figure
+    profile = _judged(found["profiles"], found["rows"])
+    features = {name: one for name, one in profile["features"].items() if one["psi"] is not None}
+    moving = [name for name, one in features.items() if one["psi"] > one["psi_by_chance_largest"]]
+    dated = [name for name, one in features.items() if one.get("daily") is not None]
+    daily = [name for name in dated if features[name]["daily"] > features[name]["daily_by_chance"]]
+    return profile["segments"], features, moving, dated, daily
 
 
-def _draw_series(panel: Any, profile: Findings, name: str, measure: str, colour: str, top: float, faint: bool) -> bool:
-    """Segments as a line, or as dots where they are many; whether any is beyond the top, where it is marked."""
-    values = np.array(profile["series"][name][measure][1:], dtype=np.float64)
-    places = _places(profile)[1:-1] + np.diff(_places(profile))[1:] / 2
-    if faint:
-        panel.plot(places, values, ".", color=colour, alpha=0.4, markersize=2.5, markeredgewidth=0)
-    else:
-        panel.plot(places, values, color=colour, linewidth=1.5)
-    chance = profile["features"][name][f"{measure}_by_chance"]
-    panel.axhline(chance, color=figures.GREY if faint else figures.BLACK, linestyle=(0, (1, 1.5)), linewidth=1.2)
-    beyond = values > top
-    panel.plot(places[beyond], np.full(beyond.sum(), 0.965 * top), "^", color=colour, alpha=0.7, markersize=4)
-    return bool(beyond.any())
+def _named(names: Sequence[str], among: Collection[str]) -> str:
+    """The names in brackets, or the others where these are few; nothing where they are none or all.
+
+    >>> _named(["a"], "abcd"), _named(["a", "b", "c"], "abcd"), _named([], "abcd")
+    (' (a)', ' (all but d)', '')
+    """
+    others = [name for name in among if name not in names]
+    if not names or not others:
+        return ""
+    return f" ({', '.join(names)})" if len(names) < 3 * len(others) else f" (all but {', '.join(others)})"
 
 
-def _places(profile: Findings) -> Floats:
-    """The ends of the segments, in days, or in percent of the stream where days are not known."""
-    number, per_day = profile["segments"], profile["segments_a_day"]
-    ends: Floats = np.arange(number + 1) * (100 / number if per_day is None else 1 / per_day)
-    return ends
+def glance(result: Result) -> tuple[Sequence[bool], str]:
+    """(1) Most features drift: their median PSI is above that of every shuffle. (2) Most features repeat from day to
+    day, beyond the limit of chance; segments too long to show a day do not confirm it.
+    """
+    segments, features, moving, dated, daily = _drifting(result)
+    repeat = f"{len(daily)} of {len(dated)} repeat from day to day" if dated else "segments are too long to show days"
+    return (_most(moving, features), bool(dated) and _most(daily, dated)), (
+        f"{len(moving)} of {len(features)} features drift, over {segments} segments; {repeat}."
+    )
 
 
-def _top(profiles: list[Findings], measure: str) -> float:
-    """Above nearly all values: one odd segment shall not flatten all others."""
-    tops = []
-    for profile in profiles:
-        every = [value for one in profile["series"].values() for value in one[measure][1:] if value is not None]
-        tops.append(1.15 * float(np.quantile(every, 0.99)) if every else 0.0)
-    return max(*tops, 1e-3)
-
-
-def _saturated(profiles: list[Findings]) -> bool:
-    """Whether a segment shares next to no value with the first: then PSI and KS can grow no further."""
-    series = [one["ks"] for profile in profiles for one in profile["series"].values()]
-    return any(value is not None and value > _SATURATED for ks in series for value in ks)
-
-
-def _legend(figure: "Figure", profiles: list[Findings], beyond: bool) -> None:
-    line = require("matplotlib.lines").Line2D
-    dotted: dict[str, Any] = {"linestyle": (0, (1, 1.5)), "linewidth": 1.4}
-    handles = [
-        line([], [], color=figures.BLACK, label=f"{profiles[-1]['segments']} segments"),
-        line([], [], color=figures.BLACK, label="the same, values shuffled", **dotted),
-    ]
-    if len(profiles) > 1:
-        dots = {"marker": ".", "linestyle": "", "alpha": 0.5, "markersize": 5}
-        handles[:0] = [
-            line([], [], color=figures.BLACK, label=f"{profiles[0]['segments']} segments", **dots),
-            line([], [], color=figures.GREY, label="the same, values shuffled", **dotted),
-        ]
-    if beyond:
-        handles.append(line([], [], color=figures.BLACK, marker="^", linestyle="", label="beyond the axis"))
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
+def _most(names: Sequence[str], among: Collection[str]) -> bool:
+    return len(names) > len(among) / 2
 
 
 EXPERIMENT = Experiment(
@@ -352,7 +292,8 @@ EXPERIMENT = Experiment(
     run=run,
     markdown=markdown,
     verdict=verdict,
-    draw=draw,
+    draw=partial(segments_figure, measures=MEASURES),
     data=("adstream", "flights"),
     uses=("rows",),
+    glance=glance,
 )

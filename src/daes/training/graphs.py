@@ -7,27 +7,47 @@ them. A CUDA graph launches them all at once.
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from daes.model import CTRModel, mean_cross_entropy
-from daes.stream.batch import Batch
 
-_SETTLING = 3
-"""Steps taken as usual before one is recorded: by then whatever is made at first use is there."""
 _WARM_UPS = 2
+_MOST_RECORDINGS = 20
+"""A model that has to be recorded more often is not worth it."""
+
+
+@dataclass(frozen=True)
+class _Recording:
+    """A step as a graph: where it reads its inputs, what it computes, and the gradients it leaves."""
+
+    inputs: tuple[Tensor, ...]
+    graph: torch.cuda.CUDAGraph
+    output: Tensor
+    gradients: list[tuple[nn.Parameter, Tensor]]
+
+    def replay(self, inputs: tuple[Tensor, ...]) -> Tensor:
+        for place, tensor in zip(self.inputs, inputs, strict=True):
+            place.copy_(tensor, non_blocking=True)
+        self.graph.replay()
+        for parameter, gradient in self.gradients:
+            parameter.grad = gradient
+        return self.output
 
 
 class StepGraphs:
-    """Scoring and learning on batches of one shape as CUDA graphs.
+    """Scoring and learning as CUDA graphs, one for each shape of inputs.
 
     What is recorded is the pure part of a step: logits, loss, gradients, their norm. Observing comes before it and the
     optimiser after it, both as usual; what they change they change in place, where the graph reads it. Should a tensor
-    of the model move all the same, the step is recorded anew. A model that cannot be recorded is given up on with a
-    warning and trained as usual.
+    of the model move all the same, or be frozen, steps are recorded anew. A step that cannot be recorded, because
+    something in it has to wait for the device or has hooks, is taken as usual.
 
-    Recording itself leaves no trace: running statistics and random numbers are set back afterwards.
+    What a graph does not see is Python: an option that is changed by hand after recording (a dropout rate, say) has no
+    effect. Recording itself leaves no trace: buffers and random numbers are set back afterwards.
 
     Args:
         model: what learns.
@@ -39,148 +59,134 @@ class StepGraphs:
         self, model: CTRModel, forward: Callable[[Tensor, Tensor], Tensor], clip: Callable[[], Tensor]
     ) -> None:
         self.model = model
+        self.given_up = False
+        """Whether a recording failed: then all steps are taken as usual from there on."""
         self._forward, self._clip = forward, clip
-        self._steps = 0
-        self._given_up = False
-        self._inputs: _Inputs | None = None
-        self._addresses: list[int] = []
-        self._score: tuple[torch.cuda.CUDAGraph, Tensor] | None = None
-        self._learn: tuple[torch.cuda.CUDAGraph, Tensor] | None = None
-        self._gradients: list[tuple[nn.Parameter, Tensor]] = []
+        self._recordings: dict[Any, _Recording] = {}
+        self._tensors: list[Any] = []
+        self._recorded = 0
 
-    def ready(self, batch: Batch) -> bool:
-        """Whether `score` or `learn`, by the mode the model is in, can be called with this batch."""
-        learning = self.model.training
-        if self._given_up or (learning and batch.label is None):
-            return False
-        if learning:
-            self._steps += 1
-        if self._steps <= _SETTLING:
-            return False
-        fits = self._inputs is not None and self._inputs.fits(batch) and self._addresses == _addresses(self.model)
-        if not fits or (self._learn if learning else self._score) is None:
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_recordings": {}}  # a graph can be neither copied nor saved
+
+    def score(self, numerical: Tensor, categorical: Tensor) -> Tensor | None:
+        """Logits (B,), overwritten by the next call; None if the step cannot be recorded."""
+        return self._replay("score", self._logits, (numerical, categorical))
+
+    def learn(self, numerical: Tensor, categorical: Tensor, label: Tensor, weight: Tensor | None) -> Tensor | None:
+        """Leave the gradients; loss and norm (2,), overwritten by the next call. None if it cannot be recorded."""
+        inputs = (numerical, categorical, label) if weight is None else (numerical, categorical, label, weight)
+        return self._replay("learn", self._differentiate, inputs)
+
+    def _replay(self, name: str, step: Callable[..., Tensor], inputs: tuple[Tensor, ...]) -> Tensor | None:
+        if self.given_up or not on_cuda(self.model) or _has_hooks(self.model):
+            return None
+        tensors = _tensors(self.model)
+        if tensors != self._tensors:
+            self._recordings, self._tensors = {}, tensors
+        key = (name, *((tensor.shape, tensor.dtype) for tensor in inputs))
+        if key not in self._recordings:
             try:
-                self._record(batch)
+                self._recordings[key] = self._record(step, inputs)
             except RuntimeError as error:
-                self._given_up = True
-                warnings.warn(f"steps are not recorded as CUDA graphs: {error}", RuntimeWarning, stacklevel=2)
-        return not self._given_up
+                self.given_up, self._recordings = True, {}
+                warnings.warn(f"steps are not recorded as CUDA graphs: {error}", RuntimeWarning, stacklevel=3)
+                return None
+        return self._recordings[key].replay(inputs)
 
-    def score(self, batch: Batch) -> Tensor:
-        """Logits (B,); they are overwritten by the next call."""
-        assert self._inputs is not None
-        assert self._score is not None
-        self._inputs.fill(batch)
-        graph, logits = self._score
-        graph.replay()
-        return logits
-
-    def learn(self, batch: Batch, observing: bool) -> Tensor:
-        """Observe the batch, if asked to, and leave the gradients; loss and norm (2,)."""
-        assert self._inputs is not None
-        self._inputs.fill(batch)
-        if observing:
-            self.model.observe(self._inputs.numerical, self._inputs.categorical)
-            if self._addresses != _addresses(self.model):
-                self._record(batch)
-        assert self._learn is not None
-        graph, found = self._learn
-        graph.replay()
-        for parameter, gradient in self._gradients:
-            parameter.grad = gradient
-        return found
-
-    def _record(self, batch: Batch) -> None:
-        """Record the step of the mode that the model is in; all of them anew, if anything has moved."""
-        if self._inputs is None or not self._inputs.fits(batch) or self._addresses != _addresses(self.model):
-            self._inputs, self._addresses = _Inputs(batch, self.model.device), _addresses(self.model)
-            self._score = self._learn = None
-        self._inputs.fill(batch)
-        with _without_observing(self.model):
-            if self.model.training:
-                self._learn = self._capture(self._differentiate)
-                self._gradients = [(p, p.grad) for p in self.model.parameters() if p.grad is not None]
-            else:
-                self._score = self._capture(self._logits)
+    def _record(self, step: Callable[..., Tensor], inputs: tuple[Tensor, ...]) -> _Recording:
+        self._recorded += 1
+        if self._recorded > _MOST_RECORDINGS:
+            raise RuntimeError(f"they would have to be recorded more than {_MOST_RECORDINGS} times")
+        with torch.inference_mode(False):
+            places = tuple(tensor.clone() for tensor in inputs)
+        with _setting_back(self.model):
+            graph, output = self._capture(lambda: step(*places))
+        learns = step == self._differentiate
+        gradients = [(p, p.grad) for p in self.model.parameters() if learns and p.grad is not None]
+        return _Recording(places, graph, output, gradients)
 
     def _capture(self, step: Callable[[], Tensor]) -> tuple[torch.cuda.CUDAGraph, Tensor]:
         device = self.model.device
-        buffers = list(self.model.backbone.buffers())
-        before = [buffer.clone() for buffer in buffers]
-        random = torch.cuda.get_rng_state(device)
-        graph = torch.cuda.CUDAGraph()
         stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call, unused-ignore]
+        graph = torch.cuda.CUDAGraph()
+        before = torch.cuda.current_stream(device)
+        stream.wait_stream(before)
+        with torch.cuda.stream(stream):
+            for _ in range(_WARM_UPS):
+                step()
+            # A capture that fails leaves much behind, so what would make it fail is looked for first.
+            with _refusing_to_wait():
+                step()
+        before.wait_stream(stream)
         try:
-            stream.wait_stream(torch.cuda.current_stream(device))
-            with torch.cuda.stream(stream):
-                for _ in range(_WARM_UPS):
-                    step()
-            torch.cuda.current_stream(device).wait_stream(stream)
             # Other threads may go on using the device meanwhile.
             with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
-                found = step()
-        finally:
-            torch.cuda.synchronize(device)
-            for buffer, old in zip(buffers, before, strict=True):
-                buffer.copy_(old)
-            torch.cuda.set_rng_state(random, device)
-        return graph, found
+                output = step()
+        except RuntimeError:
+            torch.cuda.set_stream(before)
+            raise
+        return graph, output
 
-    def _logits(self) -> Tensor:
-        assert self._inputs is not None
-        with torch.no_grad():
-            return self._forward(self._inputs.numerical, self._inputs.categorical)
+    @torch.no_grad()
+    def _logits(self, numerical: Tensor, categorical: Tensor) -> Tensor:
+        return self._forward(numerical, categorical)
 
-    def _differentiate(self) -> Tensor:
-        inputs = self._inputs
-        assert inputs is not None
-        assert inputs.label is not None
+    def _differentiate(
+        self, numerical: Tensor, categorical: Tensor, label: Tensor, weight: Tensor | None = None
+    ) -> Tensor:
+        # Gradients that are not there yet are written by the graph, not added to.
         self.model.zero_grad(set_to_none=True)
-        logits = self._forward(inputs.numerical, inputs.categorical)
-        loss = mean_cross_entropy(logits, inputs.label, inputs.weight)
+        loss = mean_cross_entropy(self._forward(numerical, categorical), label, weight)
         loss.backward()  # type: ignore[no-untyped-call, unused-ignore]
         return torch.stack([loss.detach(), self._clip().to(loss)])
 
 
-class _Inputs:
-    """A batch at a fixed place on the device."""
-
-    def __init__(self, batch: Batch, device: torch.device) -> None:
-        self._names = _present(batch)
-        self._tensors = {name: torch.from_numpy(getattr(batch, name)).to(device) for name in self._names}
-        self.numerical, self.categorical = self._tensors["numerical"], self._tensors["categorical"]
-        self.label, self.weight = self._tensors.get("label"), self._tensors.get("weight")
-
-    def fits(self, batch: Batch) -> bool:
-        return self._names == _present(batch) and len(batch) == len(self.numerical)
-
-    def fill(self, batch: Batch) -> None:
-        for name, tensor in self._tensors.items():
-            tensor.copy_(torch.from_numpy(getattr(batch, name)), non_blocking=True)
+def on_cuda(model: CTRModel) -> bool:
+    """Whether the model is where steps can be recorded."""
+    return model.device.type == "cuda"
 
 
-def _present(batch: Batch) -> list[str]:
-    return [name for name in ("numerical", "categorical", "label", "weight") if getattr(batch, name) is not None]
+def _tensors(model: CTRModel) -> list[Any]:
+    """Where the tensors are that a recorded step reads, and which of them learn."""
+    parameters = [(parameter.data_ptr(), parameter.requires_grad) for parameter in model.parameters()]
+    return [parameters, [buffer.data_ptr() for buffer in model.buffers()]]
 
 
-def _addresses(model: CTRModel) -> list[int]:
-    """Where the tensors are that a recorded step reads."""
-    return [tensor.data_ptr() for tensors in (model.parameters(), model.buffers()) for tensor in tensors]
+def _has_hooks(model: nn.Module) -> bool:
+    return any(
+        module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
+        for module in model.modules()
+    )
 
 
 @contextmanager
-def _without_observing(model: CTRModel) -> Iterator[None]:
-    numbers = model.numerical
-    vocabulary = None if model.categorical is None else model.categorical.vocabulary
-    before = (numbers is not None and numbers.observe_in_forward, vocabulary is not None and vocabulary.training)
+def _setting_back(model: CTRModel) -> Iterator[None]:
+    """Buffers and random numbers as they were, also after a failure."""
+    device = model.device
+    buffers = list(model.buffers())
+    before = [buffer.clone() for buffer in buffers]
+    generator = torch.cuda.default_generators[device.index or 0]
+    state, random = generator.clone_state(), torch.cuda.get_rng_state(device)
     try:
-        if numbers is not None:
-            numbers.observe_in_forward = False
-        if vocabulary is not None:
-            vocabulary.train(False)
+        yield
+    except RuntimeError:
+        # A generator that was part of a failed capture goes on believing in it; this one was not.
+        generator.graphsafe_set_state(state)
+        raise
+    finally:
+        torch.cuda.synchronize(device)
+        with torch.no_grad():
+            for buffer, old in zip(buffers, before, strict=True):
+                buffer.copy_(old)
+        torch.cuda.set_rng_state(random, device)
+
+
+@contextmanager
+def _refusing_to_wait() -> Iterator[None]:
+    mode = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
         yield
     finally:
-        if numbers is not None:
-            numbers.observe_in_forward = before[0]
-        if vocabulary is not None:
-            vocabulary.train(before[1])
+        torch.cuda.set_sync_debug_mode(mode)

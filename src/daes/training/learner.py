@@ -14,7 +14,7 @@ from torch import Tensor
 from daes.model import CTRModel
 from daes.stream.batch import Batch
 from daes.training.config import TrainConfig
-from daes.training.graphs import StepGraphs
+from daes.training.graphs import StepGraphs, on_cuda
 from daes.training.optimizer import make_optimizers
 
 MOST_BAD_IN_A_ROW = 20
@@ -59,57 +59,66 @@ class Learner:
         self._bad_in_a_row = 0
         self.loss = nan
         """Mean cross-entropy of the batch that was last tried, before its step."""
-        statistics = [buffer for buffer in model.backbone.buffers() if buffer.is_floating_point()]
-        self._statistics = statistics if config.bad_batch == "skip" else []
-        self._kept = [buffer.clone() for buffer in self._statistics]
+        self._kept: list[Tensor] = []
         self._graphs = StepGraphs(model, self._forward, self._clip) if _can_record(model, config) else None
 
     @torch.no_grad()
     def score(self, batch: Batch) -> NDArray[np.float32]:
         """Logits (B,) in eval mode; nothing of the model changes."""
         self.model.eval()
-        graphs = self._recorded(batch)
-        logits = self._forward(*self.model.tensors(batch)) if graphs is None else graphs.score(batch)
-        scores: NDArray[np.float32] = logits.cpu().numpy()
+        tensors, graphs = self.model.tensors(batch), self._recorder(batch)
+        logits = None if graphs is None else graphs.score(*tensors)
+        scores: NDArray[np.float32] = (self._forward(*tensors) if logits is None else logits).cpu().numpy()
         return scores
 
     def learn(self, batch: Batch, row: int) -> bool:
         """Take a step on the batch, which starts at that row of the stream; whether it could be learned from."""
-        self._train_mode()
-        if self._kept:
-            torch._foreach_copy_(self._kept, self._statistics)
-        graphs = self._recorded(batch)
-        # Loss and norm are read together, so that an accelerator is waited for once.
-        self.loss, norm = (
-            self._differentiate(batch) if graphs is None else graphs.learn(batch, self.observing)
-        ).tolist()
+        self.model.train()
+        self._kept = [buffer.clone() for buffer in self._statistics()] if self.config.bad_batch == "skip" else []
+        tensors = self.model.tensors(batch)
+        if self.observing:
+            self.model.observe(*tensors)
+        with self.model.without_observing():
+            found = self._replayed(tensors, batch)
+            # Loss and norm are read together, so that an accelerator is waited for once.
+            self.loss, norm = (self._differentiate(tensors, batch) if found is None else found).tolist()
         if not isfinite(self.loss):
             return self.refuse(row, f"the loss is {self.loss}")
         if not isfinite(norm) or (self.config.max_norm is not None and norm > self.config.max_norm):
             return self.refuse(row, f"the gradient's norm is {norm:.6g}")
         self.optimizers.step()
+        self._kept = []
         self._bad_in_a_row = 0
         return True
 
-    def _differentiate(self, batch: Batch) -> Tensor:
+    def _differentiate(self, tensors: tuple[Tensor, Tensor], batch: Batch) -> Tensor:
         """Leave the gradients of the mean cross-entropy; the loss and the gradients' norm."""
         self.optimizers.zero_grad()
         # λ‖Θ‖² is in the optimiser's weight decay, which adds its gradient without the sum over all parameters.
-        loss = self.model.cross_entropy(self._forward(*self.model.tensors(batch)), batch)
+        loss = self.model.cross_entropy(self._forward(*tensors), batch)
         loss.backward()  # type: ignore[no-untyped-call, unused-ignore]
         return torch.stack([loss.detach(), self._clip().to(loss)])
 
-    def _recorded(self, batch: Batch) -> StepGraphs | None:
-        """The recorded steps, if there are any that fit the batch."""
-        full = self._graphs is not None and len(batch) == self.config.batch_size
-        return self._graphs if full and self._graphs is not None and self._graphs.ready(batch) else None
+    def _replayed(self, tensors: tuple[Tensor, Tensor], batch: Batch) -> Tensor | None:
+        """The same by a recorded step; None if there is none."""
+        graphs = self._recorder(batch)
+        if graphs is None or batch.label is None:
+            return None
+        label = torch.from_numpy(batch.label).to(self.model.device, non_blocking=True)
+        weight = None if batch.weight is None else torch.from_numpy(batch.weight).to(label)
+        return graphs.learn(*tensors, label, weight)
+
+    def _recorder(self, batch: Batch) -> StepGraphs | None:
+        """What records steps; batches that are not full are too rare to be worth it."""
+        return self._graphs if len(batch) == self.config.batch_size else None
 
     def refuse(self, row: int, reason: str) -> bool:
         """Report a bad batch; ends the run where the policy says so, or where too many come in a row."""
         self.optimizers.zero_grad()
         # BatchNorm has seen the batch by now, and a NaN would stay in its running statistics for ever.
-        for kept, buffer in zip(self._kept, self._statistics, strict=True):
+        for kept, buffer in zip(self._kept, self._statistics() if self._kept else (), strict=True):
             buffer.copy_(kept)
+        self._kept = []
         self.bad_batches.append(BadBatch(row, reason))
         self._bad_in_a_row += 1
         if self.config.bad_batch == "stop":
@@ -134,13 +143,9 @@ class Learner:
         self.bad_batches = [BadBatch(row, reason) for row, reason in state["bad_batches"]]
         self._bad_in_a_row = state["bad_in_a_row"]
 
-    def _train_mode(self) -> None:
-        self.model.train()
-        if self.model.numerical is not None:
-            self.model.numerical.observe_in_forward = self.observing
-        vocabulary = None if self.model.categorical is None else self.model.categorical.vocabulary
-        if vocabulary is not None:
-            vocabulary.train(self.observing)
+    def _statistics(self) -> list[Tensor]:
+        """What a batch changes even where no step is taken: the running statistics of BatchNorm."""
+        return [buffer for buffer in self.model.backbone.buffers() if buffer.is_floating_point()]
 
     def _clip(self) -> Tensor:
         """The norm of all gradients together, which are scaled down where it is too large."""
@@ -162,14 +167,17 @@ class Learner:
         if not self.config.amp:
             return nullcontext()
         # A recorded step must not depend on weights that were cast outside of it.
-        return torch.autocast(self.model.device.type, dtype=torch.bfloat16, cache_enabled=self._graphs is None)
+        return torch.autocast(
+            self.model.device.type, dtype=torch.bfloat16, cache_enabled=self._graphs is None or self._graphs.given_up
+        )
 
 
 def _can_record(model: CTRModel, config: TrainConfig) -> bool:
-    """Whether a step may be recorded: nothing in it has to wait for the device."""
+    """Whether steps may be recorded: with the loss as it is, and where nothing has to wait for the device."""
     table = model.categorical
     waits = table is not None and (table.sparse or table.strict)
-    return config.cuda_graphs and model.device.type == "cuda" and not waits
+    own_loss = model.cross_entropy is not CTRModel.cross_entropy
+    return config.cuda_graphs and on_cuda(model) and not (waits or own_loss)
 
 
 def _gradient(parameter: Tensor) -> Tensor:

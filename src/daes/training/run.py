@@ -22,7 +22,7 @@ from daes.training.optimizer import count_parameters
 from daes.training.trainer import Callback, StreamTrainer, TrainResult
 
 _MUST_AGREE = ("data", "schema", "model", "training", "run")
-_MAY_CHANGE = {"data": ("max_rows",), "training": ("checkpoint_every",), "run": ("keep", "prefetch")}
+_MAY_CHANGE = {"data": ("max_rows",), "training": ("checkpoint_every", "cuda_graphs"), "run": ("keep", "prefetch")}
 
 
 class RunExistsError(ValueError):

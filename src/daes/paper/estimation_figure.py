@@ -1,0 +1,115 @@
+"""How far each estimate lies from the true distribution, drawn."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from daes.extras import require
+from daes.paper import figures
+from daes.paper.experiment import Findings
+from daes.paper.published import ESTIMATION, ESTIMATION_LENGTHS, RESERVOIR_SIZE
+from daes.paper.result import Result
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_COLOURS = (figures.SKY, figures.PURPLE, figures.GREEN)
+_LEAST = 1e-6  # a logarithmic axis has no place for 0
+
+
+def errors_figure(result: Result, kinds: Sequence[str], samplers: Mapping[str, str]) -> "Figure":
+    """A panel a kind of feature: OS, each sampler (name → title) by the number of slots, and the paper's figures."""
+    found = [result.results[kind] for kind in kinds]
+    rows = max(len(one["reservoirs"]) for one in found) + 1
+    figure, axes = figures.panels(1, 2, 9.6, 1.55 + 0.29 * (2 + 4 * rows), sharex=True)
+    every = []
+    for column, (kind, one, panel) in enumerate(zip(kinds, found, axes, strict=True)):
+        ticks = _draw_kind(panel, one, column, samplers)
+        every.append(ticks)
+        panel.set_xscale("log")
+        panel.set_yticks(list(ticks), list(ticks.values()) if ticks != every[0] or not column else [""] * len(ticks))
+        panel.set_ylim(max(ticks) + 0.6, -0.8)
+        panel.tick_params(axis="y", length=0)
+        panel.set_xlabel("KL divergence from the truth (less is better)")
+        panel.set_title(f"{one['feature']} ({kind}): {_size(one['values'])} values")
+        panel.grid(axis="y", visible=False)
+    _legend(figure)
+    figures.headline(
+        figure,
+        "How far each estimate lies from the true distribution",
+        f"{result.title} · a mark a seed · n draws: random numbers drawn, mean over the seeds",
+    )
+    return figure
+
+
+def _draw_kind(panel: Any, found: Findings, column: int, samplers: Mapping[str, str]) -> dict[int, str]:
+    """OS, then each reservoir, then the paper's figures by themselves; what each height is called."""
+    ticks = {0: "OS"}
+    _draw_errors(panel, found["order-statistics"], 0, figures.VERMILION)
+    place = 1
+    for part in found["reservoirs"]:
+        _heading(panel, place, f"{part['slots']:,} slots")
+        top = place + 0.5
+        for (name, title), colour in zip(samplers.items(), _COLOURS, strict=True):
+            place += 1
+            ticks[place] = title
+            _draw_errors(panel, part[name], place, colour)
+            _say_draws(panel, place, part[name]["draws"])
+        chance = part["kl_by_chance"]
+        panel.plot([chance, chance], [top, place + 0.5], color=figures.BLACK, linestyle=":", linewidth=1.2)
+        place += 1
+    length = _size(ESTIMATION_LENGTHS[column])
+    _heading(panel, place, f"the paper: Criteo's I{'35'[column]}, {length} values, {RESERVOIR_SIZE:,} slots")
+    for name, published in ESTIMATION.items():
+        place += 1
+        ticks[place] = name
+        panel.plot(published.kl[column], place, "D", color=figures.BLACK, fillstyle="none", markersize=5)
+        if published.calls is not None:
+            _say_draws(panel, place, published.calls[column])
+    return ticks
+
+
+def _draw_errors(panel: Any, errors: Findings, place: int, colour: str) -> None:
+    for reading, marker, lift in (("masses", "o", -0.13), ("buckets", "s", 0.13)):
+        values = np.maximum(errors[reading], _LEAST)
+        fill = colour if reading == "masses" else "none"
+        panel.plot(values, [place + lift] * len(values), marker, color=colour, markerfacecolor=fill, alpha=0.75)
+
+
+def _say_draws(panel: Any, place: int, draws: float) -> None:
+    across = panel.get_yaxis_transform()
+    panel.text(1.01, place, f"{_short(draws)} draws", transform=across, va="center", fontsize=7.5)
+
+
+def _heading(panel: Any, place: int, text: str) -> None:
+    across = panel.get_yaxis_transform()
+    panel.axhspan(place - 0.36, place + 0.36, color="#e3e9ee", linewidth=0)
+    panel.text(0.01, place, text, transform=across, va="center", fontsize=8, color="#444444")
+
+
+def _legend(figure: "Figure") -> None:
+    line = require("matplotlib.lines").Line2D
+    marks: dict[str, Any] = {"linestyle": "", "color": figures.BLACK}
+    handles = [
+        line([], [], marker="o", label="masses of the true intervals", **marks),
+        line([], [], marker="s", fillstyle="none", label="shares in the estimated buckets", **marks),
+        line([], [], color=figures.BLACK, linestyle=":", label="masses of a uniform sample, by chance"),
+        line([], [], marker="D", fillstyle="none", label="the paper", **marks),
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
+
+
+def _short(number: float) -> str:
+    """A count in few letters.
+
+    >>> _short(97_877), _short(1_051_234), _short(870)
+    ('97.9 k', '1.05 M', '870')
+    """
+    if number >= 1_000_000:
+        return f"{number / 1e6:.3g} M"
+    return f"{number / 1000:.3g} k" if number >= 1000 else f"{number:.0f}"
+
+
+def _size(values: int) -> str:
+    return f"{values / 1e6:.1f} million" if values >= 1_000_000 else f"{values:,}"

@@ -1,0 +1,104 @@
+"""How far each segment of a stream is from the first, drawn."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from daes.extras import require
+from daes.paper import figures
+from daes.paper.data import Floats
+from daes.paper.experiment import Findings
+from daes.paper.result import Result
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SATURATED = 0.95
+"""Above such a KS a segment shares next to no value with the first: PSI and KS can grow no further."""
+_FEW_DAYS = 20
+_COLOURS = (figures.BLUE, figures.VERMILION, figures.GREEN)
+_DOTTED = (0, (1, 1.5))
+
+
+def segments_figure(result: Result, measures: Mapping[str, str]) -> "Figure":
+    """A row a feature, a column a measure (name → title): each segment against the first, and what chance gives."""
+    found = result.results
+    names = list(found["profiles"][-1]["series"])
+    height = 1.2 + 1.45 * len(names)
+    figure, axes = figures.panels(len(names), len(measures), 9.6, height, sharex=True, sharey="col", squeeze=False)
+    dated = found["profiles"][-1]["segments_a_day"] is not None
+    beyond = False
+    for column, (measure, title) in enumerate(measures.items()):
+        top = _top(found["profiles"], measure)
+        for name, colour, panel in zip(names, _COLOURS, axes[:, column], strict=False):
+            for profile, faint in zip(reversed(found["profiles"]), (False, True), strict=False):
+                if name in profile["series"]:
+                    beyond |= _draw_series(panel, profile, name, measure, colour, top, faint)
+            panel.set_title(f"{name}: {title}")
+            panel.set_ylim(0, top)
+            panel.grid(axis="x", visible=dated)
+        axes[-1][column].set_xlabel("days since the start" if dated else "part of the stream, %")
+    last = float(_places(found["profiles"][-1])[-1])
+    axes[0][0].set_xlim(0, last)
+    if dated and last < _FEW_DAYS:
+        axes[0][0].set_xticks(range(round(last) + 1))
+    _legend(figure, found["profiles"], beyond)
+    ceiling = " · where KS is 1, PSI is at a ceiling: the segment shares no range of values with the first"
+    subtitle = result.where + (ceiling if _saturated(found["profiles"]) else "")
+    figures.headline(figure, "How far each segment of the stream is from the first", subtitle)
+    return figure
+
+
+def _draw_series(panel: Any, profile: Findings, name: str, measure: str, colour: str, top: float, faint: bool) -> bool:
+    """Segments as a line, or as dots where they are many; whether any is beyond the top, where it is marked."""
+    values = np.array(profile["series"][name][measure][1:], dtype=np.float64)
+    places = _places(profile)[1:-1] + np.diff(_places(profile))[1:] / 2
+    if faint:
+        panel.plot(places, values, ".", color=colour, alpha=0.4, markersize=2.5, markeredgewidth=0)
+    else:
+        panel.plot(places, values, color=colour, linewidth=1.5)
+    chance = profile["features"][name][f"{measure}_by_chance"]
+    panel.axhline(chance, color=figures.GREY if faint else figures.BLACK, linestyle=_DOTTED, linewidth=1.2)
+    beyond = values > top
+    panel.plot(places[beyond], np.full(beyond.sum(), 0.965 * top), "^", color=colour, alpha=0.7, markersize=4)
+    return bool(beyond.any())
+
+
+def _places(profile: Findings) -> Floats:
+    """The ends of the segments, in days, or in percent of the stream where days are not known."""
+    number, per_day = profile["segments"], profile["segments_a_day"]
+    ends: Floats = np.arange(number + 1) * (100 / number if per_day is None else 1 / per_day)
+    return ends
+
+
+def _top(profiles: list[Findings], measure: str) -> float:
+    """Above nearly all values: one odd segment shall not flatten all others."""
+    tops = []
+    for profile in profiles:
+        every = [value for one in profile["series"].values() for value in one[measure][1:] if value is not None]
+        tops.append(1.15 * float(np.quantile(every, 0.99)) if every else 0.0)
+    return max(*tops, 1e-3)
+
+
+def _saturated(profiles: list[Findings]) -> bool:
+    series = [one["ks"] for profile in profiles for one in profile["series"].values()]
+    return any(value is not None and value > SATURATED for ks in series for value in ks)
+
+
+def _legend(figure: "Figure", profiles: list[Findings], beyond: bool) -> None:
+    line = require("matplotlib.lines").Line2D
+    dotted: dict[str, Any] = {"linestyle": _DOTTED, "linewidth": 1.4}
+    handles = [
+        line([], [], color=figures.BLACK, label=f"{profiles[-1]['segments']} segments"),
+        line([], [], color=figures.BLACK, label="the same, values shuffled", **dotted),
+    ]
+    if len(profiles) > 1:
+        dots = {"marker": ".", "linestyle": "", "alpha": 0.5, "markersize": 5}
+        handles[:0] = [
+            line([], [], color=figures.BLACK, label=f"{profiles[0]['segments']} segments", **dots),
+            line([], [], color=figures.GREY, label="the same, values shuffled", **dotted),
+        ]
+    if beyond:
+        handles.append(line([], [], color=figures.BLACK, marker="^", linestyle="", label="beyond the axis"))
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
