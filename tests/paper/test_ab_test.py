@@ -1,10 +1,10 @@
 import pytest
 from scipy.stats import t
 
-from daes.paper import Settings, ab_test
+from daes.paper import EXPERIMENTS, Settings, ab_test
 from daes.paper.ab_test import _market, _pooled
 
-from .conftest import run_and_show
+from .conftest import make_result, run_and_show
 
 
 def a_seed(lift):
@@ -45,3 +45,26 @@ def test_a_small_experiment(means, monkeypatch):
         assert one["seeds"][0]["requests"] == 700
     assert "Simulated" in markdown
     assert "+2.307 %" in verdict
+
+
+def revenue(low, seeds):
+    lift = {"mean": 0.02, "low": low, "high": 0.04}
+    titles = (
+        "A/A: EFD against itself",
+        "DAES gate against EFD",
+        "DAES gate against LD",
+        "daes (our preset) against EFD",
+    )
+    found = {"experiments": {title: {"pooled": {"paired_lift": lift}, "seeds": [{}] * seeds} for title in titles}}
+    return EXPERIMENTS["ab-test"].glance(make_result("ab-test", found, Settings(seeds=seeds)))
+
+
+def test_revenue_is_judged_by_three_seeds_or_more():
+    assert revenue(0.01, 3) == (
+        [True, True],
+        "Simulated: expected revenue with DAES gate is +2.0 % against EFD and +2.0 % against LD.",
+    )
+    assert revenue(-0.01, 3)[0] == [False, False]
+    parts, sentence = revenue(0.01, 2)
+    assert parts == []
+    assert sentence.endswith("against LD (too few seeds to judge).")

@@ -9,6 +9,7 @@ import pytest
 
 from daes.distribution.context import ContextRanking
 from daes.paper import EXPERIMENTS, DataSet, Settings
+from daes.paper.judging import word
 
 from .conftest import make_result, run_and_show, show
 
@@ -60,7 +61,7 @@ def test_beta_goes_from_0_to_1(means):
     assert len(found["scores"]) == 13  # β = 0 is one model for both modulations
     assert trained["gate, β = 1"] == ("daes-gate", {"beta": 1.0})
     assert trained["tran, β = 0.2"] == ("daes-tran", {"beta": 0.2})
-    assert "β = 0.5 against none" in verdict
+    assert "β = 0.5 against no modulation: ahead in" in verdict
 
 
 def test_meta_count_trains_daes_and_autodis(means):
@@ -105,7 +106,7 @@ def test_context_chooses_fields_by_their_strength(means):
     assert found["rows_ranked"] == 1500  # the second half is judged
     assert len(found["scores"]) == 7
     assert "insignificant" in markdown
-    assert "Significant against insignificant" in verdict
+    assert "Significant fields against the weakest: ahead in" in verdict
 
 
 @pytest.mark.parametrize(("protocol", "ranked"), [("stream", 500), ("paper", 800)])
@@ -165,3 +166,100 @@ def test_ablations_with_methods_of_their_own_take_no_others(name):
 @pytest.mark.parametrize("name", ["meta-count", "feature-count"])
 def test_the_others_do(name):
     assert "methods" in EXPERIMENTS[name].uses
+
+
+def judged(name, aucs, **further):
+    """What is made of these AUCs, each the middle one of three seeds."""
+    scores = {
+        label: {"deepfm": {"auc": [auc - 1e-4, auc, auc + 1e-4], "logloss": [0.4] * 3}} for label, auc in aucs.items()
+    }
+    found = {"training": {"backbones": ["deepfm"]}, "scores": scores, **further}
+    parts, sentence = EXPERIMENTS[name].glance(make_result(name, found, Settings(seeds=3), "adstream:400"))
+    return word(parts), sentence
+
+
+@pytest.mark.parametrize(
+    ("gain", "expected"), [(0.01, "holds"), (0.00001, "partly holds"), (0.0, "does not hold"), (-0.01, "does not hold")]
+)
+def test_variants_are_judged_by_how_often_they_are_significantly_ahead(gain, expected):
+    kinds = ("gate", "tran", "no modulation")
+    spaces = {"quantile space": 0.7 + gain, "value space": 0.7}
+    aucs = {f"{kind}, {space}": auc for kind in kinds for space, auc in spaces.items()}
+    assert judged("space", {**aucs, "distances to quantiles": 0.9})[0] == expected
+    betas = {f"{kind}, β = {beta}": 0.9 if beta == 1 else 0.7 + gain for kind in kinds[:2] for beta in (0.5, 1)}
+    assert judged("beta", {"no modulation (β = 0)": 0.7, **betas})[0] == expected
+    choices = {"significant": 0.7 + gain, "insignificant": 0.7, "smallest": 0.9}
+    contexts = {f"{kind}, {choice}": auc for kind in kinds[:2] for choice, auc in choices.items()}
+    assert judged("context", {"no modulation": 0.9, **contexts})[0] == expected
+
+
+def test_half_of_the_cases_are_not_most():
+    aucs = {"gate, significant": 0.8, "gate, insignificant": 0.7, "tran, significant": 0.6, "tran, insignificant": 0.7}
+    claim, sentence = judged("context", aucs)
+    assert claim == "does not hold"
+    assert "ahead in 1 of 2 cases, significantly in 1 and significantly behind in 1" in sentence
+
+
+def by_count(**ends):
+    """AUCs of methods at each M, from the one at M = 10 to the one at 50."""
+    titles = {"autodis": "AutoDis", "gate": "DAES gate", "tran": "DAES tran"}
+    return {
+        f"{titles[method]}, M = {number}": auc
+        for method, (first, last) in ends.items()
+        for number, auc in zip((10, 20, 30, 40, 50), np.linspace(first, last, 5), strict=True)
+    }
+
+
+def test_without_a_pair_nothing_is_judged():
+    assert judged("context", {"no modulation": 0.7}) == ("–", "Significant fields against the weakest: no results.")
+    assert judged("meta-count", by_count(gate=(0.7, 0.8)), methods=["daes-gate"])[0] == "–"
+    assert judged("meta-count", by_count(autodis=(0.7, 0.8)), methods=["autodis"])[0] == "–"
+
+
+@pytest.mark.parametrize(
+    ("daes", "autodis", "expected", "rises", "falls"),
+    [
+        ((0.75, 0.76), (0.71, 0.7), "holds", 2, 1),
+        ((0.76, 0.75), (0.7, 0.71), "partly holds", 0, 0),
+        ((0.6, 0.59), (0.7, 0.71), "does not hold", 0, 0),
+        ((0.6, 0.6), (0.7, 0.7), "does not hold", 0, 0),
+    ],
+)
+def test_more_meta_embeddings_should_help_daes_alone(daes, autodis, expected, rises, falls):
+    aucs = by_count(autodis=autodis, gate=daes, tran=daes)
+    claim, sentence = judged("meta-count", aucs, methods=["autodis", "daes-gate", "daes-tran"])
+    assert claim == expected
+    assert sentence.endswith(f"of DAES rises in {rises} of 2 cases, that of AutoDis falls in {falls} of 1.")
+
+
+def test_most_added_features_should_help():
+    aucs = {"categorical fields only": 0.6}
+    for number, auc in enumerate((0.65, 0.64, 0.7), start=1):
+        aucs |= {f"DAES gate, {number} numerical": auc, f"AutoDis, {number} numerical": 0.62}
+    further = {"methods": ["daes-gate", "autodis"], "features": ["a", "b", "c"]}
+    claim, sentence = judged("feature-count", aucs, **further)
+    assert claim == "holds"
+    assert "ahead in 3 of 3 cases" in sentence  # without a feature there is nothing to compare
+    assert sentence.endswith("2 of 3 added features raise the AUC of DAES.")
+    falling = {label: 1.3 - auc if label.startswith("DAES") else auc for label, auc in aucs.items()}
+    assert judged("feature-count", {**falling, "categorical fields only": 0.7}, **further)[0] == "partly holds"
+
+
+def test_a_row_a_place_and_a_column_a_method(tmp_path):
+    found = made_up(labels_of("beta"), backbones=("deepfm",))
+    found["scores"]["tran, β = 0.2"]["deepfm"] = {"auc": [0.9, 0.9, 0.9], "logloss": [0.1, 0.2, 0.3]}
+    markdown, _ = show(make_result("beta", found, Settings(seeds=3), "adstream:400"), tmp_path)
+    assert "**DeepFM:**\n\n| β | gate, AUC | tran, AUC | gate, LogLoss | tran, LogLoss |\n" in markdown
+    rows = [line.strip("| ").split(" | ") for line in markdown.splitlines() if line.startswith("| 0")]
+    assert [row[0] for row in rows] == ["0", "0.2", "0.4", "0.5", "0.6", "0.8"]
+    assert rows[0][1:3] == rows[0][2:1:-1] * 2  # β = 0 is one model
+    assert rows[1][2] == "**0.9000 ± 0.0000**"
+    assert rows[1][4] == "**0.2000 ± 0.1000**"
+    assert sum(cell.startswith("**") for row in rows for cell in row) == 2
+
+
+def test_a_p_value_that_underflows_is_told_by_a_bound():
+    row = {"field": "C1", "cardinality": 9, "strength": 0.05, "p_value": 0.0, "significant": True}
+    found = made_up(["no modulation"], contexts={"significant": ["C1"]}, ranking=[row], rows_ranked=100)
+    markdown = EXPERIMENTS["context"].markdown(make_result("context", found, Settings(seeds=3), "adstream:400"))
+    assert "| C1 | 9 | 0.0500 | < 0.0001 | yes |" in markdown

@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 
 from daes.distribution import OrderStatistics
-from daes.paper import EXPERIMENTS, Settings
+from daes.paper import EXPERIMENTS, Means, Settings
 from daes.paper.order_statistics_bias import closed_form, drifting_uniform, sampling_error, simulation_error
+from daes.paper.running import run_experiment
 
 from .conftest import make_result, run_and_show
 
@@ -58,3 +59,13 @@ def test_errors_of_the_simulation_are_those_of_theory():
 def test_too_few_values_are_an_error(means, rows):
     with pytest.raises(ValueError, match=f"rows must be 2,000 or more, however: rows={rows}"):
         run_and_show("order-statistics-bias", Settings(rows=rows), None, means)
+
+
+def test_a_formula_that_fails_does_not_hold(tmp_path):
+    name = "order-statistics-bias"
+    result, _ = run_experiment(EXPERIMENTS[name], Settings(rows=20_000, seeds=1), None, tmp_path, Means(tmp_path))
+    result.results["streams"][1]["order-statistics"][3] += 0.1
+    parts, sentence = EXPERIMENTS[name].glance(result)
+    assert parts == (False,)
+    assert "The formula fails" in EXPERIMENTS[name].verdict(result)
+    assert "beyond chance in 1 of 95 cases" in sentence

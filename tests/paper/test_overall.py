@@ -165,8 +165,8 @@ def test_our_preset_is_tested_against_the_best_of_the_papers_methods(criteo, tmp
     result = published_as_ours(criteo, change=add)
     _, verdict = show(result, tmp_path)
     assert (
-        "daes (our preset) has a higher AUC than the best of 15 methods of the paper on 4 of 6 backbones, "
-        "significantly on 4 (significantly lower on 2)." in verdict
+        "daes (our preset) has a higher AUC than the best of the paper's 15 methods on 4 of 6 backbones, "
+        "significantly on 4, and a significantly lower one on 2." in verdict
     )
     assert {t["baseline"] for t in result.results["tests"] if t["method"] == "daes"} <= {"daes-gate", "daes-tran"}
 

@@ -2,7 +2,7 @@ import numpy as np
 
 from daes.backbone.registry import PAPER_BACKBONES
 from daes.embedding import METHODS
-from daes.paper.estimation import expected_draws
+from daes.paper.divergence import expected_draws
 from daes.paper.published import (
     AVERAGE_RANK,
     BACKBONE_TITLES,

@@ -27,6 +27,7 @@ def test_error_falls_with_size_and_drift_has_a_floor(means):
     assert min(part["drifting_rank_error_now"] for part in sizes) > 0.1
     assert sizes[-1]["bytes"] == 80_000
     assert "| 10,000 | 80 kB | 40 kB |" in markdown
+    assert "| m | at 10 % | at 50 % | at 90 % | at 99 % |" in markdown
     assert "The variance falls as 1/m" in verdict
     # Were it to fall as 1/√m, the verdict would say so.
     slow = [{**part, "variance": [v * part["slots"] ** 0.5 for v in part["variance"]]} for part in sizes]

@@ -8,6 +8,7 @@ import numpy as np
 from daes.paper import figures
 from daes.paper.data import DataSet
 from daes.paper.experiment import Experiment, Findings, Means, Settings
+from daes.paper.judging import ENOUGH_SEEDS, Glance
 from daes.paper.market import Market, simulate
 from daes.paper.published import ARPU_GAIN, METHOD_TITLES
 from daes.paper.result import Result
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 
 PAIRS = (("efd", "efd"), ("efd", "daes-gate"), ("ld", "daes-gate"), ("efd", "daes"))
 """Control and treatment; the first pair is an A/A test, which must find nothing."""
+_PRODUCTION = ("efd", "ld")
 _LEAST_REQUESTS = 1000
-_ENOUGH_SEEDS = 3
 _COLOURS = (figures.GREY, figures.BLUE, figures.PURPLE, figures.GREEN)
 
 
@@ -78,7 +79,7 @@ def _pooled(several: list[Findings]) -> Findings:
     intervals = {"lift": "lift_interval", "paired_lift": "paired_interval", "value_lift": "value_interval"}
     for name, interval in intervals.items():
         values = [one[name] for one in several]
-        if len(values) < _ENOUGH_SEEDS:
+        if len(values) < ENOUGH_SEEDS:
             low, high = np.mean([one[interval] for one in several], axis=0)
         else:
             reach = _student(len(values) - 1) * float(np.std(values, ddof=1)) / np.sqrt(len(values))
@@ -151,8 +152,24 @@ def verdict(result: Result) -> str:
     return f"Simulated, beside the paper's {percent(ARPU_GAIN, 3, sign=True)}. " + " ".join(sentences)
 
 
+def glance(result: Result) -> Glance:
+    """With DAES gate the expected revenue, paired, is higher than with (1) EFD, (2) LD: the 95 % interval between three
+    seeds or more lies above 0.
+    """
+    experiments = result.results["experiments"]
+    titles = {METHOD_TITLES[control]: _title(control, "daes-gate") for control in _PRODUCTION}
+    lifts = {
+        name: experiments[title]["pooled"]["paired_lift"] for name, title in titles.items() if title in experiments
+    }
+    shown = " and ".join(f"{percent(lift['mean'], 1, sign=True)} against {name}" for name, lift in lifts.items())
+    enough = result.settings["seeds"] >= ENOUGH_SEEDS
+    return [lift["low"] > 0 for lift in lifts.values() if enough], (
+        f"Simulated: expected revenue with DAES gate is {shown}{'' if enough else ' (too few seeds to judge)'}."
+    )
+
+
 def _judged(pooled: Findings, seeds: int) -> str:
-    if seeds < _ENOUGH_SEEDS:
+    if seeds < ENOUGH_SEEDS:
         return "not judged by so few seeds"
     return "more than chance" if pooled["low"] > 0 or pooled["high"] < 0 else "not told from chance"
 
@@ -222,6 +239,7 @@ EXPERIMENT = Experiment(
     run=run,
     markdown=markdown,
     verdict=verdict,
+    glance=glance,
     draw=draw,
     uses=("rows", "seeds", "batch_size", "backbones", "device"),
 )

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from daes.paper.ablation import ablation
 from daes.paper.data import DataSet
 from daes.paper.experiment import Findings, Settings
+from daes.paper.judging import Glance
 from daes.paper.result import Result
 from daes.paper.scores import compare_pairs, dot_figure
-from daes.paper.tables import count, fixed, scientific, table
+from daes.paper.tables import count, fixed, p_value, table
 from daes.paper.trials import Variant
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def more(result: Result) -> str:
     found = result.results
     chosen = [[choice, ", ".join(fields) or "none"] for choice, fields in found["contexts"].items()]
     fields = [
-        [row["field"], count(row["cardinality"]), fixed(row["strength"]), scientific(row["p_value"]), _yes(row)]
+        [row["field"], count(row["cardinality"]), fixed(row["strength"]), p_value(row["p_value"]), _yes(row)]
         for row in found["ranking"]
     ]
     return "\n\n".join(
@@ -91,16 +92,19 @@ def _yes(row: Findings) -> str:
 
 def verdict(result: Result) -> str:
     scores = result.results["scores"]
-    pairs = [(f"{kind}, significant", f"{kind}, insignificant") for kind in MODULATIONS]
-    known = [pair for pair in pairs if set(pair) <= scores.keys()]
-    if not known:
-        return "There were no significant fields to modulate by."
-    none = [(f"{kind}, significant", "no modulation") for kind in MODULATIONS]
+    none = [(f"{kind}, significant", "no modulation") for kind in MODULATIONS if f"{kind}, significant" in scores]
     weak = [row["field"] for row in result.results["ranking"] if not row["significant"]]
     return (
-        f"{len(weak)} fields are insignificant. Significant against insignificant context: "
-        f"{compare_pairs(result, known)} Significant context against none: {compare_pairs(result, none)}"
+        f"{len(weak)} of {len(result.results['ranking'])} fields are insignificant. {glance(result)[1]} Significant "
+        f"fields against none: {compare_pairs(result, none)}"
     )
+
+
+def glance(result: Result) -> Glance:
+    """(1) Significant fields give a higher AUC than the weakest in most cases. (2) Significantly so in most."""
+    pairs = [(f"{kind}, significant", f"{kind}, insignificant") for kind in MODULATIONS]
+    fields = compare_pairs(result, [pair for pair in pairs if set(pair) <= result.results["scores"].keys()])
+    return fields.parts, f"Significant fields against the weakest: {fields}"
 
 
 def draw(result: Result) -> "Figure":
@@ -122,12 +126,13 @@ EXPERIMENT = ablation(
     differs="""
     Fields are ranked on the rows that are not judged, at most 200,000 of them: the first half (by the paper's
     protocol the first four fifths). With many rows nearly every field is significant; then the three weakest of the
-    others stand for the insignificant ones. The Wasserstein distance is taken between ranks and what shuffled groups
-    of the same size show is subtracted, else the field with most values would win. The paper's default, the three
-    smallest fields, and no modulation stand beside.
+    others stand for the insignificant ones, and are called so in the tables. The Wasserstein distance is taken between
+    ranks, less what shuffled groups of the same size show, else the field with most values would win. The paper's
+    default, the three smallest fields, and no modulation stand beside.
     """,
     variants=variants,
     verdict=verdict,
+    glance=glance,
     draw=draw,
     more=more,
 )

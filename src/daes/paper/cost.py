@@ -11,6 +11,7 @@ import numpy as np
 from daes.paper import figures
 from daes.paper.data import DataSet
 from daes.paper.experiment import Experiment, Findings, Means, Settings
+from daes.paper.judging import Glance
 from daes.paper.published import BATCH_SIZE, METHOD_TITLES, QPS_CHANGE, RESERVOIR_SIZE
 from daes.paper.result import Result
 from daes.paper.tables import count, percent, table
@@ -168,16 +169,22 @@ def markdown(result: Result) -> str:
 
 
 def verdict(result: Result) -> str:
+    return (
+        f"{glance(result)[1]} The paper reports {percent(QPS_CHANGE, 1)} for a whole platform, of which the model is a "
+        "part."
+    )
+
+
+def glance(result: Result) -> Glance:
+    """Nothing: the paper's figure is of a whole platform, ours of the model alone."""
     found = result.results
     parts = []
     for method in ("daes-gate", "daes-tran", "daes"):
         if method in found["speeds"]:
             train, score = (percent(change(found, method, job)[0], 1, sign=True) for job in ("train", "score"))
             parts.append(f"{METHOD_TITLES[method]} {train} in training, {score} in scoring")
-    return (
-        f"Throughput against {METHOD_TITLES[found['baseline']]} on {found['device']}: {'; '.join(parts)}. The paper "
-        f"reports {percent(QPS_CHANGE, 1)} for a whole platform, of which the model is a part."
-    )
+    baseline = METHOD_TITLES[found["baseline"]]
+    return (), f"Throughput against {baseline} on {found['device']}: {'; '.join(parts) or 'no form of DAES'}."
 
 
 def draw(result: Result) -> "Figure":
@@ -229,6 +236,7 @@ EXPERIMENT = Experiment(
     run=run,
     markdown=markdown,
     verdict=verdict,
+    glance=glance,
     draw=draw,
     data=("adstream", "flights"),
     uses=("rows", "seeds", "batch_size", "methods", "backbones", "device"),

@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from daes.distribution import ESTIMATORS, DistributionEstimator, JumpReservoir, OrderStatistics, kl_divergence
+from daes.distribution import ESTIMATORS, JumpReservoir, OrderStatistics, kl_divergence
 from daes.paper.data import DataSet, Floats, column_batches
+from daes.paper.divergence import FLOOR, bucket_divergence, expected_draws, kl_by_chance, occupied_bins, slots
 from daes.paper.estimation_figure import errors_figure
 from daes.paper.experiment import Experiment, Findings, Means, Settings
-from daes.paper.published import BATCH_SIZE, ESTIMATION, ESTIMATION_LENGTHS, RESERVOIR_SIZE
+from daes.paper.judging import Glance, most
+from daes.paper.published import BATCH_SIZE, ESTIMATION, ESTIMATION_LENGTHS
 from daes.paper.result import Result
 from daes.paper.tables import count, percent, scientific, table
 from daes.stream.adstream import AdStream
@@ -26,10 +28,7 @@ FEATURES = {
 KINDS = ("clustered", "spread")
 SAMPLERS = {"reservoir": "RS", "jump-paper": "JRS, published rule", "jump": "JRS, exact rule"}
 _PUBLISHED = {"reservoir": "RS", "jump-paper": "JRS", "jump": "JRS"}
-_LEVELS = np.arange(1, 100) / 100
-_FLOOR = 1e-6
 _DAYS = 7
-_SMALL = 10_000
 _LEAST_VALUES = 1000
 _MUCH = 10  # the least that "orders of magnitude" can mean
 _ALIKE = 1.5  # the most that "as good" can mean
@@ -117,65 +116,6 @@ def _errors(truth: JumpReservoir, estimators: list[Any]) -> Findings:
     }
 
 
-def bucket_divergence(truth: DistributionEstimator, estimate: DistributionEstimator) -> float:
-    """KL divergence between the shares of the stream in bucket i of the true and of the estimated percentiles.
-
-    Bucket i is (c_(i−1), c_i] with c_i the i-th percentile, ties kept: of a value at which several percentiles lie, the
-    first of these buckets takes all. Where an estimate moves such a percentile by a hair, all of it falls elsewhere.
-
-    >>> stream = JumpReservoir(1000)
-    >>> stream.update(np.repeat([0.0, 1.0], [400, 600]))
-    >>> bucket_divergence(stream, stream)
-    0.0
-    """
-    p, q = (np.diff(truth.cdf(one.quantile(_LEVELS)), prepend=0.0, append=1.0) for one in (truth, estimate))
-    filled = p > 0
-    q = np.where(filled & (q < _FLOOR), _FLOOR, q)
-    return max(float(np.sum(p[filled] * np.log(p[filled] / q[filled] * q.sum()))), 0.0)
-
-
-def slots(length: int, paper_length: int) -> tuple[int, ...]:
-    """Reservoir sizes for a stream of so many values: the paper's share of it, and 10,000 where that is less.
-
-    >>> slots(29_400_000, 29_400_000), slots(107_000, 29_400_000)
-    ((100000,), (364, 10000))
-    """
-    share = min(max(round(length * RESERVOIR_SIZE / paper_length), 50), RESERVOIR_SIZE)
-    return (share, _SMALL) if share < _SMALL and length >= 5 * _SMALL else (share,)
-
-
-def occupied_bins(truth: JumpReservoir) -> int:
-    """How many intervals between the true percentiles are distinct: ties make it fewer than 100."""
-    cuts = np.unique(truth.quantile(_LEVELS))
-    return cuts.size + int(cuts[-1] < truth.maximum)
-
-
-def kl_by_chance(bins: int, size: int, length: int) -> float:
-    """The KL divergence that a uniform sample of `size` out of `length` values has on average: (k−1)/(2m)·(1 − m/T).
-
-    >>> round(kl_by_chance(100, 100_000, 36_300_000), 6)
-    0.000494
-    """
-    return (bins - 1) / (2 * size) * (1 - size / length)
-
-
-def expected_draws(size: int, length: int) -> dict[str, float]:
-    """Random numbers that each rule draws over a stream on average, the first m values costing none.
-
-    RS: T − m. JRS, two an acceptance: the exact rule 2m·ln(T/m), the published one 2m·∫₁^(T/m) (1 − e^(−1/x)) dx.
-
-    >>> {rule: f"{draws:.3e}" for rule, draws in expected_draws(100_000, 29_400_000).items()}
-    {'reservoir': '2.930e+07', 'jump-paper': '1.051e+06', 'jump': '1.137e+06'}
-    """
-    logs = np.linspace(0.0, np.log(length / size), 10_001)
-    accepted = float(np.trapezoid(-np.expm1(-np.exp(-logs)) * np.exp(logs), logs))
-    return {
-        "reservoir": float(length - size),
-        "jump-paper": 2 * size * accepted,
-        "jump": 2 * size * float(logs[-1]),
-    }
-
-
 def markdown(result: Result) -> str:
     headers = ["method", "slots", "KL, paper", "KL of masses", "by chance", "KL of buckets"]
     headers += ["calls, paper", "calls", "closed form"]
@@ -212,7 +152,7 @@ def _mean(errors: Findings, reading: str) -> float:
 def _nearest_reading(found: Findings, published: float) -> str:
     """Which reading of the error of OS comes nearer to the paper's number, as a ratio."""
     # A KL divergence may be zero, which is as far from any number as can be.
-    errors = {reading: max(_mean(found["order-statistics"], reading), _FLOOR) for reading in READINGS}
+    errors = {reading: max(_mean(found["order-statistics"], reading), FLOOR) for reading in READINGS}
     nearest = min(READINGS, key=lambda reading: abs(np.log(errors[reading] / published)))
     return (
         f"Of the two readings {nearest} come nearer to the paper's {scientific(published)} for OS, with "
@@ -223,17 +163,17 @@ def _nearest_reading(found: Findings, published: float) -> str:
 def verdict(result: Result) -> str:
     """A line for each reservoir: the claim may hold for one size and fail for another."""
     return "\n".join(
-        f"- **{one['feature']}**, {count(one['slots'])} slots for {count(one['values'])} values: OS errs "
-        f"{' and '.join(_against(reading, one[reading]) for reading in READINGS)} times as much as JRS; JRS errs "
-        f"{scientific(one['equal'])} times as much as RS by masses, and by the published rule takes "
-        f"{percent(one['calls'], 1)} of its calls (the paper: {percent(one['paper'], 1)})."
+        f"- **{one['feature']}**, {count(one['slots'])} slots for {count(one['values'])} values: the error of OS over "
+        f"that of JRS is {' and '.join(_against(reading, one[reading]) for reading in READINGS)}, that of JRS over "
+        f"that of RS {scientific(one['equal'])} by masses. JRS by the published rule takes {percent(one['calls'], 1)} "
+        f"of the calls of RS (the paper: {percent(one['paper'], 1)})."
         for one in _comparisons(result)
     )
 
 
 def _against(reading: str, ratio: float) -> str:
     judged = "as claimed" if ratio >= _MUCH else "less than claimed" if ratio > 1 else "against the claim"
-    return f"by {reading} {scientific(ratio)} ({judged})"
+    return f"{scientific(ratio)} by {reading} ({judged})"
 
 
 def _comparisons(result: Result) -> list[Findings]:
@@ -257,12 +197,13 @@ def _comparisons(result: Result) -> list[Findings]:
 
 
 def _ratio(errors: Findings, others: Findings, reading: str) -> float:
-    return _mean(errors, reading) / max(_mean(others, reading), _FLOOR)
+    return _mean(errors, reading) / max(_mean(others, reading), FLOOR)
 
 
-def glance(result: Result) -> tuple[Sequence[bool], str]:
-    """(1) OS errs ten times as much as JRS or more in most cases (a feature, a reservoir and a reading each). (2) With
-    the paper's share of slots JRS errs at most 1.5 times as much as RS, by masses, with at most 5 % of its calls.
+def glance(result: Result) -> Glance:
+    """(1) OS errs ten times as much as JRS or more in most cases; here a case is a feature, a reservoir and a reading.
+    (2) With the paper's share of slots JRS errs at most 1.5 times as much as RS, by masses, with at most 5 % of its
+    calls.
     """
     every = _comparisons(result)
     shares = list({one["feature"]: one for one in reversed(every)}.values())  # the first reservoir of each
@@ -270,12 +211,13 @@ def glance(result: Result) -> tuple[Sequence[bool], str]:
     worse = [ratio >= _MUCH for several in ratios.values() for ratio in several]
     alike = all(one["equal"] <= _ALIKE and one["calls"] <= _FEW_CALLS for one in shares)
     less = "against the claim where below 1" if min(map(min, ratios.values())) < 1 else "less than claimed"
-    holds = sum(worse) > len(worse) / 2
+    holds = most(sum(worse), len(worse))
     calls = "–".join(sorted({f"{100 * one['calls']:.1f}" for one in shares}, key=float))
     return (holds, alike), (
-        f"JRS takes {calls} % of the calls of RS and errs {_range([one['equal'] for one in shares])} times as "
-        f"much{'' if alike else ' (against the claim)'}. OS errs {_range(ratios['masses'])} times as much as JRS by "
-        f"masses, {_range(ratios['buckets'])} times by buckets{'' if holds else f' ({less})'}."
+        f"Jump sampling (JRS) takes {calls} % of the random calls of reservoir sampling (RS) and errs "
+        f"{_range([one['equal'] for one in shares])} times as much{'' if alike else ' (against the claim)'}. Order "
+        f"statistics (OS) err {_range(ratios['masses'])} times as much as JRS by masses, {_range(ratios['buckets'])} "
+        f"times by buckets{'' if holds else f' ({less})'}."
     )
 
 
@@ -288,15 +230,14 @@ EXPERIMENT = Experiment(
     title="Distribution estimation: OS, RS, JRS",
     what="KL divergence and random calls of OS, RS and JRS (published and exact rule) on two kinds of features",
     claim="""
-    Table 3: on Criteo's I3 (clustered) and I5 (spread) reservoir sampling is orders of magnitude closer to the
-    true distribution than the mean of batch quantiles, and jump sampling is as good with 3–4 % of the random
-    calls.
+    Table 3: on Criteo's I3 (clustered) and I5 (spread) reservoir sampling (RS) is orders of magnitude closer to the
+    true distribution than order statistics (OS), the mean of batch quantiles; jump reservoir sampling (JRS) is as good
+    with 3–4 % of the random calls.
     """,
     differs="""
     The full Criteo file is not ours to ship: on the 0.3 % sample the reservoir keeps the paper's share of the
     stream (and 10,000 slots beside it), while the simulated stream has the paper's exact length and m =
-    100,000. That share is a few hundred slots of a small stream, so chance is a larger part of the error there: what
-    the paper claims is a matter of m as well.
+    100,000. Of a small stream that share is a few hundred slots, and chance a larger part of the error.
 
     The KL of a uniform sample is pure chance, (k−1)/(2m) for k distinct intervals. The paper's figures for RS
     and JRS agree with that: k = 100 gives 4.9e-4, and its 2.46e-4 on I3 means about 50 distinct intervals.
@@ -305,8 +246,8 @@ EXPERIMENT = Experiment(
     how much the estimate puts between the true percentiles. *Buckets*: which shares of the stream fall between
     the estimated percentiles, bucket by bucket, ties kept, as a model that uses them would see it; a percentile
     that falls below a frequent value by a hair then sends all of it to another bucket, of a reservoir's
-    percentiles as well. Below each table it says which reading comes nearer to the paper's figure for OS; its
-    figures for RS and JRS are those of the first.
+    percentiles as well. Below each table stands which reading comes nearer to the paper's figure for OS. The paper's
+    figures for RS and JRS fit masses.
 
     The paper's call counts for JRS are those of its published rule, 2m·∫(1 − e^(−1/x))dx, to three digits; the
     exact rule draws 8 % more at these lengths.
@@ -314,8 +255,8 @@ EXPERIMENT = Experiment(
     run=run,
     markdown=markdown,
     verdict=verdict,
+    glance=glance,
     draw=partial(errors_figure, kinds=KINDS, samplers=SAMPLERS),
     data=("adstream", "flights"),
     accepts=tuple(FEATURES),
-    glance=glance,
 )

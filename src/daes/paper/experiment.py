@@ -9,6 +9,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
 
 from daes.paper.data import DataSet
+from daes.paper.judging import Glance
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -125,13 +126,13 @@ class Experiment:
         run: does the work; called with the settings, one data set (None where none is needed) and the means.
         markdown: tells a result.
         verdict: whether the claim holds in a result, in a sentence or two made of its numbers.
+        glance: which parts of the claim hold in a result (none where nothing is judged), and a sentence or two for an
+            overview. Its docstring, in Markdown, says what the parts are.
         draw: draws a result, from its JSON alone.
         data: the data sets it runs on where none are named, by `daes.stream.open`'s names; empty where it needs none.
         accepts: the data sets it can run on; None for all.
         uses: the settings that matter to it. It is run with no other, and only these are kept with a result, shown in
             its command and compared with those of a result that is there.
-        glance: which parts of the claim hold in a result (none where nothing is judged), and a sentence or two for an
-            overview. Its docstring, in Markdown, says what the parts are.
     """
 
     name: str
@@ -142,11 +143,11 @@ class Experiment:
     run: Callable[[Settings, DataSet | None, Means], Findings]
     markdown: Callable[["Result"], str]
     verdict: Callable[["Result"], str]
+    glance: Callable[["Result"], Glance]
     draw: Callable[["Result"], "Figure"]
     data: tuple[str, ...] = ()
     accepts: tuple[str, ...] | None = None
     uses: tuple[str, ...] = ("rows", "seeds")
-    glance: Callable[["Result"], tuple[Sequence[bool], str]] | None = None
 
     def __post_init__(self) -> None:
         for name in ("claim", "differs"):

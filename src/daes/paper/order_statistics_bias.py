@@ -8,6 +8,7 @@ from daes.distribution import JumpReservoir, OrderStatistics
 from daes.paper import figures
 from daes.paper.data import DataSet, Floats
 from daes.paper.experiment import Experiment, Findings, Means, Settings
+from daes.paper.judging import STANDARD_ERRORS, Glance
 from daes.paper.result import Result
 from daes.paper.tables import fixed, table
 
@@ -20,7 +21,6 @@ SHOWN = (0.05, 0.25, 0.5, 0.75, 0.95)
 _VALUES = 200_000
 _SLOTS = 10_000
 _LEAST_VALUES = 20 * BATCHES[-1]  # as many a batch as there are levels, and one
-_STANDARD_ERRORS = 4
 _COLOURS = (figures.BLACK, figures.SKY, figures.GREEN, figures.ORANGE, figures.VERMILION)
 
 
@@ -101,33 +101,44 @@ def simulation_error(batches: int, values: int, seeds: int, levels: Floats) -> F
     >>> simulation_error(10, 10_000, 1, np.array([0.5])).round(6)
     array([0.0021])
     """
-    return _STANDARD_ERRORS * np.sqrt(levels * (1 - levels) / (values * seeds)) / batches + 1 / values
+    return STANDARD_ERRORS * np.sqrt(levels * (1 - levels) / (values * seeds)) / batches + 1 / values
 
 
 def sampling_error(slots: int, seeds: int, levels: Floats) -> Floats:
     """The same for quantiles of uniform samples of m values: 4·√(α(1−α)/(m·seeds)) + 1/m."""
-    return _STANDARD_ERRORS * np.sqrt(levels * (1 - levels) / (slots * seeds)) + 1 / slots
+    return STANDARD_ERRORS * np.sqrt(levels * (1 - levels) / (slots * seeds)) + 1 / slots
 
 
 def verdict(result: Result) -> str:
-    found = result.results
-    streams, seeds, levels = found["streams"], found["seeds"], np.array(found["levels"])
-    off, beyond = 0.0, 0
-    reservoir, biased = 0.0, 0
-    for part in streams:
-        gaps = np.abs(np.subtract(part["order-statistics"], part["closed_form"]))
-        off = max(off, float(gaps.max()))
-        beyond += int((gaps > simulation_error(part["batches"], found["values"], seeds, levels)).sum())
-        errors = np.abs(part["reservoir"])
-        reservoir = max(reservoir, float(errors.max()))
-        biased += int((errors > sampling_error(found["slots"], seeds, levels)).sum())
-    cases = len(streams) * levels.size
+    found, levels = result.results, np.array(result.results["levels"])
+    (holds,), _ = glance(result)
+    gaps, beyond = _gaps(found)
+    errors = np.abs([part["reservoir"] for part in found["streams"]])
+    biased = int((errors > sampling_error(found["slots"], found["seeds"], levels)).sum())
     return (
-        f"The formula {'fails' if beyond else 'holds'}: simulation and closed form differ by {off:.4f} at most, more "
-        f"than {_STANDARD_ERRORS} standard errors in {beyond} of {cases} cases. The reservoir "
-        f"{'is biased' if biased else 'shows no bias'} on the same streams: its largest error is {reservoir:.4f}, more "
-        f"than {_STANDARD_ERRORS} standard errors in {biased} of {cases}."
+        f"The formula {'holds' if holds else 'fails'}: simulation and closed form differ by {gaps.max():.4f} at most, "
+        f"more than {STANDARD_ERRORS} standard errors in {beyond} of {gaps.size} cases. The reservoir "
+        f"{'is biased' if biased else 'shows no bias'} on the same streams: its largest error is {errors.max():.4f}, "
+        f"more than {STANDARD_ERRORS} standard errors in {biased} of {errors.size}."
     )
+
+
+def glance(result: Result) -> Glance:
+    """The simulation is within four standard errors of the formula at every level, for every number of batches."""
+    gaps, beyond = _gaps(result.results)
+    reservoir = np.abs([part["reservoir"] for part in result.results["streams"]]).max()
+    return (not beyond,), (
+        f"Simulation and formula differ by {gaps.max():.4f} at most, beyond chance in {beyond} of {gaps.size} cases. A "
+        f"reservoir errs by {reservoir:.4f} at most on the same streams."
+    )
+
+
+def _gaps(found: Findings) -> tuple[Floats, int]:
+    """How far the simulation is from the formula, (streams, levels), and in how many cases by more than chance."""
+    streams, levels = found["streams"], np.array(found["levels"])
+    gaps: Floats = np.abs([np.subtract(part["order-statistics"], part["closed_form"]) for part in streams])
+    limits = [simulation_error(part["batches"], found["values"], found["seeds"], levels) for part in streams]
+    return gaps, int((gaps > limits).sum())
 
 
 def draw(result: Result) -> "Figure":
@@ -172,5 +183,6 @@ EXPERIMENT = Experiment(
     run=run,
     markdown=markdown,
     verdict=verdict,
+    glance=glance,
     draw=draw,
 )

@@ -8,6 +8,7 @@ import numpy as np
 
 from daes.paper.data import DataSet, Floats
 from daes.paper.experiment import TRAINING, Experiment, Findings, Means, Settings
+from daes.paper.judging import SIGNIFICANT, Glance, most
 from daes.paper.overall_figure import methods_figure
 from daes.paper.published import (
     BACKBONE_TITLES,
@@ -19,7 +20,7 @@ from daes.paper.published import (
 )
 from daes.paper.result import Result
 from daes.paper.scores import MEASURES, failures, how_trained, scores_table
-from daes.paper.tables import fixed, table
+from daes.paper.tables import fixed, p_value, table
 from daes.paper.trials import Variant, known, run_trials, summary
 
 if TYPE_CHECKING:
@@ -162,8 +163,8 @@ def _test_table(found: Findings) -> str:
     for test in found["tests"]:
         cells.setdefault((test["method"], test["backbone"]), {})[test["measure"]] = [
             METHOD_TITLES.get(test["baseline"], test["baseline"]),
-            f"{test['difference']:+z.4f}",
-            _p_value(test["p_value"]),
+            fixed(test["difference"], sign=True),
+            p_value(test["p_value"]),
         ]
     rows = [
         [METHOD_TITLES[method], BACKBONE_TITLES.get(backbone, backbone)]
@@ -172,14 +173,6 @@ def _test_table(found: Findings) -> str:
     ]
     headers = [header for name in MEASURES.values() for header in (f"best other, {name}", "difference", "p (t-test)")]
     return table(["method", "backbone", *headers], rows, words=2)
-
-
-def _p_value(value: float | None) -> str:
-    """
-    >>> _p_value(0.0312), _p_value(5.1e-05), _p_value(None)
-    ('0.031', '< 0.0001', '–')
-    """
-    return "–" if value is None else "< 0.0001" if value < 1e-4 else f"{value:.2g}"
 
 
 def verdict(result: Result) -> str:
@@ -193,10 +186,10 @@ def verdict(result: Result) -> str:
         shown = "" if rank is None else f"; average rank {rank:.2f}"
         if method in theirs:
             shown += f" (paper: {theirs[method]:.2f})"
-        rivals = f"of {len(found['ranks'])} methods of the paper" if method == "daes" else "baseline"
+        rivals = f"of the paper's {len(found['ranks'])} methods" if method == "daes" else "baseline"
         lines.append(
             f"- {METHOD_TITLES[method]} has a higher AUC than the best {rivals} on {ahead} of {cases} backbones, "
-            f"significantly on {higher} (significantly lower on {lower}){shown}."
+            f"significantly on {higher}, and a significantly lower one on {lower}{shown}."
         )
     if found["ranks"]:
         best = _best_rank(found)
@@ -210,7 +203,7 @@ def verdict(result: Result) -> str:
 def _ahead(found: Findings, method: str) -> tuple[int, int, int, int]:
     """On how many backbones its AUC is above the best other's, significantly so, significantly below; of how many."""
     tests = [test for test in found["tests"] if test["method"] == method and test["measure"] == "auc"]
-    sure = [test for test in tests if test["p_value"] is not None and test["p_value"] < 0.05]
+    sure = [test for test in tests if test["p_value"] is not None and test["p_value"] < SIGNIFICANT]
     higher = sum(test["difference"] > 0 for test in sure)
     return sum(test["difference"] > 0 for test in tests), higher, len(sure) - higher, len(tests)
 
@@ -220,8 +213,8 @@ def _best_rank(found: Findings) -> str:
     return min(ranks, key=lambda method: ranks[method])
 
 
-def glance(result: Result) -> tuple[Sequence[bool], str]:
-    """(1) DAES gate, (2) DAES tran has a higher AUC than the best baseline on most backbones."""
+def glance(result: Result) -> Glance:
+    """(1) DAES gate has a higher AUC than the best baseline on most backbones. (2) So has DAES tran."""
     found = result.results
     counts = {method: _ahead(found, method) for method in OURS}
     forms = [method for method in OURS if method != "daes" and counts[method][-1]]
@@ -232,12 +225,12 @@ def glance(result: Result) -> tuple[Sequence[bool], str]:
     ahead, higher, lower, cases = counts["daes"]
     if cases:
         sentences.append(
-            f"Our preset `daes` is ahead of the best of {len(found['ranks'])} methods on {ahead} of {cases} "
-            f"(significantly {higher}, behind {lower})."
+            f"Our preset `daes` is ahead of the best of the paper's {len(found['ranks'])} methods on {ahead} of "
+            f"{cases}, significantly on {higher} and significantly behind on {lower}."
         )
     if found["ranks"]:
         sentences.append(f"Best average rank: {METHOD_TITLES[_best_rank(found)]}.")
-    return [2 * counts[method][0] > counts[method][-1] for method in forms], " ".join(sentences)
+    return [most(counts[method][0], counts[method][-1]) for method in forms], " ".join(sentences)
 
 
 def draw(result: Result) -> "Figure":
@@ -271,8 +264,8 @@ EXPERIMENT = Experiment(
 
     NaryDis, DEER and DAE are reconstructions: no code of theirs is public. Key-Value reads quantile-transformed
     values here; the paper's low figure on Criteo suggests min–max scaled ones. YouTube reads the rank of a value off
-    100 knots of a reservoir that follows the stream; the paper does not say what its powers are taken of, and that
-    may be fitted offline.
+    100 knots of a reservoir that follows the stream; the paper does not say of what it takes powers, and may have
+    fitted that offline.
 
     Ranks are over the paper's fifteen methods, by AUC as in its table and by LogLoss. Equal scores share their
     places, where the paper's table puts the method listed first ahead. A method without a result on a backbone is
@@ -282,8 +275,8 @@ EXPERIMENT = Experiment(
     run=run,
     markdown=markdown,
     verdict=verdict,
+    glance=glance,
     draw=draw,
     data=("adstream", "flights"),
     uses=TRAINING,
-    glance=glance,
 )

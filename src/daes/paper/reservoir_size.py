@@ -10,6 +10,7 @@ from daes.distribution.comparison import rank_errors
 from daes.paper import figures
 from daes.paper.data import DataSet, Floats
 from daes.paper.experiment import Experiment, Findings, Means, Settings
+from daes.paper.judging import STANDARD_ERRORS, Glance
 from daes.paper.result import Result
 from daes.paper.tables import count, percent, scientific, table
 
@@ -21,7 +22,6 @@ SIZES = (100, 300, 1000, 3000, 10_000, 30_000, 100_000)
 LEVELS = (0.1, 0.5, 0.9, 0.99)
 _RUNS_A_SEED = 40
 _LEAST_LENGTH = 2000  # room for three sizes
-_STANDARD_ERRORS = 4
 _DRIFT = 1.0
 _COLOURS = (figures.SKY, figures.BLUE, figures.GREEN, figures.ORANGE)
 _PERCENTS = np.arange(1, 100) / 100
@@ -102,30 +102,37 @@ def asymptotic_variance(levels: Floats, size: int, length: int) -> Floats:
 
 def markdown(result: Result) -> str:
     found = result.results
-    rows = [
+    errors = [
         [count(part["slots"]), _memory(part["bytes"]), _memory(4 * part["slots"])]
+        + [percent(part[name]) for name in ("rank_error", "drifting_rank_error", "drifting_rank_error_now")]
+        for part in found["sizes"]
+    ]
+    headers = ["m", "memory", "paper, 4m bytes", "rank error", "under drift, whole stream", "under drift, last moment"]
+    variances = [
+        [count(part["slots"])]
         + [
             f"{scientific(seen)} ({scientific(theory)})"
             for seen, theory in zip(part["variance"], part["variance_theory"], strict=True)
         ]
-        + [percent(part[name]) for name in ("rank_error", "drifting_rank_error", "drifting_rank_error_now")]
         for part in found["sizes"]
     ]
-    headers = ["m", "memory", "paper, 4m bytes"]
-    headers += [f"variance at {percent(level, 0)}" for level in found["levels"]]
-    headers += ["rank error", "under drift, whole stream", "under drift, last moment"]
-    return "\n".join(
+    return "\n\n".join(
         [
-            f"T = {count(found['length'])} lognormal values, {found['runs']} runs. Variance of a quantile, simulated "
-            "(theory); rank error: the largest over 99 percentiles, mean over runs.",
-            "",
-            table(headers, rows),
+            f"T = {count(found['length'])} lognormal values, {found['runs']} runs. Memory, and the largest rank error "
+            "over 99 percentiles, mean over runs:",
+            table(headers, errors),
+            "Variance of a quantile, simulated (theory):",
+            table(["m", *(f"at {percent(level, 0)}" for level in found["levels"])], variances),
         ]
     )
 
 
 def _memory(size: int) -> str:
-    return f"{size / 1000:,.0f} kB" if size >= 1000 else f"{size} B"
+    """
+    >>> _memory(800), _memory(2400), _memory(800_000)
+    ('800 B', '2.4 kB', '800 kB')
+    """
+    return f"{size / 1000:g} kB" if size >= 1000 else f"{size} B"
 
 
 def exponents(found: Findings) -> tuple[Floats, Floats]:
@@ -143,25 +150,41 @@ def exponents(found: Findings) -> tuple[Floats, Floats]:
 
 
 def verdict(result: Result) -> str:
-    found = result.results
-    sizes = found["sizes"]
-    powers, errors = exponents(found)
-    falls = bool((np.abs(powers + 1) <= _STANDARD_ERRORS * errors).all())
-    seen, theory, noise = (
-        np.array([part[name] for part in sizes]) for name in ("variance", "variance_theory", "variance_error")
-    )
-    off = np.abs(seen - theory) > _STANDARD_ERRORS * noise
-    shown = ", ".join(f"{power:.2f} ± {2 * error:.2f}" for power, error in zip(powers, errors, strict=True))
+    found, last = result.results, result.results["sizes"][-1]
+    (falls, _), _ = glance(result)
+    ratios, off = _against_formula(found)
+    shown = ", ".join(f"{power:.2f} ± {2 * error:.2f}" for power, error in zip(*exponents(found), strict=True))
     levels = ", ".join(percent(level, 0) for level in found["levels"])
-    last = sizes[-1]
     return (
         f"The variance {'falls as 1/m' if falls else 'does not fall as 1/m'}: its exponents at {levels} are {shown}. "
-        f"It differs from the formula by more than {_STANDARD_ERRORS} standard errors in {int(off.sum())} of "
-        f"{off.size} cases; their median ratio is {np.median(seen / theory):.2f}, from {(seen / theory).min():.2f} to "
-        f"{(seen / theory).max():.2f}. At m = {count(last['slots'])} the largest rank error is "
-        f"{percent(last['rank_error'])}; under drift it is {percent(last['drifting_rank_error'])} against the whole "
-        f"stream and {percent(last['drifting_rank_error_now'], 1)} against its last moment."
+        f"It differs from the formula by more than {STANDARD_ERRORS} standard errors in {off} of {ratios.size} cases; "
+        f"their median ratio is {np.median(ratios):.2f}, from {ratios.min():.2f} to {ratios.max():.2f}. At m = "
+        f"{count(last['slots'])} the largest rank error is {percent(last['rank_error'])}; under drift it is "
+        f"{percent(last['drifting_rank_error'])} against the whole stream and "
+        f"{percent(last['drifting_rank_error_now'], 1)} against its last moment."
     )
+
+
+def glance(result: Result) -> Glance:
+    """(1) The variance of quantiles falls as 1/m: at every level the exponent is within four standard errors of −1. (2)
+    It is within four standard errors of the formula in every case.
+    """
+    found, last = result.results, result.results["sizes"][-1]
+    powers, errors = exponents(found)
+    ratios, off = _against_formula(found)
+    return (bool((np.abs(powers + 1) <= STANDARD_ERRORS * errors).all()), not off), (
+        f"The variance of quantiles falls as the number of slots to the power of {powers.min():.2f} to "
+        f"{powers.max():.2f}; it is off the formula in {off} of {ratios.size} cases. Under drift the rank error "
+        f"against the last moment is {percent(last['drifting_rank_error_now'], 0)} even with {count(last['slots'])} "
+        "slots."
+    )
+
+
+def _against_formula(found: Findings) -> tuple[Floats, int]:
+    """Simulated over theoretical variance, (sizes, levels), and how many are further apart than chance allows."""
+    names = ("variance", "variance_theory", "variance_error")
+    seen, theory, error = (np.array([part[name] for part in found["sizes"]]) for name in names)
+    return seen / theory, int((np.abs(seen - theory) > STANDARD_ERRORS * error).sum())
 
 
 def draw(result: Result) -> "Figure":
@@ -224,5 +247,6 @@ EXPERIMENT = Experiment(
     run=run,
     markdown=markdown,
     verdict=verdict,
+    glance=glance,
     draw=draw,
 )

@@ -1,15 +1,19 @@
 """Scores of trained models as tables and figures."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from daes.paper import figures
 from daes.paper.experiment import Findings
+from daes.paper.judging import SIGNIFICANT, most
 from daes.paper.published import BACKBONE_TITLES
 from daes.paper.result import Result
-from daes.paper.tables import count, fixed, table, with_spread
+from daes.paper.tables import count, fixed, scientific, table, with_spread
 from daes.paper.trials import known, summary
 
 if TYPE_CHECKING:
@@ -17,6 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MEASURES = {"auc": "AUC", "logloss": "LogLoss"}
+Series = Mapping[str, tuple[Sequence[float], Sequence[str]]]
+"""Lines by their titles: places on an axis, the same for all, and the labels of the scores there."""
 _BACKBONES_SIDE_BY_SIDE = 3
 _LINES_SHOWN = 20
 
@@ -36,16 +42,38 @@ def scores_table(found: Findings, titles: Mapping[str, str] | None = None) -> st
 def _scores_table(found: Findings, titles: Mapping[str, str] | None, columns: Sequence[tuple[str, str]]) -> str:
     scores = found["scores"]
     best = {place: _best(scores, *place) for place in columns}
-    rows = []
-    for label in titles or scores:
-        row = [titles[label] if titles else label]
-        for place in columns:
-            mean, spread = summary(scores[label][place[0]][place[1]])
-            text = with_spread(mean, spread)
-            row.append(f"**{text}**" if mean is not None and fixed(mean) == fixed(best[place]) else text)
-        rows.append(row)
+    rows = [
+        [titles[label] if titles else label, *(_score(scores, label, *place, best[place]) for place in columns)]
+        for label in titles or scores
+    ]
     headers = ["", *(f"{BACKBONE_TITLES.get(backbone, backbone)} {MEASURES[measure]}" for backbone, measure in columns)]
     return table(headers, rows)
+
+
+def series_table(found: Findings, series: Series, place: str) -> str:
+    """The same for labels that are places on lines: a table a backbone, a row a place, a column a line and measure."""
+    scores, parts = found["scores"], []
+    places, _ = next(iter(series.values()))
+    headers = [place, *(f"{line}, {name}" for name in MEASURES.values() for line in series)]
+    for backbone in found["training"]["backbones"]:
+        best = {measure: _best(scores, backbone, measure) for measure in MEASURES}
+        rows = [
+            [f"{number:g}"]
+            + [
+                _score(scores, labels[i], backbone, measure, best[measure])
+                for measure in MEASURES
+                for _, labels in series.values()
+            ]
+            for i, number in enumerate(places)
+        ]
+        parts += [f"**{BACKBONE_TITLES.get(backbone, backbone)}:**", table(headers, rows)]
+    return "\n\n".join(parts)
+
+
+def _score(scores: Findings, label: str, backbone: str, measure: str, best: float | None) -> str:
+    mean, spread = summary(scores[label][backbone][measure])
+    text = with_spread(mean, spread)
+    return f"**{text}**" if mean is not None and fixed(mean) == fixed(best) else text
 
 
 def _best(scores: Findings, backbone: str, measure: str) -> float | None:
@@ -58,7 +86,7 @@ def how_trained(result: Result, found: Findings | None = None) -> str:
     training = (found or result.results)["training"]
     seeds = result.settings["seeds"]
     choice = (
-        f"learning rate {training['learning_rate']:g}, L2 {training['l2']:g}"
+        f"learning rate {scientific(training['learning_rate'], 0)}, L2 {scientific(training['l2'], 0)}"
         if training["learning_rate"] is not None
         else "learning rate and L2 tuned on validation data over the paper's grid"
     )
@@ -85,46 +113,61 @@ def means_and_spreads(scores: Findings, labels: Sequence[str], backbone: str, me
     return means, np.array([spread or 0.0 for _, spread in pairs])
 
 
-def compare_pairs(result: Result, pairs: Sequence[tuple[str, str]]) -> str:
-    """How often, and by how much AUC, the first of each pair of labels is ahead of the second, over all backbones."""
-    scores, backbones = result.results["scores"], result.results["training"]["backbones"]
-    differences, sure_ahead, sure_behind = [], 0, 0
-    for one, other in pairs:
-        for backbone in backbones:
-            a, b = (known(scores[label][backbone]["auc"]) for label in (one, other))
-            if not a or not b:
-                continue
-            differences.append(float(np.mean(a) - np.mean(b)))
-            if min(len(a), len(b)) > 1 and _differ(a, b):
-                sure_ahead, sure_behind = sure_ahead + (differences[-1] > 0), sure_behind + (differences[-1] < 0)
-    if not differences:
-        return "no results."
-    ahead = sum(difference > 0 for difference in differences)
-    return (
-        f"ahead in {ahead} of {len(differences)} cases (significantly in {sure_ahead}, significantly behind in "
-        f"{sure_behind}), mean difference of AUC {np.mean(differences):+.4f}."
-    )
+@dataclass(frozen=True)
+class Comparison:
+    """By how much AUC one of two labels is ahead of the other, case by case, and in how many that is significant."""
+
+    differences: tuple[float, ...]
+    surely_ahead: int
+    surely_behind: int
+
+    @property
+    def ahead(self) -> int:
+        return sum(difference > 0 for difference in self.differences)
+
+    @property
+    def parts(self) -> tuple[bool, ...]:
+        """Whether it is ahead in most cases, and significantly so in most; nothing where there are no cases."""
+        cases = len(self.differences)
+        return (most(self.ahead, cases), most(self.surely_ahead, cases)) if cases else ()
+
+    def __str__(self) -> str:
+        if not self.differences:
+            return "no results."
+        return (
+            f"ahead in {self.ahead} of {len(self.differences)} cases, significantly in {self.surely_ahead} and "
+            f"significantly behind in {self.surely_behind}; AUC {fixed(fmean(self.differences), sign=True)} on average."
+        )
 
 
-def change(result: Result, backbone: str, before: str, after: str) -> str:
-    """The difference of AUC between two labels, – where one has none."""
-    a, b = (summary(result.results["scores"][label][backbone]["auc"])[0] for label in (before, after))
-    return "–" if a is None or b is None else f"{b - a:+.4f}"
-
-
-def _differ(a: Sequence[float], b: Sequence[float]) -> bool:
+def compare_pairs(result: Result, pairs: Iterable[tuple[str, str]]) -> Comparison:
+    """The first of each pair of labels against the second, a case a pair and backbone where both have results."""
     from daes.training.significance import t_test
 
-    return t_test(a, b).p_value < 0.05
+    scores, backbones = result.results["scores"], result.results["training"]["backbones"]
+    differences, sure = [], []
+    for pair, backbone in product(pairs, backbones):
+        one, other = (known(scores[label][backbone]["auc"]) for label in pair)
+        if one and other:
+            differences.append(fmean(one) - fmean(other))
+            if min(len(one), len(other)) > 1 and t_test(one, other).significant(SIGNIFICANT):
+                sure.append(differences[-1])
+    ahead = sum(difference > 0 for difference in sure)
+    return Comparison(tuple(differences), ahead, len(sure) - ahead)
 
 
-def line_figure(
-    result: Result, series: Mapping[str, tuple[Sequence[float], Sequence[str]]], xlabel: str, title: str
-) -> "Figure":
-    """AUC and LogLoss against a number, a line a series, a row of panels a backbone.
+def changes(result: Result, before: str, after: str) -> list[float | None]:
+    """The difference of AUC between two labels on each backbone, None where one has no result."""
+    scores = result.results["scores"]
+    pairs = [
+        [summary(scores[label][backbone]["auc"])[0] for label in (before, after)]
+        for backbone in result.results["training"]["backbones"]
+    ]
+    return [None if one is None or other is None else other - one for one, other in pairs]
 
-    `series` gives for each title the places on the x-axis and the labels of the scores there.
-    """
+
+def line_figure(result: Result, series: Series, xlabel: str, title: str) -> "Figure":
+    """AUC and LogLoss against a number, a row of panels a backbone."""
     scores, backbones = result.results["scores"], result.results["training"]["backbones"]
     figure, axes = figures.panels(len(backbones), 2, 9.6, 0.9 + 2.5 * len(backbones), sharex=True, squeeze=False)
     for row, backbone in enumerate(backbones):

@@ -9,6 +9,7 @@ import numpy as np
 from daes.distribution import DriftProfile, drift_profile
 from daes.paper.data import DataSet, Floats, columns, days
 from daes.paper.experiment import Experiment, Findings, Means, Settings
+from daes.paper.judging import Glance, most
 from daes.paper.published import PROFILED
 from daes.paper.result import Result
 from daes.paper.stationarity_figure import SATURATED, segments_figure
@@ -256,19 +257,15 @@ def _named(names: Sequence[str], among: Collection[str]) -> str:
     return f" ({', '.join(names)})" if len(names) < 3 * len(others) else f" (all but {', '.join(others)})"
 
 
-def glance(result: Result) -> tuple[Sequence[bool], str]:
+def glance(result: Result) -> Glance:
     """(1) Most features drift: their median PSI is above that of every shuffle. (2) Most features repeat from day to
     day, beyond the limit of chance; segments too long to show a day do not confirm it.
     """
     segments, features, moving, dated, daily = _drifting(result)
     repeat = f"{len(daily)} of {len(dated)} repeat from day to day" if dated else "segments are too long to show days"
-    return (_most(moving, features), bool(dated) and _most(daily, dated)), (
+    return (most(len(moving), len(features)), most(len(daily), len(dated))), (
         f"{len(moving)} of {len(features)} features drift, over {segments} segments; {repeat}."
     )
-
-
-def _most(names: Sequence[str], among: Collection[str]) -> bool:
-    return len(names) > len(among) / 2
 
 
 EXPERIMENT = Experiment(
@@ -280,11 +277,11 @@ EXPERIMENT = Experiment(
     segment fluctuate and show periodic patterns, so the streams are not i.i.d.
     """,
     differs="""
-    Chance is measured beside it, on the same values in random order: short segments differ without any drift,
-    and on a small sample that hides most of what there is, so a hundred longer segments stand beside the
-    thousand. Periodicity is the correlation of the KS series with itself one day later, once the mean of the
-    surrounding day is taken off, against series whose days are rotated at random: a random walk or a trend must
-    not pass for a period.
+    Short segments differ without any drift, so chance is measured beside it, on the same values in random order. On a
+    small sample chance hides most of what there is, so a hundred longer segments stand beside the thousand.
+    Periodicity is the correlation of the KS series with itself one day later, once the mean of the surrounding day
+    is taken off. It is held against series whose days are rotated at random: a random walk or a trend must not pass
+    for a period.
 
     Both measures have a ceiling. Where a segment lies outside the range of the first, KS is 1, and PSI is what
     the floor of an empty bin's mass (1e-4) makes of it, however far the feature moves on.
@@ -292,8 +289,8 @@ EXPERIMENT = Experiment(
     run=run,
     markdown=markdown,
     verdict=verdict,
+    glance=glance,
     draw=partial(segments_figure, measures=MEASURES),
     data=("adstream", "flights"),
     uses=("rows",),
-    glance=glance,
 )

@@ -17,30 +17,36 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[Any]], *, words: int =
 
 
 def scientific(value: float | None, digits: int = 2) -> str:
-    """A number that may be of any size.
+    """A number that may be of any size, with one more significant digit than `digits`.
 
-    >>> scientific(0.000246), scientific(5.97), scientific(1130.0), scientific(29300000.0), scientific(None)
-    ('2.46e-4', '5.97', '1,130', '2.93e7', '–')
+    >>> [scientific(value) for value in (0.000246, 0.36, 4.9, 1130.4, 29300000.0, None)]
+    ['2.46e-4', '0.360', '4.90', '1,130', '2.93e7', '–']
     """
     if value is None:
         return "–"
     if value == 0:
         return "0"
-    if 100 <= abs(value) < 10_000:
-        return f"{value:,.0f}"
-    if 0.01 <= abs(value) < 100:
-        return f"{value:.{digits + 1}g}"
     mantissa, exponent = f"{value:.{digits}e}".split("e")
-    return f"{mantissa}e{int(exponent)}"
+    power = int(exponent)
+    return f"{value:,.{max(digits - power, 0)}f}" if -2 <= power <= 3 else f"{mantissa}e{power}"
 
 
-def fixed(value: float | None, digits: int = 4) -> str:
+def p_value(value: float | None) -> str:
+    """The p of a test; very small ones, which may have underflown to zero, are told by a bound.
+
+    >>> p_value(0.0312), p_value(1.0), p_value(5.1e-05), p_value(0.0), p_value(None)
+    ('0.031', '1.0', '< 0.0001', '< 0.0001', '–')
+    """
+    return "–" if value is None else "< 0.0001" if value < 1e-4 else f"{value:#.2g}"
+
+
+def fixed(value: float | None, digits: int = 4, *, sign: bool = False) -> str:
     """A number with a fixed count of decimals, – where there is none.
 
-    >>> fixed(0.78934), fixed(-0.00001), fixed(None)
-    ('0.7893', '0.0000', '–')
+    >>> fixed(0.78934), fixed(-0.00001), fixed(0.0041, sign=True), fixed(None)
+    ('0.7893', '0.0000', '+0.0041', '–')
     """
-    return "–" if value is None else f"{value:z.{digits}f}"
+    return "–" if value is None else f"{value:{'+' if sign else ''}z.{digits}f}"
 
 
 def percent(value: float | None, digits: int = 2, *, sign: bool = False) -> str:
@@ -49,7 +55,7 @@ def percent(value: float | None, digits: int = 2, *, sign: bool = False) -> str:
     >>> percent(0.02307, 3, sign=True), percent(None)
     ('+2.307 %', '–')
     """
-    return "–" if value is None else f"{100 * value:{'+' if sign else ''}.{digits}f} %"
+    return "–" if value is None else f"{100 * value:{'+' if sign else ''}z.{digits}f} %"
 
 
 def count(value: float | None) -> str:

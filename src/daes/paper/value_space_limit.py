@@ -7,6 +7,7 @@ import numpy as np
 from daes.paper import figures
 from daes.paper.data import DataSet, Floats
 from daes.paper.experiment import Experiment, Findings, Means, Settings
+from daes.paper.judging import Glance
 from daes.paper.result import Result
 from daes.paper.tables import percent, table
 
@@ -84,14 +85,21 @@ def markdown(result: Result) -> str:
 
 
 def verdict(result: Result) -> str:
+    (holds,), sentence = glance(result)
+    return (
+        f"The example {'holds' if holds else 'fails'}: the quantiles nearest to {result.results['value']:g} are "
+        f"{'not ' if holds else ''}the ends of its bucket. {sentence}"
+    )
+
+
+def glance(result: Result) -> Glance:
+    """The two quantiles nearest to the example's value are not the ends of its bucket."""
     found = result.results
     shares = found["mistaken"]
-    worst = max(shares, key=lambda law: shares[law])
-    holds = found["nearest"] != [found["bucket"], found["bucket"] + 1]
-    return (
-        f"The example {'holds' if holds else 'fails'}: the quantiles nearest to {found['value']:g} are "
-        f"{'not ' if holds else ''}the ends of its bucket. With {found['buckets']} buckets {percent(shares[worst], 1)} "
-        f"of the values of a {worst} law mistake their bucket, {percent(shares['uniform'], 1)} of a uniform one."
+    worst = max(shares, key=lambda law: float(shares[law]))
+    return (found["nearest"] != [found["bucket"], found["bucket"] + 1],), (
+        f"With {found['buckets']} buckets {percent(shares['uniform'], 1)} of uniform values mistake their bucket, and "
+        f"{percent(shares[worst], 1)} under the worst law ({worst})."
     )
 
 
@@ -164,6 +172,7 @@ EXPERIMENT = Experiment(
     run=run,
     markdown=markdown,
     verdict=verdict,
+    glance=glance,
     draw=draw,
     uses=("rows",),
 )

@@ -1,0 +1,24 @@
+"""What is judged agrees with what the sections of the page say."""
+
+import pytest
+
+from daes.paper import EXPERIMENTS, Means, Settings
+from daes.paper.running import run_experiment
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("jump-bias", []),
+        ("reservoir-size", ["The variance falls as 1/m", "standard errors in 0 of"]),
+        ("order-statistics-bias", ["The formula holds"]),
+        ("value-space-limit", ["The example holds"]),
+    ],
+)
+def test_simulations_are_judged_as_their_sections_say(name, said, tmp_path):
+    settings = Settings(rows=20_000, seeds=1)
+    result, _ = run_experiment(EXPERIMENTS[name], settings, None, tmp_path, Means(tmp_path))
+    parts, sentence = EXPERIMENTS[name].glance(result)
+    verdict = EXPERIMENTS[name].verdict(result)
+    assert list(parts) == [words in verdict for words in said]
+    assert "nan" not in sentence

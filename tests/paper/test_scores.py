@@ -1,0 +1,49 @@
+import pytest
+from scipy.stats import ttest_ind
+
+from daes.paper import Settings
+from daes.paper.scores import Comparison, changes, compare_pairs
+
+from .conftest import make_result
+
+ONE = {"fnn": [0.71, 0.72, 0.73], "dcnv2": [0.7, None, 0.6], "deepfm": [0.8]}
+OTHER = {"fnn": [0.6, 0.61, 0.62], "dcnv2": [0.69, 0.7, 0.71], "deepfm": [None]}
+
+
+@pytest.fixture
+def result():
+    scores = {
+        label: {backbone: {"auc": aucs} for backbone, aucs in row.items()}
+        for label, row in (("one", ONE), ("other", OTHER))
+    }
+    return make_result("space", {"training": {"backbones": list(ONE)}, "scores": scores}, Settings(), "adstream:9")
+
+
+def test_pairs_are_compared_on_each_backbone_where_both_have_results(result):
+    found = compare_pairs(result, [("one", "other")])
+    assert found.differences == pytest.approx((0.11, -0.05))
+    assert ttest_ind(ONE["fnn"], OTHER["fnn"]).pvalue < 0.05 < ttest_ind([0.7, 0.6], OTHER["dcnv2"]).pvalue
+    assert (found.ahead, found.surely_ahead, found.surely_behind) == (1, 1, 0)
+    assert found.parts == (False, False)
+    assert str(found) == (
+        "ahead in 1 of 2 cases, significantly in 1 and significantly behind in 0; AUC +0.0300 on average."
+    )
+    back = compare_pairs(result, [("other", "one")])
+    assert (back.ahead, back.surely_ahead, back.surely_behind) == (1, 0, 1)
+
+
+def test_what_is_ahead_and_what_is_surely_so_are_two_parts():
+    assert Comparison((0.1, 0.1, -0.1), 2, 0).parts == (True, True)
+    assert Comparison((0.1, 0.1, -0.1), 1, 0).parts == (True, False)
+    assert Comparison((), 0, 0).parts == ()
+    assert str(Comparison((), 0, 0)) == "no results."
+
+
+def test_one_seed_is_never_significant(result):
+    result.results["scores"]["other"]["deepfm"]["auc"] = [0.1]
+    found = compare_pairs(result, [("one", "other")])
+    assert (found.ahead, found.surely_ahead) == (2, 1)
+
+
+def test_changes_are_told_by_backbone(result):
+    assert changes(result, "other", "one") == [pytest.approx(0.11), pytest.approx(-0.05), None]
