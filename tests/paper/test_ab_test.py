@@ -19,10 +19,17 @@ def a_seed(lift):
 
 
 def test_seeds_are_pooled_by_students_t():
-    pooled = _pooled([a_seed(lift) for lift in (0.01, 0.02, 0.06)])["lift"]
-    low, high = t.interval(0.95, 2, loc=0.03, scale=0.0264575 / 3**0.5)
-    assert (pooled["mean"], pooled["low"], pooled["high"]) == pytest.approx((0.03, low, high), rel=1e-4)
-    alone = _pooled([a_seed(0.01)])["lift"]
+    """The variance is the mean of (0.0007, 0.0001), with 2 · 2 degrees of freedom."""
+    lifts = {"one": (0.01, 0.02, 0.06), "other": (0.01, 0.02, 0.03)}
+    found = _pooled({title: {"seeds": [a_seed(lift) for lift in several]} for title, several in lifts.items()})
+    for title, mean in (("one", 0.03), ("other", 0.02)):
+        low, high = t.interval(0.95, 4, loc=mean, scale=(0.0004 / 3) ** 0.5)
+        pooled = found[title]["lift"]
+        assert (pooled["mean"], pooled["low"], pooled["high"]) == pytest.approx((mean, low, high), rel=1e-6)
+
+
+def test_one_seed_has_the_interval_over_users():
+    alone = _pooled({"one": {"seeds": [a_seed(0.01)]}})["one"]["lift"]
     assert (alone["low"], alone["high"]) == pytest.approx((-0.09, 0.11))
 
 
@@ -47,15 +54,16 @@ def test_a_small_experiment(means, monkeypatch):
     assert "+2.307 %" in verdict
 
 
-def revenue(low, seeds):
-    lift = {"mean": 0.02, "low": low, "high": 0.04}
+def revenue(paired, seeds):
+    """Lifts of 2 % by so many seeds, the first and the last of them this far apart."""
     titles = (
         "A/A: EFD against itself",
         "DAES gate against EFD",
         "DAES gate against LD",
         "daes (our preset) against EFD",
     )
-    found = {"experiments": {title: {"pooled": {"paired_lift": lift}, "seeds": [{}] * seeds} for title in titles}}
+    lifts = [0.02 + paired * (seed / max(seeds - 1, 1) - 0.5) for seed in range(seeds)]
+    found = {"experiments": {title: {"seeds": [a_seed(2 * lift) for lift in lifts]} for title in titles}}
     return EXPERIMENTS["ab-test"].glance(make_result("ab-test", found, Settings(seeds=seeds)))
 
 
@@ -64,7 +72,7 @@ def test_revenue_is_judged_by_three_seeds_or_more():
         [True, True],
         "Simulated: expected revenue with DAES gate is +2.0 % against EFD and +2.0 % against LD.",
     )
-    assert revenue(-0.01, 3)[0] == [False, False]
+    assert revenue(0.2, 3)[0] == [False, False]
     parts, sentence = revenue(0.01, 2)
     assert parts == []
     assert sentence.endswith("against LD (too few seeds to judge).")

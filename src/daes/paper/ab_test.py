@@ -37,9 +37,7 @@ def run(settings: Settings, data: DataSet | None, means: Means) -> Findings:
         experiments[_title(*_pair(piece))].append(one)
     return {
         "market": asdict(market),
-        "experiments": {
-            title: {"pooled": _pooled(several), "seeds": several} for title, several in experiments.items()
-        },
+        "experiments": {title: {"seeds": several} for title, several in experiments.items()},
     }
 
 
@@ -70,21 +68,26 @@ def _title(control: str, treatment: str) -> str:
     return f"{METHOD_TITLES[treatment]} against {METHOD_TITLES[control]}"
 
 
-def _pooled(several: list[Findings]) -> Findings:
-    """Mean over the seeds with a 95 % interval: between seeds where there are several, else over users.
+def _pooled(experiments: Findings) -> Findings:
+    """Means over the seeds with 95 % intervals, by title and measure: between seeds where there are several, else over
+    users.
 
-    The latter leaves out that two models of one kind differ by what they happened to learn, as the A/A test shows.
+    The latter leaves out that two models of one kind differ by what they happened to learn, as the A/A test shows. The
+    variance between seeds is that of all experiments together: each by itself has too few seeds to know it.
     """
-    pooled = {}
+    pooled: Findings = {title: {} for title in experiments}
     intervals = {"lift": "lift_interval", "paired_lift": "paired_interval", "value_lift": "value_interval"}
     for name, interval in intervals.items():
-        values = [one[name] for one in several]
-        if len(values) < ENOUGH_SEEDS:
-            low, high = np.mean([one[interval] for one in several], axis=0)
-        else:
-            reach = _student(len(values) - 1) * float(np.std(values, ddof=1)) / np.sqrt(len(values))
-            low, high = np.mean(values) - reach, np.mean(values) + reach
-        pooled[name] = {"mean": float(np.mean(values)), "low": float(low), "high": float(high)}
+        values = {title: [seed[name] for seed in one["seeds"]] for title, one in experiments.items()}
+        seeds = min(map(len, values.values()))
+        variance = np.mean([np.var(several, ddof=1) for several in values.values()]) if seeds > 1 else np.nan
+        reach = _student(len(values) * (seeds - 1)) * np.sqrt(variance / seeds) if seeds >= ENOUGH_SEEDS else np.nan
+        for title, several in values.items():
+            mean = float(np.mean(several))
+            low, high = mean - reach, mean + reach
+            if seeds < ENOUGH_SEEDS:
+                low, high = np.mean([seed[interval] for seed in experiments[title]["seeds"]], axis=0)
+            pooled[title][name] = {"mean": mean, "low": float(low), "high": float(high)}
     return pooled
 
 
@@ -98,8 +101,9 @@ def markdown(result: Result) -> str:
     found = result.results
     market = found["market"]
     rows, details = [], []
+    means = _pooled(found["experiments"])
     for title, one in found["experiments"].items():
-        pooled = one["pooled"]
+        pooled = means[title]
         rows.append([title, *(_interval(pooled[name]) for name in ("lift", "paired_lift", "value_lift"))])
         oracle = float(np.mean([seed["oracle_lift"] for seed in one["seeds"]]))
         arms = [
@@ -143,24 +147,20 @@ def _interval(pooled: Findings) -> str:
 
 def verdict(result: Result) -> str:
     sentences = []
-    for title, one in result.results["experiments"].items():
-        paired = one["pooled"]["paired_lift"]
-        sure = _judged(paired, len(one["seeds"]))
-        sentences.append(
-            f"{title}: expected revenue {_interval(paired)}, {sure}; ARPU {_interval(one['pooled']['lift'])}."
-        )
+    for title, pooled in _pooled(result.results["experiments"]).items():
+        paired = pooled["paired_lift"]
+        sure = _judged(paired, result.settings["seeds"])
+        sentences.append(f"{title}: expected revenue {_interval(paired)}, {sure}; ARPU {_interval(pooled['lift'])}.")
     return f"Simulated, beside the paper's {percent(ARPU_GAIN, 3, sign=True)}. " + " ".join(sentences)
 
 
 def glance(result: Result) -> Glance:
     """With DAES gate the expected revenue, paired, is higher than with (1) EFD, (2) LD: the 95 % interval between three
-    seeds or more lies above 0.
+    seeds or more lies above 0, the variance between seeds being that of all experiments together.
     """
-    experiments = result.results["experiments"]
+    pooled = _pooled(result.results["experiments"])
     titles = {METHOD_TITLES[control]: _title(control, "daes-gate") for control in _PRODUCTION}
-    lifts = {
-        name: experiments[title]["pooled"]["paired_lift"] for name, title in titles.items() if title in experiments
-    }
+    lifts = {name: pooled[title]["paired_lift"] for name, title in titles.items() if title in pooled}
     shown = " and ".join(f"{percent(lift['mean'], 1, sign=True)} against {name}" for name, lift in lifts.items())
     enough = result.settings["seeds"] >= ENOUGH_SEEDS
     return [lift["low"] > 0 for lift in lifts.values() if enough], (
@@ -178,9 +178,10 @@ def draw(result: Result) -> "Figure":
     experiments = result.results["experiments"]
     figure, (left, right) = figures.panels(1, 2, 9.6, 3.8, width_ratios=[1.25, 1])
     kinds = (("lift", 0.22, "o"), ("paired_lift", 0.0, "s"), ("value_lift", -0.22, "D"))
-    for place, ((_, one), colour) in enumerate(zip(experiments.items(), _COLOURS, strict=False)):
+    means = _pooled(experiments)
+    for place, ((title, one), colour) in enumerate(zip(experiments.items(), _COLOURS, strict=False)):
         for name, lift, marker in kinds:
-            pooled = {key: 100 * value for key, value in one["pooled"][name].items()}
+            pooled = {key: 100 * value for key, value in means[title][name].items()}
             left.plot([pooled["low"], pooled["high"]], [place - lift] * 2, color=colour, linewidth=1.4)
             left.plot(pooled["mean"], place - lift, marker, color=colour, markersize=6)
             left.plot(
@@ -192,7 +193,7 @@ def draw(result: Result) -> "Figure":
             )
         daily = 100 * np.mean([seed["daily_lift"] for seed in one["seeds"]], axis=0)
         right.plot(np.arange(1, daily.size + 1), daily, "o-", color=colour)
-        figures.at_end(right, daily.size, float(daily[-1]), list(experiments)[place].split(":")[0], colour)
+        figures.at_end(right, daily.size, float(daily[-1]), title.split(":")[0], colour)
     left.axvline(0, color=figures.GREY, linewidth=0.8)
     left.axvline(100 * ARPU_GAIN, color=figures.VERMILION, linestyle=":", linewidth=1.2)
     left.text(100 * ARPU_GAIN, -0.72, " the paper's ARPU", color=figures.VERMILION, fontsize=7.5, va="center")

@@ -1,8 +1,7 @@
 """What an experiment is: something to run, to tell and to draw."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from inspect import cleandoc
 from pathlib import Path
 from time import monotonic
@@ -64,24 +63,14 @@ class Settings:
             raise ValueError(f"protocol must be one of {', '.join(PROTOCOLS)}, however: protocol={self.protocol!r}")
         if self.methods is not None:
             from daes.embedding import METHODS
+            from daes.training.names import check_names
 
-            _check_names("methods", self.methods, METHODS)
+            check_names("methods", self.methods, METHODS)
         if self.backbones is not None:
             from daes.backbone import BACKBONES
+            from daes.training.names import check_names
 
-            _check_names("backbones", self.backbones, BACKBONES)
-
-
-def _check_names(kind: str, names: Sequence[str], known: Collection[str]) -> None:
-    if not names:
-        raise ValueError(f"{kind} must name at least one, however: none")
-    for place, name in enumerate(names):
-        if name not in known:
-            close = get_close_matches(name, known, n=1)
-            hint = f" (did you mean {close[0]!r}?)" if close else ""
-            raise ValueError(f"{kind} must be among {', '.join(known)}, however: {name!r}{hint}")
-        if name in names[:place]:
-            raise ValueError(f"{kind} must name each one once, however: {name!r} occurs twice")
+            check_names("backbones", self.backbones, BACKBONES)
 
 
 @dataclass(frozen=True)

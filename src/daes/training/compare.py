@@ -3,10 +3,9 @@
 import json
 import time
 import traceback
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from difflib import get_close_matches
 from functools import partial
 from inspect import signature
 from itertools import product
@@ -23,6 +22,7 @@ from daes.training.config import TrainConfig
 from daes.training.data import Data
 from daes.training.environment import environment
 from daes.training.folder import write_json
+from daes.training.names import check_names
 from daes.training.offline import OfflineConfig
 from daes.training.results import Results
 from daes.training.workers import Death, run_tasks
@@ -107,11 +107,11 @@ def compare(
     if jobs < 1:
         raise ValueError(f"jobs must be positive, however: jobs={jobs}")
     model = dict(model or {})
-    _check_names("protocol", [protocol], MEASURES)
+    check_names("protocol", [protocol], MEASURES)
     variants = _variants(methods, model.pop("embedding_options", None) or {})
-    _check_names("backbones", backbones, BACKBONES)
+    check_names("backbones", backbones, BACKBONES)
     if subject is not None:
-        _check_names("subject", [subject], variants)
+        check_names("subject", [subject], variants)
     cells = [
         Cell(
             label=label,
@@ -217,31 +217,18 @@ class _Noted:
             self._progress(CellProgress(cell, result.rows, result.rows, result, self._done, self._cells))
 
 
-def _check_names(kind: str, names: Sequence[str], known: Collection[str]) -> None:
-    """All names are known and none occurs twice."""
-    if not names:
-        raise ValueError(f"{kind} must name at least one, however: none")
-    for place, name in enumerate(names):
-        if name not in known:
-            close = get_close_matches(name, known, n=1)
-            hint = f" (did you mean {close[0]!r}?)" if close else ""
-            raise ValueError(f"{kind} must be among {', '.join(known)}, however: {name!r}{hint}")
-        if name in names[:place]:
-            raise ValueError(f"{kind} must name each one once, however: {name!r} occurs twice")
-
-
 def _variants(methods: Methods, common: Mapping[str, Any]) -> dict[str, tuple[str, dict[str, Any]]]:
     """Each label with its method and that method's options: its own, and of the common ones those that it has."""
     if not isinstance(methods, Mapping):
         names = [methods] if isinstance(methods, str) else list(methods)
-        _check_names("methods", names, METHODS)
+        check_names("methods", names, METHODS)
         methods = {name: {} for name in names}
     if not methods:
         raise ValueError("methods must name at least one, however: none")
     variants: dict[str, tuple[str, dict[str, Any]]] = {}
     for label, described in methods.items():
         method = str(described.get("method", label))
-        _check_names("methods", [method], METHODS)
+        check_names("methods", [method], METHODS)
         known = signature(METHODS[method]).parameters
         own = {name: value for name, value in described.items() if name != "method"}
         variants[label] = (method, {name: value for name, value in common.items() if name in known} | own)
