@@ -54,25 +54,37 @@ def test_a_small_experiment(means, monkeypatch):
     assert "+2.307 %" in verdict
 
 
-def revenue(paired, seeds):
-    """Lifts of 2 % by so many seeds, the first and the last of them this far apart."""
-    titles = (
-        "A/A: EFD against itself",
-        "DAES gate against EFD",
-        "DAES gate against LD",
-        "daes (our preset) against EFD",
-    )
-    lifts = [0.02 + paired * (seed / max(seeds - 1, 1) - 0.5) for seed in range(seeds)]
-    found = {"experiments": {title: {"seeds": [a_seed(2 * lift) for lift in lifts]} for title in titles}}
-    return EXPERIMENTS["ab-test"].glance(make_result("ab-test", found, Settings(seeds=seeds)))
+def revenue(spread, seeds, nothing=0.0):
+    """Lifts of 2 % by so many seeds, the first and the last of them this far apart; another lift in the A/A test."""
+    lifts = {
+        "A/A: EFD against itself": nothing,
+        "DAES gate against EFD": 0.02,
+        "DAES gate against LD": 0.02,
+        "daes (our preset) against EFD": 0.02,
+    }
+    around = [spread * (seed / max(seeds - 1, 1) - 0.5) for seed in range(seeds)]
+    found = {
+        "experiments": {
+            title: {"seeds": [a_seed(2 * (lift + step)) for step in around]} for title, lift in lifts.items()
+        }
+    }
+    result = make_result("ab-test", found, Settings(seeds=seeds))
+    return *EXPERIMENTS["ab-test"].glance(result), EXPERIMENTS["ab-test"].verdict(result)
 
 
 def test_revenue_is_judged_by_three_seeds_or_more():
-    assert revenue(0.01, 3) == (
-        [True, True],
-        "Simulated: expected revenue with DAES gate is +2.0 % against EFD and +2.0 % against LD.",
-    )
+    parts, sentence, verdict = revenue(0.01, 3)
+    assert parts == [True, True]
+    assert sentence.endswith("DAES gate is +2.0 % against EFD and +2.0 % against LD, +0.0 % in the A/A test.")
+    assert verdict.count("more than the A/A test shows") == 3
     assert revenue(0.2, 3)[0] == [False, False]
-    parts, sentence = revenue(0.01, 2)
+    parts, sentence, verdict = revenue(0.01, 2)
     assert parts == []
-    assert sentence.endswith("against LD (too few seeds to judge).")
+    assert sentence.endswith("(too few seeds to judge).")
+    assert verdict.count("not judged by so few seeds") == 3
+
+
+def test_what_the_a_a_test_shows_as_well_is_nothing():
+    parts, _, verdict = revenue(0.01, 3, nothing=0.019)
+    assert parts == [False, False]
+    assert verdict.count("not told from the A/A test") == 3

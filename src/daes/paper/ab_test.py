@@ -68,6 +68,9 @@ def _title(control: str, treatment: str) -> str:
     return f"{METHOD_TITLES[treatment]} against {METHOD_TITLES[control]}"
 
 
+_NOTHING = _title(*PAIRS[0])
+
+
 def _pooled(experiments: Findings) -> Findings:
     """Means over the seeds with 95 % intervals, by title and measure: between seeds where there are several, else over
     users.
@@ -146,32 +149,47 @@ def _interval(pooled: Findings) -> str:
 
 
 def verdict(result: Result) -> str:
+    pooled = _pooled(result.results["experiments"])
     sentences = []
-    for title, pooled in _pooled(result.results["experiments"]).items():
-        paired = pooled["paired_lift"]
-        sure = _judged(paired, result.settings["seeds"])
-        sentences.append(f"{title}: expected revenue {_interval(paired)}, {sure}; ARPU {_interval(pooled['lift'])}.")
+    for title, one in pooled.items():
+        sure = "" if title == _NOTHING else f", {_judged(one, pooled[_NOTHING], result.settings['seeds'])}"
+        sentences.append(
+            f"{title}: expected revenue {_interval(one['paired_lift'])}{sure}; ARPU {_interval(one['lift'])}."
+        )
     return f"Simulated, beside the paper's {percent(ARPU_GAIN, 3, sign=True)}. " + " ".join(sentences)
 
 
 def glance(result: Result) -> Glance:
-    """With DAES gate the expected revenue, paired, is higher than with (1) EFD, (2) LD: the 95 % interval between three
-    seeds or more lies above 0, the variance between seeds being that of all experiments together.
+    """With DAES gate the expected revenue, paired, rises more than the A/A test shows, against (1) EFD, (2) LD: by a
+    t-test between three seeds or more, the variance being that of all experiments together.
     """
     pooled = _pooled(result.results["experiments"])
     titles = {METHOD_TITLES[control]: _title(control, "daes-gate") for control in _PRODUCTION}
-    lifts = {name: pooled[title]["paired_lift"] for name, title in titles.items() if title in pooled}
-    shown = " and ".join(f"{percent(lift['mean'], 1, sign=True)} against {name}" for name, lift in lifts.items())
+    lifts = {name: pooled[title] for name, title in titles.items() if title in pooled}
+    shown = " and ".join(
+        f"{percent(one['paired_lift']['mean'], 1, sign=True)} against {name}" for name, one in lifts.items()
+    )
     enough = result.settings["seeds"] >= ENOUGH_SEEDS
-    return [lift["low"] > 0 for lift in lifts.values() if enough], (
-        f"Simulated: expected revenue with DAES gate is {shown}{'' if enough else ' (too few seeds to judge)'}."
+    nothing = pooled[_NOTHING]
+    return [_beyond(one, nothing) for one in lifts.values() if enough], (
+        f"Simulated: expected revenue with DAES gate is {shown}, "
+        f"{percent(nothing['paired_lift']['mean'], 1, sign=True)} in the A/A test"
+        f"{'' if enough else ' (too few seeds to judge)'}."
     )
 
 
-def _judged(pooled: Findings, seeds: int) -> str:
+def _beyond(one: Findings, nothing: Findings) -> bool:
+    """Whether a lift is larger than that of the A/A test, p < 0.05: the difference of two means has twice the variance
+    of one.
+    """
+    lift, chance = one["paired_lift"], nothing["paired_lift"]
+    return bool(lift["mean"] - chance["mean"] > 2**0.5 * (lift["high"] - lift["low"]) / 2)
+
+
+def _judged(one: Findings, nothing: Findings, seeds: int) -> str:
     if seeds < ENOUGH_SEEDS:
         return "not judged by so few seeds"
-    return "more than chance" if pooled["low"] > 0 or pooled["high"] < 0 else "not told from chance"
+    return "more than the A/A test shows" if _beyond(one, nothing) else "not told from the A/A test"
 
 
 def draw(result: Result) -> "Figure":
