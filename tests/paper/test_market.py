@@ -1,7 +1,9 @@
 import numpy as np
 import pytest
+import torch
 
-from daes.paper.market import Market, auction, paired_interval, simulate, unpaired_interval
+from daes.paper.market import Market, _learn, _learner, auction, paired_interval, simulate, unpaired_interval
+from daes.stream.adstream import AdStream
 
 SMALL = Market(requests_per_day=200, warm_up_days=1, days=2, candidates=3, backbone="fnn", batch_size=50)
 
@@ -50,3 +52,18 @@ def test_intervals_cover_the_truth_as_often_as_they_say():
         paired += low <= 0.1 <= high
     assert covered >= 88
     assert paired >= 88
+
+
+def test_each_arm_draws_random_numbers_of_its_own():
+    market = Market(requests_per_day=200, batch_size=50)
+    stream = AdStream(None, seed=0, users=200, rows_per_day=200)
+    learners = [_learner(market, "fe", stream, 200, 0) for _ in range(3)]
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    for learner, arm in zip(learners, [(0, 0), (0, 0), (0, 1)], strict=True):
+        for row in (0, 50):
+            _learn(learner, stream.batch(row, row + 50), row, arm)
+    assert torch.equal(torch.get_rng_state(), before)
+    first, same, other = ([p.detach() for p in learner.model.parameters()] for learner in learners)
+    assert all(torch.equal(mine, theirs) for mine, theirs in zip(first, same, strict=True))
+    assert not all(torch.equal(mine, theirs) for mine, theirs in zip(first, other, strict=True))

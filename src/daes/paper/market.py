@@ -83,8 +83,8 @@ def simulate(market: Market, methods: tuple[str, str], seed: int) -> Findings:
     learners = [_learner(market, method, stream, min(start, _FITTED_ROWS), seed) for method in methods]
     for first in range(0, start, market.batch_size):
         batch = stream.batch(first, min(first + market.batch_size, start))
-        for learner in learners:
-            learner.learn(batch, first)
+        for number, learner in enumerate(learners):
+            _learn(learner, batch, first, (seed, number))
     hours = [_hour(market, stream, learners, *span, seed) for span in _hours(market, start)]
     requests = {name: np.concatenate([hour[name] for hour in hours]) for name in hours[0]}
     return _findings(market, requests, np.random.default_rng(seed))
@@ -109,6 +109,15 @@ def _learner(market: Market, method: str, stream: AdStream, rows: int, seed: int
     ).to(market.device)
     config = TrainConfig(batch_size=market.batch_size, learning_rate=LEARNING_RATE, bad_batch="skip", seed=seed)
     return Learner(model, config)
+
+
+def _learn(learner: "Learner", batch: Batch, row: int, arm: tuple[int, int]) -> None:
+    """A step with random numbers of its own: what one arm draws shall not move the other."""
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(np.random.SeedSequence([*arm, row]).generate_state(1)[0]))
+        learner.learn(batch, row)
 
 
 def _hours(market: Market, start: int) -> list[tuple[int, int]]:
@@ -149,7 +158,12 @@ def _hour(
         for first in range(0, own.size, market.batch_size):
             part = slice(first, first + market.batch_size)
             piece = shown[part]
-            learner.learn(Batch(piece.numerical, piece.categorical, clicked[own][part]), start + first)
+            _learn(
+                learner,
+                Batch(piece.numerical, piece.categorical, clicked[own][part]),
+                start + first,
+                (seed, number),
+            )
     winner, price = auction(bids, true)
     served["oracle"] = price * true[winner, requests]
     return served
