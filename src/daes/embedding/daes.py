@@ -13,7 +13,7 @@ from daes.embedding.normal import normal_score
 from daes.embedding.observer import EstimatorFactory, KnotsModule
 
 Modulation = Literal["gate", "tran"]
-Path = Literal["value", "score", "rank"]
+LinearPath = Literal["value", "score", "rank"]
 _PATHS = ("value", "score", "rank")
 
 _FARTHEST_DEVIATION = 4.0
@@ -95,8 +95,8 @@ class DAES(KnotsModule, NumericalEmbedding):
         beta: float = 0.5,
         basis: Basis = "thermometer",
         knots: int | None = None,
-        linear: Path | None = None,
-        raw: Sequence[Path] = (),
+        linear: LinearPath | None = None,
+        raw: Sequence[LinearPath] = (),
         context_pool: Literal["mean", "sum", "concat"] = "mean",
         num_context: int = 3,
         estimator: str | EstimatorFactory = "jump",
@@ -236,7 +236,7 @@ class DAES(KnotsModule, NumericalEmbedding):
         deviation = (values / 2 - self.centre / 2) / (spread / 2)  # halves cannot overflow
         return deviation.clamp(-_FARTHEST_DEVIATION, _FARTHEST_DEVIATION)
 
-    def _path(self, path: Path, values: Tensor, place: Tensor | None) -> Tensor:
+    def _path(self, path: LinearPath, values: Tensor, place: Tensor | None) -> Tensor:
         """The coordinate z (B, q) of a path, 0 before anything was observed."""
         if path == "value":
             return self._standardised(values)
