@@ -268,7 +268,7 @@ def main() -> None:
 def _positive(text: str) -> int:
     number = int(text)
     if number <= 0:
-        raise argparse.ArgumentTypeError(f"a positive whole number is needed, however: {text}")
+        raise argparse.ArgumentTypeError(f"a positive whole number is needed, got {text}")
     return number
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from daes.model import CTRModel
-from daes.stream.adstream import AdStream
+from daes.simulation import AdStream
 from daes.training import StreamTrainer, TrainConfig
 
 

@@ -20,7 +20,7 @@ import torch
 
 import daes
 from daes.model import CTRModel
-from daes.stream.adstream import AdStream
+from daes.simulation import AdStream
 from daes.stream.batch import Batch
 from daes.training.config import TrainConfig
 from daes.training.learner import Learner

@@ -119,7 +119,7 @@ def test_clone_and_cross_validation(clicks):
 
 def test_errors_are_sentences(clicks):
     frame, y = clicks
-    with pytest.raises(ValueError, match="two classes, however: 3 classes"):
+    with pytest.raises(ValueError, match="two classes, got 3 classes"):
         StreamingClassifier().fit(frame[:3], [0, 1, 2])
     with pytest.raises(ValueError, match="only one class"):
         StreamingClassifier().fit(frame[:3], [1, 1, 1])

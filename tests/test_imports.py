@@ -162,16 +162,20 @@ class TestRooms:
 
     ROOMS = (
         ("stream",),
+        ("simulation",),
         ("distribution",),
+        ("storage",),
         ("embedding",),
         ("backbone",),
-        ("model", "pretrained", "export"),
+        ("model", "export"),
+        ("metrics",),
         ("training",),
+        ("experiments",),
         ("classifier", "serving"),
         ("report", "paper", "cli", "__main__"),
     )
-    BASE = ("extras", "durable")
-    EVERYWHERE = ("daes", "daes.extras", "daes.durable")
+    BASE = ("extras",)
+    EVERYWHERE = ("daes", "daes.extras", "daes.storage.durable")
     PLACE = {name: place for place, names in enumerate(ROOMS) for name in names}  # noqa: RUF012
     MODEL, SHOW = PLACE["model"], PLACE["report"]
 
@@ -216,7 +220,7 @@ class TestRooms:
             for module, line in self.imports(path):
                 place = f"{path.name if SOURCE not in path.parents else path.relative_to(SOURCE)}:{line}"
                 if module.startswith("."):
-                    yield f"{place}: imports are absolute, however: {module}"
+                    yield f"{place}: imports are absolute, got {module}"
                 elif module.partition(".")[0] == "daes" and module not in self.EVERYWHERE:
                     other = module.split(".")[1]
                     if other not in self.PLACE or not self.allowed(room, other):
@@ -241,7 +245,7 @@ class TestRooms:
                 import daes.embedding
                 from daes.stream import Batch
                 from daes.extras import require
-                from daes import durable
+                from daes.storage import durable
                 from daes.distribution.jump import JumpReservoir
 
                 def function():
@@ -254,9 +258,10 @@ class TestRooms:
         )
         assert list(self.violations([(path, "distribution")])) == [
             "file.py:2: distribution imports daes.embedding",
+            "file.py:5: distribution imports daes.storage",
             "file.py:9: distribution imports daes.model",
             "file.py:10: distribution imports daes.training.trainer",
-            "file.py:11: imports are absolute, however: .",
+            "file.py:11: imports are absolute, got .",
             "file.py:12: distribution imports daes.report.page",
         ]
         assert len(list(self.violations([(path, "cli")]))) == 1

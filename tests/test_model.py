@@ -101,7 +101,7 @@ class TestEveryCell:
 
     @pytest.mark.parametrize("backbone", NO_RAW)
     def test_a_backbone_without_a_place_for_plain_inputs_says_so(self, backbone):
-        with pytest.raises(ValueError, match=f"embedding='youtube'.*however: backbone='{backbone}'"):
+        with pytest.raises(ValueError, match=f"embedding='youtube'.*got '{backbone}'"):
             make_model("youtube", backbone)
 
     @pytest.mark.parametrize("backbone", BACKBONES)
@@ -112,9 +112,9 @@ class TestEveryCell:
         train(model)
 
     def test_unknown_names(self):
-        with pytest.raises(ValueError, match=r"method must be one of .*however: method='deas'.*did you mean 'daes'"):
+        with pytest.raises(ValueError, match=r"method must be one of .*got 'deas'.*did you mean 'daes'"):
             make_model("deas")
-        with pytest.raises(ValueError, match=r"name must be one of .*however: name='deepfn'"):
+        with pytest.raises(ValueError, match=r"name must be one of .*got 'deepfn'"):
             make_model(backbone="deepfn")
 
 
@@ -234,7 +234,7 @@ class TestContext:
         model = CTRModel.from_sample(SCHEMA, sample, context="ranked", embedding="daes-gate")
         assert model.context[0] == "hour"
         assert model.context == ranked_context(SCHEMA, sample)
-        with pytest.raises(ValueError, match=r"context must name .*however: ranked.*from_sample"):
+        with pytest.raises(ValueError, match=r"context must name .*got ranked.*from_sample"):
             CTRModel(SCHEMA, context="ranked")
 
     def test_ranked_without_numbers_or_categories_is_no_context(self):
@@ -311,10 +311,10 @@ class TestContext:
         [
             (
                 ("city", "town"),
-                r"context must name categorical columns of the schema \(city, device, hour\), however: town",
+                r"context must name categorical columns of the schema \(city, device, hour\), got town",
             ),
-            ("price", "however: price"),
-            (("city", "city"), "context must name each column once, however: city, city"),
+            ("price", "got price"),
+            (("city", "city"), "context must name each column once, got city, city"),
         ],
     )
     def test_bad_names(self, context, message):
@@ -324,9 +324,7 @@ class TestContext:
     @pytest.mark.parametrize("count", [0, -1, 1.5])
     def test_bad_count(self, count):
         for make in (CTRModel, lambda *args, **named: CTRModel.from_sample(SCHEMA, make_batch(), **named)):
-            with pytest.raises(
-                ValueError, match=f"num_context must be a positive integer, however: num_context={count}"
-            ):
+            with pytest.raises(ValueError, match=f"num_context must be a positive integer, got {count}"):
                 make(SCHEMA, num_context=count)
 
 
@@ -404,12 +402,12 @@ class TestLoss:
 
     def test_labels_are_needed(self):
         batch = make_batch()
-        with pytest.raises(ValueError, match="batch must have labels to compute a loss, however: label=None"):
+        with pytest.raises(ValueError, match="batch must have labels to compute a loss, got None"):
             make_model().loss(Batch(batch.numerical, batch.categorical))
 
     @pytest.mark.parametrize("l2", [-0.1, float("nan"), float("inf")])
     def test_bad_l2(self, l2):
-        with pytest.raises(ValueError, match=f"l2 must be finite and not negative, however: l2={l2}"):
+        with pytest.raises(ValueError, match=f"l2 must be finite and not negative, got {l2}"):
             CTRModel(SCHEMA, l2=l2)
 
 
@@ -554,20 +552,20 @@ class TestFromSample:
         assert model.categorical.init_std == 0.5
         with pytest.raises(TypeError, match="daes has no option 'metas'"):
             make_model("daes", embedding_options={"metas": 7})
-        with pytest.raises(TypeError, match=r"options of fnn must be among .*however: layers=2"):
+        with pytest.raises(TypeError, match=r"options of fnn must be among .*got 2"):
             make_model(backbone_options={"layers": 2})
 
     def test_a_sample_of_other_columns(self):
         for part, schema in (
-            (r"3 numerical columns \(price, age, stay\), however: 1", Schema("click", ("price",), SCHEMA.categorical)),
-            (r"3 categorical columns \(city, device, hour\), however: 1", Schema("click", SCHEMA.numerical, ("city",))),
+            (r"3 numerical columns \(price, age, stay\), got 1", Schema("click", ("price",), SCHEMA.categorical)),
+            (r"3 categorical columns \(city, device, hour\), got 1", Schema("click", SCHEMA.numerical, ("city",))),
         ):
             with pytest.raises(ValueError, match=f"batch must have {part}"):
                 CTRModel.from_sample(SCHEMA, make_batch(schema=schema))
 
     def test_a_sample_without_rows(self):
         assert CTRModel.from_sample(SCHEMA, make_batch(0)).sizes == dict.fromkeys(SCHEMA.categorical, 1)
-        with pytest.raises(ValueError, match="values must have at least one row to fit on, however: 0 rows"):
+        with pytest.raises(ValueError, match="values must have at least one row to fit on, got 0 rows"):
             CTRModel.from_sample(SCHEMA, make_batch(0), embedding="efd")
 
 
@@ -600,22 +598,22 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("column", "values", "error", "message"),
         [
-            ("price", ["1", "2", "x"], TypeError, "column 'price' must hold numbers, however: it is of type string"),
+            ("price", ["1", "2", "x"], TypeError, "column 'price' must hold numbers; it is of type string"),
             ("price", [[1], [2], [3]], TypeError, "column 'price' must hold numbers"),
             ("city", [0.5, 1.0, 2.0], TypeError, "column 'city' must hold categories.*type double and row 0 is 0.5"),
             ("device", [[1], [2], [3]], TypeError, "column 'device'"),
-            ("click", [0, 1, 2], ValueError, "label column 'click' must hold 0 and 1 only, however: row 2 is 2"),
+            ("click", [0, 1, 2], ValueError, "label column 'click' must hold 0 and 1 only; row 2 is 2"),
             (
                 "click",
                 [0.0, 0.5, 1.0],
                 ValueError,
-                "label column 'click' must hold 0 and 1 only, however: row 1 is 0.5",
+                "label column 'click' must hold 0 and 1 only; row 1 is 0.5",
             ),
             (
                 "click",
                 [0, None, 1],
                 ValueError,
-                "column 'click' must have a value in every row, however: row 1 is null",
+                "column 'click' must have a value in every row; row 1 is null",
             ),
             ("click", ["no", "yes", "no"], TypeError, "column 'click' must hold numbers"),
         ],
@@ -627,12 +625,12 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("schema", "message"),
         [
-            (Schema("click", ("price",), SCHEMA.categorical), r"3 numerical columns \(price, age, stay\), however: 1"),
+            (Schema("click", ("price",), SCHEMA.categorical), r"3 numerical columns \(price, age, stay\), got 1"),
             (
                 Schema("click", SCHEMA.numerical, ("a", "b", "c", "d")),
-                r"3 categorical .*\(city, device, hour\), however: 4",
+                r"3 categorical .*\(city, device, hour\), got 4",
             ),
-            (Schema("click", SCHEMA.numerical, ()), r"3 categorical columns \(city, device, hour\), however: 0"),
+            (Schema("click", SCHEMA.numerical, ()), r"3 categorical columns \(city, device, hour\), got 0"),
         ],
     )
     def test_a_batch_of_another_width(self, schema, message):
@@ -643,25 +641,21 @@ class TestBadInput:
 
     def test_too_many_columns_for_a_schema_without_any(self):
         model = make_model(schema=Schema("click", SCHEMA.numerical, ()))
-        with pytest.raises(ValueError, match=r"batch must have 0 categorical columns \(none\), however: 3"):
+        with pytest.raises(ValueError, match=r"batch must have 0 categorical columns \(none\), got 3"):
             model(make_batch())
 
     def test_wrong_tensors(self):
         model = make_model()
         numbers, ids = torch.ones(5, 3), torch.ones(5, 3, dtype=torch.int64)
-        with pytest.raises(
-            ValueError, match="categorical must be given for the columns city, device, hour, however: None"
-        ):
+        with pytest.raises(ValueError, match="categorical must be given for the columns city, device, hour, got None"):
             model(numbers)
-        with pytest.raises(ValueError, match=r"ids must be int64 of shape \(B, 3\), however: torch.int32"):
+        with pytest.raises(ValueError, match=r"ids must be int64 of shape \(B, 3\), got torch.int32"):
             model(numbers, ids.int())
-        with pytest.raises(
-            ValueError, match=r"ids must be int64 of shape \(B, 3\), however: torch.int64 of shape \(5, 2\)"
-        ):
+        with pytest.raises(ValueError, match=r"ids must be int64 of shape \(B, 3\), got torch.int64 of shape \(5, 2\)"):
             model(numbers, ids[:, :2])
-        with pytest.raises(TypeError, match=r"values must be floating point, however: torch.int64"):
+        with pytest.raises(TypeError, match=r"values must be floating point, got torch.int64"):
             model(ids, ids)
-        with pytest.raises(ValueError, match=r"values must have shape \(B, 3\), however: \(5, 2\)"):
+        with pytest.raises(ValueError, match=r"values must have shape \(B, 3\), got \(5, 2\)"):
             model(numbers[:, :2], ids)
 
     def test_wrong_arrays(self):
@@ -674,11 +668,11 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("sizes", "error", "message"),
         [
-            ({"town": 9}, ValueError, "sizes must name categorical columns of the schema, however: town"),
-            ({"city": 0}, ValueError, "sizes must be positive integers, however: city has size 0"),
-            (-3, ValueError, "sizes must be positive integers, however: city has size -3"),
-            (2.5, TypeError, "sizes must be whole numbers, however: city has size 2.5"),
-            ({"city": "9"}, TypeError, "sizes must be whole numbers, however: city has size '9'"),
+            ({"town": 9}, ValueError, "sizes must name categorical columns of the schema, got town"),
+            ({"city": 0}, ValueError, "sizes must be positive integers; city has size 0"),
+            (-3, ValueError, "sizes must be positive integers; city has size -3"),
+            (2.5, TypeError, "sizes must be whole numbers; city has size 2.5"),
+            ({"city": "9"}, TypeError, "sizes must be whole numbers; city has size '9'"),
         ],
     )
     def test_bad_sizes(self, sizes, error, message):

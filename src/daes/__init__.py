@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from daes.distribution import ESTIMATORS, JumpReservoir, rank_context_fields
     from daes.embedding import DAES, METHODS, CategoricalEmbedding, build_embedding
     from daes.model import CTRModel
+    from daes.storage.checkpoint import CheckpointStore
     from daes.stream import DATASETS, Batch, Schema, batch_from_table, infer_schema
-    from daes.training.checkpoint import CheckpointStore
     from daes.training.trainer import StreamTrainer, TrainConfig
 
 __version__ = "0.1.0"
@@ -28,8 +28,8 @@ _NAMES = {
     "daes.distribution": ("ESTIMATORS", "JumpReservoir", "rank_context_fields"),
     "daes.embedding": ("DAES", "METHODS", "CategoricalEmbedding", "build_embedding"),
     "daes.model": ("CTRModel",),
+    "daes.storage.checkpoint": ("CheckpointStore",),
     "daes.stream": ("DATASETS", "Batch", "Schema", "batch_from_table", "infer_schema"),
-    "daes.training.checkpoint": ("CheckpointStore",),
     "daes.training.trainer": ("StreamTrainer", "TrainConfig"),
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names}

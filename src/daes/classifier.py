@@ -102,7 +102,7 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Train from scratch on rows X with labels y."""
         for name in ("epochs", "batch_size"):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be positive, however: {name}={getattr(self, name)}")
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
         self._forget()
         batch = self._labelled(X, y, sample_weight, classes=None)
         with torch.random.fork_rng(devices=[]):
@@ -190,12 +190,12 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         labels = column_or_1d(y, warn=True)
         check_classification_targets(labels)
         if len(labels) != len(batch):
-            raise ValueError(f"y must have {len(batch)} labels, one a row, however: {len(labels)}")
+            raise ValueError(f"y must have {len(batch)} labels, one a row, got {len(labels)}")
         if first:
             self.classes_ = _two_classes(unique_labels(labels) if classes is None else np.unique(np.asarray(classes)))
         unknown = ~np.isin(labels, self.classes_)
         if unknown.any():
-            raise ValueError(f"y must be one of the classes {self.classes_.tolist()}, however: {labels[unknown][0]!r}")
+            raise ValueError(f"y must be one of the classes {self.classes_.tolist()}, got {labels[unknown][0]!r}")
         weight = None
         if sample_weight is not None:
             weight = np.broadcast_to(np.asarray(sample_weight, np.float32), (len(batch),)).copy()
@@ -232,10 +232,10 @@ def _is_table(rows: Any) -> bool:
 def _two_classes(classes: NDArray[Any]) -> NDArray[Any]:
     if classes.size > 2:
         raise ValueError(
-            f"Only binary classification is supported. y must have two classes, however: {classes.size} classes"
+            f"Only binary classification is supported. y must have two classes, got {classes.size} classes"
         )
     if classes.size < 2:
         raise ValueError(
-            f"y must have two classes (or pass classes to partial_fit), however: only one class, {classes.tolist()}"
+            f"y must have two classes (or pass classes to partial_fit), got only one class, {classes.tolist()}"
         )
     return classes

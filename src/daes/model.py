@@ -28,7 +28,7 @@ from daes.embedding.base import check_positive
 from daes.embedding.modulation import pool_context
 from daes.embedding.registry import spelled_out
 from daes.export import export_onnx
-from daes.pretrained import CONFIG, load_model, load_state, refuse_other_schema, save_model
+from daes.storage.saved_model import CONFIG, load_model, load_state, refuse_other_schema, save_model
 from daes.stream.batch import Batch
 from daes.stream.schema import Schema
 
@@ -84,7 +84,7 @@ class CTRModel(nn.Module):
     ) -> None:
         super().__init__()
         if not 0 <= l2 < float("inf"):
-            raise ValueError(f"l2 must be finite and not negative, however: l2={l2}")
+            raise ValueError(f"l2 must be finite and not negative, got {l2}")
         self.schema = schema
         self.dim = dim
         self.l2 = l2
@@ -118,7 +118,7 @@ class CTRModel(nn.Module):
                 if not self.numerical.num_outputs:
                     raise ValueError(
                         f"backbone must have an MLP or a cross network for embedding={embedding!r}, which gives plain "
-                        f"inputs and no vectors, however: backbone={backbone!r}"
+                        f"inputs and no vectors, got {backbone!r}"
                     )
                 raw_dim = 0  # the vectors do without
         if schema.num_categorical:
@@ -162,7 +162,7 @@ class CTRModel(nn.Module):
         if self.categorical is not None:
             if categorical is None:
                 raise ValueError(
-                    f"categorical must be given for the columns {', '.join(self.schema.categorical)}, however: None"
+                    f"categorical must be given for the columns {', '.join(self.schema.categorical)}, got None"
                 )
             fields.append(self.categorical(categorical))
             if self.numerical is not None and self.numerical.uses_context and self.context:
@@ -206,7 +206,7 @@ class CTRModel(nn.Module):
     def cross_entropy(logits: Tensor, batch: Batch) -> Tensor:
         """Mean binary cross-entropy of logits that were computed for the batch; 0 if it has no rows or no weight."""
         if batch.label is None:
-            raise ValueError("batch must have labels to compute a loss, however: label=None")
+            raise ValueError("batch must have labels to compute a loss, got None")
         if not len(batch):
             return logits.sum()
         weight = None if batch.weight is None else torch.from_numpy(batch.weight).to(logits)
@@ -351,16 +351,14 @@ def _check_columns(schema: Schema, batch: Batch) -> None:
     for part in ("numerical", "categorical"):
         names, found = getattr(schema, part), getattr(batch, part).shape[1]
         if found != len(names):
-            raise ValueError(
-                f"batch must have {len(names)} {part} columns ({', '.join(names) or 'none'}), however: {found}"
-            )
+            raise ValueError(f"batch must have {len(names)} {part} columns ({', '.join(names) or 'none'}), got {found}")
 
 
 def _table_sizes(schema: Schema, sizes: int | Mapping[str, int]) -> dict[str, int]:
     if isinstance(sizes, Mapping):
         unknown = [name for name in sizes if name not in schema.categorical]
         if unknown:
-            raise ValueError(f"sizes must name categorical columns of the schema, however: {', '.join(unknown)}")
+            raise ValueError(f"sizes must name categorical columns of the schema, got {', '.join(unknown)}")
         return {name: _whole(sizes.get(name, DEFAULT_SIZE), name) for name in schema.categorical}
     return {name: _whole(sizes, name) for name in schema.categorical}
 
@@ -369,7 +367,7 @@ def _whole(size: int, name: str) -> int:
     try:
         return operator.index(size)
     except TypeError:
-        raise TypeError(f"sizes must be whole numbers, however: {name} has size {size!r}") from None
+        raise TypeError(f"sizes must be whole numbers; {name} has size {size!r}") from None
 
 
 def _context_names(
@@ -386,8 +384,8 @@ def _context_names(
         hint = ' ("ranked" is for CTRModel.from_sample, which has rows to look at)' if context == "ranked" else ""
         raise ValueError(
             f"context must name categorical columns of the schema ({', '.join(schema.categorical) or 'none'}), "
-            f"however: {', '.join(map(str, unknown))}{hint}"
+            f"got {', '.join(map(str, unknown))}{hint}"
         )
     if len(set(names)) < len(names):
-        raise ValueError(f"context must name each column once, however: {', '.join(names)}")
+        raise ValueError(f"context must name each column once, got {', '.join(names)}")
     return names

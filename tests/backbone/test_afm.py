@@ -24,5 +24,5 @@ def test_equals_its_formula(slow):
 
 
 def test_attention_dim_must_be_positive():
-    with pytest.raises(ValueError, match="attention_dim must be positive, however: attention_dim=0"):
+    with pytest.raises(ValueError, match="attention_dim must be positive, got 0"):
         AFM(4, 3, attention_dim=0)

@@ -43,5 +43,5 @@ def test_without_its_mlp_it_refuses_raw_inputs():
 
 @pytest.mark.parametrize("option", ["layers", "heads", "head_dim"])
 def test_counts_must_be_positive(option):
-    with pytest.raises(ValueError, match=f"{option} must be positive, however: {option}=0"):
+    with pytest.raises(ValueError, match=f"{option} must be positive, got 0"):
         AutoInt(4, 3, **{option: 0})

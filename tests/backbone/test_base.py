@@ -13,15 +13,15 @@ def test_a_formula_is_all_that_a_subclass_writes():
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [
-        ({"num_fields": 0}, ValueError, "num_fields must be positive, however: num_fields=0"),
-        ({"num_fields": -1, "raw_dim": 2}, ValueError, "num_fields must not be negative, however: num_fields=-1"),
-        ({"dim": 0}, ValueError, "dim must be positive, however: dim=0"),
-        ({"dim": 2.5}, TypeError, "dim must be an integer, however: dim=2.5"),
-        ({"raw_dim": -1}, ValueError, "raw_dim must not be negative, however: raw_dim=-1"),
-        ({"hidden": (8, 0)}, ValueError, r"hidden must hold positive integers only, however: hidden=\(8, 0\)"),
-        ({"hidden": 8}, TypeError, "hidden must be a sequence of integers, however: hidden=8"),
-        ({"dropout": 1.0}, ValueError, r"dropout must lie in \[0, 1\), however: dropout=1.0"),
-        ({"batch_norm": 1}, TypeError, "batch_norm must be True or False, however: batch_norm=1"),
+        ({"num_fields": 0}, ValueError, "num_fields must be positive, got 0"),
+        ({"num_fields": -1, "raw_dim": 2}, ValueError, "num_fields must not be negative, got -1"),
+        ({"dim": 0}, ValueError, "dim must be positive, got 0"),
+        ({"dim": 2.5}, TypeError, "dim must be an integer, got 2.5"),
+        ({"raw_dim": -1}, ValueError, "raw_dim must not be negative, got -1"),
+        ({"hidden": (8, 0)}, ValueError, r"hidden must hold positive integers only, got \(8, 0\)"),
+        ({"hidden": 8}, TypeError, "hidden must be a sequence of integers, got 8"),
+        ({"dropout": 1.0}, ValueError, r"dropout must lie in \[0, 1\), got 1.0"),
+        ({"batch_norm": 1}, TypeError, "batch_norm must be True or False, got 1"),
     ],
 )
 def test_settings_are_checked(settings, error, message):
@@ -31,38 +31,38 @@ def test_settings_are_checked(settings, error, message):
 
 @pytest.mark.parametrize("shape", [(5, 3), (5, 2, 2), (5, 3, 4), (5, 3, 2, 1)])
 def test_fields_must_have_their_shape(shape):
-    with pytest.raises(ValueError, match=r"fields must have shape \(B, 3, 2\), however: \(5"):
+    with pytest.raises(ValueError, match=r"fields must have shape \(B, 3, 2\), got \(5"):
         FNN(3, 2)(torch.randn(shape))
 
 
 def test_fields_must_be_vectors_not_ids():
-    with pytest.raises(TypeError, match=r"fields must be vectors of a floating-point type, however: torch.int64"):
+    with pytest.raises(TypeError, match=r"fields must be vectors of a floating-point type, got torch.int64"):
         FNN(3, 2)(torch.zeros(5, 3, 2, dtype=torch.int64))
 
 
 @pytest.mark.parametrize("shape", [(5, 3), (4, 2), (5,), (5, 2, 1)])
 def test_raw_must_have_its_shape(shape):
-    with pytest.raises(ValueError, match=r"raw must have shape \(5, 2\), however: \("):
+    with pytest.raises(ValueError, match=r"raw must have shape \(5, 2\), got \("):
         FNN(3, 2, raw_dim=2)(torch.randn(5, 3, 2), torch.randn(shape))
 
 
 def test_raw_must_be_real_numbers():
-    with pytest.raises(TypeError, match=r"raw must be of a floating-point type, however: torch.int64"):
+    with pytest.raises(TypeError, match=r"raw must be of a floating-point type, got torch.int64"):
         FNN(3, 2, raw_dim=2)(torch.randn(5, 3, 2), torch.ones(5, 2, dtype=torch.int64))
 
 
 def test_raw_must_be_given_where_expected():
-    with pytest.raises(ValueError, match=r"raw must have shape \(B, 2\), however: raw=None"):
+    with pytest.raises(ValueError, match=r"raw must have shape \(B, 2\), got None"):
         FNN(3, 2, raw_dim=2)(torch.randn(5, 3, 2))
 
 
 def test_raw_must_not_be_given_where_not_expected():
-    with pytest.raises(ValueError, match=r"raw must be None for a backbone of raw_dim=0, however: shape \(5, 2\)"):
+    with pytest.raises(ValueError, match=r"raw must be None for a backbone of raw_dim=0, got shape \(5, 2\)"):
         FNN(3, 2)(torch.randn(5, 3, 2), torch.randn(5, 2))
 
 
 def test_a_model_without_a_place_for_raw_inputs_refuses_them():
-    with pytest.raises(ValueError, match=r"raw_dim must be 0 for FM, which has no MLP.*however: raw_dim=2"):
+    with pytest.raises(ValueError, match=r"raw_dim must be 0 for FM, which has no MLP.*got 2"):
         FM(3, 2, raw_dim=2)
 
 

@@ -20,5 +20,5 @@ def test_equals_its_formula(slow, layers, raw_dim):
 
 
 def test_layers_must_be_positive():
-    with pytest.raises(ValueError, match="layers must be positive, however: layers=0"):
+    with pytest.raises(ValueError, match="layers must be positive, got 0"):
         DCN(4, 3, layers=0)

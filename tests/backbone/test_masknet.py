@@ -42,7 +42,7 @@ def test_equals_its_formula(slow, raw_dim, reduction_ratio):
 
 @pytest.mark.parametrize("option", ["blocks", "block_dim"])
 def test_counts_must_be_positive(option):
-    with pytest.raises(ValueError, match=f"{option} must be positive, however: {option}=0"):
+    with pytest.raises(ValueError, match=f"{option} must be positive, got 0"):
         MaskNet(4, 3, **{option: 0})
 
 

@@ -59,13 +59,13 @@ def test_options_reach_the_model():
 
 
 def test_an_unknown_name_lists_the_known_ones():
-    with pytest.raises(ValueError, match=r"name must be one of fnn, widedeep, .*masknet, however: name='dlrm'"):
+    with pytest.raises(ValueError, match=r"name must be one of fnn, widedeep, .*masknet, got 'dlrm'"):
         build_backbone("dlrm", 3, 2)
 
 
 def test_an_unknown_option_lists_the_known_ones():
-    expected = "options of fnn must be among hidden, dropout, batch_norm, however: layers=2"
+    expected = "options of fnn must be among hidden, dropout, batch_norm, got 2"
     with pytest.raises(TypeError, match=expected):
         build_backbone("fnn", 3, 2, layers=2)
-    with pytest.raises(TypeError, match=r"options of fm must be none, however: hidden=\(8,\)"):
+    with pytest.raises(TypeError, match=r"options of fm must be none, got \(8,\)"):
         build_backbone("fm", 3, 2, hidden=(8,))

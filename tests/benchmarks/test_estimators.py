@@ -70,4 +70,4 @@ def test_targets_are_judged_both_ways(benchmark):
 def test_a_length_must_be_positive():
     done = subprocess.run([sys.executable, str(SCRIPT), "--lengths", "0"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "a positive whole number is needed, however: 0" in done.stderr
+    assert "a positive whole number is needed, got 0" in done.stderr

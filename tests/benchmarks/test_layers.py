@@ -32,4 +32,4 @@ def test_bad_sizes_are_refused() -> None:
     command = [sys.executable, str(SCRIPT), "--rows", "0"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "a positive whole number is needed, however: 0" in done.stderr
+    assert "a positive whole number is needed, got 0" in done.stderr

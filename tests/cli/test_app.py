@@ -62,7 +62,7 @@ def test_help_imports_nothing_heavy():
 @pytest.mark.parametrize(
     ("error", "code", "sentence"),
     [
-        (ValueError("size must be positive, however: size=0"), 2, "daes: size must be positive, however: size=0"),
+        (ValueError("size must be positive, got 0"), 2, "daes: size must be positive, got 0"),
         (TypeError("two\n  lines"), 2, "daes: two lines"),
         (FileNotFoundError("there is no file x.csv"), 2, "daes: there is no file x.csv"),
         (FileNotFoundError(2, "No such file or directory", "x.csv"), 2, "daes: x.csv: No such file or directory"),
@@ -124,7 +124,7 @@ def test_wrong_usage_is_one_sentence_too(arguments, named):
 def test_whole_numbers():
     assert whole_number(1)("8192") == 8192
     for text in ("0", "-3", "1.5", "x", ""):
-        with pytest.raises(typer.BadParameter, match=f"at least 1 is needed, however: {text}$"):
+        with pytest.raises(typer.BadParameter, match=f"at least 1 is needed, got {text}$"):
             whole_number(1)(text)
 
 

@@ -43,7 +43,7 @@ def test_the_papers_protocol(daes, clicks):
 
 
 def test_a_failure_is_reported_and_the_rest_is_kept(daes, clicks, monkeypatch):
-    module = import_module("daes.training.compare")
+    module = import_module("daes.experiments.compare")
     plain = module.run_cell
 
     def fails(cell, shared, progress=None):

@@ -92,7 +92,7 @@ def test_without_the_flights_it_says_so_and_goes_on(app, no_flights, monkeypatch
 
 
 def test_a_model_that_fails_is_reported_and_the_rest_is_shown(app, no_flights, monkeypatch, tmp_path):
-    compare_module = import_module("daes.training.compare")
+    compare_module = import_module("daes.experiments.compare")
     run_cell = compare_module.run_cell
 
     def failing(cell, *rest):
@@ -113,4 +113,4 @@ def test_a_model_that_fails_is_reported_and_the_rest_is_shown(app, no_flights, m
 def test_too_few_rows_are_an_error_in_a_sentence(app, rows):
     result = runner.invoke(app, ["demo", "--rows", rows])
     assert result.exit_code == 2
-    assert f"at least 1000 is needed, however: {rows}" in result.stderr
+    assert f"at least 1000 is needed, got {rows}" in result.stderr

@@ -163,67 +163,66 @@ def test_how_many_rows_to_expect(folder, tmp_path):
         ),
         (
             ["clicks.parquet", "-c", "Prize"],
-            "--column must be a column of {folder}/clicks.parquet, however: 'Prize' (did you mean 'price'?); "
+            "--column must be a column of {folder}/clicks.parquet, got 'Prize' (did you mean 'price'?); "
             "its columns of numbers are: price, hour, gone",
         ),
         (
             ["clicks.parquet", "-c", "zzz"],
-            "--column must be a column of {folder}/clicks.parquet, however: 'zzz'; "
+            "--column must be a column of {folder}/clicks.parquet, got 'zzz'; "
             "its columns of numbers are: price, hour, gone",
         ),
         (
             ["clicks.parquet", "-c", "city"],
-            "--column must hold numbers, however: 'city' of {folder}/clicks.parquet is of type string; "
+            "--column must hold numbers; 'city' of {folder}/clicks.parquet is of type string; "
             "its columns of numbers are: price, hour, gone",
         ),
         (
             ["clicks.csv", "-c", "city"],
-            "--column must hold numbers, however: 'city' of {folder}/clicks.csv starts with 'Bern'; "
+            "--column must hold numbers, got 'city' of {folder}/clicks.csv starts with 'Bern'; "
             "its columns of numbers are: price, hour, gone",
         ),
         (["words.csv"], "--column must name one column of {folder}/words.csv: it has no column of numbers"),
-        (["typo.csv", "-c", "price"], "row 2 of {folder}/typo.csv: column 'price' must be a number, however: '1.x'"),
-        (["ragged.csv", "-c", "price"], "row 2 of {folder}/ragged.csv: 2 fields are expected, however: there are 1"),
+        (["typo.csv", "-c", "price"], "row 2 of {folder}/typo.csv: column 'price' must be a number, got '1.x'"),
+        (["ragged.csv", "-c", "price"], "row 2 of {folder}/ragged.csv: 2 fields are expected; there are 1"),
         (
             ["clicks.parquet", "-c", "gone"],
-            "column 'gone' of {folder}/clicks.parquet must hold at least one finite value, however: "
+            "column 'gone' of {folder}/clicks.parquet must hold at least one finite value, got "
             f"all {ROWS} are NaN or ±inf",
         ),
         (
             ["norows.parquet", "-c", "price"],
-            "column 'price' of {folder}/norows.parquet must hold at least one finite value, however: "
-            "the stream is empty",
+            "column 'price' of {folder}/norows.parquet must hold at least one finite value, got the stream is empty",
         ),
         (
             ["header.csv", "-c", "price"],
-            "…of {folder}/header.csv must hold at least one finite value, however: the stream is empty",
+            "…of {folder}/header.csv must hold at least one finite value; the stream is empty",
         ),
         (["empty.csv", "-c", "price"], "{folder}/empty.csv is empty"),
         (["cut.parquet", "-c", "price"], "{folder}/cut.parquet is not a whole Parquet file: …"),
         (["cut.csv.gz", "-c", "price"], "{folder}/cut.csv.gz is damaged or cut off: …"),
         (
             ["clicks.parquet", "-c", "price", "--size", "0"],
-            "…'--size': a whole number of at least 1 is needed, however: 0 (see daes distribution --help)",
+            "…'--size': a whole number of at least 1 is needed, got 0 (see daes distribution --help)",
         ),
         (
             ["clicks.parquet", "-c", "price", "--size", "-5"],
-            "…at least 1 is needed, however: -5 (see daes distribution --help)",
+            "…at least 1 is needed, got -5 (see daes distribution --help)",
         ),
         (["clicks.parquet", "-c", "price", "--batch-size", "0"], "…'--batch-size': a whole number of at least 1 …"),
         (["clicks.parquet", "-c", "price", "--seed", "-1"], "…'--seed': a whole number of at least 0 …"),
-        (["clicks.parquet", "-c", "price", "--levels", "0.5,1.5"], "levels must lie in [0, 1], however: 1.5"),
+        (["clicks.parquet", "-c", "price", "--levels", "0.5,1.5"], "levels must lie in [0, 1], got 1.5"),
         (
             ["clicks.parquet", "-c", "price", "--levels", "a"],
-            "--levels must be numbers separated by commas, however: 'a'",
+            "--levels must be numbers separated by commas, got 'a'",
         ),
         (
             ["clicks.parquet", "-c", "price", "--estimators", "kill"],
-            "estimators must be among reservoir, jump, …, however: 'kill'",
+            "estimators must be among reservoir, jump, …, got 'kill'",
         ),
-        (["clicks.parquet", "-c", "price", "--plot", "x.pdf"], "--plot must end in .html or .png, however: x.pdf"),
+        (["clicks.parquet", "-c", "price", "--plot", "x.pdf"], "--plot must end in .html or .png, got x.pdf"),
         (
             ["clicks.parquet", "-c", "price", "--plot", "no/x.png"],
-            "--plot must lie in a folder that exists, however: no/x.png",
+            "--plot must lie in a folder that exists, got no/x.png",
         ),
     ],
 )
@@ -238,7 +237,7 @@ def test_bad_input_is_one_sentence_that_names_it(folder, arguments, message):
 def test_a_column_needs_a_file():
     result = run("--column", "price")
     assert result.exit_code == 2
-    assert result.stderr == "daes: --column needs a FILE to be a column of, however: --column price without one\n"
+    assert result.stderr == "daes: --column needs a FILE to be a column of, got --column price without one\n"
 
 
 @pytest.fixture(scope="module")

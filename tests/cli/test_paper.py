@@ -67,7 +67,7 @@ def test_a_time_limit_stops_with_code_3_and_resume_goes_on(tmp_path):
 
 
 def test_cells_that_failed_are_named_at_the_end_and_tried_again(tmp_path, monkeypatch):
-    compare = import_module("daes.training.compare")
+    compare = import_module("daes.experiments.compare")
 
     genuine = compare.run_cell
 

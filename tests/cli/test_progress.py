@@ -4,7 +4,7 @@ import pytest
 from rich.console import Console
 
 from daes.cli import progress
-from daes.training.metrics import StreamMetrics
+from daes.metrics.stream import StreamMetrics
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from daes.backbone import BACKBONES
 from daes.cli.settings import BACKBONES_HELP, METHODS_HELP
 from daes.embedding import METHODS
 from daes.model import CTRModel
-from daes.training.checkpoint import CheckpointStore
+from daes.storage.checkpoint import CheckpointStore
 from daes.training.run import train_run
 
 QUICK = ("--batch-size", "100", "--backbone", "fnn", "--no-report")
@@ -147,7 +147,7 @@ def test_a_toml_file_gives_options_and_flags_win(daes, refused, clicks, tmp_path
     assert stored["model"]["backbone_options"] == {"hidden": [8, 4], "batch_norm": False}
     for text, sentence in [
         ("batchsize = 3", "has an unknown option 'batchsize'; did you mean 'batch-size'?"),
-        ("batch-size = 1.5", "a whole number of at least 1 is needed, however: 1.5"),
+        ("batch-size = 1.5", "a whole number of at least 1 is needed, got 1.5"),
         ("batch-size = [", "is not valid TOML"),
         ("data = 2024-01-01", "data must be a text, a number, true, false or a list of these"),
     ]:
@@ -182,15 +182,15 @@ def test_wrong_input_is_one_sentence(refused, clicks, tmp_path, csv):
         ((*known, "--optimizer", "lion", *out, *QUICK), "optimizer must be one of adam"),
         (
             (*known, "--learning-rate", "-1", *out, *QUICK),
-            "learning_rate must be positive, however: learning_rate=-1.0",
+            "learning_rate must be positive, got -1.0",
         ),
         ((*known, "--learning-rate", "fast", *out), "--learning-rate"),
-        ((*known, "--batch-size", "0", *out), "a whole number of at least 1 is needed, however: 0"),
+        ((*known, "--batch-size", "0", *out), "a whole number of at least 1 is needed, got 0"),
         ((*known, "--context", "town", *out, *QUICK), "context must name categorical columns of the schema"),
         ((*known, "--bad-batch", "ignore", *out), "bad_batch must be 'stop' or 'skip'"),
-        ((*known, "--device", "tpu", *out), "--device must be auto, cpu, cuda or cuda:N, however: tpu"),
+        ((*known, "--device", "tpu", *out), "--device must be auto, cpu, cuda or cuda:N, got tpu"),
         ((*known, "--method", "efd", "--reservoir-size", "9", *out, *QUICK), "efd has no option 'reservoir_size'"),
-        ((*known, "--method-option", "num_meta", *out), "--method-option must be NAME=VALUE, however: num_meta"),
+        ((*known, "--method-option", "num_meta", *out), "--method-option must be NAME=VALUE, got num_meta"),
         ((*known, "--max-rows", "-5", *out), "a whole number of at least 1 is needed"),
         (known, "a folder for the run is needed: --out RUN"),
         (("train", *out), "DATA is needed"),

@@ -112,7 +112,7 @@ def test_column_range_is_that_of_numpy(rows, order):
 
 def test_error_messages():
     bank = ReservoirBank(3, 10)
-    with pytest.raises(ValueError, match=r"values must have shape \(B, 3\), however: \(2, 2\)"):
+    with pytest.raises(ValueError, match=r"values must have shape \(B, 3\), got \(2, 2\)"):
         bank.update(np.zeros((2, 2)))
     with pytest.raises(TypeError, match="values must be numeric"):
         bank.update(np.array([["a", "b", "c"]]))
@@ -120,11 +120,11 @@ def test_error_messages():
         ReservoirBank(0, 10)
     with pytest.raises(ValueError, match="shared must be False"):
         ReservoirBank(3, 10, shared=True, expiry=5)
-    with pytest.raises(ValueError, match="3 features to merge, however: 2"):
+    with pytest.raises(ValueError, match="3 features to merge, got 2"):
         bank.merge(ReservoirBank(2, 10))
     with pytest.raises(TypeError, match="must be a ReservoirBank"):
         bank.merge(EstimatorBank(lambda feature: OrderStatistics(), 3))
-    with pytest.raises(ValueError, match="state has 2 features, however: this bank has 3"):
+    with pytest.raises(ValueError, match="state has 2 features; this bank has 3"):
         bank.load_state_dict(ReservoirBank(2, 10).state_dict())
     with pytest.raises(ValueError, match="feature 0: state has size=20"):
         bank.load_state_dict(ReservoirBank(3, 20).state_dict())

@@ -56,5 +56,5 @@ def test_values_of_any_real_dtype_are_taken(name):
         estimator.update(np.array([0, 1, 1], dtype=dtype))
         assert (estimator.count, estimator.maximum) == (3, 1.0)
     for bad in (np.array([1 + 2j]), np.array(["1"]), np.array([None]), np.array(["2020"], dtype="datetime64[D]")):
-        with pytest.raises(TypeError, match="values must be numeric, however: dtype"):
+        with pytest.raises(TypeError, match="values must be numeric, got dtype"):
             ESTIMATORS[name]().update(bad)

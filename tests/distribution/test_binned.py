@@ -85,7 +85,7 @@ def test_a_state_gives_the_same_bins():
 def test_arguments_are_checked():
     with pytest.raises(ValueError, match="reference must have shape"):
         DriftBins([1.0, 2.0])
-    with pytest.raises(ValueError, match="bins must divide resolution, however: bins=10, resolution=25"):
+    with pytest.raises(ValueError, match="bins must divide resolution, got 10, resolution=25"):
         DriftBins([[1.0]], resolution=25)
     with pytest.raises(ValueError, match=r"values must have shape \(B, 1\)"):
         DriftBins([[1.0]]).count([[1.0, 2.0]])

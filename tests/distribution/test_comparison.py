@@ -175,9 +175,9 @@ def test_json_says_everything():
 @pytest.mark.parametrize(
     ("batches", "message"),
     [
-        ([], "batches must hold at least one finite value, however: the stream is empty"),
-        ([np.array([])], "however: the stream is empty"),
-        ([np.array([np.nan, np.inf])], "however: all 2 are NaN or ±inf"),
+        ([], "batches must hold at least one finite value; the stream is empty"),
+        ([np.array([])], "the stream is empty"),
+        ([np.array([np.nan, np.inf])], "all 2 are NaN or ±inf"),
     ],
 )
 def test_no_values_is_an_error(batches, message):
@@ -188,12 +188,12 @@ def test_no_values_is_an_error(batches, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"size": 0}, "size must be a positive integer, however: size=0"),
-        ({"keep": -1}, "keep must be a positive integer, however: keep=-1"),
-        ({"seed": -1}, "seed must be a non-negative integer, however: seed=-1"),
-        ({"levels": [0.5, 1.5]}, r"levels must lie in \[0, 1\], however: 1.5"),
+        ({"size": 0}, "size must be a positive integer, got 0"),
+        ({"keep": -1}, "keep must be a positive integer, got -1"),
+        ({"seed": -1}, "seed must be a non-negative integer, got -1"),
+        ({"levels": [0.5, 1.5]}, r"levels must lie in \[0, 1\], got 1.5"),
         ({"levels": []}, "levels must hold at least one level"),
-        ({"estimators": ["jmup"]}, "estimators must be among reservoir, jump, .*, however: 'jmup'"),
+        ({"estimators": ["jmup"]}, "estimators must be among reservoir, jump, .*, got 'jmup'"),
         ({"estimators": []}, "estimators must name at least one estimator"),
     ],
 )

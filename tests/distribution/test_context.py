@@ -152,7 +152,7 @@ def test_the_two_groups_of_the_paper() -> None:
     assert ranking.significant(top=20) == tuple(f"f{k}" for k in range(7, 0, -1))
     assert ranking.insignificant(top=20) == ("f0",)
     assert str(ranking).splitlines()[1].split()[:2] == ["f7", "3"]
-    with pytest.raises(ValueError, match="top must be a positive integer, however: top=0"):
+    with pytest.raises(ValueError, match="top must be a positive integer, got 0"):
         ranking.significant(top=0)
 
 
@@ -303,24 +303,24 @@ def test_a_sample_of_rows_is_enough_and_repeatable() -> None:
 @pytest.mark.parametrize(
     ("numerical", "categorical", "options", "message"),
     [
-        ({"x": [1.0]}, {"c": [1, 2]}, {}, "columns must have the same length, however: 'x' has 1, 'c' 2"),
-        (np.ones((2, 1)), np.ones((3, 1), int), {}, "same length, however: '0' has 2, '0' 3"),
+        ({"x": [1.0]}, {"c": [1, 2]}, {}, "columns must have the same length; 'x' has 1, 'c' 2"),
+        (np.ones((2, 1)), np.ones((3, 1), int), {}, "same length; '0' has 2, '0' 3"),
         ({}, {"c": [1]}, {}, "numerical must have at least one column"),
         ({"x": [1.0]}, {}, {}, "categorical must have at least one column"),
         ({"x": []}, {"c": []}, {}, "must have at least one row"),
-        ({"x": ["a"]}, {"c": [1]}, {}, "numerical column 'x': values must be numeric, however: dtype <U1"),
-        ({"x": [[1.0]]}, {"c": [1]}, {}, r"numerical column 'x' must be one-dimensional, however: shape \(1, 1\)"),
-        ({"x": [1.0]}, {"c": [1j]}, {}, "categorical column 'c' must hold ids or strings, however: dtype complex128"),
+        ({"x": ["a"]}, {"c": [1]}, {}, "numerical column 'x': values must be numeric, got dtype <U1"),
+        ({"x": [[1.0]]}, {"c": [1]}, {}, r"numerical column 'x' must be one-dimensional, got shape \(1, 1\)"),
+        ({"x": [1.0]}, {"c": [1j]}, {}, "categorical column 'c' must hold ids or strings, got dtype complex128"),
         ({"x": [1.0]}, {"c": np.array([{}], object)}, {}, "categorical column 'c' must hold ids.*unhashable"),
-        ([1.0], {"c": [1]}, {}, r"numerical must be a mapping or two-dimensional, however: shape \(1,\)"),
-        ({"x": [1.0]}, [[1, 2]], {"names": ["a"]}, r"names must be 2 distinct names, however: names=\['a'\]"),
+        ([1.0], {"c": [1]}, {}, r"numerical must be a mapping or two-dimensional, got shape \(1,\)"),
+        ({"x": [1.0]}, [[1, 2]], {"names": ["a"]}, r"names must be 2 distinct names, got \['a'\]"),
         ({"x": [1.0]}, [[1, 2]], {"names": ["a", "a"]}, "names must be 2 distinct names"),
         ({"x": [1.0]}, {"c": [1]}, {"names": ["c"]}, "names must be left out when categorical has names of its own"),
-        ({"x": [1.0]}, {"c": [1]}, {"alpha": 1.0}, "alpha must lie between 0 and 1, however: alpha=1.0"),
-        ({"x": [1.0]}, {"c": [1]}, {"correction": "none"}, "correction must be one of holm, bonferroni, bh, however"),
-        ({"x": [1.0]}, {"c": [1]}, {"space": "log"}, "space must be one of rank, value, however: space='log'"),
+        ({"x": [1.0]}, {"c": [1]}, {"alpha": 1.0}, "alpha must lie between 0 and 1, got 1.0"),
+        ({"x": [1.0]}, {"c": [1]}, {"correction": "none"}, "correction must be one of holm, bonferroni, bh, got"),
+        ({"x": [1.0]}, {"c": [1]}, {"space": "log"}, "space must be one of rank, value, got 'log'"),
         ({"x": [1.0]}, {"c": [1]}, {"min_group_size": 0}, "min_group_size must be a positive integer"),
-        ({"x": [1.0]}, {"c": [1]}, {"sample": 0}, "sample must be a positive integer, however: sample=0"),
+        ({"x": [1.0]}, {"c": [1]}, {"sample": 0}, "sample must be a positive integer, got 0"),
     ],
 )
 def test_bad_input_is_an_error(numerical: Any, categorical: Any, options: dict[str, Any], message: str) -> None:
@@ -339,9 +339,9 @@ def test_smallest_cardinality() -> None:
     assert smallest_cardinality([9, 2, 1, 0, 9, 3], count=4) == (1, 5, 0, 4)
     assert smallest_cardinality(np.array([5, 4])) == (1, 0)
     assert smallest_cardinality([]) == smallest_cardinality({"a": 1}) == ()
-    with pytest.raises(ValueError, match="cardinalities must be counts, however: -1 at position 1"):
+    with pytest.raises(ValueError, match="cardinalities must be counts, got -1 at position 1"):
         smallest_cardinality([3, -1])
-    with pytest.raises(ValueError, match=r"cardinalities must be counts, however: 2\.5 at position 0"):
+    with pytest.raises(ValueError, match=r"cardinalities must be counts, got 2\.5 at position 0"):
         smallest_cardinality({"a": 2.5})  # type: ignore[dict-item]
-    with pytest.raises(ValueError, match="count must be a positive integer, however: count=0"):
+    with pytest.raises(ValueError, match="count must be a positive integer, got 0"):
         smallest_cardinality([3], count=0)

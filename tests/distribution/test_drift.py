@@ -189,11 +189,11 @@ def test_values_that_are_not_finite_are_left_out() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (([], [1.0]), "must have a finite value, however: none among 0"),
-        (([1.0], [np.nan, np.inf]), "must have a finite value, however: none among 2"),
-        ((np.ones((2, 2)), [1.0]), r"must be one-dimensional, however: shape \(2, 2\)"),
-        ((["a"], [1.0]), "must be numeric, however: dtype"),
-        ((Keeper([]), [1.0]), "must have seen a value, however: Keeper with count=0"),
+        (([], [1.0]), "must have a finite value, got none among 0"),
+        (([1.0], [np.nan, np.inf]), "must have a finite value, got none among 2"),
+        ((np.ones((2, 2)), [1.0]), r"must be one-dimensional, got shape \(2, 2\)"),
+        ((["a"], [1.0]), "must be numeric, got dtype"),
+        ((Keeper([]), [1.0]), "must have seen a value, got Keeper with count=0"),
     ],
 )
 def test_bad_samples_are_errors(arguments: tuple[Any, Any], message: str) -> None:
@@ -206,11 +206,11 @@ def test_bad_samples_are_errors(arguments: tuple[Any, Any], message: str) -> Non
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"bins": 1}, "bins must be at least 2, however: bins=1"),
-        ({"bins": 0}, "bins must be a positive integer, however: bins=0"),
-        ({"bins": 2.5}, "bins must be a positive integer, however: bins=2.5"),
-        ({"floor": 0.0}, r"floor must be above 0 and below 1/bins, however: floor=0.0"),
-        ({"floor": 0.5, "bins": 2}, r"floor must be above 0 and below 1/bins, however: floor=0.5, bins=2"),
+        ({"bins": 1}, "bins must be at least 2, got 1"),
+        ({"bins": 0}, "bins must be a positive integer, got 0"),
+        ({"bins": 2.5}, "bins must be a positive integer, got 2.5"),
+        ({"floor": 0.0}, r"floor must be above 0 and below 1/bins, got 0.0"),
+        ({"floor": 0.5, "bins": 2}, r"floor must be above 0 and below 1/bins, got 0.5, bins=2"),
     ],
 )
 def test_bad_binning_is_an_error(measure: Any, options: dict[str, Any], message: str) -> None:
@@ -220,7 +220,7 @@ def test_bad_binning_is_an_error(measure: Any, options: dict[str, Any], message:
 
 
 def test_bad_points_are_an_error() -> None:
-    with pytest.raises(ValueError, match="points must be a positive integer, however: points=0"):
+    with pytest.raises(ValueError, match="points must be a positive integer, got 0"):
         ks_statistic([1.0], [1.0], points=0)
 
 
@@ -252,9 +252,7 @@ def test_a_profile_compares_each_segment_with_the_first(dtype: Any) -> None:
 
 def test_one_segment_a_value_is_allowed_and_more_are_not() -> None:
     assert list(drift_profile([1.0, 1.0, 2.0], segments=3).ks) == [0, 0, 1]
-    with pytest.raises(
-        ValueError, match="segments must not exceed the number of values, however: segments=4, 3 values"
-    ):
+    with pytest.raises(ValueError, match="segments must not exceed the number of values, got 4, 3 values"):
         drift_profile([1.0, 1.0, 2.0], segments=4)
 
 
@@ -281,11 +279,11 @@ def test_an_empty_first_segment_leaves_only_the_missing_rate() -> None:
 @pytest.mark.parametrize(
     ("column", "segments", "message"),
     [
-        ([np.nan, np.inf], 2, "column must have a finite value, however: all 2 are NaN or ±inf"),
-        ([1.0, 2.0], 1, "segments must be at least 2, one to compare and one to compare with, however: segments=1"),
-        ([1.0, 2.0], 0, "segments must be a positive integer, however: segments=0"),
-        ([], 2, "segments must not exceed the number of values, however: segments=2, 0 values"),
-        (["a", "b"], 2, "column: values must be numeric, however: dtype <U1"),
+        ([np.nan, np.inf], 2, "column must have a finite value; all 2 are NaN or ±inf"),
+        ([1.0, 2.0], 1, "segments must be at least 2, one to compare and one to compare with, got 1"),
+        ([1.0, 2.0], 0, "segments must be a positive integer, got 0"),
+        ([], 2, "segments must not exceed the number of values, got 2, 0 values"),
+        (["a", "b"], 2, "column: values must be numeric, got dtype <U1"),
     ],
 )
 def test_bad_columns_are_errors(column: Any, segments: int, message: str) -> None:

@@ -305,7 +305,7 @@ def test_the_batch_given_is_left_alone():
 
 @pytest.mark.parametrize("epsilon", [0, -0.1, 0.5, 1, NAN, True, "0.1", None])
 def test_bad_epsilon_is_an_error(epsilon):
-    with pytest.raises(ValueError, match=r"epsilon must lie between 0 and 0\.5, however: epsilon="):
+    with pytest.raises(ValueError, match=r"epsilon must lie between 0 and 0\.5, got epsilon="):
         GKSketch(epsilon)
 
 

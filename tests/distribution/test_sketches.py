@@ -174,7 +174,7 @@ def test_merge_stands_for_both_streams(kind):
 
 
 def test_merging_other_settings_or_kinds_is_an_error(kind):
-    with pytest.raises(ValueError, match="same k to merge, however: 100 is not 200"):
+    with pytest.raises(ValueError, match="same k to merge; 100 is not 200"):
         kind(200).merge(kind(100))
     other = KINDS[1 - KINDS.index(kind)]
     with pytest.raises(TypeError, match=kind.__name__):
@@ -260,8 +260,8 @@ def test_every_corrupt_byte_and_every_truncation_is_an_error(kind):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"sketch": np.zeros(3)}, "must be bytes, however: dtype float64"),
-        ({"sketch": np.zeros((3, 3), dtype=np.uint8)}, "must be bytes, however: dtype uint8"),
+        ({"sketch": np.zeros(3)}, "must be bytes, got dtype float64"),
+        ({"sketch": np.zeros((3, 3), dtype=np.uint8)}, "must be bytes, got dtype uint8"),
         ({"count": 77}, "count=77"),
     ],
 )
@@ -274,7 +274,7 @@ def test_a_state_of_the_wrong_form_is_an_error(kind, change, message):
 def test_a_sketch_of_another_k_is_not_loaded(kind):
     values = streams(3000)["normal"]
     state, other = fed(kind, values).state_dict(), fed(kind, values, k=50).state_dict()
-    with pytest.raises(ValueError, match="k=200 and count=3000, however: k=50"):
+    with pytest.raises(ValueError, match="k=200 and count=3000, got 50"):
         kind().load_state_dict({**other, "k": state["k"]})
 
 
@@ -289,13 +289,13 @@ def test_copies_go_their_own_way(kind):
 
 @pytest.mark.parametrize("k", [0, -5, 7, 65536, 1.5, True, None, "200"])
 def test_bad_k_is_an_error(kind, k):
-    with pytest.raises(ValueError, match=r"k must be an integer from \d+ to 65535, however: k="):
+    with pytest.raises(ValueError, match=r"k must be an integer from \d+ to 65535, got k="):
         kind(k)
 
 
 def test_tdigest_refuses_what_would_overflow():
     sketch = fed(TDigestSketch, [1.0, 2.0])
-    with pytest.raises(ValueError, match=r"within ±8\.99e\+307 for a t-digest, however: 1e\+308"):
+    with pytest.raises(ValueError, match=r"within ±8\.99e\+307 for a t-digest, got 1e\+308"):
         sketch.update([-1e308, 0.0])
     assert sketch.count == 2
     most = np.finfo(np.float64).max / 2
@@ -310,7 +310,7 @@ def test_tdigest_in_an_unknown_format_is_an_error():
 
     sketch = fed(TDigestSketch, [1.0, 2.0])
     sketch._sketch = Newer()
-    with pytest.raises(RuntimeError, match="format 1, however: this one writes format 2"):
+    with pytest.raises(RuntimeError, match="format 1, got this one writes format 2"):
         sketch.quantile(0.5)
 
 

@@ -40,7 +40,7 @@ def test_too_few_rows_and_bad_segments_are_errors():
     with pytest.raises(ValueError, match="batches must have 1000 rows together"):
         stream_drift([rows(999)], 1000, 10)
     for segments in (1, 1001):
-        with pytest.raises(ValueError, match=f"segments must be from 2 to the number of rows, however: {segments=}"):
+        with pytest.raises(ValueError, match=f"segments must be from 2 to the number of rows, got {segments!r}"):
             stream_drift([rows(1000)], 1000, segments)
 
 

@@ -246,7 +246,7 @@ class TestErrors:
         "ids", [torch.zeros(2, 3), torch.zeros(2, 2, dtype=torch.int64), torch.zeros(3, dtype=torch.int64)]
     )
     def test_ids(self, mode: str, ids: Tensor) -> None:
-        with pytest.raises(ValueError, match=r"ids must be int64 of shape \(B, 3\), however: torch\."):
+        with pytest.raises(ValueError, match=r"ids must be int64 of shape \(B, 3\), got torch\."):
             make(mode)(ids)
 
     @pytest.mark.parametrize(

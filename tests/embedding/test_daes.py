@@ -365,10 +365,10 @@ def test_only_context_that_fits_is_taken() -> None:
     assert module.pool(torch.randn(5, 3, 4)).shape == (5, 12)
     values = torch.randn(5, 2)
     for context in (torch.randn(5, 4), torch.randn(12), Context(torch.randn(2, 4), torch.zeros(5, dtype=torch.int64))):
-        with pytest.raises(ValueError, match=r"context must have shape \(B, 12\), however: "):
+        with pytest.raises(ValueError, match=r"context must have shape \(B, 12\), got "):
             module(values, context)
     for context in (torch.randn(1, 12), Context(torch.randn(2, 12), torch.zeros(4, dtype=torch.int64))):
-        with pytest.raises(ValueError, match="context must have one entry for each of 5 rows, however: "):
+        with pytest.raises(ValueError, match="context must have one entry for each of 5 rows, got "):
             module(values, context)
 
 
@@ -415,9 +415,9 @@ def test_nothing_larger_than_the_output_is_ever_held(options: dict[str, Any], fo
     [
         ({"num_meta": 0}, "num_meta=0"),
         ({"knots": 2.5}, "knots=2.5"),
-        ({"beta": 1.5}, r"beta must lie in \[0, 1\], however: beta=1.5"),
+        ({"beta": 1.5}, r"beta must lie in \[0, 1\], got 1.5"),
         ({"beta": math.nan}, "beta=nan"),
-        ({"modulation": "gates"}, "modulation must be one of 'gate', 'tran', None, however: modulation='gates'"),
+        ({"modulation": "gates"}, "modulation must be one of 'gate', 'tran', None, got 'gates'"),
         ({"basis": "spline"}, "basis='spline'"),
         ({"linear": True}, "linear=True"),
         ({"raw": ["value", "level"]}, "raw='level'"),

@@ -106,7 +106,7 @@ def test_every_estimator_serves(estimator: str) -> None:
 def test_an_estimator_may_come_from_a_function() -> None:
     observer = Observer(2, 4, estimator=lambda feature: GKSketch(0.1 / (1 + feature)))
     assert [sketch.epsilon for sketch in observer.bank.estimators] == [0.1, 0.05]
-    with pytest.raises(ValueError, match="takes no further options, however: half_life"):
+    with pytest.raises(ValueError, match="takes no further options, got half_life"):
         make_bank(lambda feature: JumpReservoir(10), 2, 10, 0, half_life=5.0)
 
 
@@ -121,7 +121,7 @@ def test_options_reach_the_estimator() -> None:
 
 
 def test_an_unknown_estimator_is_named() -> None:
-    with pytest.raises(ValueError, match=r"estimator must be one of reservoir, jump.*however: 'jumping'"):
+    with pytest.raises(ValueError, match=r"estimator must be one of reservoir, jump.*got 'jumping'"):
         Observer(2, 4, estimator="jumping")
 
 

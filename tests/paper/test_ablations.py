@@ -73,7 +73,7 @@ def test_meta_count_trains_daes_and_autodis(means):
 
 
 def test_feature_count_adds_one_feature_at_a_time(means, monkeypatch):
-    from daes.stream.adstream.source import AdStream
+    from daes.simulation.source import AdStream
 
     whole = AdStream(10).schema
     short = type(whole)(whole.label, whole.numerical[:2], whole.categorical[:3], time=whole.time)

@@ -52,7 +52,7 @@ def test_past_the_deadline_what_is_done_is_kept(means, monkeypatch):
 
 
 def test_too_few_rows_are_an_error(means):
-    with pytest.raises(ValueError, match="adstream:100 must have 128 rows or more, however: 100"):
+    with pytest.raises(ValueError, match="adstream:100 must have 128 rows or more, got 100"):
         cost.run(Settings(methods=("efd",)), DataSet("adstream:100"), means)
 
 

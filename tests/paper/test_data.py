@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from daes.paper.data import DataSet, column_batches, columns, days
-from daes.stream.adstream import AdStream
+from daes.simulation import AdStream
 from daes.stream.csv import CsvSource
 
 

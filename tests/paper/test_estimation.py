@@ -127,7 +127,5 @@ def test_the_figure_shows_every_reservoir_and_the_paper_by_itself(shown):
 
 @pytest.mark.parametrize("rows", [1, 30, 999])
 def test_too_few_values_are_an_error(means, rows):
-    with pytest.raises(
-        ValueError, match=f"clicks_7d of adstream must have 1,000 finite values or more, however: {rows}"
-    ):
+    with pytest.raises(ValueError, match=f"clicks_7d of adstream must have 1,000 finite values or more, got {rows}"):
         run_and_show("estimation", Settings(rows=rows, seeds=1), DataSet("adstream"), means)

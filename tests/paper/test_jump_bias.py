@@ -80,5 +80,5 @@ def test_rows_bound_the_streams(means):
     found, _, verdict = run_and_show("jump-bias", Settings(rows=10_000, seeds=1), None, means)
     assert [part["times"] for part in found["streams"]] == [2, 10]
     assert "T = 10m" in verdict
-    with pytest.raises(ValueError, match="rows must be 2,000 or more, however: rows=1999"):
+    with pytest.raises(ValueError, match="rows must be 2,000 or more, got 1999"):
         run_and_show("jump-bias", Settings(rows=1999), None, means)

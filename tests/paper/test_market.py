@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from daes.paper.market import Market, _learn, _learner, auction, paired_interval, simulate, unpaired_interval
-from daes.stream.adstream import AdStream
+from daes.simulation import AdStream
 
 SMALL = Market(requests_per_day=200, warm_up_days=1, days=2, candidates=3, backbone="fnn", batch_size=50)
 

@@ -57,7 +57,7 @@ def test_errors_of_the_simulation_are_those_of_theory():
 
 @pytest.mark.parametrize("rows", [1, 30, 1999])
 def test_too_few_values_are_an_error(means, rows):
-    with pytest.raises(ValueError, match=f"rows must be 2,000 or more, however: rows={rows}"):
+    with pytest.raises(ValueError, match=f"rows must be 2,000 or more, got {rows}"):
         run_and_show("order-statistics-bias", Settings(rows=rows), None, means)
 
 

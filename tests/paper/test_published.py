@@ -2,6 +2,7 @@ import numpy as np
 
 from daes.backbone.registry import PAPER_BACKBONES
 from daes.embedding import METHODS
+from daes.experiments.significance import average_rank
 from daes.paper.divergence import expected_draws
 from daes.paper.published import (
     AVERAGE_RANK,
@@ -13,7 +14,6 @@ from daes.paper.published import (
     PAPER_METHODS,
     RESERVOIR_SIZE,
 )
-from daes.training.significance import average_rank
 
 
 def test_names_are_those_of_the_registries():

@@ -52,5 +52,5 @@ def test_exponents_of_an_exact_law():
 
 @pytest.mark.parametrize("rows", [1, 100, 1999])
 def test_too_few_values_are_an_error(means, rows):
-    with pytest.raises(ValueError, match=f"rows must be 2,000 or more, however: rows={rows}"):
+    with pytest.raises(ValueError, match=f"rows must be 2,000 or more, got {rows}"):
         run_and_show("reservoir-size", Settings(rows=rows), None, means)

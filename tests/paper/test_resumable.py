@@ -6,7 +6,7 @@ import pytest
 
 from daes.paper import Means, OutOfTimeError, resumable
 from daes.paper.resumable import RESULTS, run_pieces
-from daes.training.lock import LockHeldError, WriterLock
+from daes.storage.lock import LockHeldError, WriterLock
 
 
 def square(shared, piece, note):

@@ -36,7 +36,7 @@ def test_what_is_there_is_left_alone_unless_said_otherwise(tmp_path):
     again, known = run(tmp_path, resume=True)
     assert known
     assert again == first
-    with pytest.raises(ValueError, match=r"was made with seeds=1, however: 2 is asked for"):
+    with pytest.raises(ValueError, match=r"was made with seeds=1; 2 is asked for"):
         run(tmp_path, replace(SETTINGS, seeds=2), resume=True)
     assert run(tmp_path, replace(SETTINGS, rows=300))[0].stem != first.stem  # side by side
     left = [tmp_path / f".{first.stem}.json.0123abcd.tmp", tmp_path / "work" / first.stem / ".seconds.0123abcd.tmp"]
@@ -98,7 +98,7 @@ def test_a_result_of_other_code_is_refused(tmp_path):
 
 
 def test_what_failed_is_tried_again(tmp_path, monkeypatch):
-    compare = import_module("daes.training.compare")
+    compare = import_module("daes.experiments.compare")
 
     genuine = compare.run_cell
 
@@ -182,7 +182,7 @@ def test_data_without_numbers_are_refused(tmp_path):
     (tmp_path / "x_train1.data").write_text("a\nb\n")
     (tmp_path / "x_train1.solution").write_text("0\n1\n")
     for name in ("feature-count", "cost"):
-        with pytest.raises(ValueError, match=f"{name} needs numerical features, however: automl:.* has none"):
+        with pytest.raises(ValueError, match=f"{name} needs numerical features; automl:.* has none"):
             run_experiment(
                 EXPERIMENTS[name], Settings(), DataSet(f"automl:{tmp_path}"), tmp_path / "out", Means(tmp_path)
             )

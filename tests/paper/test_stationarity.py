@@ -151,5 +151,5 @@ def test_segments_beyond_the_axis_are_marked(criteo, means):
 
 
 def test_too_few_rows_are_an_error(criteo, means):
-    with pytest.raises(ValueError, match="must have 2000 rows or more, however: 500"):
+    with pytest.raises(ValueError, match="must have 2000 rows or more, got 500"):
         run_and_show("stationarity", Settings(rows=500), criteo, means)

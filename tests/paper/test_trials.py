@@ -158,7 +158,7 @@ def test_a_score_that_is_not_defined_is_none(means):
 
 
 def test_skipped_batches_are_noted_and_tuning_avoids_them(means, monkeypatch):
-    compare = import_module("daes.training.compare")  # the function of this name hides the module
+    compare = import_module("daes.experiments.compare")  # the function of this name hides the module
 
     def skipping(cell, data, progress=None):
         wild = cell.train.learning_rate == max(LEARNING_RATES)

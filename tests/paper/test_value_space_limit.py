@@ -46,5 +46,5 @@ def test_seeds_are_not_recorded_where_nothing_is_repeated():
 
 
 def test_too_few_values_are_an_error(means):
-    with pytest.raises(ValueError, match="rows must be 100 or more, however: rows=99"):
+    with pytest.raises(ValueError, match="rows must be 100 or more, got 99"):
         run_and_show("value-space-limit", Settings(rows=99), None, means)

@@ -291,7 +291,7 @@ def hostile_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def comparison_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from daes.training.compare import compare
+    from daes.experiments.compare import compare
     from daes.training.config import TrainConfig
 
     folder = tmp_path_factory.mktemp("comparison")
@@ -302,7 +302,7 @@ def comparison_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def paper_comparison_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from daes.training.compare import compare
+    from daes.experiments.compare import compare
     from daes.training.config import TrainConfig
     from daes.training.offline import OfflineConfig
 

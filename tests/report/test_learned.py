@@ -13,7 +13,7 @@ from daes.report.learned import (
     quantile_grid,
 )
 from daes.report.run import Knots, Run
-from daes.stream.adstream import AdStream
+from daes.simulation import AdStream
 from daes.stream.batch import Batch
 from daes.stream.schema import Schema
 

@@ -157,10 +157,10 @@ def test_each_file_has_its_own_header(tmp_path: Path) -> None:
 
 BAD = b"click,price,city\n1,1,a\n0,2,b\n1,3\n0,four,d\n1,5,e,e\n0,6,\xff\n1,7,g\n0,8,h\n"
 REASONS = {
-    3: "3 fields are expected, however: there are 2",
-    4: "column 'price' must be a number, however: 'four'",
-    5: "3 fields are expected, however: there are 4",
-    6: "column 'city' must be UTF-8 text, however: b'\\xff'",
+    3: "3 fields are expected; there are 2",
+    4: "column 'price' must be a number, got 'four'",
+    5: "3 fields are expected; there are 4",
+    6: "column 'city' must be UTF-8 text, got b'\\xff'",
 }
 
 
@@ -300,7 +300,7 @@ def test_a_row_without_end_is_refused_before_memory_is(tmp_path: Path, monkeypat
 
 def test_wrong_options(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "a\n1\n")
-    with pytest.raises(ValueError, match="separator must be one ASCII character, however: separator=', '"):
+    with pytest.raises(ValueError, match="separator must be one ASCII character, got ', '"):
         CsvSource(path, separator=", ")
-    with pytest.raises(ValueError, match="bad_rows must be 'error' or 'skip', however: bad_rows='ignore'"):
+    with pytest.raises(ValueError, match="bad_rows must be 'error' or 'skip', got 'ignore'"):
         CsvSource(path, bad_rows="ignore")

@@ -87,7 +87,7 @@ def test_nothing_found(tree: Path) -> None:
     (tree / "empty").mkdir()
     with pytest.raises(FileNotFoundError, match=r"there is no file in the directory .*empty"):
         find_files(tree / "empty")
-    with pytest.raises(ValueError, match=r"at least one path is needed, however: \[\]"):
+    with pytest.raises(ValueError, match=r"at least one path is needed, got \[\]"):
         find_files([])
 
 

@@ -255,7 +255,7 @@ class TestErrors:
             hash_column(pa.array([0], pa.timestamp("s")))
         with pytest.raises(TypeError, match=r"binary; cast it to strings"):
             hash_column(pa.array([b"x"]))
-        with pytest.raises(TypeError, match=r"pyarrow Array or ChunkedArray, however: list"):
+        with pytest.raises(TypeError, match=r"pyarrow Array or ChunkedArray, got list"):
             hash_column(["a"])
 
     def test_an_empty_column_of_floats_is_refused_too(self) -> None:

@@ -61,7 +61,7 @@ def test_a_directory_may_hold_other_things(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("about these rows")
     assert open_stream(tmp_path).source.num_rows == 3
     pa_csv.write_csv(TABLE, tmp_path / "b.csv")
-    with pytest.raises(SourceError, match=r"files must be of one format, however: .*b\.csv and .*a\.parquet"):
+    with pytest.raises(SourceError, match=r"files must be of one format, got .*b\.csv and .*a\.parquet"):
         open_stream(tmp_path)
 
 
@@ -73,11 +73,11 @@ def test_tables_and_frames() -> None:
     assert isinstance(open_stream(TABLE.to_reader()).source, ReaderSource)
     source = TableSource(TABLE)
     assert open_stream(source).source is source
-    with pytest.raises(TypeError, match=r"a source has its own shard, however: shard=\(0, 2\)"):
+    with pytest.raises(TypeError, match=r"a source has its own shard, got \(0, 2\)"):
         open_stream(source, shard=(0, 2))
-    with pytest.raises(TypeError, match="separator is for files, however: separator=';' and what is a Table"):
+    with pytest.raises(TypeError, match="separator is for files, got ';' and what is a Table"):
         open_stream(TABLE, separator=";")
-    with pytest.raises(TypeError, match="table must be an Arrow table or a pandas or polars frame, however: int"):
+    with pytest.raises(TypeError, match="table must be an Arrow table or a pandas or polars frame, got int"):
         open_stream(3)
 
 
@@ -88,9 +88,7 @@ def test_schema_shard_prefetch_and_options(folder: Path) -> None:
     assert [batch.numerical[0, 0] for batch in stream.source.iter_batches(SCHEMA, 1)] == [2.0]
     (table,) = open_stream(folder / "rows.csv", schema=Schema(None, (), ("price",))).source.iter_tables(["price"], 9)
     assert table["price"].to_pylist() == ["1", "2", "3"]
-    with pytest.raises(
-        TypeError, match=r"separator are options of CSV files, however: .*rows\.parquet is a Parquet file"
-    ):
+    with pytest.raises(TypeError, match=r"separator are options of CSV files; .*rows\.parquet is a Parquet file"):
         open_stream(folder / "rows.parquet", separator=";")
     with pytest.raises(TypeError, match="unexpected keyword argument 'seperator'"):
         open_stream(folder / "rows.csv", seperator=";")
@@ -116,7 +114,7 @@ def test_datasets_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     assert open_stream("toy", schema=Schema(None, ("price",), ())).schema == Schema(None, ("price",), ())
     with pytest.raises(ValueError, match="mine needs the path of its files, as in mine:PATH"):
         open_stream("mine")
-    with pytest.raises(ValueError, match="toy takes no path, however: toy:x"):
+    with pytest.raises(ValueError, match="toy takes no path, got toy:x"):
         open_stream("toy:x")
     with pytest.raises(
         ValueError, match=r"there is no dataset 'tog'; there are: criteo:PATH, automl:PATH, flights, .*toy"
@@ -136,7 +134,7 @@ def test_what_cannot_be_opened(folder: Path) -> None:
         SourceError, match=r"the format of .*rows\.dat is not known by its ending .*; name it with format="
     ):
         open_stream(folder / "rows.dat")
-    with pytest.raises(ValueError, match="format must be 'parquet' or 'csv', however: format='xml'"):
+    with pytest.raises(ValueError, match="format must be 'parquet' or 'csv', got 'xml'"):
         open_stream(folder / "rows.dat", format="xml")
     with pytest.raises(FileNotFoundError, match=r"no file matches .*\*\.orc"):
         open_stream(folder / "*.orc")
@@ -146,5 +144,5 @@ def test_the_simulated_stream_is_opened_by_name_and_length():
     stream = open_stream("adstream:3_000", seed=4)
     assert stream.source.num_rows == 3000
     assert stream.source.seed == 4
-    with pytest.raises(ValueError, match="adstream takes a number of rows, as in adstream:200000, however: adstream:x"):
+    with pytest.raises(ValueError, match="adstream takes a number of rows, as in adstream:200000, got adstream:x"):
         open_stream("adstream:x")

@@ -117,5 +117,5 @@ def test_wrong_arguments_are_told_at_once() -> None:
         source.iter_tables(None, 0)
     with pytest.raises(SourceError, match="there is no column 'b'"):
         source.iter_tables(["b"], 4)
-    with pytest.raises(ValueError, match="depth must be a positive integer, however: depth=0"):
+    with pytest.raises(ValueError, match="depth must be a positive integer, got 0"):
         Prefetch(TableSource(TABLE), depth=0)

@@ -202,9 +202,7 @@ def test_an_iterator_is_over_when_the_source_moves_on(make: Callable[..., Source
 def test_wrong_arguments(make: Callable[..., Source]) -> None:
     source = make()
     for batch_size in (0, -1, 2.5):
-        with pytest.raises(
-            ValueError, match=f"batch_size must be a positive integer, however: batch_size={batch_size}"
-        ):
+        with pytest.raises(ValueError, match=f"batch_size must be a positive integer, got {batch_size}"):
             source.iter_batches(SCHEMA, batch_size)
     with pytest.raises(SourceError, match=r"there is no column 'prize'; did you mean 'price'"):
         source.iter_batches(Schema("click", ("prize",), ()), 4)
@@ -254,7 +252,7 @@ def test_a_bare_reader_goes_forward_only() -> None:
     source.seek({"row": 20})
     assert next(source.iter_tables(["at"], 3))["at"].to_pylist() == [1020, 1021, 1022]
     source.seek({"row": 22})
-    with pytest.raises(SourceError, match="cannot go back, however: row 22 is wanted and 23 rows are read"):
+    with pytest.raises(SourceError, match="cannot go back; row 22 is wanted and 23 rows are read"):
         next(source.iter_batches(SCHEMA, 4))
 
 
@@ -266,9 +264,9 @@ def test_tables_of_several_makes() -> None:
     assert list(TableSource(pa.table({"a": pa.array([], pa.float64())})).iter_tables(None, 4)) == []
     with pytest.raises(SourceError, match="DataFrame does not fit Arrow's columns"):
         TableSource(pd.DataFrame({"a": [1, "x", object()]}, dtype=object))
-    with pytest.raises(TypeError, match="table must be an Arrow table or a pandas or polars frame, however: dict"):
+    with pytest.raises(TypeError, match="table must be an Arrow table or a pandas or polars frame, got dict"):
         TableSource({"a": [1]})
-    with pytest.raises(TypeError, match="reader must be a pyarrow RecordBatchReader, however: Table"):
+    with pytest.raises(TypeError, match="reader must be a pyarrow RecordBatchReader, got Table"):
         ReaderSource(TABLE)
 
 

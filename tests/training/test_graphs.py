@@ -12,7 +12,7 @@ import torch
 from daes.backbone import BACKBONES, FNN
 from daes.embedding import METHODS
 from daes.model import CTRModel
-from daes.stream.adstream import AdStream
+from daes.simulation import AdStream
 from daes.stream.batch import Batch
 from daes.training.config import TrainConfig
 from daes.training.graphs import StepGraphs
@@ -154,7 +154,7 @@ def test_a_step_that_waits_is_taken_as_usual_from_there_on(stream):
 
 @cuda
 def test_a_resumed_run_is_the_same(stream, tmp_path):
-    from daes.training.checkpoint import CheckpointStore
+    from daes.storage.checkpoint import CheckpointStore
     from daes.training.held import HeldRows
 
     batch = stream.batch(0, ROWS, stream.schema)

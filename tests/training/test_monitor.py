@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 
 from daes.distribution import ks_statistic, psi
+from daes.storage.nested_state import flatten, unflatten
 from daes.stream.batch import Batch
 from daes.stream.schema import Schema
 from daes.training.config import TrainConfig
 from daes.training.held import HeldRows
 from daes.training.monitor import Monitor
 from daes.training.trainer import StreamTrainer
-from daes.training.tree import flatten, unflatten
 
 SMALL = {"reference_rows": 500, "segment_rows": 200, "most_segments": 8}
 

@@ -155,7 +155,7 @@ def test_progress_counts_the_rows_of_all_epochs(make_rows, make_model, schema):
     [
         ({"split": (0.5, 0.5, 0.0)}, "split must be three positive parts"),
         ({"split": (0.5, 0.2, 0.2)}, "split must be three positive parts"),
-        ({"epochs": 0}, "epochs must be positive, however: epochs=0"),
+        ({"epochs": 0}, "epochs must be positive, got 0"),
         ({"patience": 0}, "patience must be positive"),
         ({"fit_rows": 0}, "fit_rows must be positive"),
     ],

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from daes.training.checkpoint import CheckpointStore, CheckpointWarning
+from daes.storage.checkpoint import CheckpointStore, CheckpointWarning
+from daes.storage.state_file import read_state
 from daes.training.config import TrainConfig
 from daes.training.data import Data
 from daes.training.run import RunExistsError, train_run
-from daes.training.statefile import read_state
 
 # A process that forks one run after the other and kills it after a random time, until one comes to its end. Forking
 # spares each run the seconds that imports take; one thread only, so that a fork is sound and sums are in one order.
@@ -156,7 +156,7 @@ def test_a_tampered_checkpoint_is_refused_and_the_one_before_is_used(tmp_path):
 
 
 def test_with_no_sound_checkpoint_left_nothing_begins_by_itself(tmp_path):
-    from daes.training.checkpoint import CheckpointError
+    from daes.storage.checkpoint import CheckpointError
 
     small_run(tmp_path / "run", 1000)
     for path in (tmp_path / "run" / "checkpoints").glob("step-*.safetensors"):

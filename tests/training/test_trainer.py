@@ -10,11 +10,11 @@ from sklearn.metrics import log_loss, roc_auc_score
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from daes.storage.checkpoint import CheckpointStore
 from daes.stream.prefetch import Prefetch
 from daes.stream.schema import Schema
 from daes.stream.source import BatchError, TableSource
 from daes.training import trainer as trainer_module
-from daes.training.checkpoint import CheckpointStore
 from daes.training.config import TrainConfig
 from daes.training.held import HeldRows
 from daes.training.learner import MOST_BAD_IN_A_ROW, TrainingError
@@ -432,8 +432,8 @@ def test_the_history_by_a_given_interval(make_rows, make_model, schema):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"batch_size": 0}, "batch_size must be positive, however: batch_size=0"),
-        ({"learning_rate": 0.0}, "learning_rate must be positive, however: learning_rate=0.0"),
+        ({"batch_size": 0}, "batch_size must be positive, got 0"),
+        ({"learning_rate": 0.0}, "learning_rate must be positive, got 0.0"),
         ({"learning_rate": float("nan")}, "learning_rate must be positive"),
         ({"clip_norm": -1.0}, "clip_norm must be positive"),
         ({"max_norm": 0.0}, "max_norm must be positive"),

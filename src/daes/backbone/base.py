@@ -64,7 +64,7 @@ class Backbone(nn.Module, ABC):
     tensor([10., 10.])
     >>> backbone(torch.ones(2, 3, 5), torch.ones(2, 1))
     Traceback (most recent call last):
-    ValueError: fields must have shape (B, 3, 2), however: (2, 3, 5)
+    ValueError: fields must have shape (B, 3, 2), got (2, 3, 5)
     """
 
     info: ClassVar[BackboneInfo]
@@ -136,21 +136,21 @@ class Backbone(nn.Module, ABC):
 
     def _refuse_raw(self) -> NoReturn:
         reason = "which has no MLP and no cross network to take raw inputs"
-        raise ValueError(f"raw_dim must be 0 for {self.info.title}, {reason}, however: raw_dim={self.raw_dim}")
+        raise ValueError(f"raw_dim must be 0 for {self.info.title}, {reason}, got {self.raw_dim}")
 
     def _check(self, fields: Tensor, raw: Tensor | None) -> None:
         if fields.dim() != 3 or fields.shape[1] != self.num_fields or fields.shape[2] != self.dim:
             expected = f"(B, {self.num_fields}, {self.dim})"
-            raise ValueError(f"fields must have shape {expected}, however: {tuple(fields.shape)}")
+            raise ValueError(f"fields must have shape {expected}, got {tuple(fields.shape)}")
         if not fields.is_floating_point():
-            raise TypeError(f"fields must be vectors of a floating-point type, however: {fields.dtype}")
+            raise TypeError(f"fields must be vectors of a floating-point type, got {fields.dtype}")
         if raw is None:
             if self.raw_dim:
-                raise ValueError(f"raw must have shape (B, {self.raw_dim}), however: raw=None")
+                raise ValueError(f"raw must have shape (B, {self.raw_dim}), got None")
         elif not self.raw_dim:
-            raise ValueError(f"raw must be None for a backbone of raw_dim=0, however: shape {tuple(raw.shape)}")
+            raise ValueError(f"raw must be None for a backbone of raw_dim=0, got shape {tuple(raw.shape)}")
         elif raw.dim() != 2 or raw.shape[1] != self.raw_dim or raw.shape[0] != fields.shape[0]:
             expected = f"({fields.shape[0]}, {self.raw_dim})"
-            raise ValueError(f"raw must have shape {expected}, however: {tuple(raw.shape)}")
+            raise ValueError(f"raw must have shape {expected}, got {tuple(raw.shape)}")
         elif not raw.is_floating_point():
-            raise TypeError(f"raw must be of a floating-point type, however: {raw.dtype}")
+            raise TypeError(f"raw must be of a floating-point type, got {raw.dtype}")

@@ -9,17 +9,17 @@ def check_count(name: str, value: int, *, minimum: int = 1) -> int:
 
     >>> check_count("layers", 0)
     Traceback (most recent call last):
-    ValueError: layers must be positive, however: layers=0
+    ValueError: layers must be positive, got 0
     """
     try:
         count = index(value)
     except TypeError:
         count = None
     if count is None or isinstance(value, bool):
-        raise TypeError(f"{name} must be an integer, however: {name}={value!r}")
+        raise TypeError(f"{name} must be an integer, got {value!r}")
     if count < minimum:
         expected = {0: "not be negative", 1: "be positive"}.get(minimum, f"be at least {minimum}")
-        raise ValueError(f"{name} must {expected}, however: {name}={value!r}")
+        raise ValueError(f"{name} must {expected}, got {value!r}")
     return count
 
 
@@ -30,16 +30,16 @@ def check_widths(name: str, values: Sequence[int], *, empty: bool = False) -> tu
     (128, 32)
     >>> check_widths("hidden", [128, 0])
     Traceback (most recent call last):
-    ValueError: hidden must hold positive integers only, however: hidden=[128, 0]
+    ValueError: hidden must hold positive integers only, got [128, 0]
     """
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-        raise TypeError(f"{name} must be a sequence of integers, however: {name}={values!r}")
+        raise TypeError(f"{name} must be a sequence of integers, got {values!r}")
     try:
         widths = tuple(check_count(name, value) for value in values)
     except (TypeError, ValueError) as error:
-        raise type(error)(f"{name} must hold positive integers only, however: {name}={values!r}") from None
+        raise type(error)(f"{name} must hold positive integers only, got {values!r}") from None
     if not widths and not empty:
-        raise ValueError(f"{name} must hold at least one width, however: {name}={values!r}")
+        raise ValueError(f"{name} must hold at least one width, got {values!r}")
     return widths
 
 
@@ -48,11 +48,11 @@ def check_rate(name: str, value: float) -> float:
 
     >>> check_rate("dropout", 1.0)
     Traceback (most recent call last):
-    ValueError: dropout must lie in [0, 1), however: dropout=1.0
+    ValueError: dropout must lie in [0, 1), got 1.0
     """
     rate = check_real(name, value)
     if not 0 <= rate < 1:
-        raise ValueError(f"{name} must lie in [0, 1), however: {name}={value!r}")
+        raise ValueError(f"{name} must lie in [0, 1), got {value!r}")
     return rate
 
 
@@ -60,24 +60,24 @@ def check_positive_real(name: str, value: float) -> float:
     """A finite number above zero."""
     number = check_real(name, value)
     if not 0 < number < float("inf"):
-        raise ValueError(f"{name} must be a finite number above zero, however: {name}={value!r}")
+        raise ValueError(f"{name} must be a finite number above zero, got {value!r}")
     return number
 
 
 def check_real(name: str, value: float) -> float:
     """A number, NaN and ±inf included."""
     if isinstance(value, str | bool):
-        raise TypeError(f"{name} must be a number, however: {name}={value!r}")
+        raise TypeError(f"{name} must be a number, got {value!r}")
     try:
         return float(value)
     except (TypeError, ValueError):
-        raise TypeError(f"{name} must be a number, however: {name}={value!r}") from None
+        raise TypeError(f"{name} must be a number, got {value!r}") from None
 
 
 def check_flag(name: str, value: bool) -> bool:
     """True or False, and nothing that merely looks like it."""
     if not isinstance(value, bool):
-        raise TypeError(f"{name} must be True or False, however: {name}={value!r}")
+        raise TypeError(f"{name} must be True or False, got {value!r}")
     return value
 
 
@@ -86,9 +86,9 @@ def check_choice(name: str, value: str, choices: Sequence[str]) -> str:
 
     >>> check_choice("product", "inner", ("sum", "kernel"))
     Traceback (most recent call last):
-    ValueError: product must be one of 'sum', 'kernel', however: product='inner'
+    ValueError: product must be one of 'sum', 'kernel', got 'inner'
     """
     if value not in choices:
         known = ", ".join(map(repr, choices))
-        raise ValueError(f"{name} must be one of {known}, however: {name}={value!r}")
+        raise ValueError(f"{name} must be one of {known}, got {value!r}")
     return value

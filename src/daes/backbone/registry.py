@@ -60,14 +60,14 @@ def build_backbone(name: str, num_fields: int, dim: int, *, raw_dim: int = 0, **
     torch.Size([8])
     >>> build_backbone("fm", num_fields=4, dim=16, layers=2)
     Traceback (most recent call last):
-    TypeError: options of fm must be none, however: layers=2
+    TypeError: options of fm must be none, got 2
     """
     if name not in BACKBONES:
-        raise ValueError(f"name must be one of {', '.join(BACKBONES)}, however: name={name!r}")
+        raise ValueError(f"name must be one of {', '.join(BACKBONES)}, got {name!r}")
     backbone = BACKBONES[name]
     known = backbone.options()
     unknown = ", ".join(f"{key}={value!r}" for key, value in options.items() if key not in known)
     if unknown:
         allowed = f"among {', '.join(known)}" if known else "none"
-        raise TypeError(f"options of {name} must be {allowed}, however: {unknown}")
+        raise TypeError(f"options of {name} must be {allowed}, got {unknown}")
     return backbone(num_fields, dim, raw_dim=raw_dim, **options)

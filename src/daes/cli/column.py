@@ -107,16 +107,14 @@ def open_column(where: str, name: str | None) -> FileColumn:
         return open_column(where, names[0])
     choice = _columns_of_numbers(columns)
     if name not in columns.names:
-        raise ValueError(
-            f"--column must be a column of {where}, however: {name!r}{_meant(name, columns.names)}; {choice}"
-        )
+        raise ValueError(f"--column must be a column of {where}, got {name!r}{_meant(name, columns.names)}; {choice}")
     found = columns.field(name).type
     if not is_numeric(found):
         # One bad row makes a CSV column of numbers look like text: only where it starts with text it is the wrong one.
         text = _first_text(where, name) if isinstance(stream.source, CsvSource) else None
         if text is None or not _is_number(text):
             holds = f"is of type {found}" if text is None else f"starts with {text!r}"
-            raise ValueError(f"--column must hold numbers, however: {name!r} of {where} {holds}; {choice}")
+            raise ValueError(f"--column must hold numbers, got {name!r} of {where} {holds}; {choice}")
     return FileColumn(stream.source, name, where, stream.notes)
 
 

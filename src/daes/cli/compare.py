@@ -23,7 +23,7 @@ from daes.cli.settings import (
 from daes.cli.toml_file import Config
 
 if TYPE_CHECKING:
-    from daes.training.compare import CellProgress
+    from daes.experiments.compare import CellProgress
     from daes.training.offline import OfflineConfig
 
 
@@ -86,7 +86,7 @@ class ProtocolOptions:
         try:
             parts = [float(part) for part in self.split]
         except ValueError:
-            raise ValueError(f"--split must be three numbers, however: {','.join(self.split)}") from None
+            raise ValueError(f"--split must be three numbers, got {','.join(self.split)}") from None
         return OfflineConfig(
             split=tuple(parts),  # type: ignore[arg-type]
             epochs=self.epochs,
@@ -148,8 +148,8 @@ def compare(
         daes compare clicks.parquet --methods efd,ple,daes --backbones fnn,deepfm --seeds 5 --out table --json
         daes compare criteo:train.txt --protocol paper --jobs 8 --out table
     """
+    from daes.experiments.compare import compare as run_comparison
     from daes.report.page import write_report
-    from daes.training.compare import compare as run_comparison
 
     found = columns.find(data, reading)
     training = training.settled(found)

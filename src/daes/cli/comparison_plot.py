@@ -7,8 +7,8 @@ from typing import Any
 
 from daes.cli.comparison_text import compact, memory, percent
 from daes.distribution.comparison import Comparison, EstimatorResult
-from daes.durable import write_text
 from daes.extras import require
+from daes.storage.durable import write_text
 
 _TRUE_COLOUR = "#8a8a8a"
 # Told apart by colour-blind readers (after Okabe and Ito), and legible on light and dark ground alike.
@@ -29,9 +29,9 @@ _DASHED = {"reservoir": "dot", "jump-paper": "dash", "gk": "dashdot"}
 def check_plot(path: Path) -> None:
     """Find out before a long stream is read whether the picture can be written after it."""
     if path.suffix.lower() not in (".html", ".png"):
-        raise ValueError(f"--plot must end in .html or .png, however: {path}")
+        raise ValueError(f"--plot must end in .html or .png, got {path}")
     if not path.parent.is_dir():
-        raise ValueError(f"--plot must lie in a folder that exists, however: {path}")
+        raise ValueError(f"--plot must lie in a folder that exists, got {path}")
     require("plotly.subplots" if path.suffix.lower() == ".html" else "matplotlib.figure")
 
 

@@ -53,7 +53,7 @@ def context(
 
     found = columns.find(data, reading, needs_label=False).schema
     if not found.numerical or not found.categorical:
-        raise ValueError(f"{data} must have a numerical and a categorical column, however: it lacks one of the kinds")
+        raise ValueError(f"{data} must have a numerical and a categorical column; it lacks one of the kinds")
     schema = Schema(None, found.numerical, found.categorical)
     source = columns.find(data, reading, needs_label=False).open().source
     sample = hold(source, schema, max_rows=min(rows, reading.max_rows or rows))

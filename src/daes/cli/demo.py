@@ -15,8 +15,8 @@ from daes.cli.console import err, out
 from daes.cli.options import Json, whole_number
 
 if TYPE_CHECKING:
+    from daes.experiments.compare import CellProgress
     from daes.report.comparison import Compared
-    from daes.training.compare import CellProgress
     from daes.training.data import Data
 
 METHODS = ("efd", "fe", "autodis", "ple", "dae", "daes-gate", "daes")
@@ -83,7 +83,7 @@ class DemoStream:
 def _streams(rows: int) -> list[DemoStream]:
     """The flights, if they are installed, and the simulated ads."""
     from daes.extras import MissingExtraError
-    from daes.stream.adstream import AdStream
+    from daes.simulation import AdStream
     from daes.training.data import Data
 
     found = []
@@ -109,7 +109,7 @@ def _forget(folder: Path) -> None:
 
 
 def _compare(stream: DemoStream, folder: Path, train: Any, seeds: int, jobs: int, bar: "Bar") -> Any:
-    from daes.training.compare import compare
+    from daes.experiments.compare import compare
 
     return compare(
         stream.data,
@@ -127,7 +127,7 @@ def _compare(stream: DemoStream, folder: Path, train: Any, seeds: int, jobs: int
 
 def _follow(streams: Sequence[DemoStream], folder: Path, train: Any, jobs: int, bar: "Bar") -> None:
     """A run of `daes` on each stream, with everything that a run keeps."""
-    from daes.training.workers import run_tasks
+    from daes.experiments.workers import run_tasks
 
     items = [(stream.name, stream.data, str(folder / stream.name / "run")) for stream in streams]
     done: Iterable[tuple[Any, Any]]

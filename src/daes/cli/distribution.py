@@ -109,7 +109,7 @@ def _numbers(option: str, text: str) -> list[float]:
     try:
         return [float(part) for part in text.split(",")]
     except ValueError:
-        raise ValueError(f"{option} must be numbers separated by commas, however: {text!r}") from None
+        raise ValueError(f"{option} must be numbers separated by commas, got {text!r}") from None
 
 
 def _names(text: str) -> list[str]:
@@ -122,7 +122,7 @@ def _open(file: str | None, column: str | None, seed: int) -> "FileColumn | Gene
     if file is not None:
         return open_column(file, column)
     if column is not None:
-        raise ValueError(f"--column needs a FILE to be a column of, however: --column {column} without one")
+        raise ValueError(f"--column needs a FILE to be a column of, got --column {column} without one")
     return GeneratedColumn(seed=seed)
 
 

@@ -149,19 +149,19 @@ def _check_plot(path: Path) -> None:
     from daes.extras import require
 
     if path.suffix.lower() != ".html":
-        raise ValueError(f"--plot must end in .html, however: {path}")
+        raise ValueError(f"--plot must end in .html, got {path}")
     if not path.parent.is_dir():
-        raise ValueError(f"--plot must lie in a folder that exists, however: {path}")
+        raise ValueError(f"--plot must lie in a folder that exists, got {path}")
     require("plotly.offline")
 
 
 def _write_page(profiles: "dict[str, DriftProfile]", rows: int, data: str, path: Path) -> None:
     import numpy as np
 
-    from daes.durable import write_text
     from daes.report.data import drift_figures, missing_figure
     from daes.report.document import Section, document, stack
     from daes.report.run import Drift
+    from daes.storage.durable import write_text
 
     some = next(iter(profiles.values()))
     ends = some.bounds[1:].astype(np.float64)

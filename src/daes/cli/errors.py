@@ -22,8 +22,8 @@ def explain(error: BaseException) -> tuple[int, str]:
     argument and the value; that and files that cannot be opened are bad input. A missing extra, a full disk, what the
     library calls an error of its own (training that cannot go on) and whatever nobody thought of are failures.
 
-    >>> explain(ValueError("size must be a positive integer, however: size=0"))
-    (2, 'size must be a positive integer, however: size=0')
+    >>> explain(ValueError("size must be a positive integer, got 0"))
+    (2, 'size must be a positive integer, got 0')
     >>> explain(KeyError("x"))
     (1, "unexpected KeyError: 'x' (--debug shows where)")
     """

@@ -46,7 +46,7 @@ def evaluate(
     """
     from daes.cli.metrics_text import metrics_table
     from daes.cli.progress import steps
-    from daes.training.folder import strict
+    from daes.storage.run_folder import strict
     from daes.training.scoring import evaluate as measure
     from daes.training.scoring import load_trained
 
@@ -63,7 +63,7 @@ def evaluate(
         )
     values = metrics.compute()
     if not metrics.count:
-        raise ValueError(f"the data must have at least one row, however: {data} has none")
+        raise ValueError(f"the data must have at least one row; {data} has none")
     if json:
         content = {"run": str(run), "data": data, "metrics": values, "undefined": metrics.undefined()}
         typer.echo(dumps(strict(content), allow_nan=False))

@@ -34,7 +34,7 @@ def methods(
     from daes.cli import method_text
 
     if markdown and (json or name is not None):
-        raise ValueError("--markdown prints the whole table, however: it was given together with NAME or --json")
+        raise ValueError("--markdown prints the whole table; it was given together with NAME or --json")
     if markdown:
         typer.echo(method_text.markdown(), nl=False)
     elif name is None and json:

@@ -19,7 +19,7 @@ def whole_number(least: int) -> Callable[[str], int]:
         except ValueError:
             number = least - 1
         if number < least:
-            raise typer.BadParameter(f"a whole number of at least {least} is needed, however: {text}")
+            raise typer.BadParameter(f"a whole number of at least {least} is needed, got {text}")
         return number
 
     return parse

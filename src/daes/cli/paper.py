@@ -191,7 +191,7 @@ def _figures(files: list[Path], place: Path | None) -> None:
     if not files:
         raise ValueError("`daes paper figure` needs results to draw, as in: daes paper figure RESULT.json")
     if place is not None and len(files) > 1:
-        raise ValueError(f"--out names one figure, however: {len(files)} results are given")
+        raise ValueError(f"--out names one figure; {len(files)} results are given")
     for file in files:
         result = Result.load(file)
         figure = present(result, file.parent) if place is None else draw(result, place)
@@ -237,7 +237,7 @@ def _run(
     from daes.paper.running import plan, run_experiment
 
     if resume and overwrite:
-        raise ValueError("--resume and --overwrite exclude each other, however: both are given")
+        raise ValueError("--resume and --overwrite exclude each other; both are given")
     data = [DataSet(spec) for spec in specs]
     runs = list(plan(list(EXPERIMENTS) if what == "all" else [what], data))
     if not runs:

@@ -93,7 +93,7 @@ def steps(verb: str, total: int | None = None) -> Iterator[Steps]:
 
 def metric_words(metrics: Any) -> str:
     """Window AUC and LogLoss of a `StreamMetrics`, short; empty where they are not defined yet."""
-    from daes.training.metrics import LogLoss
+    from daes.metrics.stream import LogLoss
 
     loss = LogLoss()
     loss.absorb(metrics.window.rows())

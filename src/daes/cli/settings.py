@@ -266,9 +266,9 @@ def find_device(name: str) -> str:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise ValueError(f"--device must be auto, cpu, cuda or cuda:N, however: {name}") from None
+        raise ValueError(f"--device must be auto, cpu, cuda or cuda:N, got {name}") from None
     if device.type not in ("cpu", "cuda"):
-        raise ValueError(f"--device must be auto, cpu, cuda or cuda:N, however: {name}")
+        raise ValueError(f"--device must be auto, cpu, cuda or cuda:N, got {name}")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ValueError(f"--device {name} is not there: torch sees {torch.cuda.device_count()} CUDA devices")
     return name
@@ -296,7 +296,7 @@ def _pairs(flag: str, given: Sequence[str]) -> dict[str, Any]:
     for pair in given:
         name, equals, text = pair.partition("=")
         if not equals or not name:
-            raise ValueError(f"{flag} must be NAME=VALUE, however: {pair}")
+            raise ValueError(f"{flag} must be NAME=VALUE, got {pair}")
         try:
             options[name.strip()] = None if text == "none" else tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:

@@ -65,7 +65,7 @@ def _typed(key: str, value: Any, path: Path) -> Any:
         return [f"{name}={_literal(item)}" for name, item in value.items()]
     if isinstance(value, str | int | float):
         return str(value)
-    raise ValueError(f"{path}: {key} must be a text, a number, true, false or a list of these, however: {value!r}")
+    raise ValueError(f"{path}: {key} must be a text, a number, true, false or a list of these, got {value!r}")
 
 
 def _literal(value: Any) -> str:

@@ -92,7 +92,7 @@ def train(
         daes train --out run --resume
     """
     from daes.report.page import write_report
-    from daes.training.folder import RunFolder
+    from daes.storage.run_folder import RunFolder
     from daes.training.run import train_run
 
     if out is None:
@@ -160,7 +160,7 @@ class _Progress:
 
 def _tell(run: "Run", json: bool) -> None:
     from daes.cli.metrics_text import metrics_table
-    from daes.training.folder import strict
+    from daes.storage.run_folder import strict
 
     result = run.result
     for bad in result.bad_batches:

@@ -12,7 +12,6 @@ from daes.distribution.jump import JumpReservoir
 from daes.distribution.order_statistics import OrderStatistics
 from daes.distribution.reservoir import Reservoir
 from daes.distribution.sketches import KLLSketch, TDigestSketch
-from daes.distribution.state import load_state, save_state
 
 ESTIMATORS: dict[str, Callable[..., DistributionEstimator]] = {
     "reservoir": Reservoir,
@@ -41,9 +40,7 @@ __all__ = [
     "drift_profile",
     "kl_divergence",
     "ks_statistic",
-    "load_state",
     "psi",
     "rank_context_fields",
-    "save_state",
     "smallest_cardinality",
 ]

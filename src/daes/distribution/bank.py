@@ -81,9 +81,9 @@ class EstimatorBank:
     def merge(self, other: Self) -> None:
         """Take in a bank of a disjoint stream."""
         if type(other) is not type(self):
-            raise TypeError(f"other must be a {type(self).__name__} to merge, however: {type(other).__name__}")
+            raise TypeError(f"other must be a {type(self).__name__} to merge, got {type(other).__name__}")
         if other.num_features != self.num_features:
-            raise ValueError(f"other must have {self.num_features} features to merge, however: {other.num_features}")
+            raise ValueError(f"other must have {self.num_features} features to merge, got {other.num_features}")
         for mine, theirs in zip(self.estimators, other.estimators, strict=True):
             mine.merge(theirs)
 
@@ -95,7 +95,7 @@ class EstimatorBank:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         features = {int(name.partition(".")[0]) for name in state}
         if features != set(range(self.num_features)):
-            raise ValueError(f"state has {len(features)} features, however: this bank has {self.num_features}")
+            raise ValueError(f"state has {len(features)} features; this bank has {self.num_features}")
         for feature, estimator in enumerate(self.estimators):
             prefix = f"{feature}."
             own = {name[len(prefix) :]: value for name, value in state.items() if name.startswith(prefix)}
@@ -107,9 +107,9 @@ class EstimatorBank:
     def _check(self, values: ArrayLike) -> NDArray[Any]:
         batch = np.asarray(values)
         if batch.ndim != 2 or batch.shape[1] != self.num_features:
-            raise ValueError(f"values must have shape (B, {self.num_features}), however: {batch.shape}")
+            raise ValueError(f"values must have shape (B, {self.num_features}), got {batch.shape}")
         if batch.dtype.kind not in "fiub":
-            raise TypeError(f"values must be numeric, however: dtype {batch.dtype}")
+            raise TypeError(f"values must be numeric, got dtype {batch.dtype}")
         return batch
 
 
@@ -148,7 +148,7 @@ class ReservoirBank(EstimatorBank):
         check_seed(seed)
         adapts = any(options.get(name) is not None for name in ("expiry", "half_life", "stability"))
         if shared and adapts:
-            raise ValueError(f"shared must be False for reservoirs that adapt, however: shared={shared}")
+            raise ValueError(f"shared must be False for reservoirs that adapt, got {shared}")
         self.shared = not adapts if shared is None else shared
         step = 0 if self.shared else 1
         super().__init__(lambda f: JumpReservoir(size, seed=seed + step * f, **options), num_features)

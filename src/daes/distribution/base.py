@@ -121,15 +121,13 @@ class Estimator(ABC):
 
     def merge(self, other: Self) -> None:
         if type(other) is not type(self):
-            raise TypeError(f"other must be a {type(self).__name__} to merge, however: {type(other).__name__}")
+            raise TypeError(f"other must be a {type(self).__name__} to merge, got {type(other).__name__}")
         if other is self:
-            raise ValueError("other must cover a disjoint stream, however: it is this very estimator")
+            raise ValueError("other must cover a disjoint stream; it is this very estimator")
         for name in self._settings:
             mine, theirs = getattr(self, name), getattr(other, name)
             if not np.array_equal(mine, theirs):
-                raise ValueError(
-                    f"other must have the same {name} to merge, however: {_brief(theirs)} is not {_brief(mine)}"
-                )
+                raise ValueError(f"other must have the same {name} to merge; {_brief(theirs)} is not {_brief(mine)}")
         if other.count:
             self._merge(other)
             self.advance(other.count, other.minimum, other.maximum)
@@ -153,9 +151,7 @@ class Estimator(ABC):
             raise ValueError(f"state is incomplete or of another version: it lacks {', '.join(missing)}")
         for name in ("kind", *self._settings):
             if not np.array_equal(state[name], expected[name]):
-                raise ValueError(
-                    f"state has {name}={_brief(state[name])}, however: this estimator has {_brief(expected[name])}"
-                )
+                raise ValueError(f"state has {name}={_brief(state[name])}; this estimator has {_brief(expected[name])}")
         self._load(state)  # first, so that a state that is refused leaves nothing half loaded
         self.count = int(state["count"])
         self.skipped = int(state["skipped"])
@@ -191,11 +187,11 @@ def check_values(values: ArrayLike) -> Floats:
     """The values as a 1-D float64 array, or an error that says what is wrong with them."""
     array = np.asarray(values)
     if array.ndim != 1:
-        raise ValueError(f"values must be one-dimensional, however: shape {array.shape}")
+        raise ValueError(f"values must be one-dimensional, got shape {array.shape}")
     if array.dtype == np.float64:
         return array
     if array.size and array.dtype.kind not in "fiub":
-        raise TypeError(f"values must be numeric, however: dtype {array.dtype}")
+        raise TypeError(f"values must be numeric, got dtype {array.dtype}")
     return array.astype(np.float64)
 
 
@@ -204,7 +200,7 @@ def check_levels(levels: ArrayLike) -> Floats:
     array = np.asarray(levels, dtype=np.float64)
     outside = array[~((array >= 0) & (array <= 1))]
     if outside.size:
-        raise ValueError(f"levels must lie in [0, 1], however: {outside.flat[0]}")
+        raise ValueError(f"levels must lie in [0, 1], got {outside.flat[0]}")
     return array
 
 
@@ -212,7 +208,7 @@ def check_positive(**arguments: int) -> None:
     """Each argument must be a whole number above zero."""
     for name, value in arguments.items():
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value <= 0:
-            raise ValueError(f"{name} must be a positive integer, however: {name}={value!r}")
+            raise ValueError(f"{name} must be a positive integer, got {value!r}")
 
 
 def inverted_cdf(ordered: Floats, levels: Floats) -> Floats:

@@ -42,11 +42,11 @@ class DriftBins:
     def __init__(self, reference: ArrayLike, *, bins: int = 10, resolution: int = 100, floor: float = 1e-4) -> None:
         values = np.asarray(reference, dtype=np.float64)
         if values.ndim != 2:
-            raise ValueError(f"reference must have shape (N, q), however: {values.shape}")
+            raise ValueError(f"reference must have shape (N, q), got {values.shape}")
         _check_binning(bins, floor)
         check_positive(resolution=resolution)
         if resolution % bins:
-            raise ValueError(f"bins must divide resolution, however: {bins=}, {resolution=}")
+            raise ValueError(f"bins must divide resolution, got {bins!r}, {resolution=}")
         self.bins, self.resolution, self.floor = bins, resolution, floor
         samples = [_Sample(column[np.isfinite(column)]) for column in values.T]
         # The i/bins quantiles are among the i/resolution quantiles, so that every coarse cut is a fine one.
@@ -63,7 +63,7 @@ class DriftBins:
         """How many of the values (B, q) lie in each bin, (q, C+1)."""
         batch = np.asarray(values, dtype=np.float64)
         if batch.ndim != 2 or batch.shape[1] != self.num_features:
-            raise ValueError(f"values must have shape (B, {self.num_features}), however: {batch.shape}")
+            raise ValueError(f"values must have shape (B, {self.num_features}), got {batch.shape}")
         width = self.cuts.shape[1] + 1
         counts = np.zeros((self.num_features, width), dtype=np.int64)
         for feature, (cuts, column) in enumerate(zip(self.cuts, batch.T, strict=True)):

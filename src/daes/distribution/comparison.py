@@ -148,7 +148,7 @@ def compare_estimators(
             progress(batch.size)
     if not truth.count:
         found = f"all {truth.skipped} are NaN or ±inf" if truth.skipped else "the stream is empty"
-        raise NoValuesError(f"batches must hold at least one finite value, however: {found}")
+        raise NoValuesError(f"batches must hold at least one finite value, got {found}")
     return Comparison(
         levels=_floats(wanted),
         true_quantiles=_floats(truth.quantile(wanted)),
@@ -186,10 +186,10 @@ def _build(names: Sequence[str] | None, size: int, levels: Floats, seed: int) ->
 
     chosen = tuple(ESTIMATORS) if names is None else tuple(names)
     if not chosen:
-        raise ValueError("estimators must name at least one estimator, however: it is empty")
+        raise ValueError("estimators must name at least one estimator; it is empty")
     for name in chosen:
         if name not in ESTIMATORS:
-            raise ValueError(f"estimators must be among {', '.join(ESTIMATORS)}, however: {name!r}")
+            raise ValueError(f"estimators must be among {', '.join(ESTIMATORS)}, got {name!r}")
     settings: dict[str, dict[str, Any]] = {
         "order-statistics": {"levels": np.union1d(levels, np.arange(101) / 100)},
         **{name: {"size": size, "seed": seed} for name in ("reservoir", "jump", "jump-paper")},
@@ -229,7 +229,7 @@ def _judge(
 def _distinct_levels(levels: ArrayLike) -> Floats:
     wanted = np.unique(check_levels(levels))
     if not wanted.size:
-        raise ValueError(f"levels must hold at least one level, however: {levels!r}")
+        raise ValueError(f"levels must hold at least one level, got {levels!r}")
     return wanted
 
 

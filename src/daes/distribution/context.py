@@ -126,7 +126,7 @@ def rank_context_fields(
     user            994    0.0026       0.3  0 of 1
     """
     if not 0 < alpha < 1:
-        raise ValueError(f"alpha must lie between 0 and 1, however: {alpha=}")
+        raise ValueError(f"alpha must lie between 0 and 1, got {alpha!r}")
     _check_choice("correction", correction, get_args(Correction))
     _check_choice("space", space, get_args(Space))
     check_positive(min_group_size=min_group_size)
@@ -210,7 +210,7 @@ def smallest_cardinality(
         return tuple(names[position] for position in positions)
     for position, cardinality in enumerate(cardinalities):
         if isinstance(cardinality, bool) or not isinstance(cardinality, int | np.integer) or cardinality < 0:
-            raise ValueError(f"cardinalities must be counts, however: {cardinality!r} at position {position}")
+            raise ValueError(f"cardinalities must be counts, got {cardinality!r} at position {position}")
     useful = [position for position, cardinality in enumerate(cardinalities) if cardinality >= 2]
     return tuple(sorted(useful, key=lambda position: cardinalities[position])[:count])
 
@@ -301,20 +301,20 @@ def _columns(argument: str, table: Any, names: Sequence[str] | None) -> dict[str
     """A table's columns by name, each a 1-D array."""
     if hasattr(table, "keys"):
         if names is not None:
-            raise ValueError(f"names must be left out when {argument} has names of its own, however: {names=}")
+            raise ValueError(f"names must be left out when {argument} has names of its own, got {names!r}")
         columns = {str(name): np.asarray(table[name]) for name in list(table.keys())}
     else:
         array = np.asarray(table)
         if array.ndim != 2:
-            raise ValueError(f"{argument} must be a mapping or two-dimensional, however: shape {array.shape}")
+            raise ValueError(f"{argument} must be a mapping or two-dimensional, got shape {array.shape}")
         if names is not None and (len(set(names)) != len(names) or len(names) != array.shape[1]):
-            raise ValueError(f"names must be {array.shape[1]} distinct names, however: {names=}")
+            raise ValueError(f"names must be {array.shape[1]} distinct names, got {names!r}")
         columns = {name: array[:, k] for k, name in enumerate(names or map(str, range(array.shape[1])))}
     if not columns:
-        raise ValueError(f"{argument} must have at least one column, however: it has none")
+        raise ValueError(f"{argument} must have at least one column; it has none")
     for name, column in columns.items():
         if column.ndim != 1:
-            raise ValueError(f"{argument} column {name!r} must be one-dimensional, however: shape {column.shape}")
+            raise ValueError(f"{argument} column {name!r} must be one-dimensional, got shape {column.shape}")
     return columns
 
 
@@ -323,10 +323,10 @@ def _common_length(columns: Sequence[tuple[str, NDArray[Any]]]) -> int:
     for name, other in others:
         if other.size != column.size:
             raise ValueError(
-                f"all columns must have the same length, however: {first!r} has {column.size}, {name!r} {other.size}"
+                f"all columns must have the same length; {first!r} has {column.size}, {name!r} {other.size}"
             )
     if not column.size:
-        raise ValueError("numerical and categorical must have at least one row, however: they have none")
+        raise ValueError("numerical and categorical must have at least one row; they have none")
     return column.size
 
 
@@ -353,14 +353,14 @@ def _codes(name: str, ids: NDArray[Any]) -> Ints:
     if kind in "biufmM":
         return np.unique(ids, return_inverse=True)[1].astype(np.int64, copy=False)
     if kind not in "OUST":
-        raise TypeError(f"categorical column {name!r} must hold ids or strings, however: dtype {ids.dtype}")
+        raise TypeError(f"categorical column {name!r} must hold ids or strings, got dtype {ids.dtype}")
     values = ids.tolist()
     codes: dict[Any, int] = {}
     try:
         for value in dict.fromkeys(values):
             codes[value] = 0 if _is_missing(value) else len(codes) + 1
     except TypeError as error:
-        raise TypeError(f"categorical column {name!r} must hold ids or strings, however: {error}") from None
+        raise TypeError(f"categorical column {name!r} must hold ids or strings, got {error}") from None
     return np.fromiter(map(codes.__getitem__, values), dtype=np.int64, count=len(values))
 
 
@@ -372,4 +372,4 @@ def _is_missing(value: Any) -> bool:
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}, however: {name}={value!r}")
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")

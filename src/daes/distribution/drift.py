@@ -190,12 +190,12 @@ def drift_profile(column: ArrayLike, segments: int = 1000, bins: int = 10, *, fl
     _check_binning(bins, floor)
     check_positive(segments=segments)
     if segments < 2:
-        raise ValueError(f"segments must be at least 2, one to compare and one to compare with, however: {segments=}")
+        raise ValueError(f"segments must be at least 2, one to compare and one to compare with, got {segments!r}")
     if segments > values.size:
-        raise ValueError(f"segments must not exceed the number of values, however: {segments=}, {values.size} values")
+        raise ValueError(f"segments must not exceed the number of values, got {segments!r}, {values.size} values")
     finite = np.isfinite(values)
     if not finite.any():
-        raise ValueError(f"column must have a finite value, however: all {values.size} are NaN or ±inf")
+        raise ValueError(f"column must have a finite value; all {values.size} are NaN or ±inf")
 
     bounds = np.arange(segments + 1) * values.size // segments
     counts = np.add.reduceat(finite, bounds[:-1], dtype=np.int64)
@@ -258,12 +258,12 @@ class _Sample:
 def _read(name: str, given: ArrayLike | DistributionEstimator) -> _Readable:
     if isinstance(given, DistributionEstimator):
         if not given.count:
-            raise ValueError(f"{name} must have seen a value, however: {type(given).__name__} with count=0")
+            raise ValueError(f"{name} must have seen a value, got {type(given).__name__} with count=0")
         return given
     values = _checked(name, given)
     finite = values[np.isfinite(values)]
     if not finite.size:
-        raise ValueError(f"{name} must have a finite value, however: none among {values.size}")
+        raise ValueError(f"{name} must have a finite value, got none among {values.size}")
     return _Sample(finite)
 
 
@@ -277,9 +277,9 @@ def _checked(name: str, given: ArrayLike) -> Floats:
 def _check_binning(bins: int, floor: float) -> None:
     check_positive(bins=bins)
     if bins < 2:
-        raise ValueError(f"bins must be at least 2, however: {bins=}")
+        raise ValueError(f"bins must be at least 2, got {bins!r}")
     if not 0 < floor < 1 / bins:
-        raise ValueError(f"floor must be above 0 and below 1/bins, however: {floor=}, {bins=}")
+        raise ValueError(f"floor must be above 0 and below 1/bins, got {floor!r}, {bins=}")
 
 
 def _cuts(reference: _Readable, bins: int) -> Floats:

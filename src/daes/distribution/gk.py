@@ -65,7 +65,7 @@ class GKSketch(Estimator):
     def __init__(self, epsilon: float = 0.001) -> None:
         super().__init__()
         if isinstance(epsilon, bool) or not isinstance(epsilon, float | int | np.floating) or not 0 < epsilon < 0.5:
-            raise ValueError(f"epsilon must lie between 0 and 0.5, however: epsilon={epsilon!r}")
+            raise ValueError(f"epsilon must lie between 0 and 0.5, got {epsilon!r}")
         self.epsilon = float(epsilon)
         self._summary = Summary(np.empty(0), np.empty(0, np.int64), np.empty(0, np.int64))
 

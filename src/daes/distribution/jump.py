@@ -78,19 +78,19 @@ class JumpReservoir(SampleEstimator):
     ) -> None:
         super().__init__(size, seed, tolerance)
         if skip not in ("exact", "paper"):
-            raise ValueError(f"skip must be 'exact' or 'paper', however: skip={skip!r}")
+            raise ValueError(f"skip must be 'exact' or 'paper', got {skip!r}")
         adaptations = {"expiry": expiry, "half_life": half_life, "stability": stability}
         chosen = [name for name, value in adaptations.items() if value is not None]
         if len(chosen) > 1:
-            raise ValueError(f"only one of expiry, half_life and stability can be set, however: {', '.join(chosen)}")
+            raise ValueError(f"only one of expiry, half_life and stability can be set, got {', '.join(chosen)}")
         if chosen and skip != "exact":
-            raise ValueError(f"{chosen[0]} needs skip='exact', however: skip={skip!r}")
+            raise ValueError(f"{chosen[0]} needs skip='exact', got {skip!r}")
         if expiry is not None:
             check_positive(expiry=expiry)
         if stability is not None:
             check_positive(min_size=min_size)
             if not 0 < stability < 1:
-                raise ValueError(f"stability must lie in (0, 1), however: stability={stability}")
+                raise ValueError(f"stability must lie in (0, 1), got {stability}")
         self.skip = skip
         self.expiry = expiry
         self.half_life = half_life
@@ -129,7 +129,7 @@ class JumpReservoir(SampleEstimator):
         + t).
         """
         if self.count:
-            raise ValueError(f"warm_start needs an empty reservoir, however: it has seen {self.count} values")
+            raise ValueError(f"warm_start needs an empty reservoir; it has seen {self.count} values")
         if self.expiry is not None or self.half_life is not None:
             raise ValueError("warm_start does not go with expiry or half_life: the age of the history is not known")
         values = check_values(history)
@@ -137,9 +137,9 @@ class JumpReservoir(SampleEstimator):
         kept = min(finite.size, self.capacity)
         count = finite.size if count is None else count
         if not kept:
-            raise ValueError(f"history must hold at least one finite value, however: none of {values.size} is")
+            raise ValueError(f"history must hold at least one finite value; none of {values.size} is")
         if count < kept:
-            raise ValueError(f"count must be at least the {kept} members kept, however: count={count}")
+            raise ValueError(f"count must be at least the {kept} members kept, got {count}")
         rng = self.schedule.rng()
         self._replace(finite if kept == finite.size else rng.choice(finite, kept, replace=False))
         self.skipped = values.size - finite.size
@@ -238,7 +238,7 @@ class JumpReservoir(SampleEstimator):
     def _load(self, state: Mapping[str, Any]) -> None:
         capacity = int(state["capacity"])
         if not 0 < capacity <= self.size:
-            raise ValueError(f"state has capacity={capacity}, however: size={self.size}")
+            raise ValueError(f"state has capacity={capacity}, got {self.size}")
         self._slots = np.empty(self.size if self.stability is None else capacity)
         super()._load(state)
         self._born[: self._filled] = state["born"]

@@ -46,9 +46,9 @@ class OrderStatistics(Estimator):
         super().__init__()
         kept = check_levels(np.arange(101) / 100 if levels is None else levels).copy()
         if kept.ndim != 1 or not kept.size:
-            raise ValueError(f"levels must be a list of at least one level, however: shape {kept.shape}")
+            raise ValueError(f"levels must be a list of at least one level, got shape {kept.shape}")
         if not (np.diff(kept) > 0).all():
-            raise ValueError(f"levels must increase, however: levels={kept.tolist()}")
+            raise ValueError(f"levels must increase, got {kept.tolist()}")
         kept.setflags(write=False)
         self.levels = kept
         self.batches = 0
@@ -85,7 +85,7 @@ class OrderStatistics(Estimator):
         means = np.array(state["means"], dtype=np.float64)
         batches = int(state["batches"])
         if means.shape != self.levels.shape or not np.isfinite(means).all() or (means[1:] < means[:-1]).any():
-            raise ValueError(f"state's means must be {self.levels.size} finite values in order, however: {means}")
+            raise ValueError(f"state's means must be {self.levels.size} finite values in order, got {means}")
         if not int(state["count"] > 0) <= batches <= state["count"]:
-            raise ValueError(f"state's batches must suit count={state['count']}, however: batches={batches}")
+            raise ValueError(f"state's batches must suit count={state['count']}, got {batches}")
         self.batches, self._means = batches, means

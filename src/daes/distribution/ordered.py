@@ -18,7 +18,7 @@ class OrderedView:
 
     def __init__(self, tolerance: float = 0.0) -> None:
         if not 0 <= tolerance < 1:
-            raise ValueError(f"tolerance must lie in [0, 1), however: tolerance={tolerance}")
+            raise ValueError(f"tolerance must lie in [0, 1), got {tolerance}")
         self.tolerance = tolerance
         self.reset()
 

@@ -97,7 +97,7 @@ class SampleEstimator(Estimator):
     def _load(self, state: Mapping[str, Any]) -> None:
         sample = np.asarray(state["sample"], dtype=np.float64)
         if sample.ndim != 1 or sample.size > self.size or sample.size > state["count"]:
-            raise ValueError(f"state has a sample of shape {sample.shape}, however: at most {self.size} values fit")
+            raise ValueError(f"state has a sample of shape {sample.shape}, got at most {self.size} values fit")
         self.seed = int(state["seed"])
         self._replace(sample)
         self._view.restore(int(state["order_age"]))
@@ -174,4 +174,4 @@ class Reservoir(SampleEstimator):
 def check_seed(seed: int) -> None:
     """A seed must be a whole number, zero or more."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise ValueError(f"seed must be a non-negative integer, however: seed={seed!r}")
+        raise ValueError(f"seed must be a non-negative integer, got {seed!r}")

@@ -242,7 +242,7 @@ class DecaySchedule(Schedule):
 
     def __init__(self, size: int, half_life: float, seed: int) -> None:
         if not 0 < half_life < inf:
-            raise ValueError(f"half_life must be a positive number of values, however: half_life={half_life}")
+            raise ValueError(f"half_life must be a positive number of values, got {half_life}")
         death = -np.expm1(-log(2.0) / half_life)
         self.half_life = half_life
         self.mass = 1.0 / death  # the number of values that the weights 1, λ, λ², … add up to

@@ -30,7 +30,7 @@ class DataSketch(Estimator):
     def __init__(self, k: int = 200) -> None:
         super().__init__()
         if isinstance(k, bool) or not isinstance(k, int | np.integer) or not self._least_k <= k <= 65535:
-            raise ValueError(f"k must be an integer from {self._least_k} to 65535, however: k={k!r}")
+            raise ValueError(f"k must be an integer from {self._least_k} to 65535, got {k!r}")
         self.k = int(k)
         self._sketch: Any = getattr(require("datasketches"), self._class)(self.k)
 
@@ -61,7 +61,7 @@ class DataSketch(Estimator):
     def _load(self, state: Mapping[str, Any]) -> None:
         stored = np.asarray(state["sketch"])
         if stored.dtype != np.uint8 or stored.ndim != 1:
-            raise ValueError(f"state's sketch must be bytes, however: dtype {stored.dtype}, shape {stored.shape}")
+            raise ValueError(f"state's sketch must be bytes, got dtype {stored.dtype}, shape {stored.shape}")
         data = stored.tobytes()
         if len(data) != state["sketch_length"]:
             raise ValueError(f"state's sketch is truncated: {len(data)} bytes of {state['sketch_length']}")
@@ -71,7 +71,7 @@ class DataSketch(Estimator):
         if (sketch.k, self._seen(sketch)) != (self.k, state["count"]):
             raise ValueError(
                 f"state's sketch must have k={self.k} and count={state['count']}, "
-                f"however: k={sketch.k}, count={self._seen(sketch)}"
+                f"got {sketch.k}, count={self._seen(sketch)}"
             )
         self._sketch = sketch
 
@@ -164,7 +164,7 @@ class TDigestSketch(DataSketch):
         # Centroids are moved by differences, which must be finite.
         limit = np.finfo(np.float64).max / 2
         if max(-values.min(), values.max()) > limit:
-            raise ValueError(f"values must lie within ±{limit:.3g} for a t-digest, however: {np.abs(values).max():.3g}")
+            raise ValueError(f"values must lie within ±{limit:.3g} for a t-digest, got {np.abs(values).max():.3g}")
         super()._absorb(values)
         self._sketch.compress()
 
@@ -190,7 +190,7 @@ class TDigestSketch(DataSketch):
             return np.array([self.minimum]), np.ones(1)
         data = self._sketch.serialize()
         if data[1] != 1:
-            raise RuntimeError(f"datasketches writes t-digests in format 1, however: this one writes format {data[1]}")
+            raise RuntimeError(f"datasketches writes t-digests in format 1, got this one writes format {data[1]}")
         stored = np.frombuffer(data, dtype=_CENTROID, offset=_HEADER_BYTES)
         # Pooling may round a mean past its neighbour's.
         means = np.maximum.accumulate(stored["mean"]).clip(self.minimum, self.maximum)

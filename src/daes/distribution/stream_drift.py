@@ -32,7 +32,7 @@ def stream_drift(
     (array([0. , 0. , 0.5, 0.5]), array([0. , 0. , 0. , 0.5]))
     """
     if not 2 <= segments <= num_rows:
-        raise ValueError(f"segments must be from 2 to the number of rows, however: {segments=}, {num_rows} rows")
+        raise ValueError(f"segments must be from 2 to the number of rows, got {segments!r}, {num_rows} rows")
     bounds = np.arange(segments + 1) * num_rows // segments
     first: list[Floats] = []
     table: list[list[tuple[float, float, int]]] = []
@@ -80,4 +80,4 @@ def _cut(batches: Iterable[ArrayLike], bounds: NDArray[np.int64]) -> Iterable[Fl
             waiting.append(batch)
             held += len(batch)
     if held or length:
-        raise ValueError(f"batches must have {bounds[-1]} rows together, however: they have fewer")
+        raise ValueError(f"batches must have {bounds[-1]} rows together; they have fewer")

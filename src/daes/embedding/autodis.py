@@ -56,7 +56,7 @@ class AutoDis(NumericalEmbedding):
     ) -> None:
         check_positive(num_meta=num_meta)
         if not temperature > 0:
-            raise ValueError(f"temperature must be positive, however: temperature={temperature}")
+            raise ValueError(f"temperature must be positive, got {temperature}")
         super().__init__(num_features, dim, init_std=init_std)
         self.num_meta = num_meta
         self.alpha = alpha

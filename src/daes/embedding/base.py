@@ -69,7 +69,7 @@ class NumericalEmbedding(nn.Module, ABC):
         super().__init__()
         check_positive(num_features=num_features, dim=dim)
         if not init_std >= 0:
-            raise ValueError(f"init_std must not be negative, however: init_std={init_std}")
+            raise ValueError(f"init_std must not be negative, got {init_std}")
         self.num_features = num_features
         self.dim = dim
         self.init_std = init_std
@@ -112,13 +112,13 @@ class NumericalEmbedding(nn.Module, ABC):
         self._check(values)
         if labels is not None and labels.shape != values.shape[:1]:
             raise ValueError(
-                f"labels must have one entry a row, however: shape {tuple(labels.shape)} for {values.shape[0]} rows"
+                f"labels must have one entry a row, got shape {tuple(labels.shape)} for {values.shape[0]} rows"
             )
         if not self.offline:
             self.observe(values)
             return self
         if not values.shape[0]:
-            raise ValueError("values must have at least one row to fit on, however: 0 rows")
+            raise ValueError("values must have at least one row to fit on, got 0 rows")
         with torch.no_grad():
             self._fit(self._cast(values), labels)
         self.fitted.fill_(True)
@@ -158,9 +158,9 @@ class NumericalEmbedding(nn.Module, ABC):
 
     def _check(self, values: Tensor) -> None:
         if values.dim() != 2 or values.shape[1] != self.num_features:
-            raise ValueError(f"values must have shape (B, {self.num_features}), however: {tuple(values.shape)}")
+            raise ValueError(f"values must have shape (B, {self.num_features}), got {tuple(values.shape)}")
         if not values.is_floating_point():
-            raise TypeError(f"values must be floating point, however: {values.dtype}")
+            raise TypeError(f"values must be floating point, got {values.dtype}")
 
     def _check_fitted(self) -> None:
         # Reading the flag would stall a device, and a graph cannot branch on it: once seen true it is remembered.
@@ -196,4 +196,4 @@ def check_positive(**arguments: Any) -> None:
     """Each argument must be a whole number above zero."""
     for name, value in arguments.items():
         if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
-            raise ValueError(f"{name} must be a positive integer, however: {name}={value!r}")
+            raise ValueError(f"{name} must be a positive integer, got {value!r}")

@@ -74,20 +74,20 @@ class CategoricalEmbedding(nn.Module):
         super().__init__()
         if isinstance(sizes, int):
             if sizes < 0:
-                raise ValueError(f"sizes must not be negative as a number of fields, however: sizes={sizes}")
+                raise ValueError(f"sizes must not be negative as a number of fields, got {sizes}")
             sizes = [capacity] * sizes
         self.names = tuple(sizes) if isinstance(sizes, Mapping) else tuple(f"field {i}" for i in range(len(sizes)))
         self.sizes = tuple(sizes.values()) if isinstance(sizes, Mapping) else tuple(sizes)
         for name, size in zip(self.names, self.sizes, strict=True):
             if not isinstance(size, int) or size <= 0:
-                raise ValueError(f"sizes must be positive integers, however: {name} has size {size!r}")
+                raise ValueError(f"sizes must be positive integers; {name} has size {size!r}")
         if dim <= 0:
-            raise ValueError(f"dim must be positive, however: dim={dim}")
+            raise ValueError(f"dim must be positive, got {dim}")
         _check_mode(mode)
         if strict and mode == "hash":
-            raise ValueError('strict needs mode="vocabulary", since no id is unseen to a hash, however: mode="hash"')
+            raise ValueError('strict needs mode="vocabulary", since no id is unseen to a hash, got mode="hash"')
         if not 0 <= init_std < math.inf:
-            raise ValueError(f"init_std must be finite and not negative, however: init_std={init_std}")
+            raise ValueError(f"init_std must be finite and not negative, got {init_std}")
         self.dim = dim
         self.mode = mode
         self.strict = strict
@@ -140,7 +140,7 @@ class CategoricalEmbedding(nn.Module):
     def _check(self, ids: Tensor) -> None:
         if ids.dtype != torch.int64 or ids.ndim != 2 or ids.shape[1] != self.num_fields:
             raise ValueError(
-                f"ids must be int64 of shape (B, {self.num_fields}), however: {ids.dtype} of shape {tuple(ids.shape)}"
+                f"ids must be int64 of shape (B, {self.num_fields}), got {ids.dtype} of shape {tuple(ids.shape)}"
             )
 
     def _refuse_unseen(self, ids: Tensor, row: Tensor) -> None:
@@ -151,9 +151,7 @@ class CategoricalEmbedding(nn.Module):
                 for field, name in enumerate(self.names)
                 if unseen[:, field].any()
             ]
-            raise ValueError(
-                f"strict allows ids of the vocabulary only, however: there are unseen ids in {', '.join(found)}"
-            )
+            raise ValueError(f"strict allows ids of the vocabulary only; there are unseen ids in {', '.join(found)}")
 
 
 def suggest_sizes(
@@ -183,15 +181,15 @@ def suggest_sizes(
     """
     _check_mode(mode)
     if not 0 < growth < math.inf:
-        raise ValueError(f"growth must be positive and finite, however: growth={growth}")
+        raise ValueError(f"growth must be positive and finite, got {growth}")
     if not 0 < collisions < 1:
-        raise ValueError(f"collisions must lie within (0, 1), however: collisions={collisions}")
+        raise ValueError(f"collisions must lie within (0, 1), got {collisions}")
     if maximum <= 0:
-        raise ValueError(f"maximum must be positive, however: maximum={maximum}")
+        raise ValueError(f"maximum must be positive, got {maximum}")
     sizes = {}
     for field, cardinality in cardinalities.items():
         if cardinality < 0:
-            raise ValueError(f"cardinalities must not be negative, however: {field} has {cardinality}")
+            raise ValueError(f"cardinalities must not be negative; {field} has {cardinality}")
         count = max(math.ceil(growth * cardinality), 1)
         if mode == "hash" and count > 1:
             count = math.ceil(1 / -math.expm1(math.log1p(-collisions) / (count - 1)))
@@ -201,4 +199,4 @@ def suggest_sizes(
 
 def _check_mode(mode: str) -> None:
     if mode not in ("hash", "vocabulary"):
-        raise ValueError(f'mode must be "hash" or "vocabulary", however: mode={mode!r}')
+        raise ValueError(f'mode must be "hash" or "vocabulary", got {mode!r}')

@@ -109,7 +109,7 @@ class BatchQuantiles(Statistics):
     def __init__(self, num_features: int, num_quantiles: int, *, momentum: float | None = None) -> None:
         check_positive(num_quantiles=num_quantiles)
         if momentum is not None and not 0 < momentum <= 1:
-            raise ValueError(f"momentum must be None or in (0, 1], however: momentum={momentum}")
+            raise ValueError(f"momentum must be None or in (0, 1], got {momentum}")
         super().__init__(num_features)
         self.momentum = momentum
         self.register_buffer("quantiles", torch.zeros(num_features, num_quantiles, dtype=torch.float64))

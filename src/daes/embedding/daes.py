@@ -114,11 +114,11 @@ class DAES(KnotsModule, NumericalEmbedding):
         _check_choice(modulation=(modulation, ("gate", "tran", None)), basis=(basis, ("thermometer", "hat")))
         _check_choice(linear=(linear, (*_PATHS, None)), context_pool=(context_pool, ("mean", "sum", "concat")))
         if not isinstance(raw, list | tuple) or len(set(raw)) < len(raw):
-            raise ValueError(f"raw must be a list of different names, however: raw={raw!r}")
+            raise ValueError(f"raw must be a list of different names, got {raw!r}")
         for path in raw:
             _check_choice(raw=(path, _PATHS))
         if not 0 <= beta <= 1:
-            raise ValueError(f"beta must lie in [0, 1], however: beta={beta}")
+            raise ValueError(f"beta must lie in [0, 1], got {beta}")
         self.num_meta = num_meta
         self.modulation = modulation
         self.beta = beta
@@ -157,7 +157,7 @@ class DAES(KnotsModule, NumericalEmbedding):
         With `linear="value"` centre and scale are those of the knots. At `modulation=None` or β = 0 this is PLE.
         """
         if knots.dim() != 2 or knots.shape[1] < 2 or not bool((knots.diff(dim=1) >= 0).all()):
-            raise ValueError(f"knots must be (q, K+1) and ascending in each row, however: shape {tuple(knots.shape)}")
+            raise ValueError(f"knots must be (q, K+1) and ascending in each row, got shape {tuple(knots.shape)}")
         count = knots.shape[1] - 1
         made = cls(knots.shape[0], dim, **{"num_meta": count, **options, "knots": count, "reservoir_size": 1})
         made.bank = None
@@ -251,10 +251,10 @@ class DAES(KnotsModule, NumericalEmbedding):
     def _check_context(self, context: Tensor | Context, num_rows: int) -> None:
         vectors = context.vectors if isinstance(context, Context) else context
         if vectors.dim() != 2 or vectors.shape[1] != self.context_dim:
-            raise ValueError(f"context must have shape (B, {self.context_dim}), however: {tuple(vectors.shape)}")
+            raise ValueError(f"context must have shape (B, {self.context_dim}), got {tuple(vectors.shape)}")
         rows = context.index if isinstance(context, Context) else context[:, 0]
         if rows.shape != (num_rows,):
-            raise ValueError(f"context must have one entry for each of {num_rows} rows, however: {tuple(rows.shape)}")
+            raise ValueError(f"context must have one entry for each of {num_rows} rows, got {tuple(rows.shape)}")
 
     def extra_repr(self) -> str:
         return (
@@ -267,4 +267,4 @@ class DAES(KnotsModule, NumericalEmbedding):
 def _check_choice(**arguments: tuple[Any, tuple[Any, ...]]) -> None:
     for name, (value, allowed) in arguments.items():
         if value not in allowed:
-            raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, however: {name}={value!r}")
+            raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")

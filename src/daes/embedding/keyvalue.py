@@ -60,9 +60,9 @@ class KeyValue(NumericalEmbedding):
     ) -> None:
         check_positive(num_meta=num_meta)
         if input not in _INPUTS:
-            raise ValueError(f"input must be one of {', '.join(_INPUTS)}, however: input={input!r}")
+            raise ValueError(f"input must be one of {', '.join(_INPUTS)}, got {input!r}")
         if not epsilon > 0:
-            raise ValueError(f"epsilon must be positive, however: epsilon={epsilon}")
+            raise ValueError(f"epsilon must be positive, got {epsilon}")
         super().__init__(num_features, dim, init_std=init_std)
         self.num_meta = num_meta
         self.epsilon = epsilon

@@ -79,4 +79,4 @@ def pool_context(vectors: Tensor, how: str) -> Tensor:
         return vectors.sum(1)
     if how == "concat":
         return vectors.flatten(1)
-    raise ValueError(f"context_pool must be 'mean', 'sum' or 'concat', however: context_pool={how!r}")
+    raise ValueError(f"context_pool must be 'mean', 'sum' or 'concat', got {how!r}")

@@ -45,7 +45,7 @@ class MultiHot(EFD):
         self, num_features: int, dim: int = 16, *, num_bins: int = 10, neighbours: int = 1, init_std: float = 0.01
     ) -> None:
         if isinstance(neighbours, bool) or not isinstance(neighbours, int) or neighbours < 0:
-            raise ValueError(f"neighbours must be a whole number, at least 0, however: neighbours={neighbours!r}")
+            raise ValueError(f"neighbours must be a whole number, at least 0, got {neighbours!r}")
         super().__init__(num_features, dim, num_bins=num_bins, init_std=init_std)
         self.neighbours = neighbours
 

@@ -67,9 +67,9 @@ class NaryDis(EdgeEmbedding):
         init_std: float = 0.01,
     ) -> None:
         if not bases or any(isinstance(base, bool) or not isinstance(base, int) or base < 2 for base in bases):
-            raise ValueError(f"bases must be whole numbers, each at least 2, however: bases={bases!r}")
+            raise ValueError(f"bases must be whole numbers, each at least 2, got {bases!r}")
         if pool not in _POOLS:
-            raise ValueError(f"pool must be one of {', '.join(_POOLS)}, however: pool={pool!r}")
+            raise ValueError(f"pool must be one of {', '.join(_POOLS)}, got {pool!r}")
         super().__init__(num_features, dim, num_bins=num_bins, init_std=init_std)
         self.bases = tuple(bases)
         self.pool = pool

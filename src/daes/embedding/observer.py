@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from daes.distribution import EstimatorBank, ReservoirBank
 from daes.distribution.base import DistributionEstimator
-from daes.distribution.state import state_from_bytes, state_to_bytes
 from daes.embedding.device_bank import DeviceBank
+from daes.storage.estimator_state import state_from_bytes, state_to_bytes
 
 EstimatorFactory = Callable[[int], DistributionEstimator]
 _LIKELY = (np.arange(200) + 0.5) / 200
@@ -152,13 +152,13 @@ def make_bank(
 
     if callable(estimator):
         if options:
-            raise ValueError(f"estimator is a factory and takes no further options, however: {', '.join(options)}")
+            raise ValueError(f"estimator is a factory and takes no further options, got {', '.join(options)}")
         return EstimatorBank(estimator, num_features)
     if estimator in ("jump", "jump-paper"):
         skip = "paper" if estimator == "jump-paper" else "exact"
         return ReservoirBank(num_features, reservoir_size, seed, skip=skip, tolerance=tolerance, **options)
     if estimator not in ESTIMATORS:
-        raise ValueError(f"estimator must be one of {', '.join(ESTIMATORS)} or a factory, however: {estimator!r}")
+        raise ValueError(f"estimator must be one of {', '.join(ESTIMATORS)} or a factory, got {estimator!r}")
     if estimator == "reservoir":
         return EstimatorBank(
             lambda f: Reservoir(reservoir_size, seed + f, tolerance=tolerance, **options), num_features
@@ -173,5 +173,5 @@ def _check_bounds(
         return None
     pairs = np.broadcast_to(np.asarray(bounds, dtype=np.float64), (num_features, 2))
     if not (np.isfinite(pairs).all() and (pairs[:, 0] <= pairs[:, 1]).all()):
-        raise ValueError(f"bounds must be finite pairs (low, high) with low <= high, however: bounds={bounds}")
+        raise ValueError(f"bounds must be finite pairs (low, high) with low <= high, got {bounds}")
     return pairs

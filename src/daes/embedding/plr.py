@@ -47,7 +47,7 @@ class PLR(NumericalEmbedding):
     ) -> None:
         check_positive(num_frequencies=num_frequencies)
         if not sigma > 0:
-            raise ValueError(f"sigma must be positive, however: sigma={sigma}")
+            raise ValueError(f"sigma must be positive, got {sigma}")
         super().__init__(num_features, dim, init_std=init_std)
         self.num_frequencies = num_frequencies
         self.sigma = sigma

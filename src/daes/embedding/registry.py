@@ -102,4 +102,4 @@ def _check_name(method: str) -> None:
     if method not in METHODS:
         close = get_close_matches(method, METHODS, n=1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise ValueError(f"method must be one of {', '.join(METHODS)}, however: method={method!r}{hint}")
+        raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}{hint}")

@@ -55,7 +55,7 @@ class TD(EdgeEmbedding):
         init_std: float = 0.01,
     ) -> None:
         if learner not in _LEARNERS:
-            raise ValueError(f"learner must be one of {', '.join(_LEARNERS)}, however: learner={learner!r}")
+            raise ValueError(f"learner must be one of {', '.join(_LEARNERS)}, got {learner!r}")
         super().__init__(num_features, dim, num_bins=num_bins, init_std=init_std)
         self.learner = learner
         self.table = self.new_table(num_features, num_bins, dim)
@@ -65,9 +65,9 @@ class TD(EdgeEmbedding):
 
     def _fit(self, values: Tensor, labels: Tensor | None) -> None:
         if labels is None:
-            raise ValueError("labels must be given, as td cuts where they differ, however: labels=None")
+            raise ValueError("labels must be given, as td cuts where they differ, got None")
         if not bool(torch.isfinite(labels).all()):
-            raise ValueError("labels must be finite, however: some are NaN or infinite")
+            raise ValueError("labels must be finite; some are NaN or infinite")
         super()._fit(values, labels)
 
     def find_edges(self, column: Floats, labels: Floats | None) -> Floats:

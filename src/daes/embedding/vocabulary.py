@@ -73,11 +73,11 @@ class StreamVocabulary(nn.Module):
         super().__init__()
         for field, size in enumerate(sizes):
             if size <= 0:
-                raise ValueError(f"sizes must be positive, however: sizes[{field}]={size}")
+                raise ValueError(f"sizes must be positive, got sizes[{field}]={size}")
         if not 1 <= min_count <= 255:
-            raise ValueError(f"min_count must be from 1 to 255, however: min_count={min_count}")
+            raise ValueError(f"min_count must be from 1 to 255, got {min_count}")
         if not 4 <= counters <= 2**_TABLE_BITS or counters & (counters - 1):
-            raise ValueError(f"counters must be a power of two from 4 to 2^{_TABLE_BITS}, however: counters={counters}")
+            raise ValueError(f"counters must be a power of two from 4 to 2^{_TABLE_BITS}, got {counters}")
         self.sizes = tuple(sizes)
         self.min_count = min_count
         self.counters = counters

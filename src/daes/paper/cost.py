@@ -44,7 +44,7 @@ def run(settings: Settings, data: DataSet | None, means: Means) -> Findings:
     rows = hold(stream.source, stream.schema, max_rows=min(settings.rows or _ROWS, _ROWS))
     if rows is None or len(rows) < _SMALL_BATCH:
         there = 0 if rows is None else len(rows)
-        raise ValueError(f"{data.shown} must have {_SMALL_BATCH} rows or more, however: {there}")
+        raise ValueError(f"{data.shown} must have {_SMALL_BATCH} rows or more, got {there}")
     size = min(settings.batch_size or BATCH_SIZE, len(rows))
     methods = settings.methods or METHODS
     backbone = (settings.backbones or ("deepfm",))[0]

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daes.extras import require
-from daes.stream.adstream import AdStream
+from daes.simulation import AdStream
 from daes.stream.opening import open as open_stream
 from daes.stream.source import Stream
 
@@ -69,7 +69,7 @@ class DataSet:
         if stream.schema is None:
             raise ValueError(
                 f"data must be a data set whose schema is known (criteo:PATH, automl:PATH, adstream[:ROWS], flights), "
-                f"however: {self.spec}"
+                f"got {self.spec}"
             )
         return stream
 
@@ -82,7 +82,7 @@ class DataSet:
 
     def fingerprint(self, rows: int | None) -> str:
         """A hash of the columns, of the first rows and of how many there are: other data give another one."""
-        from daes.training.cell import CellData
+        from daes.experiments.cell import CellData
         from daes.training.data import Data
 
         schema = self.open().schema

@@ -16,7 +16,7 @@ from daes.paper.judging import Glance, most
 from daes.paper.published import BATCH_SIZE, ESTIMATION, ESTIMATION_LENGTHS
 from daes.paper.result import Result
 from daes.paper.tables import count, percent, scientific, table
-from daes.stream.adstream import AdStream
+from daes.simulation import AdStream
 
 FEATURES = {
     "criteo": ("I3", "I5"),
@@ -50,9 +50,7 @@ def run(settings: Settings, data: DataSet | None, means: Means) -> Findings:
 
 def _check_enough(data: DataSet, feature: str, values: int) -> None:
     if values < _LEAST_VALUES:
-        raise ValueError(
-            f"{feature} of {data.shown} must have {_LEAST_VALUES:,} finite values or more, however: {values}"
-        )
+        raise ValueError(f"{feature} of {data.shown} must have {_LEAST_VALUES:,} finite values or more, got {values}")
 
 
 def _finite_values(data: DataSet, feature: str, rows: int | None, paper_length: int) -> Iterator[Floats]:

@@ -42,7 +42,7 @@ class Settings:
 
     >>> Settings(seeds=0)
     Traceback (most recent call last):
-    ValueError: seeds must be positive, however: seeds=0
+    ValueError: seeds must be positive, got 0
     """
 
     rows: int | None = None
@@ -58,9 +58,9 @@ class Settings:
         for name in ("rows", "seeds", "batch_size"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise ValueError(f"{name} must be positive, however: {name}={value}")
+                raise ValueError(f"{name} must be positive, got {value}")
         if self.protocol not in PROTOCOLS:
-            raise ValueError(f"protocol must be one of {', '.join(PROTOCOLS)}, however: protocol={self.protocol!r}")
+            raise ValueError(f"protocol must be one of {', '.join(PROTOCOLS)}, got {self.protocol!r}")
         if self.methods is not None:
             from daes.embedding import METHODS
             from daes.training.names import check_names
@@ -151,7 +151,7 @@ class Experiment:
     def check(self, data: Mapping[str, Any] | None) -> None:
         """Refuse data, as described, that it cannot be run on."""
         if data is not None and not data["numerical"]:
-            raise ValueError(f"{self.name} needs numerical features, however: {data['source']} has none")
+            raise ValueError(f"{self.name} needs numerical features; {data['source']} has none")
 
     def used(self, settings: Settings) -> Settings:
         """The settings that matter to it; the others are as usual."""

@@ -86,5 +86,5 @@ def save(figure: "Figure", path: Path) -> Path:
         image = require("PIL.Image").open(raw).convert("RGB")
         image.quantize(_COLOURS, method=_OCTREE, dither=0).save(path, optimize=True)
     else:
-        raise ValueError(f"a figure must end in .png or .svg, however: {path}")
+        raise ValueError(f"a figure must end in .png or .svg, got {path}")
     return path

@@ -28,7 +28,7 @@ _COLOURS = {"paper": figures.VERMILION, "exact": figures.GREEN}
 def run(settings: Settings, data: DataSet | None, means: Means) -> Findings:
     times = [number for number in TIMES if settings.rows is None or number * SIZE <= settings.rows]
     if not times:
-        raise ValueError(f"rows must be {TIMES[0] * SIZE:,} or more, however: rows={settings.rows}")
+        raise ValueError(f"rows must be {TIMES[0] * SIZE:,} or more, got {settings.rows}")
     runs = _RUNS_A_SEED * settings.seeds
     found: Findings = {"slots": SIZE, "runs": runs, "limit": first_values_limit(), "streams": []}
     for number in times:

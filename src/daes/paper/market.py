@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from daes.paper.data import Floats
 from daes.paper.experiment import Findings
-from daes.stream.adstream import AdStream
-from daes.stream.adstream.draws import uniform_of_code
+from daes.simulation import AdStream
+from daes.simulation.draws import uniform_of_code
 from daes.stream.batch import Batch
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ def _findings(market: Market, requests: dict[str, Any], rng: np.random.Generator
 
 def _arm(requests: dict[str, Any], number: int) -> Findings:
     """How the model of an arm did with its own users."""
-    from daes.training.auc import exact_auc
+    from daes.metrics.auc import exact_auc
 
     own = requests["arm"] == number
     clicks, predicted = requests[f"clicks{number}"][own], requests[f"predicted{number}"][own]

@@ -27,7 +27,7 @@ _COLOURS = (figures.BLACK, figures.SKY, figures.GREEN, figures.ORANGE, figures.V
 def run(settings: Settings, data: DataSet | None, means: Means) -> Findings:
     values = _VALUES if settings.rows is None else min(settings.rows, _VALUES)
     if values < _LEAST_VALUES:
-        raise ValueError(f"rows must be {_LEAST_VALUES:,} or more, however: rows={values}")
+        raise ValueError(f"rows must be {_LEAST_VALUES:,} or more, got {values}")
     found: Findings = {
         "values": values,
         "slots": min(_SLOTS, values // 2),

@@ -38,7 +38,7 @@ def run(settings: Settings, data: DataSet | None, means: Means) -> Findings:
 
 def _ranks(found: Findings, measure: str) -> dict[str, float]:
     """The average rank over the backbones among the paper's methods, as in the last column of its table (by AUC)."""
-    from daes.training.significance import average_rank
+    from daes.experiments.significance import average_rank
 
     table = _means(found["scores"], found["training"]["backbones"], measure)
     methods = [method for method in PAPER_METHODS if method in table and np.isfinite(table[method]).any()]
@@ -53,7 +53,7 @@ def _tests(found: Findings) -> list[Findings]:
 
     p where there are two seeds or more.
     """
-    from daes.training.significance import t_test
+    from daes.experiments.significance import t_test
 
     scores = found["scores"]
     tests = []
@@ -99,7 +99,7 @@ def _published(result: Result) -> tuple[str, Findings] | None:
 
 def _published_ranks(result: Result) -> dict[str, float]:
     """The paper's average ranks on these backbones; none unless all fifteen methods are ranked here too."""
-    from daes.training.significance import average_rank
+    from daes.experiments.significance import average_rank
 
     published = _published(result)
     if published is None or set(result.results["ranks"]) != set(PAPER_METHODS):
@@ -115,7 +115,7 @@ def rank_agreement(ours: dict[str, float], theirs: dict[str, float]) -> float:
     >>> rank_agreement({"a": 1.0, "b": 2.0, "c": 3.0}, {"a": 1.5, "b": 2.5, "c": 9.0})
     1.0
     """
-    from daes.training.significance import average_rank
+    from daes.experiments.significance import average_rank
 
     names = [name for name in ours if name in theirs]
     one, other = (average_rank([[r[name]] for name in names], higher_is_better=False) for r in (ours, theirs))

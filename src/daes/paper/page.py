@@ -7,13 +7,13 @@ from inspect import getdoc
 from pathlib import Path
 from urllib.parse import quote
 
-from daes.durable import write_text
 from daes.paper import EXPERIMENTS
 from daes.paper.experiment import Experiment
 from daes.paper.judging import SIGNIFICANT, word
 from daes.paper.published import ARPU_GAIN, DATASET_TITLES, DATASETS, QPS_CHANGE
 from daes.paper.result import Result
 from daes.paper.tables import count, percent, table
+from daes.storage.durable import write_text
 
 _INTRODUCTION = """
 # Reproduction of the paper
@@ -46,7 +46,7 @@ def write_page(results: Path, out: Path) -> int:
     """
     found = read_results(results)
     if not found:
-        raise ValueError(f"{results} must hold results of `daes paper`, however: there is no such file")
+        raise ValueError(f"{results} must hold results of `daes paper`; there is no such file")
     out.parent.mkdir(parents=True, exist_ok=True)
     write_text(out, page(found, _link(out.parent, results)))
     return len(found)

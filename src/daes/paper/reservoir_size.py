@@ -30,7 +30,7 @@ _PERCENTS = np.arange(1, 100) / 100
 def run(settings: Settings, data: DataSet | None, means: Means) -> Findings:
     length = LENGTH if settings.rows is None else min(settings.rows, LENGTH)
     if length < _LEAST_LENGTH:
-        raise ValueError(f"rows must be {_LEAST_LENGTH:,} or more, however: rows={length}")
+        raise ValueError(f"rows must be {_LEAST_LENGTH:,} or more, got {length}")
     runs = _RUNS_A_SEED * settings.seeds
     rng = np.random.default_rng(0)
     normal = rng.standard_normal(length)

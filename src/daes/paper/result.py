@@ -13,9 +13,9 @@ from typing import Any, Self
 import numpy as np
 
 import daes
-from daes.durable import write_text
 from daes.paper.data import DataSet
 from daes.paper.experiment import Experiment, Findings, Settings
+from daes.storage.durable import write_text
 
 FORMAT = "daes.paper"
 DIGITS = 6
@@ -102,7 +102,7 @@ class Result:
     def _from(cls, content: Any, path: str) -> Self:
         names = [field.name for field in fields(cls)]
         if not isinstance(content, dict) or content.get("format") != FORMAT or not set(names) <= content.keys():
-            raise ValueError(f"{path} must be a result of `daes paper`, however: it is none")
+            raise ValueError(f"{path} must be a result of `daes paper`; it is none")
         return cls(**{name: content[name] for name in names})
 
 
@@ -134,7 +134,7 @@ def command_of(experiment: Experiment, settings: Settings, data: DataSet | None)
 
 def versions() -> dict[str, str]:
     """Of daes, Python and the packages that numbers depend on; `code` is a hash of daes' sources."""
-    from daes.training.code import code_hash
+    from daes.experiments.code import code_hash
 
     found = {"daes": daes.__version__, "code": code_hash("paper"), "python": platform.python_version()}
     for name, package in _PACKAGES.items():

@@ -8,12 +8,12 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from daes.durable import write_text
+from daes.experiments.code import code_hash
+from daes.experiments.workers import Death, Task, run_tasks
 from daes.paper.experiment import Findings, Means, OutOfTimeError
 from daes.paper.result import plain
-from daes.training.code import code_hash
-from daes.training.lock import WriterLock
-from daes.training.workers import Death, Task, run_tasks
+from daes.storage.durable import write_text
+from daes.storage.lock import WriterLock
 
 RESULTS = "results.jsonl"
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 
-from daes.durable import clear_leftovers, write_text
 from daes.paper import EXPERIMENTS, figures
 from daes.paper.data import DataSet
 from daes.paper.experiment import Experiment, Means, Settings
 from daes.paper.result import Result, command_of, plain, settings_of, versions
+from daes.storage.durable import clear_leftovers, write_text
 
 WORK = "work"
 """The folder, within the results, of the cells that they are made of."""
@@ -126,7 +126,7 @@ def _same(found: Result, path: Path, asked: Result) -> Result:
     for name, value in wanted.items():
         if there.get(name) != value:
             raise ValueError(
-                f"{path} was made with {name}={there.get(name)!r}, however: {value!r} is asked for; use --overwrite"
+                f"{path} was made with {name}={there.get(name)!r}; {value!r} is asked for; use --overwrite"
             )
     if found.versions.get("code") != asked.versions["code"]:
         raise ValueError(
@@ -170,7 +170,7 @@ def _leave(work: Path) -> None:
 
 def _forget_cells(work: Path) -> None:
     """Remove the cells that a result was made of, and nothing else, while nobody adds to them."""
-    from daes.training.lock import WriterLock
+    from daes.storage.lock import WriterLock
 
     if not work.is_dir():
         return

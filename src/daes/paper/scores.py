@@ -142,7 +142,7 @@ class Comparison:
 
 def compare_pairs(result: Result, pairs: Iterable[tuple[str, str]]) -> Comparison:
     """The first of each pair of labels against the second, a case a pair and backbone where both have results."""
-    from daes.training.significance import t_test
+    from daes.experiments.significance import t_test
 
     scores, backbones = result.results["scores"], result.results["training"]["backbones"]
     differences, sure = [], []

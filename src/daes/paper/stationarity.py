@@ -34,7 +34,7 @@ def run(settings: Settings, data: DataSet | None, means: Means) -> Findings:
     read = columns(data, schema.numerical, settings.rows)
     rows = len(next(iter(read.values())))
     if rows < SEGMENTS[-1] * _LEAST_ROWS:
-        raise ValueError(f"{data.spec} must have {SEGMENTS[-1] * _LEAST_ROWS} rows or more, however: {rows}")
+        raise ValueError(f"{data.spec} must have {SEGMENTS[-1] * _LEAST_ROWS} rows or more, got {rows}")
     span = days(data, rows)
     parts: list[Findings] = []
     for segments in SEGMENTS:

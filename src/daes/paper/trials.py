@@ -12,8 +12,8 @@ from daes.paper.experiment import Findings, Means, OutOfTimeError, Settings
 from daes.paper.published import BATCH_SIZE, L2_WEIGHTS, LEARNING_RATES
 
 if TYPE_CHECKING:
-    from daes.training.cell import Cell, CellResult
-    from daes.training.compare import CellProgress
+    from daes.experiments.cell import Cell, CellResult
+    from daes.experiments.compare import CellProgress
 
 LEARNING_RATE, L2 = 1e-3, 1e-6
 """Where nothing is tuned: the fastest learning rate and the weakest L2 weight of the paper's grid."""
@@ -168,7 +168,7 @@ class _Grid:
         return results
 
     def _cell(self, label: str, backbone: str, seed: int, tuned: Tuned, rows: int) -> "Cell":
-        from daes.training.cell import Cell
+        from daes.experiments.cell import Cell
         from daes.training.config import TrainConfig
 
         variant = self.variants[label]
@@ -193,7 +193,7 @@ class _Grid:
         )
 
     def _run(self, cells: Sequence["Cell"], rows: int) -> list["CellResult"]:
-        from daes.training.compare import run_cells
+        from daes.experiments.compare import run_cells
         from daes.training.data import Data
 
         def progress(state: "CellProgress") -> None:

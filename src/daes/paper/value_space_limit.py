@@ -28,7 +28,7 @@ def run(settings: Settings, data: DataSet | None, means: Means) -> Findings:
     rng = np.random.default_rng(0)
     count = _VALUES if settings.rows is None else min(settings.rows, _VALUES)
     if count < _LEAST_VALUES:
-        raise ValueError(f"rows must be {_LEAST_VALUES} or more, however: rows={count}")
+        raise ValueError(f"rows must be {_LEAST_VALUES} or more, got {count}")
     normal = rng.standard_normal(count)
     laws = {
         "uniform": rng.random(count),

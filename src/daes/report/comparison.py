@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from daes.experiments.cell import CellResult
+from daes.experiments.comparison import Comparison, higher_is_better
 from daes.report.figures import COLOURS, DASHES
 from daes.report.numbers import count
-from daes.training.cell import CellResult
-from daes.training.comparison import Comparison, higher_is_better
-from daes.training.folder import read_json
+from daes.storage.run_folder import read_json
 
 CEILING = "best possible"
 """What the row and the line of the true probabilities are called."""

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from daes.experiments.cell import CellResult
+from daes.experiments.comparison import Summary, higher_is_better
 from daes.report.comparison import CEILING, Compared
 from daes.report.markup import Cell, Table
 from daes.report.numbers import NONE, compact, count, decimals, signed
-from daes.training.cell import CellResult
-from daes.training.comparison import Summary, higher_is_better
 
 
 def result_table(compared: Compared, backbone: str) -> Table:

@@ -217,7 +217,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     unknown = [name for name in given.names if name not in METHODS]
     if unknown:
-        parser.error(f"NAME must be one of {', '.join(METHODS)}, however: {', '.join(unknown)}")
+        parser.error(f"NAME must be one of {', '.join(METHODS)}, got {', '.join(unknown)}")
     for name in given.names or METHODS:
         path = given.out / f"encoding-{name}.png"
         draw(name, path)

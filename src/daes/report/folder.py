@@ -8,7 +8,7 @@ import numpy as np
 
 from daes.report.numbers import compact, count
 from daes.report.run import Drift, Floats, Knots, Reliability, Run
-from daes.training.folder import RunFolder
+from daes.storage.run_folder import RunFolder
 
 
 def read_run(folder: Path) -> Run:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from daes.durable import write_text
 from daes.report.comparison import Compared, read_comparison
 from daes.report.comparison_sections import best_facts, comparison_sections, work_facts
 from daes.report.document import document
@@ -11,6 +10,7 @@ from daes.report.folder import read_run
 from daes.report.learned import look_at_model
 from daes.report.markup import facts
 from daes.report.run_sections import run_facts, run_sections
+from daes.storage.durable import write_text
 
 REPORT = "report.html"
 

@@ -52,7 +52,7 @@ class Batch:
             if not isinstance(array, np.ndarray) or array.dtype != _DTYPES[name] or array.ndim != (2 if matrix else 1):
                 shape = "(B, columns)" if matrix else "(B,)"
                 given = f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else type(array).__name__
-                raise TypeError(f"{name} must be a {_DTYPES[name]} array of shape {shape}, however: {given}")
+                raise TypeError(f"{name} must be a {_DTYPES[name]} array of shape {shape}, got {given}")
             if len(array) != len(self.numerical):
                 raise ValueError(f"{name} must have {len(self.numerical)} rows, as numerical has: {len(array)}")
 
@@ -61,20 +61,20 @@ class Batch:
 
     def __getitem__(self, rows: slice | NDArray[Any]) -> Self:
         if not isinstance(rows, slice | np.ndarray):
-            raise TypeError(f"rows must be a slice or an array, however: {rows!r}; for one row take batch[i : i + 1]")
+            raise TypeError(f"rows must be a slice or an array, got {rows!r}; for one row take batch[i : i + 1]")
         return type(self)(**{name: array[rows] for name, array in self._arrays().items()})
 
     @classmethod
     def concat(cls, batches: Sequence[Self]) -> Self:
         """One batch of the rows of all, in order; all must have the same columns."""
         if not batches:
-            raise ValueError("batches must hold at least one batch to concatenate, however: it is empty")
+            raise ValueError("batches must hold at least one batch to concatenate; it is empty")
         parts = [batch._arrays() for batch in batches]
         columns = [{name: array.shape[1:] for name, array in part.items()} for part in parts]
         for number, these in enumerate(columns):
             if these != columns[0]:
                 raise ValueError(
-                    f"batches must have the same columns, however: batch 0 has {columns[0]}, batch {number} has {these}"
+                    f"batches must have the same columns; batch 0 has {columns[0]}, batch {number} has {these}"
                 )
         return cls(**{name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
 
@@ -123,7 +123,7 @@ def batch_from_table(table: Any, schema: Schema, *, require_label: bool = True) 
     """
     pa = require("pyarrow")
     if not isinstance(table, pa.Table | pa.RecordBatch):
-        raise TypeError(f"table must be a pyarrow Table or RecordBatch, however: {type(table).__name__}")
+        raise TypeError(f"table must be a pyarrow Table or RecordBatch, got {type(table).__name__}")
     rows = table.num_rows
     numerical = np.empty((rows, schema.num_numerical), dtype=np.float32)
     for position, name in enumerate(schema.numerical):
@@ -148,7 +148,7 @@ def _column(table: Any, name: str) -> Any:
     if not found:
         raise ValueError(no_such_column(name, table.schema.names))
     if len(found) > 1:
-        raise ValueError(f"column names must be unique, however: {name!r} occurs {len(found)} times")
+        raise ValueError(f"column names must be unique; {name!r} occurs {len(found)} times")
     return table.column(found[0])
 
 
@@ -163,7 +163,7 @@ def _read_numbers(column: Any, name: str, out: NDArray[Any]) -> None:
         column, kind = column.cast(pa.float64()), pa.float64()
     if not (types.is_floating(kind) or types.is_integer(kind)):
         advice = "parse it, or list it as categorical" if is_text(kind) else "convert it"
-        raise TypeError(f"column {name!r} must hold numbers, however: it is of type {kind}; {advice}")
+        raise TypeError(f"column {name!r} must hold numbers; it is of type {kind}; {advice}")
     start = 0
     for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
         # Integers with nulls come as float64 with NaN, floats with nulls as floats with NaN.
@@ -193,7 +193,7 @@ def _whole_numbers(column: Any, name: str) -> Any:
     if bad.any():
         row = int(np.argmax(bad))
         raise TypeError(
-            f"column {name!r} must hold categories, however: it is of type {column.type} and row {row} is "
+            f"column {name!r} must hold categories; it is of type {column.type} and row {row} is "
             f"{values[row]}; list it as numerical, or cast it to integers or strings"
         )
     return pa.array(np.where(missing, 0, values).astype(np.int64), mask=missing)
@@ -204,7 +204,7 @@ def _read_label(column: Any, name: str) -> NDArray[np.float32]:
     bad = (values != 0) & (values != 1)
     if bad.any():
         row = int(np.argmax(bad))
-        raise ValueError(f"label column {name!r} must hold 0 and 1 only, however: row {row} is {_show(column, row)}")
+        raise ValueError(f"label column {name!r} must hold 0 and 1 only; row {row} is {_show(column, row)}")
     return values.astype(np.float32)
 
 
@@ -213,9 +213,7 @@ def _read_weight(column: Any, name: str) -> NDArray[np.float32]:
     bad = ~((values >= 0) & (values <= np.finfo(np.float32).max))
     if bad.any():
         row = int(np.argmax(bad))
-        raise ValueError(
-            f"weight column {name!r} must hold finite numbers ≥ 0, however: row {row} is {_show(column, row)}"
-        )
+        raise ValueError(f"weight column {name!r} must hold finite numbers ≥ 0; row {row} is {_show(column, row)}")
     return values.astype(np.float32)
 
 
@@ -239,12 +237,10 @@ def _read_time(column: Any, name: str) -> NDArray[np.int64]:
             column = column.cast(pa.int64())
         elif not types.is_timestamp(kind) and not types.is_null(kind):
             raise TypeError(
-                f"time column {name!r} must hold timestamps, dates or integers, however: it is of type {kind}; parse it"
+                f"time column {name!r} must hold timestamps, dates or integers; it is of type {kind}; parse it"
             )
     except pa.ArrowInvalid as error:
-        raise ValueError(
-            f"time column {name!r} must fit 64 bits, in nanoseconds if timestamps, however: {error}"
-        ) from error
+        raise ValueError(f"time column {name!r} must fit 64 bits, in nanoseconds if timestamps, got {error}") from error
     values: NDArray[np.int64] = np.asarray(column.to_numpy()).astype(np.int64, copy=False)
     return values
 
@@ -252,7 +248,7 @@ def _read_time(column: Any, name: str) -> NDArray[np.int64]:
 def _refuse_nulls(column: Any, name: str) -> None:
     if column.null_count:
         row = int(np.argmax(np.asarray(column.is_null())))
-        raise ValueError(f"column {name!r} must have a value in every row, however: row {row} is null")
+        raise ValueError(f"column {name!r} must have a value in every row; row {row} is null")
 
 
 def _show(column: Any, row: int) -> str:

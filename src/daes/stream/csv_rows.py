@@ -154,7 +154,7 @@ class CsvCursor:
         for name, kind in self._types.items():
             column = raw.column(name).combine_chunks()
             for index in _unreadable(column, kind, self._format.missing):
-                reason = f"column {name!r} must be {_called(kind)}, however: {_shown(column[index].as_py())}"
+                reason = f"column {name!r} must be {_called(kind)}, got {_shown(column[index].as_py())}"
                 reasons.setdefault(int(numbers[index]), reason)
         if not reasons:
             raise SourceError(f"{self._path} cannot be parsed after row {self._row}")
@@ -175,7 +175,7 @@ class CsvCursor:
 
 
 def _wrong_fields(row: Any) -> str:
-    return f"{row.expected_columns} fields are expected, however: there are {row.actual_columns}"
+    return f"{row.expected_columns} fields are expected; there are {row.actual_columns}"
 
 
 def _shown(value: bytes) -> str:

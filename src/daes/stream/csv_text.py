@@ -28,9 +28,9 @@ class CsvFormat:
 
     def __post_init__(self) -> None:
         if len(self.separator) != 1 or not self.separator.isascii():
-            raise ValueError(f"separator must be one ASCII character, however: separator={self.separator!r}")
+            raise ValueError(f"separator must be one ASCII character, got {self.separator!r}")
         if self.bad_rows not in ("error", "skip"):
-            raise ValueError(f"bad_rows must be 'error' or 'skip', however: bad_rows={self.bad_rows!r}")
+            raise ValueError(f"bad_rows must be 'error' or 'skip', got {self.bad_rows!r}")
 
 
 class CsvBlocks:
@@ -100,9 +100,9 @@ class CsvBlocks:
             quoted = csv.reader(text, delimiter=separator)
             rows = list(quoted if format.quoting else csv.reader(text, delimiter=separator, quoting=csv.QUOTE_NONE))
         except (UnicodeDecodeError, csv.Error) as error:
-            raise SourceError(f"{self._path} must start with the names of its columns, however: {error}") from error
+            raise SourceError(f"{self._path} must start with the names of its columns, got {error}") from error
         if len(rows) != 1 or not all(rows[0]):
-            raise SourceError(f"{self._path} must start with the names of its columns, however: {line[:80]!r}")
+            raise SourceError(f"{self._path} must start with the names of its columns, got {line[:80]!r}")
         return rows[0]
 
     def _go_to(self, offset: int, seekable: bool) -> None:

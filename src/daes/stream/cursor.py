@@ -109,10 +109,10 @@ class CursorSource(ABC):
             given = {"row": given["row"], "batch": 0, **self._start(), "skip": given["row"]}
         expected = {"row", "batch"} | self._place_keys
         if set(given) != expected:
-            raise ValueError(f"position must have the keys {sorted(expected)}, however: {given!r}")
+            raise ValueError(f"position must have the keys {sorted(expected)}, got {given!r}")
         for key, value in given.items():
             if key != "name" and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
-                raise ValueError(f"position[{key!r}] must be a non-negative integer, however: {value!r}")
+                raise ValueError(f"position[{key!r}] must be a non-negative integer, got {value!r}")
         self._check_place(given)
         self._iterators += 1
         self._position = given
@@ -132,7 +132,7 @@ class CursorSource(ABC):
         """The same rows as pyarrow Tables of these columns (None: all)."""
         names = tuple(self.arrow_schema.names if columns is None else columns)
         if not names:
-            raise ValueError(f"columns must name at least one column, however: {columns=}")
+            raise ValueError(f"columns must name at least one column, got {columns!r}")
         return self._iterate(names, {}, batch_size, lambda table: table, _slice_table)
 
     def _iterate(
@@ -144,7 +144,7 @@ class CursorSource(ABC):
         pick: Callable[[_T, slice], _T],
     ) -> Iterator[_T]:
         if not isinstance(batch_size, int) or batch_size < 1:
-            raise ValueError(f"batch_size must be a positive integer, however: {batch_size=}")
+            raise ValueError(f"batch_size must be a positive integer, got {batch_size!r}")
         check_columns(columns, self.arrow_schema.names)
         self._iterators += 1
         return self._generate(self._iterators, columns, roles, batch_size, convert, pick)
@@ -204,9 +204,7 @@ class CursorSource(ABC):
     def _pass_over(self, cursor: Cursor, rows: int) -> None:
         passed = cursor.skip(rows) if rows else 0
         if passed < rows:
-            raise SourceError(
-                f"position must lie within the data, however: {rows - passed} rows are not there any more"
-            )
+            raise SourceError(f"position must lie within the data; {rows - passed} rows are not there any more")
 
 
 def schema_roles(schema: Schema) -> dict[str, str]:
@@ -219,7 +217,7 @@ def check_shard(shard: tuple[int, int] | None) -> tuple[int, int]:
     """`(rank, world)`, checked; None is the whole source, `(0, 1)`."""
     rank, world = (0, 1) if shard is None else shard
     if not (isinstance(rank, int) and isinstance(world, int) and 0 <= rank < world):
-        raise ValueError(f"shard must be (rank, world) with 0 ≤ rank < world, however: {shard=}")
+        raise ValueError(f"shard must be (rank, world) with 0 ≤ rank < world, got {shard!r}")
     return rank, world
 
 
@@ -230,7 +228,7 @@ def check_columns(columns: Sequence[str], available: Sequence[str], where: str =
         if count == 0:
             raise SourceError(where + no_such_column(name, available))
         if count > 1:
-            raise SourceError(f"{where}column names must be unique, however: {name!r} occurs {count} times")
+            raise SourceError(f"{where}column names must be unique; {name!r} occurs {count} times")
 
 
 def _slice_table(table: Any, rows: slice) -> Any:
@@ -255,7 +253,7 @@ def _read_fully(cursor: Cursor, rows: int) -> tuple[Any | None, list[tuple[int, 
             pieces = [_without_dictionaries(piece) for piece in pieces]
         return pa.concat_tables(pieces, promote_options="permissive"), places
     except pa.ArrowException as error:
-        raise SourceError(f"files must agree on the types of their columns, however: {error}") from error
+        raise SourceError(f"files must agree on the types of their columns, got {error}") from error
 
 
 def _place_of(row: int, places: list[tuple[int, Position]]) -> Position:

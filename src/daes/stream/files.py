@@ -58,7 +58,7 @@ def find_files(where: Where, suffixes: tuple[str, ...] = ()) -> list[DataFile]:
     """
     if not isinstance(where, str | Path):
         if not where:
-            raise ValueError(f"at least one path is needed, however: {where!r}")
+            raise ValueError(f"at least one path is needed, got {where!r}")
         return [file for one in where for file in find_files(one, suffixes)]
     filesystem, path = _filesystem(where)
     fs = require("pyarrow.fs")

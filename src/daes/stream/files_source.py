@@ -30,7 +30,7 @@ class FilesSource(CursorSource):
             if file.partitions.keys() != self._files[0].partitions.keys():
                 first = self._files[0]
                 raise SourceError(
-                    "all files must have the same partitions, however: "
+                    "all files must have the same partitions, got "
                     f"{first.path} has {list(first.partitions)}, {file.path} has {list(file.partitions)}"
                 )
         super().__init__(shard)
@@ -71,7 +71,7 @@ class FilesSource(CursorSource):
         known = [file.name for file in self._files] + [""]
         if number >= len(known) or known[number] != name:
             here = repr(known[number]) if number < len(known) else f"not there, of {len(self._files)} files"
-            raise ValueError(f"position must be of these files, however: file {number} was {name!r} and is {here}")
+            raise ValueError(f"position must be of these files; file {number} was {name!r} and is {here}")
 
     def _where(self, position: Position) -> str:
         number = int(position["file"])
@@ -96,7 +96,7 @@ class FilesSource(CursorSource):
             expected, found = self.arrow_schema.field(name).type, inside.field(name).type
             if _kind(expected) != _kind(found) and "null" not in (str(expected), str(found)):
                 raise SourceError(
-                    f"files must agree on their columns, however: {name!r} is {expected} in {self._files[0].path} "
+                    f"files must agree on their columns; {name!r} is {expected} in {self._files[0].path} "
                     f"and {found} in {file.path}"
                 )
         types = {name: inside.field(name).type for name in own}
@@ -183,5 +183,5 @@ def _partition(key: str, value: str | None, role: str | None, path: str) -> Any:
         if role == "time" and value is not None:
             return pa.scalar(int(value)) if value.isdecimal() else pa.scalar(value).cast(pa.timestamp("ns"))
     except ValueError as error:
-        raise SourceError(f"the {role} column must hold numbers, however: {path} has {key}={value}") from error
+        raise SourceError(f"the {role} column must hold numbers; {path} has {key}={value}") from error
     return pa.scalar(value, pa.string())

@@ -83,7 +83,7 @@ def hash_column(column: Any) -> Hashes:
     """
     pa = require("pyarrow")
     if not isinstance(column, pa.Array | pa.ChunkedArray):
-        raise TypeError(f"column must be a pyarrow Array or ChunkedArray, however: {type(column).__name__}")
+        raise TypeError(f"column must be a pyarrow Array or ChunkedArray, got {type(column).__name__}")
     chunks = (column.chunks or [pa.nulls(0, column.type)]) if isinstance(column, pa.ChunkedArray) else [column]
     out = np.empty(len(column), dtype=np.int64)
     start = 0
@@ -124,7 +124,7 @@ def _not_a_category(kind: Any) -> str:
         advice = "a list is not one category: explode it, join it into one string, or leave it out"
     else:
         advice = "cast it to strings"
-    return f"a category must be a string, an integer or a boolean, however: the column is of type {kind}; {advice}"
+    return f"a category must be a string, an integer or a boolean; the column is of type {kind}; {advice}"
 
 
 def _hash_dictionary(array: Any, out: Hashes) -> None:

@@ -79,12 +79,12 @@ def _open(
             raise
     for key, value in (("format", format), *options.items()):
         if value is not None:
-            raise TypeError(f"{key} is for files, however: {key}={value!r} and what is a {type(what).__name__}")
+            raise TypeError(f"{key} is for files, got {value!r} and what is a {type(what).__name__}")
     if isinstance(what, require("pyarrow").RecordBatchReader):
         return Stream(ReaderSource(what, shard=shard), None, "reader")
     if all(hasattr(type(what), method) for method in ("iter_batches", "position", "seek")):
         if shard is not None:
-            raise TypeError(f"a source has its own shard, however: {shard=}")
+            raise TypeError(f"a source has its own shard, got {shard!r}")
         return Stream(what, None, type(what).__name__)
     return Stream(TableSource(what, shard=shard), None, "table")
 
@@ -95,10 +95,10 @@ def _open_dataset(name: str, path: str | None, shard: tuple[int, int] | None, op
         raise ValueError(f"{name} needs the path of its files, as in {info.usage}")
     if path is not None and info.sized:
         if not path.replace("_", "").isdigit():
-            raise ValueError(f"{name} takes a number of rows, as in {name}:200000, however: {name}:{path}")
+            raise ValueError(f"{name} takes a number of rows, as in {name}:200000, got {name}:{path}")
         return info.open(int(path), shard=shard, **options)
     if path is not None and not info.needs_path:
-        raise ValueError(f"{name} takes no path, however: {name}:{path}")
+        raise ValueError(f"{name} takes no path, got {name}:{path}")
     return info.open(path, shard=shard, **options) if info.needs_path else info.open(shard=shard, **options)
 
 
@@ -106,7 +106,7 @@ def _open_files(
     where: Any, schema: Schema | None, format: str | None, shard: tuple[int, int] | None, options: dict[str, Any]
 ) -> Stream:
     if format not in (None, "parquet", "csv"):
-        raise ValueError(f"format must be 'parquet' or 'csv', however: {format=}")
+        raise ValueError(f"format must be 'parquet' or 'csv', got {format!r}")
     files = find_files(where)
     if format is None:
         several = len(files) > 1
@@ -116,7 +116,7 @@ def _open_files(
     if format == "csv":
         return Stream(CsvSource(files, schema=schema, shard=shard, **options), None, name)
     if options:
-        raise TypeError(f"{', '.join(options)} are options of CSV files, however: {files[0].path} is a Parquet file")
+        raise TypeError(f"{', '.join(options)} are options of CSV files; {files[0].path} is a Parquet file")
     return Stream(ParquetSource(files, shard=shard), None, name)
 
 
@@ -124,7 +124,7 @@ def _format(files: Sequence[DataFile]) -> str:
     formats = {_FORMATS.get(file.suffix) or _by_content(file): file for file in files}
     if len(formats) > 1:
         one, other = sorted(formats, key=str)[:2]
-        raise SourceError(f"files must be of one format, however: {formats[one].path} and {formats[other].path}")
+        raise SourceError(f"files must be of one format, got {formats[one].path} and {formats[other].path}")
     (format,) = formats
     return format
 

@@ -94,7 +94,7 @@ class _ParquetCursor:
                 batch = next(self._batches)
             except StopIteration:
                 raise SourceError(
-                    f"{self._path} must have {self._rows} rows by its footer, however: it ends after {self._row}"
+                    f"{self._path} must have {self._rows} rows by its footer; it ends after {self._row}"
                 ) from None
             except (pa.ArrowException, OSError) as error:
                 raise SourceError(f"{self._path} is damaged after row {self._row}: {error}") from error

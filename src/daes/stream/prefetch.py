@@ -35,7 +35,7 @@ class Prefetch:
 
     def __init__(self, source: Source, depth: int = 4) -> None:
         if not isinstance(depth, int) or depth < 1:
-            raise ValueError(f"depth must be a positive integer, however: {depth=}")
+            raise ValueError(f"depth must be a positive integer, got {depth!r}")
         self.source = source
         self.depth = depth
         self._position = source.position()

@@ -52,13 +52,13 @@ class Schema:
         for part, name in self._parts():
             if name in parts:
                 raise ValueError(
-                    f"every column must have one part, however: column {name!r} is {parts[name]} and {part}"
+                    f"every column must have one part; column {name!r} is {parts[name]} and {part}"
                     if parts[name] != part
-                    else f"{part} must name each column once, however: {name!r} occurs twice"
+                    else f"{part} must name each column once; {name!r} occurs twice"
                 )
             parts[name] = part
         if not self.numerical and not self.categorical:
-            raise ValueError("a schema needs at least one feature, however: numerical=() and categorical=()")
+            raise ValueError("a schema needs at least one feature, got () and categorical=()")
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -85,19 +85,19 @@ class Schema:
         try:
             stored = json.loads(text)
         except json.JSONDecodeError as error:
-            raise ValueError(f"a schema must be whole, valid JSON, however: {error}") from error
+            raise ValueError(f"a schema must be whole, valid JSON, got {error}") from error
         if not isinstance(stored, dict) or stored.get("format") != FORMAT:
-            raise ValueError(f'a schema must be a JSON object with "format": "{FORMAT}", however: {text[:80]!r}')
+            raise ValueError(f'a schema must be a JSON object with "format": "{FORMAT}", got {text[:80]!r}')
         if stored.get("version") != VERSION:
             raise ValueError(f"this version of daes reads schemas of version {VERSION}, not {stored.get('version')!r}")
         known = {field.name for field in fields(cls)}
         given = stored.keys() - {"format", "version"}
         if given != known:
             unknown, lacking = sorted(given - known), sorted(known - given)
-            raise ValueError(f"a schema has the keys {sorted(known)}, however: {unknown=}, {lacking=}")
+            raise ValueError(f"a schema has the keys {sorted(known)}, got {unknown!r}, {lacking=}")
         for part in ("numerical", "categorical"):
             if not isinstance(stored[part], list):
-                raise ValueError(f"{part} must be a list of column names, however: {part}={stored[part]!r}")
+                raise ValueError(f"{part} must be a list of column names, got {stored[part]!r}")
         return cls(**{name: stored[name] for name in known})
 
     def _parts(self) -> Iterable[tuple[str, str]]:
@@ -189,12 +189,12 @@ def no_such_column(name: str, available: Iterable[str]) -> str:
 
 def _check_name(name: object, part: str) -> None:
     if not isinstance(name, str) or not name:
-        raise ValueError(f"{part} must be named by a non-empty string, however: {name!r}")
+        raise ValueError(f"{part} must be named by a non-empty string, got {name!r}")
 
 
 def _names(names: Sequence[str], part: str) -> tuple[str, ...]:
     if isinstance(names, str) or not isinstance(names, Iterable):
-        raise ValueError(f"{part} must be a sequence of column names, however: {part}={names!r}")
+        raise ValueError(f"{part} must be a sequence of column names, got {names!r}")
     checked = tuple(names)
     for name in checked:
         _check_name(name, part)
@@ -211,14 +211,14 @@ def _arrow_schema(source: Any) -> Any:
         return source.schema
     if hasattr(source, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(source).schema
-    raise TypeError(f"source must be an Arrow schema, a table or a path, however: {type(source).__name__}")
+    raise TypeError(f"source must be an Arrow schema, a table or a path, got {type(source).__name__}")
 
 
 def _file_schema(path: Path) -> Any:
     pa = require("pyarrow")
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if path.is_dir():
-        raise ValueError(f"source must be one Parquet or CSV file, however: {path} is a directory")
+        raise ValueError(f"source must be one Parquet or CSV file; {path} is a directory")
     try:
         if ".parquet" in suffixes or ".pq" in suffixes:
             return require("pyarrow.parquet").read_schema(path)
@@ -229,14 +229,14 @@ def _file_schema(path: Path) -> Any:
                 return reader.schema
     except pa.ArrowException as error:
         raise ValueError(f"{path} cannot be read: {error}") from error
-    raise ValueError(f"source must end in .parquet, .pq, .csv or .tsv, however: {path}")
+    raise ValueError(f"source must end in .parquet, .pq, .csv or .tsv, got {path}")
 
 
 def _unique_fields(schema: Any) -> list[Any]:
     seen: set[str] = set()
     for name in schema.names:
         if name in seen:
-            raise ValueError(f"column names must be unique, however: {name!r} occurs twice")
+            raise ValueError(f"column names must be unique; {name!r} occurs twice")
         seen.add(name)
     return list(schema)
 
@@ -267,14 +267,14 @@ def _guess_label(types: dict[str, Any]) -> str | None:
         if name.casefold() in LABEL_NAMES and (is_boolean(arrow_type) or _kind(arrow_type) == "numerical")
     ]
     if len(candidates) > 1:
-        raise ValueError(f"label must be named where several columns may be it, however: {', '.join(candidates)}")
+        raise ValueError(f"label must be named where several columns may be it, got {', '.join(candidates)}")
     return candidates[0] if candidates else None
 
 
 def _guess_time(kinds: dict[str, str]) -> str | None:
     candidates = [name for name, kind in kinds.items() if kind == "time"]
     if len(candidates) > 1:
-        raise ValueError(f"time must be named where several columns hold timestamps, however: {', '.join(candidates)}")
+        raise ValueError(f"time must be named where several columns hold timestamps, got {', '.join(candidates)}")
     return candidates[0] if candidates else None
 
 
@@ -282,6 +282,6 @@ def _refuse_unusable(kinds: dict[str, str]) -> None:
     unusable = [f"{name!r} ({k})" for name, k in kinds.items() if k not in ("numerical", "categorical", "time")]
     if unusable:
         raise TypeError(
-            f"a column must hold numbers, categories or timestamps, however: {', '.join(unusable)}; "
+            f"a column must hold numbers, categories or timestamps, got {', '.join(unusable)}; "
             "name it as numerical or categorical after a cast, or exclude it"
         )

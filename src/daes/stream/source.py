@@ -147,7 +147,7 @@ def as_table(data: Any) -> Any:
             return pa.table(data)
     except (pa.ArrowException, AttributeError) as error:
         raise SourceError(f"the {type(data).__name__} does not fit Arrow's columns: {error}") from error
-    raise TypeError(f"table must be an Arrow table or a pandas or polars frame, however: {type(data).__name__}")
+    raise TypeError(f"table must be an Arrow table or a pandas or polars frame, got {type(data).__name__}")
 
 
 class ReaderSource(CursorSource):
@@ -170,7 +170,7 @@ class ReaderSource(CursorSource):
         self._make: Callable[[], Any] | None = reader if callable(reader) else None
         self._reader = reader() if callable(reader) else reader
         if not isinstance(self._reader, require("pyarrow").RecordBatchReader):
-            raise TypeError(f"reader must be a pyarrow RecordBatchReader, however: {type(self._reader).__name__}")
+            raise TypeError(f"reader must be a pyarrow RecordBatchReader, got {type(self._reader).__name__}")
         if self._make is None:
             self._rows_at_once = 0  # what is read is gone: never read ahead of what is handed out
         self._open: _ReaderCursor | None = None
@@ -191,7 +191,7 @@ class ReaderSource(CursorSource):
         done = int(cursor.place()["skip"])
         if rows < done:
             raise SourceError(
-                f"a RecordBatchReader cannot go back, however: row {rows} is wanted and {done} rows are read; "
+                f"a RecordBatchReader cannot go back; row {rows} is wanted and {done} rows are read; "
                 "give a function that makes a fresh reader"
             )
         super()._pass_over(cursor, rows - done)

@@ -29,7 +29,7 @@ class TrainConfig:
 
     >>> TrainConfig(batch_size=0)
     Traceback (most recent call last):
-    ValueError: batch_size must be positive, however: batch_size=0
+    ValueError: batch_size must be positive, got 0
     """
 
     batch_size: int = 8192
@@ -50,13 +50,13 @@ class TrainConfig:
         for name in ("batch_size", "window", "record_every", "checkpoint_every"):
             value = getattr(self, name)
             if value is not None and value <= 0:
-                raise ValueError(f"{name} must be positive, however: {name}={value}")
+                raise ValueError(f"{name} must be positive, got {value}")
         for name in ("learning_rate", "clip_norm", "max_norm"):
             value = getattr(self, name)
             if value is not None and not value > 0:
-                raise ValueError(f"{name} must be positive, however: {name}={value}")
+                raise ValueError(f"{name} must be positive, got {value}")
         for name in ("label_delay", "seed"):
             if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative, however: {name}={getattr(self, name)}")
+                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
         if self.bad_batch not in ("stop", "skip"):
-            raise ValueError(f"bad_batch must be 'stop' or 'skip', however: bad_batch={self.bad_batch!r}")
+            raise ValueError(f"bad_batch must be 'stop' or 'skip', got {self.bad_batch!r}")

@@ -34,7 +34,7 @@ class Data:
 
     def __post_init__(self) -> None:
         if self.max_rows is not None and self.max_rows < 1:
-            raise ValueError(f"max_rows must be positive, however: max_rows={self.max_rows}")
+            raise ValueError(f"max_rows must be positive, got {self.max_rows}")
 
     @classmethod
     def find(

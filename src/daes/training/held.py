@@ -43,7 +43,7 @@ class HeldRows:
     def iter_batches(self, schema: Schema, batch_size: int) -> Iterator[Batch]:
         """Batches of exactly `batch_size` rows (the last may be short), from `position()` on."""
         if schema != self.schema:
-            raise ValueError("schema must be the one that the rows were read with, however: it differs")
+            raise ValueError("schema must be the one that the rows were read with; it differs")
         while int(self._position["row"]) < len(self.rows):
             start, number = int(self._position["row"]), int(self._position["batch"])
             stop = min(start + batch_size, len(self.rows))
@@ -66,7 +66,7 @@ class HeldRows:
 class FirstRows:
     """The first rows of a source, as a source.
 
-    >>> from daes.stream.adstream import AdStream
+    >>> from daes.simulation import AdStream
     >>> stream = AdStream(num_rows=100)
     >>> [len(batch) for batch in FirstRows(stream, 25).iter_batches(stream.schema, 10)]
     [10, 10, 5]
@@ -135,5 +135,5 @@ def hold(source: Source, schema: Schema, *, max_rows: int | None = None, max_byt
         if rows == max_rows:
             break
     if not pieces:
-        raise ValueError("the data must have at least one row, however: there is none")
+        raise ValueError("the data must have at least one row; there is none")
     return Batch.concat(pieces)

@@ -41,7 +41,7 @@ class Learner:
         model: what learns.
         config: how.
 
-    >>> from daes.stream.adstream import AdStream
+    >>> from daes.simulation import AdStream
     >>> stream = AdStream(num_rows=500, seed=0)
     >>> learner = Learner(CTRModel(stream.schema, "fe", "fnn", sizes=100), TrainConfig())
     >>> batch = next(stream.iter_batches(stream.schema, 500))

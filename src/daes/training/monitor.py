@@ -67,7 +67,7 @@ class Monitor:
         num_knots: how many of an embedding's knots are kept, evenly spaced, the first and the last included.
 
     >>> from daes.model import CTRModel
-    >>> from daes.stream.adstream import AdStream
+    >>> from daes.simulation import AdStream
     >>> from daes.training.trainer import StreamTrainer, TrainConfig
     >>> stream = AdStream(num_rows=6000, seed=0)
     >>> monitor = Monitor(stream.schema, reference_rows=2000, segment_rows=500, most_segments=8)
@@ -91,11 +91,11 @@ class Monitor:
         settings = {"reference_rows": reference_rows, "segment_rows": segment_rows, "sample_rows": sample_rows}
         for name, value in settings.items():
             if value < 1:
-                raise ValueError(f"{name} must be positive, however: {name}={value}")
+                raise ValueError(f"{name} must be positive, got {value}")
         if most_segments < 2 or most_segments % 2:
-            raise ValueError(f"most_segments must be even and positive, however: most_segments={most_segments}")
+            raise ValueError(f"most_segments must be even and positive, got {most_segments}")
         if num_knots < 2:
-            raise ValueError(f"num_knots must be at least 2, however: num_knots={num_knots}")
+            raise ValueError(f"num_knots must be at least 2, got {num_knots}")
         self.schema = schema
         self.reference_rows = reference_rows
         self.segment_rows = segment_rows

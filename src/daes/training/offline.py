@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from daes.metrics.stream import StreamMetrics, WindowAUC
 from daes.model import CTRModel
 from daes.stream.batch import Batch
 from daes.stream.schema import Schema
@@ -17,7 +18,6 @@ from daes.stream.source import Source
 from daes.training.config import TrainConfig
 from daes.training.held import hold
 from daes.training.learner import BadBatch, Learner, TrainingError
-from daes.training.metrics import StreamMetrics, WindowAUC
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,9 @@ class OfflineConfig:
         for name in ("epochs", "patience", "fit_rows"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise ValueError(f"{name} must be positive, however: {name}={value}")
+                raise ValueError(f"{name} must be positive, got {value}")
         if len(self.split) != 3 or min(self.split) <= 0 or abs(sum(self.split) - 1) > 1e-9:
-            raise ValueError(f"split must be three positive parts that add up to 1, however: split={self.split}")
+            raise ValueError(f"split must be three positive parts that add up to 1, got {self.split}")
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def train_offline(
         config: how.
         progress: called after every batch of training.
 
-    >>> from daes.stream.adstream import AdStream
+    >>> from daes.simulation import AdStream
     >>> stream = AdStream(num_rows=5000, seed=0)
     >>> _ = torch.manual_seed(0)
     >>> model = CTRModel(stream.schema, "ple", "fnn", sizes=100)
@@ -144,7 +144,7 @@ def split_rows(source: Source, schema: Schema, config: OfflineConfig) -> tuple[r
     train, valid, test = (range(start, stop) for start, stop in pairwise(marks))
     if not (train and valid and test):
         raise ValueError(
-            "each part must have at least one row, however: "
+            "each part must have at least one row, got "
             f"{total} rows are split into {len(train)}, {len(valid)} and {len(test)}"
         )
     return train, valid, test

@@ -41,7 +41,7 @@ class Optimizers:
     def load_state_dict(self, state: list[Mapping[str, Any]]) -> None:
         """Go on from a state that the same optimisers saved."""
         if len(state) != len(self.parts):
-            raise ValueError(f"state must hold {len(self.parts)} optimisers, however: {len(state)}")
+            raise ValueError(f"state must hold {len(self.parts)} optimisers, got {len(state)}")
         for part, own in zip(self.parts, state, strict=True):
             part.load_state_dict(dict(own))
 
@@ -52,17 +52,13 @@ def make_optimizers(model: CTRModel, name: str, learning_rate: float) -> Optimiz
     The paper's λ‖Θ‖² has the gradient 2λΘ: that is weight decay 2λ, which costs no sum over the parameters.
     """
     if name not in OPTIMIZERS:
-        raise ValueError(f"optimizer must be one of {', '.join(OPTIMIZERS)}, however: optimizer={name!r}")
+        raise ValueError(f"optimizer must be one of {', '.join(OPTIMIZERS)}, got {name!r}")
     dense, sparse = model.parameter_groups()
     if sparse and model.l2:
-        raise ValueError(
-            f"l2 needs dense gradients, since every parameter decays at every step, however: l2={model.l2}"
-        )
+        raise ValueError(f"l2 needs dense gradients, since every parameter decays at every step, got {model.l2}")
     if name == "adamw" and model.l2:
         # NOTE[DIFF]: AdamW decays parameters apart from the gradient; that is not the gradient of λ‖Θ‖².
-        raise ValueError(
-            f"l2 is part of the loss and goes with adam, adagrad or sgd, however: l2={model.l2} with adamw"
-        )
+        raise ValueError(f"l2 is part of the loss and goes with adam, adagrad or sgd, got {model.l2} with adamw")
     decay = {"weight_decay": 2 * model.l2}
     parts = [OPTIMIZERS[name](dense, lr=learning_rate, **decay)] if dense else []
     if sparse:

@@ -10,13 +10,13 @@ from typing import Any
 import torch
 
 from daes.model import CTRModel
+from daes.storage.checkpoint import CheckpointStore
+from daes.storage.run_folder import FORMAT, VERSION, RunFolder, strict
 from daes.stream.batch import Batch
 from daes.stream.source import BatchError, Source
-from daes.training.checkpoint import CheckpointStore
 from daes.training.config import TrainConfig
 from daes.training.data import Data
 from daes.training.environment import environment
-from daes.training.folder import FORMAT, VERSION, RunFolder, strict
 from daes.training.monitor import Monitor, plain
 from daes.training.optimizer import count_parameters
 from daes.training.trainer import Callback, StreamTrainer, TrainResult
@@ -141,7 +141,7 @@ def read_sample(source: Source, data: Data, rows: int, config: TrainConfig) -> B
                 raise
             source.seek(error.next_position)
     if not pieces:
-        raise ValueError(f"the data must have at least one row that can be read, however: {data.what} has none")
+        raise ValueError(f"the data must have at least one row that can be read; {data.what} has none")
     source.seek({"row": 0})
     return Batch.concat(pieces)[:rows]
 
@@ -168,7 +168,7 @@ def write_results(place: RunFolder, trainer: StreamTrainer, result: TrainResult,
 
 def _make_room(place: RunFolder, resume: bool, overwrite: bool) -> None:
     if resume and overwrite:
-        raise ValueError("resume and overwrite exclude each other, however: both are given")
+        raise ValueError("resume and overwrite exclude each other; both are given")
     if overwrite:
         place.clear()
         return

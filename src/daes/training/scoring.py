@@ -10,12 +10,12 @@ import numpy as np
 import torch
 
 from daes.extras import require
+from daes.metrics.stream import StreamMetrics
 from daes.model import CTRModel
+from daes.storage.run_folder import RunFolder
 from daes.stream.batch import batch_from_table
 from daes.stream.opening import open as open_stream
 from daes.stream.schema import Schema, no_such_column
-from daes.training.folder import RunFolder
-from daes.training.metrics import StreamMetrics
 
 Progress = Callable[[int], None]
 """Called with the rows of each batch."""
@@ -98,7 +98,7 @@ def predict(
     """
     schema = Schema(None, model.schema.numerical, model.schema.categorical)
     if column in keep:
-        raise ValueError(f"column must not be among those to keep, however: {column!r}")
+        raise ValueError(f"column must not be among those to keep, got {column!r}")
     source = open_stream(what, schema=schema, prefetch=2, **(options or {})).source
     for name in keep:
         if name not in source.arrow_schema.names:
@@ -119,7 +119,7 @@ def predict(
             if done == max_rows:
                 break
         if not done:
-            raise ValueError(f"the data must have at least one row, however: {what} has none")
+            raise ValueError(f"the data must have at least one row; {what} has none")
     return done
 
 
@@ -134,9 +134,9 @@ def logits(model: CTRModel, batch: Any) -> Any:
 def _writing(path: Path) -> Iterator[Callable[[Any], None]]:
     """What takes tables and appends them to a file, which takes its name once it is whole."""
     if path.suffix.lower() not in (".parquet", ".csv"):
-        raise ValueError(f"out must end in .parquet or .csv, however: {path}")
+        raise ValueError(f"out must end in .parquet or .csv, got {path}")
     if not path.parent.is_dir():
-        raise FileNotFoundError(f"out must lie in a folder that exists, however: {path}")
+        raise FileNotFoundError(f"out must lie in a folder that exists, got {path}")
     module = require("pyarrow.parquet" if path.suffix.lower() == ".parquet" else "pyarrow.csv")
     make = module.ParquetWriter if path.suffix.lower() == ".parquet" else module.CSVWriter
     temporary = path.with_name(f".{path.name}.partial")

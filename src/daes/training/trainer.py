@@ -11,13 +11,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from daes.metrics.stream import StreamMetrics
 from daes.model import CTRModel
+from daes.storage.checkpoint import CheckpointStore
 from daes.stream.batch import Batch
 from daes.stream.source import BatchError, Source
-from daes.training.checkpoint import CheckpointStore
 from daes.training.config import TrainConfig
 from daes.training.learner import BadBatch, Learner, TrainingError
-from daes.training.metrics import StreamMetrics
 
 __all__ = ["BadBatch", "Callback", "StreamTrainer", "TrainConfig", "TrainResult", "TrainingError"]
 
@@ -57,7 +57,7 @@ class StreamTrainer:
         callbacks: called after every batch.
         extra: further objects with `state_dict` and `load_state_dict` that belong to the run, by name.
 
-    >>> from daes.stream.adstream import AdStream
+    >>> from daes.simulation import AdStream
     >>> stream = AdStream(num_rows=4000, seed=0)
     >>> _ = torch.manual_seed(0)
     >>> model = CTRModel(stream.schema, "daes", "fnn", sizes=1000)

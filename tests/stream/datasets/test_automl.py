@@ -72,7 +72,7 @@ def test_automl_counts_of_values(automl: Path) -> None:
     assert stream.schema.numerical == ("I1", "I2", "M1_count", "M2_count")
     batch = only_batch(stream)
     np.testing.assert_array_equal(batch.numerical[:3, 2:], [[3, 1], [1, np.nan], [np.nan, 2]])
-    with pytest.raises(ValueError, match="multi_value must be 'first' or 'first\\+count', however: multi_value='all'"):
+    with pytest.raises(ValueError, match="multi_value must be 'first' or 'first\\+count', got 'all'"):
         open_automl(automl, multi_value="all")
 
 
@@ -116,7 +116,7 @@ def test_automl_rows_and_labels_must_match(automl: Path) -> None:
     solution = automl / "rl_train2.solution"
     text = solution.read_text()
     solution.write_text(text + "1\n")
-    with pytest.raises(SourceError, match=r"rl_train2\.data has 3 rows, however: its solution has more"):
+    with pytest.raises(SourceError, match=r"rl_train2\.data has 3 rows; its solution has more"):
         only_batch(open_automl(automl))
     solution.write_text(text[:-2])
     with pytest.raises(SourceError, match=r"rl_train2\.data has more rows than its solution has labels: 2"):
@@ -126,14 +126,14 @@ def test_automl_rows_and_labels_must_match(automl: Path) -> None:
 def test_automl_errors(automl: Path, tmp_path: Path) -> None:
     with (automl / "rl_train1.data").open("a") as out:
         out.write("1 2 3\n")
-    with pytest.raises(SourceError, match=r"^row 4 of .*rl_train1\.data: 7 fields are expected, however: there are 3"):
+    with pytest.raises(SourceError, match=r"^row 4 of .*rl_train1\.data: 7 fields are expected; there are 3"):
         only_batch(open_automl(automl))
     write(automl / "rl_public.info", "is_sparse = 1\n")
-    with pytest.raises(SourceError, match=r"rl_public\.info must say is_sparse = 0, however: is_sparse = 1"):
+    with pytest.raises(SourceError, match=r"rl_public\.info must say is_sparse = 0, got is_sparse = 1"):
         open_automl(automl)
     (automl / "rl_public.info").unlink()
     write(automl / "rl_feat.type", "Numerical\nOrdinal\n")
-    with pytest.raises(SourceError, match=r"rl_feat\.type must name .* however: line 2 is 'Ordinal'"):
+    with pytest.raises(SourceError, match=r"rl_feat\.type must name .* line 2 is 'Ordinal'"):
         open_automl(automl)
     (automl / "rl_feat.type").unlink()
     with pytest.raises(FileNotFoundError, match=r"rl_feat\.type"):

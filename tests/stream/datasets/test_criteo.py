@@ -68,9 +68,7 @@ def test_criteo_folders_and_globs(tmp_path: Path) -> None:
     check_criteo(open_criteo(tmp_path / "kaggle"), range(5))
     write(tmp_path / "other" / "a.txt", "x")
     write(tmp_path / "other" / "b.txt", "x")
-    with pytest.raises(
-        FileNotFoundError, match=r"must hold \*\.parquet, day_\* or train\.txt, however: a\.txt, b\.txt"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"must hold \*\.parquet, day_\* or train\.txt, got a\.txt, b\.txt"):
         open_criteo(tmp_path / "other")
 
 
@@ -91,15 +89,15 @@ def test_criteo_parquet(tmp_path: Path) -> None:
     check_criteo(open_criteo(tmp_path / "criteo.parquet"), range(20))
     del columns["C7"]
     pq.write_table(pa.table(columns), tmp_path / "less.parquet")
-    with pytest.raises(SourceError, match=r"less\.parquet must have the columns .* however: \['C7'\] are missing"):
+    with pytest.raises(SourceError, match=r"less\.parquet must have the columns .* \['C7'\] are missing"):
         open_criteo(tmp_path / "less.parquet")
 
 
 def test_criteo_bad_rows(tmp_path: Path) -> None:
     text = criteo_text(range(3)) + "1\toops\n" + criteo_text(range(3, 6))
     path = write(tmp_path / "train.txt", text)
-    with pytest.raises(SourceError, match=r"^row 4 of .*train\.txt: 40 fields are expected, however: there are 2"):
+    with pytest.raises(SourceError, match=r"^row 4 of .*train\.txt: 40 fields are expected; there are 2"):
         only_batch(open_criteo(path))
     check_criteo(open_criteo(path, bad_rows="skip"), range(6))
-    with pytest.raises(SourceError, match=r"must have 40 fields a row, or 39 without labels, however: the first has 3"):
+    with pytest.raises(SourceError, match=r"must have 40 fields a row, or 39 without labels; the first has 3"):
         open_criteo(write(tmp_path / "three.txt", "1\t2\t3\n"))

@@ -43,7 +43,7 @@ def check_embedding(make: Make, *, skip: Iterable[str] = ()) -> None:
     left_out = set(skip)
     unknown = left_out - CHECKS.keys()
     if unknown:
-        raise ValueError(f"skip must hold names of checks, however: {', '.join(sorted(unknown))}")
+        raise ValueError(f"skip must hold names of checks, got {', '.join(sorted(unknown))}")
     for name, check in CHECKS.items():
         if name not in left_out:
             try:

@@ -31,7 +31,7 @@ def check_gradients_reach_every_parameter(make: Make) -> None:
     for name, parameter in method.named_parameters():
         gradient = parameter.grad
         if gradient is None:
-            raise AssertionError(f"{name} must get a gradient, however: None")
+            raise AssertionError(f"{name} must get a gradient, got None")
         ensure_finite(gradient, f"the gradient of {name}")
         by_feature = len(gradient) == method.num_features and gradient.dim() > 1
         parts = gradient.flatten(1) if by_feature else gradient.reshape(1, -1)
@@ -79,7 +79,7 @@ def check_float64(make: Make) -> None:
     expected = outputs(method, sample.values, sample.context)
     double = deepcopy(method).double()
     result = outputs(double, sample.values.double(), sample.context.double())
-    ensure(result.dtype == torch.float64, f"the output must be float64, however: {result.dtype}")
+    ensure(result.dtype == torch.float64, f"the output must be float64, got {result.dtype}")
     ensure_close(result.float(), expected, "outputs in float64 and in float32", tolerance=1e-3)
     _train_on(double, sample, torch.float64)
 
@@ -93,7 +93,7 @@ def check_bfloat16(make: Make) -> None:
     for (name, buffer), kept in zip(method.named_buffers(), half.buffers(), strict=True):
         ensure_same(kept, buffer, f"the statistic {name} before and after the cast")
     result = outputs(half, sample.values, sample.context.bfloat16())
-    ensure(result.dtype == torch.bfloat16, f"the output must be bfloat16, however: {result.dtype}")
+    ensure(result.dtype == torch.bfloat16, f"the output must be bfloat16, got {result.dtype}")
     ensure_close(result.float(), expected, "outputs in bfloat16 and in float32", tolerance=0.05)
     _train_on(half, sample, torch.bfloat16)
 

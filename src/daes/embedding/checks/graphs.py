@@ -61,7 +61,7 @@ def check_onnx(make: Make) -> None:
         inputs = dict(zip(("values", "context"), (sample.values.numpy(), sample.context.numpy()), strict=True))
         (result,) = session.run(None, {name: inputs[name] for name in names})
         expected = outputs(method, sample.values, sample.context)
-        ensure(result.shape == expected.shape, f"ONNX must give {tuple(expected.shape)}, however: {result.shape}")
+        ensure(result.shape == expected.shape, f"ONNX must give {tuple(expected.shape)}, got {result.shape}")
         ensure_close(torch.from_numpy(result), expected, "outputs in onnxruntime and in torch")
 
 

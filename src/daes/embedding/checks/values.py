@@ -30,13 +30,13 @@ def check_shape_and_dtype(make: Make) -> None:
         values = sample.values.to(dtype)
         fields, raw = method(values, sample.context), method.raw(values)
         expected: tuple[int, ...] = (rows, method.num_outputs, method.dim)
-        ensure(fields.shape == expected, f"fields must have shape {expected}, however: {tuple(fields.shape)}")
-        ensure(fields.dtype == method.missing.dtype, f"fields must be {method.missing.dtype}, however: {fields.dtype}")
+        ensure(fields.shape == expected, f"fields must have shape {expected}, got {tuple(fields.shape)}")
+        ensure(fields.dtype == method.missing.dtype, f"fields must be {method.missing.dtype}, got {fields.dtype}")
         ensure((raw is None) == (method.raw_dim == 0), "raw must be None just where raw_dim is 0")
         if raw is not None:
             expected = (rows, method.raw_dim)
-            ensure(raw.shape == expected, f"raw must have shape {expected}, however: {tuple(raw.shape)}")
-            ensure(raw.dtype == method.missing.dtype, f"raw must be {method.missing.dtype}, however: {raw.dtype}")
+            ensure(raw.shape == expected, f"raw must have shape {expected}, got {tuple(raw.shape)}")
+            ensure(raw.dtype == method.missing.dtype, f"raw must be {method.missing.dtype}, got {raw.dtype}")
         ensure_same(
             outputs(method, values, sample.context),
             outputs(method, values.float(), sample.context),
@@ -124,7 +124,7 @@ def check_few_rows(make: Make) -> None:
     for mode in (True, False):
         result = method.train(mode)(sample.values[:0], sample.context[:0])
         expected = (0, method.num_outputs, method.dim)
-        ensure(result.shape == expected, f"no rows must give shape {expected}, however: {tuple(result.shape)}")
+        ensure(result.shape == expected, f"no rows must give shape {expected}, got {tuple(result.shape)}")
         method(sample.values[:0], Context(sample.context, torch.empty(0, dtype=torch.int64)))
         method.raw(sample.values[:0])
     method.observe(sample.values[:0])
@@ -141,7 +141,7 @@ def check_unprepared(make: Make) -> None:
     try:
         method(values, context)
     except NotFittedError as error:
-        ensure("fit" in str(error), f"the error must name fit, however: {error}")
+        ensure("fit" in str(error), f"the error must name fit, got {error}")
     else:
         raise AssertionError("an offline method must raise NotFittedError before fit")
 
@@ -197,7 +197,7 @@ def check_continuity(make: Make) -> None:
         whole, left = whole + change[0], left + change[1]
     ensure(whole > 0, "the embedding must not be the same everywhere")
     if method.info.continuous:
-        ensure(left < 1e-3 * whole, f"the embedding must be continuous, however: it jumps by {left} of {whole}")
+        ensure(left < 1e-3 * whole, f"the embedding must be continuous, got it jumps by {left} of {whole}")
     else:
         ensure(left > 1e-3 * whole, "the embedding must jump somewhere, as its info does not call it continuous")
 

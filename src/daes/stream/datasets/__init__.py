@@ -6,14 +6,15 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
 
-from daes.stream.datasets.adstream import open_adstream
 from daes.stream.datasets.automl import open_automl
 from daes.stream.datasets.criteo import open_criteo
 from daes.stream.datasets.flights import open_flights
 from daes.stream.source import Stream
 
-__all__ = ["DATASETS", "DatasetInfo", "open_adstream", "open_automl", "open_criteo", "open_flights"]
+__all__ = ["DATASETS", "DatasetInfo", "open_automl", "open_criteo", "open_flights"]
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,16 @@ class DatasetInfo:
         return self.name + (":PATH" if self.needs_path else "[:ROWS]" if self.sized else "")
 
 
+def _in_room(module: str, name: str) -> Callable[..., Stream]:
+    """A function of a room that imports this one: loaded when it is first called."""
+
+    def call(*arguments: Any, **options: Any) -> Stream:
+        stream: Stream = getattr(import_module(module), name)(*arguments, **options)
+        return stream
+
+    return call
+
+
 DATASETS: dict[str, DatasetInfo] = {
     info.name: info
     for info in (
@@ -48,7 +59,10 @@ DATASETS: dict[str, DatasetInfo] = {
         DatasetInfo("automl", "a folder of the NeurIPS 2018 lifelong AutoML challenge", open_automl, needs_path=True),
         DatasetInfo("flights", "is a flight of 2013 from New York more than 15 minutes late", open_flights),
         DatasetInfo(
-            "adstream", "a simulated ad stream whose true click probabilities are known", open_adstream, sized=True
+            "adstream",
+            "a simulated ad stream whose true click probabilities are known",
+            _in_room("daes.simulation.dataset", "open_adstream"),
+            sized=True,
         ),
     )
 }

@@ -52,7 +52,7 @@ def open_automl(
         shard: `(rank, world)`, see `CursorSource`.
     """
     if multi_value not in ("first", "first+count"):
-        raise ValueError(f"multi_value must be 'first' or 'first+count', however: {multi_value=}")
+        raise ValueError(f"multi_value must be 'first' or 'first+count', got {multi_value!r}")
     files = find_files(path)
     name, data = _data_files(files, path)
     _check_info(files, name)
@@ -83,7 +83,7 @@ def _data_files(files: Sequence[DataFile], path: str | Path) -> tuple[str, list[
     names = sorted({match["name"] for match, _ in matches})
     if len(names) != 1:
         raise FileNotFoundError(
-            f"{path} must be the folder of one dataset, NAME_train1.data and so on, however: "
+            f"{path} must be the folder of one dataset, NAME_train1.data and so on, got "
             + (f"there are several: {', '.join(names)}" if names else "there is no such file")
         )
     ordered = sorted(matches, key=lambda pair: (pair[0]["part"] == "test", natural_order(pair[1].name)))
@@ -95,7 +95,7 @@ def _check_info(files: Sequence[DataFile], name: str) -> None:
     for key, accepted in (("is_sparse", "0"), ("task", "binary.classification"), ("target_num", "1")):
         found = re.search(rf"^{key}\s*=\s*'?([^'\n]*?)'?\s*$", info or "", re.MULTILINE)
         if found and found[1] != accepted:
-            raise SourceError(f"{name}_public.info must say {key} = {accepted}, however: {key} = {found[1]}")
+            raise SourceError(f"{name}_public.info must say {key} = {accepted}, got {key} = {found[1]}")
 
 
 def _columns(files: Sequence[DataFile], name: str) -> list[str]:
@@ -107,7 +107,7 @@ def _columns(files: Sequence[DataFile], name: str) -> list[str]:
         prefix = _PREFIXES.get(kind.lower())
         if prefix is None:
             raise SourceError(
-                f"{name}_feat.type must name Numerical, Categorical, Multi-value or Time columns, however: "
+                f"{name}_feat.type must name Numerical, Categorical, Multi-value or Time columns, got "
                 f"line {number} is {kind!r}"
             )
         columns.append(f"{prefix}{sum(column[0] == prefix for column in columns) + 1}")
@@ -207,7 +207,7 @@ class _Paired:
         if self.data.ready():
             return True
         if self.labels is not None and self.labels.ready():
-            raise SourceError(f"{self.path} has {self.row} rows, however: its solution has more")
+            raise SourceError(f"{self.path} has {self.row} rows; its solution has more")
         return False
 
     def read(self, limit: int) -> Any:

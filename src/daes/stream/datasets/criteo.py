@@ -41,9 +41,7 @@ def open_criteo(path: str | Path, *, bad_rows: str = "error", shard: tuple[int, 
         source = CsvSource(files, separator="\t", column_names=names, quoting=False, bad_rows=bad_rows, shard=shard)
     lacking = [name for name in CRITEO.columns[1:] if name not in source.arrow_schema.names]
     if lacking:
-        raise SourceError(
-            f"{files[0].path} must have the columns I1 … I13 and C1 … C26, however: {lacking} are missing"
-        )
+        raise SourceError(f"{files[0].path} must have the columns I1 … I13 and C1 … C26; {lacking} are missing")
     return Stream(source, CRITEO if labelled else replace(CRITEO, label=None), "criteo")
 
 
@@ -59,9 +57,7 @@ def _choose(files: list[DataFile], path: str | Path) -> list[DataFile]:
     for chosen in kinds:
         if chosen:
             return chosen
-    raise FileNotFoundError(
-        f"{path} must hold *.parquet, day_* or train.txt, however: {', '.join(f.name for f in files)}"
-    )
+    raise FileNotFoundError(f"{path} must hold *.parquet, day_* or train.txt, got {', '.join(f.name for f in files)}")
 
 
 def _is_labelled(file: DataFile) -> bool:
@@ -69,7 +65,5 @@ def _is_labelled(file: DataFile) -> bool:
         first = (blocks.next() or b"").partition(b"\n")[0]
     fields = first.count(b"\t") + 1
     if fields not in (39, 40):
-        raise SourceError(
-            f"{file.path} must have 40 fields a row, or 39 without labels, however: the first has {fields}"
-        )
+        raise SourceError(f"{file.path} must have 40 fields a row, or 39 without labels; the first has {fields}")
     return fields == 40

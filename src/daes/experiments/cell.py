@@ -1,0 +1,320 @@
+"""One cell of a comparison: a method on a backbone with a seed, trained and judged."""
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from inspect import signature
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+import daes
+from daes.embedding import METHODS
+from daes.experiments.code import code_hash
+from daes.metrics.auc import exact_auc
+from daes.metrics.base import check_rows
+from daes.metrics.stream import LogLoss
+from daes.model import CTRModel
+from daes.storage.run_folder import strict
+from daes.stream.batch import Batch
+from daes.stream.source import BatchError, Source
+from daes.training.config import TrainConfig
+from daes.training.data import Data
+from daes.training.held import FirstRows, HeldRows, hold
+from daes.training.monitor import plain
+from daes.training.offline import OfflineConfig, read_part, split_rows, train_offline
+from daes.training.optimizer import count_parameters
+from daes.training.run import read_sample
+from daes.training.trainer import StreamTrainer
+
+Protocol = Literal["stream", "paper"]
+MEASURES: dict[Protocol, tuple[str, ...]] = {
+    "stream": ("auc", "logloss", "half_auc", "half_logloss"),
+    "paper": ("auc", "logloss"),
+}
+"""What is measured by each protocol: over the stream and over its second half, or on the test part."""
+
+_RECORDS = 100
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What to train and how to judge it; everything that the result depends on but the data.
+
+    Args:
+        label: what the method is called in the table.
+        method: a name of `daes.embedding.METHODS`.
+        backbone: a name of `daes.backbone.BACKBONES`.
+        seed: of the model's start, of dropout, and of the method's own random numbers.
+        protocol: "stream" (one pass, every batch scored before it is trained on) or "paper" (see `train_offline`).
+        train: how to train; the seed is the cell's.
+        offline: what the paper's protocol adds; its `train` is not used.
+        model: further arguments of `CTRModel.from_sample`.
+        sample_rows: rows at the start that sizes, context and offline methods are found on (stream). By the paper's
+            protocol it is the training part, or `offline.fit_rows` of it.
+        device: where to compute.
+        numerical: the numerical columns the model sees; None for all.
+    """
+
+    label: str
+    method: str
+    backbone: str
+    seed: int
+    protocol: Protocol = "stream"
+    train: TrainConfig = field(default_factory=TrainConfig)
+    offline: OfflineConfig = field(default_factory=OfflineConfig)
+    model: Mapping[str, Any] = field(default_factory=dict)
+    sample_rows: int = 10_000
+    device: str = "cpu"
+    numerical: tuple[str, ...] | None = None
+
+    def settings(self) -> dict[str, Any]:
+        """All of it as plain values."""
+        plain_values: dict[str, Any] = strict(asdict(self))
+        plain_values["train"]["seed"] = self.seed
+        del plain_values["offline"]["train"]
+        if self.protocol == "stream":
+            del plain_values["offline"]
+        return plain_values
+
+    def key(self, fingerprint: str) -> str:
+        """A hash of settings, data and code, which tells this result from others. The label is not in it."""
+        settings = {name: value for name, value in self.settings().items() if name != "label"}
+        text = json.dumps([settings, fingerprint, daes.__version__, code_hash()], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def model_arguments(self) -> dict[str, Any]:
+        """Arguments of `CTRModel.from_sample`; a method with random numbers of its own draws them by the seed."""
+        arguments = {**self.model, "embedding": self.method, "backbone": self.backbone}
+        options = dict(arguments.get("embedding_options") or {})
+        if "seed" in signature(METHODS[self.method]).parameters:
+            options.setdefault("seed", self.seed)
+        return {**arguments, "embedding_options": options}
+
+
+@dataclass(frozen=True)
+class CellResult:
+    """What a cell gave: a line of results.jsonl (docs/run-folder.md)."""
+
+    label: str
+    method: str
+    backbone: str
+    seed: int
+    protocol: Protocol
+    metrics: dict[str, float] = field(default_factory=dict)
+    rows: int = 0
+    seconds: float = 0.0
+    parameters: int = 0
+    bad_batches: int = 0
+    history: dict[str, list[float]] = field(default_factory=dict)
+    error: str | None = None
+    traceback: str | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    key: str = ""
+
+    @property
+    def rows_per_second(self) -> float:
+        """Throughput of everything together."""
+        return self.rows / self.seconds if self.seconds else float("nan")
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as strict JSON has it."""
+        content: dict[str, Any] = strict({**asdict(self), "rows_per_second": self.rows_per_second})
+        return content
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> "CellResult":
+        """What `to_dict` gave; a metric that was not defined is NaN again."""
+        fields = {name: value for name, value in content.items() if name != "rows_per_second"}
+        fields["metrics"] = {k: float("nan") if v is None else v for k, v in fields["metrics"].items()}
+        return cls(**fields)
+
+
+class CellData:
+    """The rows as the cells of one process read them: from memory, if they fit.
+
+    Args:
+        data: what to read.
+        max_bytes: rows that take more memory than this are read anew by each cell.
+    """
+
+    def __init__(self, data: Data, max_bytes: int = 1 << 30) -> None:
+        self.data = data
+        self.max_bytes = max_bytes
+
+    @cached_property
+    def _held(self) -> Batch | None:
+        source = self.data.open(prefetch=1).source
+        try:
+            return hold(source, self.data.schema, max_rows=self.data.max_rows, max_bytes=self.max_bytes)
+        except BatchError:
+            return None  # what to do with rows that are refused is for each cell to decide
+
+    def source(self) -> Source:
+        """The rows from the start, no more than `max_rows`."""
+        if self._held is not None:
+            return HeldRows(self._held, self.data.schema)
+        source = self.data.open(prefetch=2).source
+        return source if self.data.max_rows is None else FirstRows(source, self.data.max_rows)
+
+    def with_numerical(self, names: tuple[str, ...] | None) -> "CellData":
+        """The same rows with these numerical columns alone, or with all; rows in memory are not read again."""
+        if names is None:
+            return self
+        schema = self.data.schema
+        picked = CellData(replace(self.data, schema=replace(schema, numerical=names)), self.max_bytes)
+        if self._held is not None:
+            columns = [schema.numerical.index(name) for name in names]
+            picked._held = replace(self._held, numerical=self._held.numerical[:, columns])
+        return picked
+
+    def fingerprint(self) -> str:
+        """A hash of the columns, of the first rows and of how many there are: other data give another one."""
+        source = self.data.open().source
+        sample = read_sample(source, self.data, 10_000, TrainConfig(bad_batch="skip"))
+        digest = hashlib.sha256(f"{self.data.schema.to_json()} {source.num_rows} {self.data.max_rows}".encode())
+        for array in vars(sample).values():
+            if array is not None:
+                digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
+
+
+Progress = Callable[[int, int | None], None]
+"""Called now and then with the rows that are done and all of them, if known."""
+
+
+def run_cell(cell: Cell, data: CellData, progress: Progress | None = None) -> CellResult:
+    """Train and judge one cell. One seed gives the same result, bit for bit, on one machine.
+
+    Models of one seed and backbone start with the same categorical tables and the same network where these have the
+    same shape, and see the same batches, whatever the method.
+
+    >>> data = CellData(Data.find("adstream:4000"))
+    >>> result = run_cell(Cell("ple", "ple", "fnn", seed=0, train=TrainConfig(batch_size=500)), data)
+    >>> result.rows, sorted(result.metrics)
+    (4000, ['auc', 'half_auc', 'half_logloss', 'logloss'])
+    """
+    started = time.perf_counter()
+    data = data.with_numerical(cell.numerical)
+    run = _run_stream if cell.protocol == "stream" else _run_paper
+    result = run(cell, data.source(), data.data, _throttled(progress))
+    return replace(result, seconds=time.perf_counter() - started)
+
+
+def _run_stream(cell: Cell, source: Source, data: Data, progress: Progress) -> CellResult:
+    model = _build(cell, data, read_sample(source, data, cell.sample_rows, cell.train))
+    total = source.num_rows
+    scores = _Scores()
+
+    def note(trainer: StreamTrainer, *_: Any) -> None:
+        progress(trainer.rows, total)
+
+    result = StreamTrainer(model, replace(cell.train, seed=cell.seed), callbacks=[scores, note]).run(source)
+    names = ("rows", "auc", "logloss", "window_auc", "window_logloss")
+    return _result(cell, model, result.rows, scores.metrics(), _columns(result.history, names), len(result.bad_batches))
+
+
+def _run_paper(cell: Cell, source: Source, data: Data, progress: Progress) -> CellResult:
+    config = replace(cell.offline, train=replace(cell.train, seed=cell.seed))
+    part, *_ = split_rows(source, data.schema, config)
+    model = _build(cell, data, read_part(source, data.schema, part, config.fit_rows))
+    result = train_offline(model, source, config, progress=progress)
+    metrics = {
+        "auc": result.test["auc"],
+        "logloss": result.test["logloss"],
+        "valid_auc": result.valid["auc"],
+        "valid_logloss": result.valid["logloss"],
+        "epoch": result.epoch,
+        "epochs": len(result.history),
+    }
+    rows = result.rows[0] * len(result.history)
+    history = _columns(result.history, ("epoch", "train_logloss", "valid_auc", "valid_logloss"))
+    return _result(cell, model, rows, metrics, history, len(result.bad_batches))
+
+
+def _build(cell: Cell, data: Data, sample: Batch) -> CTRModel:
+    torch.manual_seed(cell.seed)
+    return CTRModel.from_sample(data.schema, sample, **cell.model_arguments()).to(cell.device)
+
+
+def _result(
+    cell: Cell,
+    model: CTRModel,
+    rows: int,
+    metrics: dict[str, float],
+    history: dict[str, list[float]],
+    bad_batches: int,
+) -> CellResult:
+    return CellResult(
+        label=cell.label,
+        method=cell.method,
+        backbone=cell.backbone,
+        seed=cell.seed,
+        protocol=cell.protocol,
+        metrics=metrics,
+        rows=rows,
+        parameters=count_parameters(model),
+        bad_batches=bad_batches,
+        history=history,
+        settings=cell.settings(),
+    )
+
+
+def _columns(history: list[dict[str, float]], names: tuple[str, ...]) -> dict[str, list[float]]:
+    """One list a name, of at most 100 records, the last included."""
+    picked = np.unique(np.linspace(0, len(history) - 1, min(len(history), _RECORDS)).round().astype(int))
+    return {name: plain([history[place][name] for place in picked]) for name in names}
+
+
+def _throttled(progress: Progress | None, seconds: float = 0.5) -> Progress:
+    """No more calls than one in so many seconds."""
+    last = 0.0
+
+    def call(done: int, total: int | None) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if progress is not None and now - last >= seconds:
+            last = now
+            progress(done, total)
+
+    return call
+
+
+class _Scores:
+    """The scores of the whole stream, 5 bytes a row (9 with weights), so that the halves are judged exactly."""
+
+    def __init__(self) -> None:
+        self._logits: list[NDArray[np.float32]] = []
+        self._labels: list[NDArray[np.bool_]] = []
+        self._weights: list[NDArray[np.float32]] = []
+
+    def __call__(self, trainer: StreamTrainer, batch: Batch, logits: NDArray[np.float32]) -> None:
+        if batch.label is None or not np.isfinite(logits).all():
+            return
+        self._logits.append(logits)
+        self._labels.append(batch.label > 0)
+        if batch.weight is not None:
+            self._weights.append(batch.weight)
+
+    def metrics(self) -> dict[str, float]:
+        if not self._logits:
+            raise ValueError("no batch of the stream could be scored")
+        logits, labels = np.concatenate(self._logits), np.concatenate(self._labels)
+        weights = np.concatenate(self._weights) if self._weights else None
+        half = slice(len(logits) // 2, None)
+        whole = _judge(logits, labels, weights)
+        later = _judge(logits[half], labels[half], None if weights is None else weights[half])
+        return {**whole, **{f"half_{name}": value for name, value in later.items()}}
+
+
+def _judge(
+    logits: NDArray[np.float32], labels: NDArray[np.bool_], weights: NDArray[np.float32] | None
+) -> dict[str, float]:
+    loss = LogLoss()
+    loss.absorb(check_rows(logits, labels, weights))
+    return {"auc": exact_auc(logits, labels, weights), "logloss": loss.compute()}

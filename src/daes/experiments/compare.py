@@ -1,0 +1,247 @@
+"""Methods × backbones × seeds on one stream: the paper's table, on your data."""
+
+import json
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from inspect import signature
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from daes.backbone import BACKBONES
+from daes.embedding import METHODS
+from daes.experiments.cell import MEASURES, Cell, CellData, CellResult, Protocol, run_cell
+from daes.experiments.comparison import Comparison
+from daes.experiments.results import Results
+from daes.experiments.workers import Death, run_tasks
+from daes.storage.run_folder import write_json
+from daes.training.config import TrainConfig
+from daes.training.data import Data
+from daes.training.environment import environment
+from daes.training.names import check_names
+from daes.training.offline import OfflineConfig
+
+TABLE = "comparison.json"
+
+
+@dataclass(frozen=True)
+class CellProgress:
+    """How far a comparison is: rows of one cell that are done, or its result."""
+
+    cell: Cell
+    rows: int = 0
+    total_rows: int | None = None
+    result: CellResult | None = None
+    cells_done: int = 0
+    cells: int = 0
+
+
+Progress = Callable[[CellProgress], None]
+Methods = Sequence[str] | Mapping[str, Mapping[str, Any]]
+
+
+def compare(
+    data: Data | Any,
+    *,
+    methods: Methods,
+    backbones: Sequence[str] = ("deepfm",),
+    seeds: int | Sequence[int] = 5,
+    protocol: Protocol = "stream",
+    train: TrainConfig | None = None,
+    offline: OfflineConfig | None = None,
+    model: Mapping[str, Any] | None = None,
+    sample_rows: int = 10_000,
+    device: str = "cpu",
+    jobs: int = 1,
+    out: str | Path | None = None,
+    subject: str | None = None,
+    max_bytes: int = 1 << 30,
+    progress: Progress | None = None,
+) -> Comparison:
+    """Train every method on every backbone with every seed, and make a table of it.
+
+    Cells are independent. With `out`, each result is a line of `results.jsonl` as soon as it is there, and a later
+    call skips every cell whose settings and data are the same; more methods or seeds can be added that way. A cell that
+    fails is reported and does not stop the others; it is tried again by the next call.
+
+    Fair play: with one seed, all methods start from the same categorical tables and the same network (where the shapes
+    are the same) and see the same batches. Offline methods are fitted on the first `sample_rows` rows, which are also
+    scored: that favours them, as in the paper.
+
+    Args:
+        data: a `Data`, or anything `Data.find` takes.
+        methods: names of `daes.embedding.METHODS`, or labels with what they stand for, as
+            `{"daes, M=20": {"method": "daes", "num_meta": 20}}`.
+        backbones: names of `daes.backbone.BACKBONES`.
+        seeds: how many, from 0, or which.
+        protocol: "stream": one pass, scored before trained on; measured over the stream and over its second half.
+            "paper": `train_offline`; measured on the test part.
+        train: how to train; its seed is not used.
+        offline: what the paper's protocol adds.
+        model: further arguments of `CTRModel.from_sample`; `embedding_options` go to the methods that have them.
+        sample_rows: rows that models are set up on (stream).
+        device: where to compute.
+        jobs: processes. With more than one, a script needs the usual `if __name__ == "__main__":`, and torch's threads
+            are divided among them.
+        out: a folder for the results.
+        subject: the label that is tested against the best baseline; `daes` if it is among them.
+        max_bytes: a process keeps the rows in memory if they take no more than this, else each cell reads them anew.
+        progress: called as cells advance and end.
+
+    >>> comparison = compare(
+    ...     "adstream:3000", methods=["fe", "ple"], backbones=["fnn"], seeds=2, train=TrainConfig(batch_size=500)
+    ... )
+    >>> [row["label"] for row in comparison.rows()], comparison.failures
+    (['fe', 'ple'], [])
+    """
+    data = data if isinstance(data, Data) else Data.find(data)
+    numbers = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
+    if not numbers or len(set(numbers)) < len(numbers) or min(numbers) < 0:
+        raise ValueError(f"seeds must be a positive number or distinct seeds, got {seeds}")
+    if jobs < 1:
+        raise ValueError(f"jobs must be positive, got {jobs}")
+    model = dict(model or {})
+    check_names("protocol", [protocol], MEASURES)
+    variants = _variants(methods, model.pop("embedding_options", None) or {})
+    check_names("backbones", backbones, BACKBONES)
+    if subject is not None:
+        check_names("subject", [subject], variants)
+    cells = [
+        Cell(
+            label=label,
+            method=method,
+            backbone=backbone,
+            seed=seed,
+            protocol=protocol,
+            train=train or TrainConfig(),
+            offline=offline or OfflineConfig(),
+            model={**model, "embedding_options": options},
+            sample_rows=sample_rows,
+            device=device,
+        )
+        for seed, backbone, (label, (method, options)) in product(numbers, backbones, variants.items())
+    ]
+    results = run_cells(cells, data, jobs=jobs, out=out, max_bytes=max_bytes, progress=progress)
+    comparison = Comparison(
+        protocol, tuple(variants), tuple(backbones), numbers, tuple(results), subject, _about(data, device)
+    )
+    if out is not None:
+        write_json(Path(out) / TABLE, comparison.to_dict(), indent=None)
+    return comparison
+
+
+def run_cells(
+    cells: Sequence[Cell],
+    data: Data,
+    *,
+    jobs: int = 1,
+    out: str | Path | None = None,
+    max_bytes: int = 1 << 30,
+    progress: Progress | None = None,
+    deadline: float | None = None,
+) -> list[CellResult]:
+    """Results of cells, in their order; see `compare`.
+
+    Past `deadline`, a `time.monotonic`, no further cell is begun, and those without a result are left out.
+    """
+    shared = CellData(data, max_bytes)
+    fingerprint = shared.fingerprint()
+    keys = [cell.key(fingerprint) for cell in cells]
+    with Results(None if out is None else Path(out)) as done:
+        missing = [cell for cell, key in zip(cells, keys, strict=True) if key not in done]
+        noted = _Noted(progress, len(cells), len(cells) - len(missing))
+        for cell, result in _run(missing, shared, jobs, noted.rows, lambda: _is_past(deadline)):
+            done.add(replace(result, key=cell.key(fingerprint)))
+            noted.result(cell, result)
+        known = done.results
+        return [replace(known[key], label=cell.label) for cell, key in zip(cells, keys, strict=True) if key in known]
+
+
+def _run(
+    cells: Sequence[Cell],
+    shared: CellData,
+    jobs: int,
+    note: Callable[[Cell, tuple[int, int | None]], None],
+    enough: Callable[[], bool],
+) -> Iterator[tuple[Cell, CellResult]]:
+    if jobs == 1 or len(cells) < 2:
+        for cell in cells:
+            if enough():
+                return
+            yield cell, _attempt(shared, cell, partial(note, cell))
+        return
+    threads = max(1, torch.get_num_threads() // jobs)
+    for cell, result in run_tasks(_attempt, shared, cells, jobs=jobs, threads=threads, on_note=note, enough=enough):
+        yield cell, _failure(cell, str(result)) if isinstance(result, Death) else result
+
+
+def _is_past(deadline: float | None) -> bool:
+    return deadline is not None and time.monotonic() >= deadline
+
+
+def _attempt(shared: CellData, cell: Cell, note: Callable[[Any], None]) -> CellResult:
+    """The result of a cell, also where that is an error."""
+    try:
+        return run_cell(cell, shared, lambda rows, total: note((rows, total)))
+    except Exception as error:
+        sentence = " ".join(str(error).split()) or "no message"
+        return replace(_failure(cell, f"{type(error).__name__}: {sentence}"), traceback=traceback.format_exc())
+
+
+def _failure(cell: Cell, error: str) -> CellResult:
+    return CellResult(
+        cell.label, cell.method, cell.backbone, cell.seed, cell.protocol, error=error, settings=cell.settings()
+    )
+
+
+class _Noted:
+    """Tells the caller how far things are."""
+
+    def __init__(self, progress: Progress | None, cells: int, done: int) -> None:
+        self._progress = progress
+        self._cells, self._done = cells, done
+
+    def rows(self, cell: Cell, rows: tuple[int, int | None]) -> None:
+        if self._progress is not None:
+            self._progress(CellProgress(cell, *rows, cells_done=self._done, cells=self._cells))
+
+    def result(self, cell: Cell, result: CellResult) -> None:
+        self._done += 1
+        if self._progress is not None:
+            self._progress(CellProgress(cell, result.rows, result.rows, result, self._done, self._cells))
+
+
+def _variants(methods: Methods, common: Mapping[str, Any]) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Each label with its method and that method's options: its own, and of the common ones those that it has."""
+    if not isinstance(methods, Mapping):
+        names = [methods] if isinstance(methods, str) else list(methods)
+        check_names("methods", names, METHODS)
+        methods = {name: {} for name in names}
+    if not methods:
+        raise ValueError("methods must name at least one, got none")
+    variants: dict[str, tuple[str, dict[str, Any]]] = {}
+    for label, described in methods.items():
+        method = str(described.get("method", label))
+        check_names("methods", [method], METHODS)
+        known = signature(METHODS[method]).parameters
+        own = {name: value for name, value in described.items() if name != "method"}
+        variants[label] = (method, {name: value for name, value in common.items() if name in known} | own)
+    for name in common:
+        if not any(name in options for _, options in variants.values()):
+            raise ValueError(f"no method of {', '.join(variants)} has an option {name!r}")
+    return variants
+
+
+def _about(data: Data, device: str) -> dict[str, Any]:
+    return {
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "data": data.describe(data.open()),
+        "schema": json.loads(data.schema.to_json()),
+        "environment": environment(device),
+    }

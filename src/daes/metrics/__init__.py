@@ -1,0 +1,1 @@
+"""AUC, LogLoss and calibration of a stream: small states that merge."""

@@ -1,0 +1,174 @@
+"""Area under the ROC curve: exact of an array, in constant memory over a stream, exact over a window."""
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from daes.metrics.base import (
+    Floats,
+    Metric,
+    Rows,
+    State,
+    SumMetric,
+    check_count,
+    check_rows,
+    logit_bin,
+    one_class,
+    ratio,
+)
+
+
+def exact_auc(scores: ArrayLike, labels: ArrayLike, weights: ArrayLike | None = None) -> float:
+    """How often a click scores above a non-click, ties counting one half.
+
+        AUC = Σ_{i click, j not} w_i w_j ([s_i > s_j] + [s_i = s_j] / 2)  /  Σ_{i click, j not} w_i w_j
+
+    One sort, whatever the scores' scale. NaN where only one class has weight, for then there is no pair.
+
+    **Shape.** Each array is (B,).
+
+    >>> exact_auc([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1])
+    0.75
+    >>> exact_auc([1.0, 2.0, 3.0], [1, 1, 1])
+    nan
+    """
+    return _auc(check_rows(scores, labels, weights))
+
+
+class AUC(SumMetric):
+    """AUC over the whole stream in constant memory: one histogram of logits a class.
+
+    The `bins` are equally wide in the logit over ±`limit` (the outer two take what lies beyond), so that click rates of
+    1e-5 and of 0.5 are told apart equally well. Pairs in different bins are counted exactly; pairs in one bin count one
+    half, as ties do. With p_b and n_b the share of clicks and of non-clicks in bin b, the error is therefore at most
+
+        Σ_b p_b n_b / 2
+
+    and `bounds` gives the interval in which the exact AUC lies. With smooth densities f, g of the two classes' logits
+    and bins of width h that is h/2·∫fg: for the default h = 1/4096 and normal logits of standard deviation 1, at most
+    3.5e-5. The estimate itself is much closer, of order h², for order within a narrow bin is nearly a fair coin.
+
+    >>> metric = AUC()
+    >>> metric.update([-2.0, -1.0, -1.5, 1.0], [0, 0, 1, 1])
+    >>> metric.compute(), metric.bounds()
+    (0.75, (0.75, 0.75))
+    """
+
+    _settings = ("bins", "limit")
+
+    def __init__(self, bins: int = 131_072, limit: float = 16.0) -> None:
+        if not 0 < limit < np.inf:
+            raise ValueError(f"limit must be positive and finite, got {limit}")
+        self.bins = check_count("bins", bins)
+        self.limit = float(limit)
+        super().__init__(2, self.bins)
+
+    def _add(self, rows: Rows) -> None:
+        index = logit_bin(rows.logits, self.bins, self.limit) + self.bins * rows.labels
+        # Touches the rows' bins alone; a bincount would sweep the whole histogram for each batch.
+        np.add.at(self.totals.reshape(-1), index, rows.weights)
+
+    def compute(self) -> float:
+        lower, upper = self.bounds()
+        return (lower + upper) / 2
+
+    def bounds(self) -> tuple[float, float]:
+        """The exact AUC of the rows seen is not below the first and not above the second; NaN with one class only."""
+        others, clicks = self.totals
+        pairs = float(others.sum() * clicks.sum())
+        below = np.concatenate([[0.0], np.cumsum(others)[:-1]])
+        certain = float(clicks @ below)
+        return ratio(certain, pairs), ratio(certain + float(clicks @ others), pairs)
+
+    @property
+    def undefined(self) -> str | None:
+        others, clicks = self.totals.sum(axis=1).tolist()
+        return one_class(clicks, others, self.count)
+
+
+class WindowAUC(Metric):
+    """Exact AUC over the last `size` rows. `rows` gives those rows, oldest first.
+
+    Merging keeps the windows of both, interleaved by age, and `size` becomes the sum: across processes, the window is
+    the last rows of each.
+
+    >>> metric = WindowAUC(size=4)
+    >>> metric.update([9.0, 9.0, 0.1, 0.4, 0.35, 0.8], [0, 0, 0, 0, 1, 1])
+    >>> metric.compute()
+    0.75
+    """
+
+    _settings = ("size",)
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = check_count("size", size)
+        self._next = 0
+        self._filled = 0
+        self._restart(np.empty((3, 0)))
+
+    def absorb(self, rows: Rows) -> None:
+        recent = slice(max(len(rows) - self.size, 0), None)
+        arriving = np.stack([rows.logits[recent], rows.labels[recent], rows.weights[recent]])
+        width = arriving.shape[1]
+        until_end = min(width, self.size - self._next)
+        self._ring[:, self._next : self._next + until_end] = arriving[:, :until_end]
+        self._ring[:, : width - until_end] = arriving[:, until_end:]
+        self._next = (self._next + width) % self.size
+        self._filled = min(self._filled + width, self.size)
+        self.count += len(rows)
+
+    def rows(self) -> Rows:
+        """The rows in the window, oldest first."""
+        logits, labels, weights = self._ordered()
+        return Rows(logits, labels == 1, weights)
+
+    def compute(self) -> float:
+        return _auc(self.rows())
+
+    @property
+    def undefined(self) -> str | None:
+        rows = self.rows()
+        return one_class(float(rows.weights @ rows.labels), float(rows.weights @ ~rows.labels), len(rows))
+
+    def _restart(self, window: Floats) -> None:
+        self._filled = window.shape[1]
+        self._next = self._filled % self.size
+        self._ring: Floats = np.zeros((3, self.size))
+        self._ring[:, : self._filled] = window
+
+    def _ordered(self) -> Floats:
+        if self._filled < self.size:
+            return self._ring[:, : self._filled].copy()
+        return np.concatenate([self._ring[:, self._next :], self._ring[:, : self._next]], axis=1)
+
+    def _merge(self, other: Self) -> None:
+        mine, theirs = self._ordered(), other._ordered()
+        age = np.concatenate([np.arange(window.shape[1], 0, -1) for window in (mine, theirs)])
+        oldest_first = np.argsort(-age, kind="stable")
+        self.size += other.size
+        self._restart(np.concatenate([mine, theirs], axis=1)[:, oldest_first])
+
+    def _state(self) -> State:
+        return {"window": self._ordered()}
+
+    def _load(self, state: Mapping[str, Any]) -> None:
+        window = np.array(state["window"], dtype=np.float64)
+        if window.ndim != 2 or window.shape[0] != 3 or window.shape[1] > self.size:
+            raise ValueError(f"state has a window of shape {window.shape}, got expected (3, {self.size} at most)")
+        check_rows(*window)
+        self._restart(window)
+
+
+def _auc(rows: Rows) -> float:
+    if not len(rows):
+        return float("nan")
+    order = np.argsort(rows.logits)
+    scores = rows.logits[order]
+    ties_start = np.flatnonzero(np.concatenate([[True], scores[1:] != scores[:-1]]))
+    clicks = np.add.reduceat((rows.weights * rows.labels)[order], ties_start)
+    others = np.add.reduceat((rows.weights * ~rows.labels)[order], ties_start)
+    below = np.concatenate([[0.0], np.cumsum(others)[:-1]])
+    return ratio(float(clicks @ (below + others / 2)), float(clicks.sum() * others.sum()))

@@ -1,0 +1,280 @@
+"""How well a model predicts a stream: AUC, LogLoss, calibration and more, over its whole life and over a window."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from daes.metrics.auc import AUC, WindowAUC, exact_auc
+from daes.metrics.base import (
+    Floats,
+    Metric,
+    Rows,
+    State,
+    SumMetric,
+    check_count,
+    check_keys,
+    check_rows,
+    logit,
+    logit_bin,
+    no_weight,
+    one_class,
+    ratio,
+)
+
+__all__ = [
+    "AUC",
+    "BrierScore",
+    "Calibration",
+    "LogLoss",
+    "Metric",
+    "NormalizedEntropy",
+    "Reliability",
+    "Rows",
+    "StreamMetrics",
+    "SumMetric",
+    "WindowAUC",
+    "exact_auc",
+    "logit",
+]
+
+
+class LogLoss(SumMetric):
+    """Weighted mean of −log p(true label), in nats. A certain and wrong prediction (logit ±inf) makes it inf.
+
+    >>> metric = LogLoss()
+    >>> metric.update([0.0, 0.0], [0, 1])
+    >>> round(metric.compute(), 6)
+    0.693147
+    """
+
+    def __init__(self) -> None:
+        super().__init__(2)
+
+    def _add(self, rows: Rows) -> None:
+        self.totals += float(rows.weights.sum()), _loss(rows)
+
+    def compute(self) -> float:
+        weight, loss = self.totals.tolist()
+        return ratio(loss, weight)
+
+    @property
+    def undefined(self) -> str | None:
+        return no_weight(self.totals[0], self.count)
+
+
+class BrierScore(SumMetric):
+    """Weighted mean of (p − label)².
+
+    >>> metric = BrierScore()
+    >>> metric.update([0.0, 0.0], [0, 1])
+    >>> metric.compute()
+    0.25
+    """
+
+    def __init__(self) -> None:
+        super().__init__(2)
+
+    def _add(self, rows: Rows) -> None:
+        self.totals += float(rows.weights.sum()), float(rows.weights @ np.square(rows.predictions - rows.labels))
+
+    def compute(self) -> float:
+        weight, error = self.totals.tolist()
+        return ratio(error, weight)
+
+    @property
+    def undefined(self) -> str | None:
+        return no_weight(self.totals[0], self.count)
+
+
+class NormalizedEntropy(SumMetric):
+    """LogLoss over that of always predicting the mean label ȳ of the same rows: LogLoss / H(ȳ).
+
+    1 is what knowing the click rate alone gives; less is better (He et al. 2014). Undefined while one class only was
+    seen, where H(ȳ) = 0.
+
+    >>> metric = NormalizedEntropy()
+    >>> metric.update(logit([0.25, 0.25, 0.25, 0.25]), [0, 0, 0, 1])
+    >>> round(metric.compute(), 6)
+    1.0
+    """
+
+    def __init__(self) -> None:
+        super().__init__(3)
+
+    def _add(self, rows: Rows) -> None:
+        self.totals += float(rows.weights @ ~rows.labels), float(rows.weights @ rows.labels), _loss(rows)
+
+    def compute(self) -> float:
+        if self.undefined:
+            return float("nan")
+        others, clicks, loss = self.totals
+        weight = others + clicks
+        return float(loss / -(clicks * np.log(clicks / weight) + others * np.log(others / weight)))
+
+    @property
+    def undefined(self) -> str | None:
+        others, clicks, _ = self.totals.tolist()
+        return one_class(clicks, others, self.count)
+
+
+class Reliability(NamedTuple):
+    """Rows grouped by prediction. A bin without rows has weight 0 and NaN means; all arrays are (bins,)."""
+
+    lower: Floats
+    upper: Floats
+    weight: Floats
+    mean_prediction: Floats
+    mean_label: Floats
+
+
+class Calibration(SumMetric):
+    """Mean prediction over mean label (1 is calibrated, 1.1 promises 10 % too many clicks), and how it varies.
+
+    `reliability` groups the rows by prediction. With `scale="logit"` the bins are equally wide in the logit over ±8
+    (the outer two take what lies beyond), so that they resolve click rates of 0.1 % as well as 50 %;
+    `scale="probability"` gives the textbook's equal widths over [0, 1].
+
+    >>> metric = Calibration()
+    >>> metric.update([0.0, 0.0, 0.0, 0.0], [0, 0, 0, 1])
+    >>> metric.compute(), metric.ece()
+    (2.0, 0.25)
+    """
+
+    _settings = ("bins", "scale")
+    _limit = 8.0
+
+    def __init__(self, bins: int = 32, scale: Literal["logit", "probability"] = "logit") -> None:
+        if scale not in ("logit", "probability"):
+            raise ValueError(f"scale must be 'logit' or 'probability', got {scale!r}")
+        self.bins = check_count("bins", bins)
+        self.scale = scale
+        super().__init__(3, self.bins)
+
+    def _add(self, rows: Rows) -> None:
+        if self.scale == "logit":
+            index = logit_bin(rows.logits, self.bins, self._limit)
+        else:
+            index = np.minimum(rows.predictions * self.bins, self.bins - 1).astype(np.intp)
+        columns = (rows.weights, rows.weights * rows.predictions, rows.weights * rows.labels)
+        for total, column in zip(self.totals, columns, strict=True):
+            total += np.bincount(index, column, self.bins)
+
+    def compute(self) -> float:
+        _, predicted, clicked = self.totals.sum(axis=1).tolist()
+        return ratio(predicted, clicked)
+
+    @property
+    def undefined(self) -> str | None:
+        return None if self.totals[2].any() else f"no click in {self.count} rows"
+
+    def ece(self) -> float:
+        """Expected calibration error: the mean over rows of |mean prediction − mean label| of the row's bin."""
+        weight, predicted, clicked = self.totals
+        return ratio(float(np.abs(predicted - clicked).sum()), float(weight.sum()))
+
+    def reliability(self) -> Reliability:
+        """What was predicted and what came of it, bin by bin; `lower` and `upper` are probabilities."""
+        weight, predicted, clicked = self.totals
+        if self.scale == "logit":
+            edges = 1.0 / (1.0 + np.exp(-np.linspace(-self._limit, self._limit, self.bins + 1)))
+            edges[[0, -1]] = 0.0, 1.0
+        else:
+            edges = np.linspace(0.0, 1.0, self.bins + 1)
+        seen = np.where(weight > 0, weight, np.nan)
+        return Reliability(edges[:-1], edges[1:], weight.copy(), predicted / seen, clicked / seen)
+
+
+class StreamMetrics:
+    """All metrics of a stream, over its whole life and over the last `window` rows (`window=None`: life only).
+
+    `compute` gives `rows`, `auc`, `logloss`, `normalized_entropy`, `brier`, `calibration` and `ece`, and each but
+    `rows` again as `window_…`. AUC is exact in the window and within `auc.bounds()` over the life. What is not defined
+    yet is NaN, and `undefined` says why.
+
+    >>> metrics = StreamMetrics(window=1000)
+    >>> metrics.update(logits=[-2.0, -1.0, 0.0], labels=[0, 0, 0])
+    >>> metrics.compute()["window_auc"], metrics.undefined()["window_auc"]
+    (nan, 'labels of one class only in 3 rows: no click')
+    >>> metrics.update(logits=[-1.5, 1.0], labels=[1, 1])
+    >>> round(metrics.compute()["window_auc"], 4), round(metrics.compute()["auc"], 4)
+    (0.6667, 0.6667)
+    """
+
+    def __init__(self, window: int | None = 100_000) -> None:
+        self.auc = AUC()
+        self.logloss = LogLoss()
+        self.normalized_entropy = NormalizedEntropy()
+        self.brier = BrierScore()
+        self.calibration = Calibration()
+        self.window = None if window is None else WindowAUC(window)
+
+    @property
+    def count(self) -> int:
+        """How many rows were seen."""
+        return self.auc.count
+
+    def update(self, logits: ArrayLike, labels: ArrayLike, weights: ArrayLike | None = None) -> None:
+        """Take in the next rows, each array of shape (B,). A bad row is an error, and then none is taken in."""
+        rows = check_rows(logits, labels, weights)
+        for metric in self._members().values():
+            metric.absorb(rows)
+
+    def compute(self) -> dict[str, float]:
+        """Every metric by name."""
+        return {"rows": float(self.count)} | {name: value for name, value, _ in self._results()}
+
+    def undefined(self) -> dict[str, str]:
+        """Why a metric is NaN, for those that are."""
+        return {name: reason for name, _, reason in self._results() if reason}
+
+    def merge(self, other: "StreamMetrics") -> None:
+        """Take in the metrics of other rows, as another process saw them."""
+        mine, theirs = self._members(), other._members()
+        if mine.keys() != theirs.keys():
+            raise ValueError("other must have a window exactly if this one has; only one of them does")
+        for name, metric in mine.items():
+            metric.merge(theirs[name])
+
+    def state_dict(self) -> State:
+        """Everything needed to go on bit for bit."""
+        return {name: metric.state_dict() for name, metric in self._members().items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state that metrics of the same settings saved."""
+        members = self._members()
+        check_keys(state, members)
+        for name, metric in members.items():
+            metric.load_state_dict(state[name])
+
+    def _members(self) -> dict[str, Metric]:
+        names = ("auc", "logloss", "normalized_entropy", "brier", "calibration", "window")
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+
+    def _results(self) -> Iterator[tuple[str, float, str | None]]:
+        life = (self.auc, self.logloss, self.normalized_entropy, self.brier, self.calibration)
+        yield from _results("", *life)
+        if self.window is not None:
+            recent = (LogLoss(), NormalizedEntropy(), BrierScore(), Calibration())
+            rows = self.window.rows()
+            for metric in recent:
+                metric.absorb(rows)
+            yield from _results("window_", self.window, *recent)
+
+
+def _results(
+    prefix: str, auc: Metric, logloss: LogLoss, entropy: NormalizedEntropy, brier: BrierScore, calibration: Calibration
+) -> Iterator[tuple[str, float, str | None]]:
+    yield f"{prefix}auc", auc.compute(), auc.undefined
+    yield f"{prefix}logloss", logloss.compute(), logloss.undefined
+    yield f"{prefix}normalized_entropy", entropy.compute(), entropy.undefined
+    yield f"{prefix}brier", brier.compute(), brier.undefined
+    yield f"{prefix}calibration", calibration.compute(), calibration.undefined
+    yield f"{prefix}ece", calibration.ece(), logloss.undefined
+
+
+def _loss(rows: Rows) -> float:
+    # A row of weight 0 is silent even where its loss is infinite.
+    silent = np.zeros(len(rows))
+    return float(np.multiply(rows.weights, rows.losses, out=silent, where=rows.weights > 0).sum())

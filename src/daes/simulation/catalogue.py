@@ -1,0 +1,285 @@
+"""The fields of the simulated ad stream: 20 categorical and 10 numerical ones, as in the paper's industrial data set.
+
+Roots (drawn independently of everything else) are device, country, placement, category and format; numerical laws
+depend on these alone, which keeps their marginal laws in closed form. The `world` decides which category gets which
+parameters.
+
+| numerical | law given its context | context | what it shows |
+| --- | --- | --- | --- |
+| price | lognormal, in cents | category | heavy tail, strong context |
+| bid | Lomax (Pareto II), tail 2.2 | category | power law |
+| discount | logit-normal in whole percent, zero-inflated | category | zero inflation, ties |
+| item_age_hours | Weibull | format | many near zero |
+| impressions_7d | Lomax, tail 1.2, counted, zero-inflated | category | no variance, ties |
+| clicks_7d | Lomax, tail 1.8, counted, zero-inflated | device | mostly zero, few values |
+| ctr_7d | logit-normal | placement | missing exactly where impressions_7d = 0 |
+| dwell_seconds | lognormal | device | missing at random |
+| distance_km | Weibull | country | missing, more often in some countries |
+| user_age | logit-normal on 12 … 99, in whole years | country | integers with ties, missing at random |
+
+Values are drawn for each row: two rows of one creative may show different prices.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daes.simulation.draws import Draws
+from daes.simulation.fields import Calendar, CategoricalField, Choice, Identity, Trait
+from daes.simulation.laws import EXP, NORMAL, WEIBULL, Family, Link, NumericalLaw, between, lomax
+
+Array = NDArray[np.float64]
+
+COUNTRIES = ("US", "IN", "BR", "DE", "JP", "GB", "FR", "MX", "ID", "IT", "KR", "PL")
+CATEGORIES = (
+    *("fashion", "electronics", "grocery", "beauty", "home", "sports", "toys", "books"),
+    *("travel", "games", "finance", "cars"),
+)
+DEVICES = ("mobile", "desktop", "tablet", "tv")
+SYSTEMS = ("android", "ios", "windows", "macos", "linux", "smart-tv")
+BROWSERS = ("chrome", "safari", "firefox", "edge", "samsung", None)
+CITIES_A_COUNTRY = 15
+ADVERTISERS_A_CATEGORY = 40
+CAMPAIGNS_AN_ADVERTISER = 4
+CREATIVES_A_CAMPAIGN = 6
+SITES_A_PLACEMENT = 300
+LIFETIMES = (12.0, 3.0, 60.0)
+"""Of campaigns, creatives and users, in days, at churn 1."""
+SEGMENTS = tuple(f"s{number:02d}" for number in range(30))
+PLACEMENTS = ("feed", "story", "search", "banner", "video", "reward")
+CLOCK_HOURS = tuple(str(hour) for hour in range(24))
+WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+
+
+@dataclass(frozen=True)
+class NumericalSpec:
+    """One row of the table above: centre of a parameter over the categories, and half its spread.
+
+    Args:
+        name, side, context: the feature, its side, the field it depends on.
+        family, link, steps_per_unit: as in `NumericalLaw`.
+        location: centre and half-spread on the latent scale.
+        scale: centre, and half-spread of its logarithm.
+        zero, missing: smallest and largest probability over the categories.
+        missing_where_zero: a count without which this feature is undefined.
+    """
+
+    name: str
+    side: str
+    context: str
+    family: Family
+    link: Link
+    location: tuple[float, float]
+    scale: tuple[float, float]
+    zero: tuple[float, float] = (0.0, 0.0)
+    missing: tuple[float, float] = (0.0, 0.0)
+    steps_per_unit: int | None = None
+    missing_where_zero: str | None = None
+
+
+NUMERICAL = (
+    NumericalSpec("price", "ad", "category", NORMAL, EXP, (3.4, 1.8), (0.55, 0.3), steps_per_unit=100),
+    NumericalSpec("bid", "ad", "category", lomax(2.2), EXP, (-0.2, 1.2), (0.8, 0.2)),
+    NumericalSpec(
+        "discount",
+        "ad",
+        "category",
+        NORMAL,
+        between(0, 100),
+        (-1.2, 0.9),
+        (0.6, 0.3),
+        zero=(0.3, 0.8),
+        steps_per_unit=1,
+    ),
+    NumericalSpec("item_age_hours", "ad", "format", WEIBULL, EXP, (4.0, 1.3), (1.2, 0.2)),
+    NumericalSpec(
+        "impressions_7d", "ad", "category", lomax(1.2), EXP, (6.0, 1.5), (1.0, 0.2), zero=(0.02, 0.2), steps_per_unit=1
+    ),
+    NumericalSpec(
+        "clicks_7d", "request", "device", lomax(1.8), EXP, (1.5, 1.0), (1.0, 0.2), zero=(0.4, 0.8), steps_per_unit=1
+    ),
+    NumericalSpec(
+        "ctr_7d", "ad", "placement", NORMAL, between(0, 1), (-3.0, 1.2), (0.6, 0.2), missing_where_zero="impressions_7d"
+    ),
+    NumericalSpec("dwell_seconds", "request", "device", NORMAL, EXP, (2.5, 1.0), (1.0, 0.3), missing=(0.05, 0.05)),
+    NumericalSpec("distance_km", "ad", "country", WEIBULL, EXP, (2.5, 1.3), (1.0, 0.2), missing=(0.05, 0.5)),
+    NumericalSpec(
+        "user_age",
+        "request",
+        "country",
+        NORMAL,
+        between(12, 99),
+        location=(-0.9, 0.5),
+        scale=(0.6, 0.2),
+        missing=(0.15, 0.15),
+        steps_per_unit=1,
+    ),
+)
+
+
+def zipf_weights(count: int, exponent: float) -> Array:
+    """1, 2^−s, 3^−s, …"""
+    return np.arange(1, count + 1, dtype=np.float64) ** -exponent
+
+
+def categorical_fields(users: int, daily: bool, churn: float) -> tuple[CategoricalField, ...]:
+    """The 20 categorical fields, each after those it depends on.
+
+    Args:
+        users: user slots in all.
+        daily: whether the mix of connections follows the hour.
+        churn: speed at which ids are replaced.
+    """
+    country = zipf_weights(len(COUNTRIES), 0.8)
+    per_country = np.maximum(np.round(users * country / country.sum()), 1).astype(np.int64)
+    cities = tuple(f"{name}-{number:02d}" for name in COUNTRIES for number in range(1, CITIES_A_COUNTRY + 1))
+    advertisers = len(CATEGORIES) * ADVERTISERS_A_CATEGORY
+    campaigns = advertisers * CAMPAIGNS_AN_ADVERTISER
+    campaign_days, creative_days, user_days = (_lifetime(days, churn) for days in LIFETIMES)
+    return (
+        Choice("device", "request", DEVICES, np.array([0.55, 0.25, 0.13, 0.07])),
+        Choice("os", "request", SYSTEMS, _system_weights(), parent="device"),
+        Choice("browser", "request", BROWSERS, _browser_weights(), parent="os"),
+        Calendar("hour", "request", CLOCK_HOURS, period=1.0),
+        Calendar("weekday", "request", WEEKDAYS, period=7.0),
+        Choice("connection", "request", ("wifi", "5g", "4g", "3g"), _connection_weights(daily), parent="hour"),
+        Choice("country", "request", COUNTRIES, country),
+        Choice("city", "request", (*cities, None), _city_weights(), parent="country"),
+        Identity("user", "request", "country", per_country, exponent=0.7, prefix="u", salt=1, lifetime=user_days),
+        Trait("gender", "request", "user", ("female", "male", None), np.array([0.45, 0.43, 0.12]), salt=2),
+        Trait("interest", "request", "user", CATEGORIES, zipf_weights(len(CATEGORIES), 0.4), salt=3),
+        Trait("segment", "request", "user", SEGMENTS, zipf_weights(len(SEGMENTS), 0.5), salt=4),
+        Choice("placement", "request", PLACEMENTS, zipf_weights(len(PLACEMENTS), 0.6)),
+        Choice("position", "request", ("1", "2", "3", "4", "5"), zipf_weights(5, 0.5)),
+        Identity(
+            "site",
+            "request",
+            "placement",
+            _each(len(PLACEMENTS), SITES_A_PLACEMENT),
+            exponent=1.1,
+            prefix="site",
+            salt=5,
+        ),
+        Choice("category", "ad", CATEGORIES, zipf_weights(len(CATEGORIES), 0.5)),
+        Identity(
+            "advertiser",
+            "ad",
+            "category",
+            _each(len(CATEGORIES), ADVERTISERS_A_CATEGORY),
+            exponent=0.9,
+            prefix="adv",
+            salt=6,
+        ),
+        Identity(
+            "campaign",
+            "ad",
+            "advertiser",
+            _each(advertisers, CAMPAIGNS_AN_ADVERTISER),
+            exponent=0.8,
+            prefix="cmp",
+            salt=7,
+            lifetime=campaign_days,
+        ),
+        Identity(
+            "creative",
+            "ad",
+            "campaign",
+            _each(campaigns, CREATIVES_A_CAMPAIGN),
+            exponent=0.8,
+            prefix="cr",
+            salt=7,  # with cohort and stagger, the campaign's times of change: no creative outlives its campaign
+            lifetime=creative_days,
+            stagger=campaign_days,
+            cohort=CREATIVES_A_CAMPAIGN,
+            parent_slots=campaigns,
+        ),
+        Choice("format", "ad", ("image", "carousel", "video", "text", "playable"), zipf_weights(5, 0.7)),
+    )
+
+
+def numerical_laws(probabilities: dict[str, Array], draws: Draws, context_strength: float) -> tuple[NumericalLaw, ...]:
+    """The laws of the 10 numerical fields.
+
+    Args:
+        probabilities: P(c) of every context field.
+        draws: the world, which decides which category gets which parameters.
+        context_strength: factor of all differences between categories; at 0 no law depends on its context.
+    """
+    return tuple(_law(spec, probabilities[spec.context], draws, context_strength) for spec in NUMERICAL)
+
+
+def _law(spec: NumericalSpec, probabilities: Array, draws: Draws, strength: float) -> NumericalLaw:
+    def spread(parameter: str) -> Array:
+        """−1 … 1 in even steps, in the order that this world gives the categories."""
+        order = np.argsort(draws.uniform(f"{spec.name}/{parameter}", 0, len(probabilities)))
+        return strength * np.linspace(-1, 1, len(probabilities))[order]
+
+    def between(parameter: str, limits: tuple[float, float]) -> Array:
+        low, high = limits
+        # A strength above 1 must not push a probability out of its range.
+        return (low + high) / 2 + (high - low) / 2 * np.clip(spread(parameter), -1, 1)
+
+    return NumericalLaw(
+        spec.name,
+        spec.context,
+        probabilities,
+        spec.family,
+        spec.link,
+        location=spec.location[0] + spec.location[1] * spread("location"),
+        scale=spec.scale[0] * np.exp(spec.scale[1] * np.clip(spread("scale"), -1, 1)),
+        zero=between("zero", spec.zero),
+        missing=between("missing", spec.missing),
+        unit=spec.scale[0],
+        steps_per_unit=spec.steps_per_unit,
+    )
+
+
+def _lifetime(days: float, churn: float) -> float:
+    return days / churn if churn else np.inf
+
+
+def _each(groups: int, count: int) -> NDArray[np.int64]:
+    return np.full(groups, count, dtype=np.int64)
+
+
+def _system_weights() -> Array:
+    return np.array(
+        [
+            [0.62, 0.38, 0.00, 0.00, 0.00, 0.00],
+            [0.00, 0.00, 0.70, 0.24, 0.06, 0.00],
+            [0.35, 0.60, 0.05, 0.00, 0.00, 0.00],
+            [0.25, 0.05, 0.00, 0.00, 0.00, 0.70],
+        ]
+    )
+
+
+def _browser_weights() -> Array:
+    return np.array(
+        [
+            [0.68, 0.00, 0.05, 0.02, 0.20, 0.05],
+            [0.20, 0.75, 0.00, 0.00, 0.00, 0.05],
+            [0.62, 0.00, 0.10, 0.25, 0.00, 0.03],
+            [0.45, 0.45, 0.07, 0.00, 0.00, 0.03],
+            [0.45, 0.00, 0.50, 0.00, 0.00, 0.05],
+            [0.25, 0.00, 0.00, 0.00, 0.15, 0.60],
+        ]
+    )
+
+
+def _connection_weights(daily: bool) -> Array:
+    """By the hour: at home in the evening and at night, on the move during the day."""
+    hour = (np.arange(24) + 0.5) / 24
+    wifi = 0.55 + (0.25 if daily else 0.0) * np.cos(2 * np.pi * (hour - 0.95))
+    rest = np.array([0.45, 0.45, 0.10])
+    return np.column_stack([wifi, (1 - wifi)[:, None] * rest])
+
+
+def _city_weights() -> Array:
+    """Each country its own cities; one row in thirty does not say."""
+    own = zipf_weights(CITIES_A_COUNTRY, 0.9)
+    table = np.zeros((len(COUNTRIES), len(COUNTRIES) * CITIES_A_COUNTRY + 1))
+    for country in range(len(COUNTRIES)):
+        table[country, country * CITIES_A_COUNTRY : (country + 1) * CITIES_A_COUNTRY] = own / own.sum() * (29 / 30)
+    table[:, -1] = 1 / 30
+    return table

@@ -1,0 +1,21 @@
+"""The simulated ad stream as a dataset."""
+
+from typing import Any
+
+from daes.simulation import AdStream
+from daes.stream.source import Stream
+
+
+def open_adstream(num_rows: int = 1_000_000, *, shard: tuple[int, int] | None = None, **options: Any) -> Stream:
+    """Open the simulated ad stream.
+
+    Args:
+        num_rows: its length.
+        shard: `(rank, world)` of a distributed reader.
+        options: as of `AdStream` (seed, drift, base_rate, signal, ...).
+
+    >>> open_adstream(1000, seed=3).source.num_rows
+    1000
+    """
+    source = AdStream(num_rows, shard=shard, **options)
+    return Stream(source, source.schema, "adstream", ("the rows are simulated",))

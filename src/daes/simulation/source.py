@@ -1,0 +1,329 @@
+"""The simulated ad stream: rows by number, and a source of batches."""
+
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daes.extras import require
+from daes.simulation.bayes import BayesMetrics, bayes_metrics
+from daes.simulation.curves import PARTS
+from daes.simulation.draws import Draws
+from daes.simulation.drift import Clock, Drift
+from daes.simulation.features import FeatureGenerator, Features
+from daes.simulation.fields import Vocabulary
+from daes.simulation.rows import Rows
+from daes.simulation.truth import Signal, Truth
+from daes.stream.batch import Batch, batch_from_table
+from daes.stream.cursor import Position, check_columns, check_shard
+from daes.stream.schema import Schema
+
+LABEL, TIME = "click", "time"
+_T = TypeVar("_T")
+
+
+class AdStream:
+    """A simulated ad stream of 20 categorical and 10 numerical fields whose true click probabilities are known.
+
+    Heavy tails, zero-inflated counts, integers with ties, missing values, daily cycles, slow and abrupt drift,
+    numerical laws that depend on a category, Zipf-distributed ids with new ones appearing: `catalogue` lists the
+    fields, `drift` says how laws move, `truth` what decides on a click. A row depends on `world`, `seed`, its own
+    number and the arguments that shape the stream, not on how it is read: not on `num_rows`, batch size, shard or where
+    reading began.
+
+    Args:
+        num_rows: length of the stream; None for an endless one.
+        seed: of the rows.
+        world: of the laws' parameters, curves and effects; two streams of one world follow one truth.
+        drift: kinds joined by "+" out of daily, slow, abrupt, churn; "none"; or a `Drift` with sizes and periods.
+        base_rate: long-run click rate.
+        signal: proportions of the numerical signal that come from "value", "rank" and "context_rank"; scaled to sum to
+            1; .2, .4 and .4 if None.
+        numerical, categorical, interactions, missing: standard deviation of the parts of the logit.
+        rank_law: whether ranks are those in the law of the moment ("current") or without drift ("reference").
+        context_strength: factor of the differences between categories in the numerical laws; 0 for none.
+        users: number of users at any time.
+        rows_per_day: rows in a simulated day.
+        shard: `(rank, world)` of a distributed reader; batch i belongs to the rank with i % world == rank.
+        block: rows made at once; changes nothing but, possibly, the last bit of a number.
+
+    >>> stream = AdStream(1000, seed=1)
+    >>> batch = next(stream.iter_batches(stream.schema, 256))
+    >>> batch.numerical.shape, batch.categorical.shape, stream.position()
+    ((256, 10), (256, 20), {'row': 256, 'batch': 1})
+    >>> stream.table(0, 3).column("category").to_pylist() == stream.table(1, 3, ["category"])["category"].to_pylist()
+    False
+    >>> bool((stream.click_probability(10, 20) == AdStream(seed=1).click_probability(0, 30)[10:20]).all())
+    True
+    """
+
+    def __init__(
+        self,
+        num_rows: int | None = 1_000_000,
+        seed: int = 0,
+        *,
+        world: int = 0,
+        drift: str | Drift = "daily+slow+abrupt+churn",
+        base_rate: float = 0.1,
+        signal: Mapping[str, float] | None = None,
+        numerical: float = 1.0,
+        categorical: float = 0.7,
+        interactions: float = 0.4,
+        missing: float = 0.15,
+        rank_law: str = "current",
+        context_strength: float = 1.0,
+        users: int = 100_000,
+        rows_per_day: int = 100_000,
+        shard: tuple[int, int] | None = None,
+        block: int = 16_384,
+    ) -> None:
+        self.num_rows = None if num_rows is None else _integer("num_rows", num_rows, 0)
+        self.seed = _integer("seed", seed, 0)
+        self.world = _integer("world", world, 0)
+        self.drift = Drift.parse(drift) if isinstance(drift, str) else drift
+        if not isinstance(self.drift, Drift):
+            raise TypeError(f"drift must be a string or a Drift, got {drift!r}")
+        if not 0 <= context_strength < np.inf:
+            raise ValueError(f"context_strength must be finite and not negative, got {context_strength!r}")
+        self.signal = Signal(
+            **_proportions(signal),
+            numerical=numerical,
+            categorical=categorical,
+            interactions=interactions,
+            missing=missing,
+            base_rate=base_rate,
+            rank_law=rank_law,
+        )
+        self._rank, self._world = check_shard(shard)
+        clock = Clock(_integer("rows_per_day", rows_per_day, 1), self.drift.daily > 0)
+        generator, self.truth = _make(
+            self.world, self.drift, _integer("users", users, 1), float(context_strength), self.signal
+        )
+        self.laws = generator.laws
+        self._rows = Rows(generator, self.truth, clock, Draws(self.seed), _integer("block", block, 1))
+        self._vocabularies = {name: Vocabulary(field) for name, field in generator.fields.items()}
+        self._position: Position = {"row": 0, "batch": 0}
+        self._iterators = 0
+
+    @property
+    def schema(self) -> Schema:
+        """All fields."""
+        return Schema(LABEL, tuple(self.laws), tuple(self._vocabularies), time=TIME)
+
+    @property
+    def arrow_schema(self) -> Any:
+        """Column names and types of `table` as a pyarrow Schema."""
+        return self._table(self._rows.features(0, 0), self._rows.clicks(0, np.empty(0)), self.schema.columns).schema
+
+    def features(self, start: int, stop: int) -> Features:
+        """Rows start … stop − 1 before they are clicked, as codes and numbers (read-only)."""
+        self._check_range(start, stop)
+        return self._rows.features(start, stop)
+
+    def click_probability(self, start: int, stop: int) -> NDArray[np.float64]:
+        """The true P(click) of rows start … stop − 1. **Shape**: (stop − start,)."""
+        self._check_range(start, stop)
+        return self._rows.probability(start, stop)
+
+    def labels(self, start: int, stop: int) -> NDArray[np.float32]:
+        """Clicks of rows start … stop − 1, 0 or 1. **Shape**: (stop − start,)."""
+        return self._rows.clicks(start, self.click_probability(start, stop))
+
+    def bayes_metrics(self, start: int = 0, stop: int | None = None) -> BayesMetrics:
+        """What the true probabilities score on rows start … stop − 1 (to the end if None): no model can do better.
+
+        Sorts the rows' probabilities, hence takes some 100 bytes a row while it runs.
+        """
+        stop = self.num_rows if stop is None else stop
+        if stop is None:
+            raise ValueError("stop must be given where the stream is endless, got None")
+        probability = self.click_probability(start, stop)
+        return bayes_metrics(probability, self._rows.clicks(start, probability))
+
+    def numbers(self, name: str, start: int, stop: int) -> NDArray[np.float32]:
+        """One numerical column, made without the others, hence faster. **Shape**: (stop − start,)."""
+        check_columns([name], list(self.laws))
+        self._check_range(start, stop)
+        return self._rows.numbers(name, start, stop)
+
+    def candidates(self, start: int, stop: int, count: int) -> list[Features]:
+        """For the request of each row `count` ads that might be shown, the row's own ad first.
+
+        `truth.probability` of each is the true probability that this request clicks on that ad. Candidate k of a row is
+        the same whatever `count` is.
+
+        **Shape**: a list of `count` Features of stop − start rows.
+
+        >>> stream = AdStream(1000)
+        >>> shown, other = stream.candidates(0, 5, 2)
+        >>> bool((shown.codes["user"] == other.codes["user"]).all()), len(stream.truth.probability(other))
+        (True, 5)
+        """
+        self._check_range(start, stop)
+        return self._rows.candidates(start, stop, _integer("count", count, 1))
+
+    def table(self, start: int, stop: int, columns: Sequence[str] | None = None) -> Any:
+        """Rows start … stop − 1 as a pyarrow Table: text, numbers (counts as integers), null where missing.
+
+        Args:
+            start, stop: rows.
+            columns: names, in order; all if None.
+        """
+        names = self.schema.columns if columns is None else columns
+        check_columns(names, self.schema.columns)
+        self._check_range(start, stop)
+        features, probability = self._rows.read(start, stop, with_probability=LABEL in names)
+        return self._table(features, self._rows.clicks(start, probability), names)
+
+    def batch(self, start: int, stop: int, schema: Schema | None = None) -> Batch:
+        """Rows start … stop − 1 as a Batch; equal to `batch_from_table(table(start, stop), schema)`, and faster."""
+        schema = schema or self.schema
+        if not self._is_native(schema):
+            return batch_from_table(self.table(start, stop, schema.columns), schema)
+        self._check_range(start, stop)
+        features, probability = self._rows.read(start, stop, with_probability=schema.label is not None)
+        return self.to_batch(features, schema, None if schema.label is None else self._rows.clicks(start, probability))
+
+    def to_batch(
+        self, features: Features, schema: Schema | None = None, label: NDArray[np.float32] | None = None
+    ) -> Batch:
+        """Features as a Batch of the columns of a schema of this stream; those of `candidates`, say.
+
+        >>> stream = AdStream(1000)
+        >>> bool((stream.to_batch(stream.candidates(0, 5, 2)[0]).numerical == stream.batch(0, 5).numerical)[:, 0].all())
+        True
+        """
+        schema = schema or self.schema
+        numerical = np.empty((len(features), schema.num_numerical), dtype=np.float32)
+        for column, name in enumerate(schema.numerical):
+            numerical[:, column] = features.numerical[name]
+        categorical = np.empty((len(features), schema.num_categorical), dtype=np.int64)
+        for column, name in enumerate(schema.categorical):
+            categorical[:, column] = self._vocabularies[name].hashes(features.codes[name])
+        return Batch(numerical, categorical, label, time=None if schema.time is None else features.time.copy())
+
+    def iter_batches(self, schema: Schema, batch_size: int) -> Iterator[Batch]:
+        """Batches of exactly `batch_size` rows (the last may be short), from `position()` on."""
+        check_columns(schema.columns, self.schema.columns)
+        return self._iterate(batch_size, lambda start, stop: self.batch(start, stop, schema), lambda b, rows: b[rows])
+
+    def iter_tables(self, columns: Sequence[str] | None, batch_size: int) -> Iterator[Any]:
+        """The same rows as pyarrow Tables of these columns (None: all)."""
+        names = self.schema.columns if columns is None else tuple(columns)
+        if not names:
+            raise ValueError(f"columns must name at least one column, got {columns!r}")
+        check_columns(names, self.schema.columns)
+        return self._iterate(
+            batch_size,
+            lambda start, stop: self.table(start, stop, names),
+            lambda table, rows: table.slice(rows.start, rows.stop - rows.start),
+        )
+
+    def position(self) -> Position:
+        """The next row not yet handed out, and the number of the batch that begins there."""
+        return dict(self._position)
+
+    def seek(self, position: Mapping[str, int | str]) -> None:
+        """Go to what `position()` said, or to `{"row": n}`; the same cost however far it is."""
+        given = {"batch": 0, **position}
+        if set(given) != {"row", "batch"}:
+            raise ValueError(f"position must have the keys row and batch, got {dict(position)!r}")
+        place: Position = {key: _integer(f"position[{key!r}]", given[key], 0) for key in ("row", "batch")}
+        if self.num_rows is not None and int(place["row"]) > self.num_rows:
+            raise ValueError(f"position must lie within {self.num_rows} rows, got {dict(position)!r}")
+        self._iterators += 1
+        self._position = place
+
+    def _iterate(
+        self, batch_size: int, make: Callable[[int, int], _T], pick: Callable[[_T, slice], _T]
+    ) -> Iterator[_T]:
+        _integer("batch_size", batch_size, 1)
+        self._iterators += 1
+        return self._generate(self._iterators, batch_size, make, pick)
+
+    def _generate(
+        self, iterator: int, batch_size: int, make: Callable[[int, int], _T], pick: Callable[[_T, slice], _T]
+    ) -> Iterator[_T]:
+        # Many small batches are made together, then cut: a batch of 128 rows costs a slice.
+        at_once = batch_size * (max(1, self._rows.block // batch_size) if self._world == 1 else 1)
+        row, number = int(self._position["row"]), int(self._position["batch"])
+        while True:
+            others = (self._rank - number) % self._world
+            row, number = row + others * batch_size, number + others
+            end = row + at_once if self.num_rows is None else min(row + at_once, self.num_rows)
+            if row >= end:
+                return
+            rows = make(row, end)
+            for start in range(row, end, batch_size):
+                stop = min(start + batch_size, end)
+                if iterator != self._iterators:
+                    raise RuntimeError("this iterator is over: the source was sought or iterated anew since")
+                number += 1
+                self._position = {"row": stop, "batch": number}
+                yield pick(rows, slice(start - row, stop - row))
+            row = end
+
+    def _table(self, features: Features, clicks: NDArray[np.float32], names: Sequence[str]) -> Any:
+        pa = require("pyarrow")
+
+        def column(name: str) -> Any:
+            if name == LABEL:
+                return pa.array(clicks.astype(np.int8))
+            if name == TIME:
+                return pa.array(features.time, type=pa.timestamp("ns"))
+            if name in features.codes:
+                return self._vocabularies[name].texts(features.codes[name])
+            values = features.numerical[name]
+            missing = np.isnan(values)
+            if self.laws[name].is_integer:
+                return pa.array(np.where(missing, 0, values).astype(np.int32), mask=missing)
+            return pa.array(values, mask=missing)
+
+        return pa.table({name: column(name) for name in names})
+
+    def _is_native(self, schema: Schema) -> bool:
+        """Whether the schema gives every field the part it has here, so that no table is needed."""
+        return (
+            schema.label in (LABEL, None)
+            and schema.time in (TIME, None)
+            and schema.weight is None
+            and set(schema.numerical) <= self.laws.keys()
+            and set(schema.categorical) <= self._vocabularies.keys()
+        )
+
+    def _check_range(self, start: int, stop: int) -> None:
+        ordered = 0 <= _integer("start", start) <= _integer("stop", stop)
+        if not ordered or (self.num_rows is not None and stop > self.num_rows):
+            end = "" if self.num_rows is None else f" ≤ {self.num_rows}"
+            raise ValueError(f"rows must be 0 ≤ start ≤ stop{end}, got {start!r}, {stop=}")
+
+
+@lru_cache(maxsize=4)
+def _make(
+    world: int, drift: Drift, users: int, context_strength: float, signal: Signal
+) -> tuple[FeatureGenerator, Truth]:
+    """What streams of different seeds, lengths and shards share; neither ever changes."""
+    generator = FeatureGenerator(world, drift, users, context_strength)
+    return generator, Truth(generator, signal, world)
+
+
+def _proportions(signal: Mapping[str, float] | None) -> dict[str, float]:
+    if signal is None:
+        return {}
+    if not signal.keys() <= set(PARTS):
+        raise ValueError(f"signal must have no keys but {', '.join(PARTS)}, got {dict(signal)}")
+    return {part: signal.get(part, 0.0) for part in PARTS}
+
+
+def _integer(name: str, value: Any, least: int | None = None) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError as error:
+        raise TypeError(f"{name} must be an integer, got {value!r}") from error
+    if least is not None and number < least:
+        expected = "positive" if least == 1 else "not negative"
+        raise ValueError(f"{name} must be {expected}, got {number}")
+    return number

@@ -1,0 +1,1 @@
+"""What stays on disk: durable writes, checkpoints, saved models, run folders, locks."""

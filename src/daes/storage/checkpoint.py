@@ -1,0 +1,261 @@
+"""Checkpoints of a run: atomic, checksummed, the last few kept, written beside the training.
+
+A store is a folder with one file a step, `step-000000001200.safetensors` (see `daes.storage.state_file`), and a lock.
+"""
+
+import logging
+import os
+import re
+import threading
+import warnings
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from daes.storage.durable import clear_leftovers, sync_directory
+from daes.storage.lock import LockHeldError, WriterLock
+from daes.storage.nested_state import Flat, StateError, flatten
+from daes.storage.state_file import read_state, write_flat
+
+_log = logging.getLogger(__name__)
+_NAME = re.compile(r"step-(\d{12,18})\.safetensors")
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint could not be written, or none of those present can be trusted."""
+
+
+class CheckpointWarning(UserWarning):
+    """A checkpoint was refused, and another one is used."""
+
+
+class Checkpoint(NamedTuple):
+    """A state as it was saved."""
+
+    step: int
+    state: Any
+    path: Path
+
+
+class Refusal(NamedTuple):
+    """A checkpoint that is not used, and why."""
+
+    path: Path
+    reason: str
+
+
+class CheckpointStore:
+    """The last `keep` checkpoints of a run, in a folder of their own.
+
+    - **Atomic.** Killed at any instant, the store holds complete checkpoints only: a file is written under another
+      name, made durable and then renamed. Older ones are removed once the new one is durable, never before.
+    - **Checked.** A torn or tampered file is refused with a reason (a `CheckpointWarning`, and an entry of `refused`)
+      and the one before is used.
+    - **Beside the training.** `save_async` takes a copy of the state and writes it in a thread, one at a time. An error
+      of that thread is raised by the next call of `save`, `save_async`, `wait` or `close`.
+    - **One writer.** The first save takes a lock on the folder until `close` or the end of the process, however it
+      ends; a second writer gets an error. Reading needs no lock.
+
+    A state is a tree of dicts, lists and tuples with tensors, arrays and plain values: see `daes.storage.nested_state`.
+
+    >>> import tempfile
+    >>> with CheckpointStore(tempfile.mkdtemp(), keep=2) as store:
+    ...     for step in (100, 200, 300):
+    ...         _ = store.save(step, {"weight": np.full(2, step / 100), "position": {"row": step}})
+    ...     store.steps(), store.load().state
+    ([200, 300], {'weight': array([3., 3.]), 'position': {'row': 300}})
+    """
+
+    def __init__(self, directory: str | os.PathLike[str], keep: int = 3) -> None:
+        if isinstance(keep, bool) or not isinstance(keep, int) or keep < 1:
+            raise ValueError(f"keep must be a positive integer, got {keep!r}")
+        self.directory = Path(directory)
+        self.keep = keep
+        self.refused: list[Refusal] = []
+        self._lock = WriterLock(self.directory / "lock")
+        self._thread: threading.Thread | None = None
+        self._error: Exception | None = None
+
+    def save(self, step: int, state: Any) -> Path:
+        """Write the state of a step and return its file, once it is durable.
+
+        A step saved before is replaced. A step below the newest is an error, for `load` would go on giving that one:
+        `discard_after` removes what a run that was set back has left behind.
+        """
+        self.wait()
+        step = self._prepare(step)
+        self._write(step, flatten({"step": step, "state": state}))
+        return self._path(step)
+
+    def save_async(self, step: int, state: Any) -> None:
+        """Copy the state now, write it in the background. Waits for the one before, if that is still being written."""
+        self.wait()
+        step = self._prepare(step)
+        flat = flatten({"step": step, "state": state}, copy=True)
+        # Not a daemon: a process that ends of its own accord finishes its last checkpoint.
+        self._thread = threading.Thread(target=self._write_aside, args=(step, flat), name="daes-checkpoint")
+        self._thread.start()
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether a checkpoint is being written in the background now."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def wait(self) -> None:
+        """Wait until nothing is in flight; raise what went wrong with it."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+
+    def steps(self) -> list[int]:
+        """The steps of which there is a file, in order. Whether it can be trusted, only `latest` and `load` say."""
+        if not self.directory.is_dir():
+            return []
+        found = (_NAME.fullmatch(entry.name) for entry in self.directory.iterdir())
+        return sorted(int(match[1]) for match in found if match and match[0] == _file_name(int(match[1])))
+
+    def latest(self) -> int | None:
+        """The step of the checkpoint that `load` gives."""
+        checkpoint = self.load()
+        return None if checkpoint is None else checkpoint.step
+
+    def load(self, step: int | None = None) -> Checkpoint | None:
+        """The newest sound checkpoint, or that of one step; None where there is no checkpoint at all.
+
+        Raises `CheckpointError` where there are checkpoints and none is sound: starting anew must not happen by itself.
+        """
+        if step is not None:
+            return self._load_one(step)
+        while True:
+            self.refused = []
+            vanished = False
+            for candidate in reversed(self.steps()):
+                try:
+                    return self._read(candidate)
+                except FileNotFoundError:
+                    vanished = True
+                except (StateError, OSError) as error:
+                    path = self._path(candidate)
+                    self.refused.append(Refusal(path, str(error)))
+                    warnings.warn(f"{path} is refused: {error}", CheckpointWarning, stacklevel=2)
+            # A writer removes what was listed here once it has something newer: look again.
+            if not vanished:
+                break
+        if self.refused:
+            reasons = "; ".join(f"{refusal.path.name}: {refusal.reason}" for refusal in self.refused)
+            raise CheckpointError(f"{self.directory} has no checkpoint that can be trusted: {reasons}")
+        return None
+
+    def discard_after(self, step: int) -> None:
+        """Remove the checkpoints of all later steps, newest first, to go on from this one."""
+        self.wait()
+        self._open()
+        for later in reversed(self.steps()):
+            if later > step:
+                self._path(later).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Finish what is in flight and let another writer in."""
+        try:
+            self.wait()
+        finally:
+            self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if error is None:
+            self.close()
+        else:
+            # The error under way says more; the one of the background was logged when it happened.
+            with suppress(Exception):
+                self.close()
+
+    def _path(self, step: int) -> Path:
+        return self.directory / _file_name(step)
+
+    def _prepare(self, step: int) -> int:
+        if isinstance(step, bool) or not isinstance(step, int | np.integer) or not 0 <= step < 10**18:
+            raise ValueError(f"step must be an integer from 0 to 10^18 - 1, got {step!r}")
+        self._open()
+        for later in reversed(self.steps()):
+            if later > step:
+                self._set_aside(later, step)
+        return int(step)
+
+    def _open(self) -> None:
+        if self._lock.held:
+            return
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            sync_directory(self.directory.parent)
+            self._lock.acquire()
+        except (LockHeldError, OSError) as error:
+            raise CheckpointError(f"{self.directory} cannot be used for checkpoints: {error}") from error
+        # With the lock held no other writer lives, so that these were left by one that was killed.
+        clear_leftovers(self.directory, _NAME.fullmatch)
+
+    def _set_aside(self, later: int, step: int) -> None:
+        """Rename a later checkpoint that `load` refuses; it may be of use to a newer daes, or to a person."""
+        path = self._path(later)
+        try:
+            self._read(later)
+        except StateError as error:
+            aside = path.with_name(f"{path.name}.refused")
+            warnings.warn(f"{path} is set aside as {aside.name}: {error}", CheckpointWarning, stacklevel=4)
+            path.replace(aside)
+        except OSError as error:
+            raise CheckpointError(f"{path} cannot be read: {error}") from error
+        else:
+            raise CheckpointError(
+                f"step must not go back, got {step} and {self.directory} has step {later} already; "
+                f"discard_after({step}) would remove it"
+            )
+
+    def _write(self, step: int, flat: Flat) -> None:
+        before = self.steps()
+        try:
+            write_flat(self._path(step), flat)
+        except OSError as error:
+            raise CheckpointError(
+                f"the checkpoint of step {step} could not be written to {self.directory}: {error}; "
+                f"those there, of steps {before}, are as they were"
+            ) from error
+        for old in self.steps()[: -self.keep]:
+            try:
+                self._path(old).unlink(missing_ok=True)
+            except OSError as error:
+                _log.warning("%s could not be removed: %s", self._path(old), error)
+
+    def _write_aside(self, step: int, flat: Flat) -> None:
+        try:
+            self._write(step, flat)
+        except Exception as error:
+            _log.error("%s", error)
+            self._error = error
+
+    def _read(self, step: int) -> Checkpoint:
+        path = self._path(step)
+        match read_state(path, follow_symlinks=False):
+            case {"step": int(saved), "state": state} if saved == step:
+                return Checkpoint(step, state, path)
+        raise StateError("it is not the checkpoint of the step that its name says")
+
+    def _load_one(self, step: int) -> Checkpoint:
+        if step not in self.steps():
+            raise CheckpointError(f"{self.directory} has no checkpoint of step {step}, got {self.steps()}")
+        try:
+            return self._read(step)
+        except (StateError, OSError) as error:
+            raise CheckpointError(f"{self._path(step)} is refused: {error}") from error
+
+
+def _file_name(step: int) -> str:
+    return f"step-{step:012d}.safetensors"

@@ -1,0 +1,52 @@
+"""An estimator's state as bytes or a file: NumPy's own archive of plain arrays, never a pickle."""
+
+import io
+import json
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from daes.distribution.base import State
+from daes.storage.durable import write_bytes
+
+_PLAIN = "__plain__"
+
+
+def state_to_bytes(state: Mapping[str, Any]) -> bytes:
+    """Arrays and plain values as one block of bytes, each part with its checksum.
+
+    >>> state_from_bytes(state_to_bytes({"count": 3, "sample": np.array([1.0, 2.0])}))
+    {'sample': array([1., 2.]), 'count': 3}
+    """
+    arrays = {name: value for name, value in state.items() if isinstance(value, np.ndarray)}
+    plain = {name: value for name, value in state.items() if name not in arrays}
+    buffer = io.BytesIO()
+    text = np.frombuffer(json.dumps(plain).encode(), dtype=np.uint8)
+    np.savez(buffer, allow_pickle=False, **{_PLAIN: text, **arrays})
+    return buffer.getvalue()
+
+
+def state_from_bytes(data: bytes, *, name: str = "state") -> State:
+    """What `state_to_bytes` wrote; `name` is what an error calls it."""
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+            arrays = {key: archive[key] for key in archive.files}
+        plain: State = json.loads(arrays.pop(_PLAIN).tobytes())
+    except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile, NotImplementedError) as error:
+        raise ValueError(
+            f"{name} is truncated, corrupt or not an estimator's state ({len(data)} bytes): {error}"
+        ) from error
+    return {**arrays, **plain}
+
+
+def save_state(path: str | Path, state: Mapping[str, Any]) -> None:
+    """Write a state to a file that is there either whole or not at all."""
+    write_bytes(path, state_to_bytes(state))
+
+
+def load_state(path: str | Path) -> State:
+    """Read a state that `save_state` wrote; a truncated or foreign file is a ValueError that names it."""
+    return state_from_bytes(Path(path).read_bytes(), name=str(path))

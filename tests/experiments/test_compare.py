@@ -1,0 +1,339 @@
+import json
+import os
+import signal
+from dataclasses import replace
+from importlib import import_module
+from statistics import fmean, stdev
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import ttest_ind
+from sklearn.metrics import log_loss, roc_auc_score
+
+from daes.experiments import cell as cell_module
+from daes.experiments.cell import Cell, CellData, CellResult, run_cell
+from daes.experiments.compare import compare, run_cells
+from daes.experiments.comparison import Comparison
+from daes.experiments.results import read_results
+from daes.experiments.workers import Death, run_tasks
+from daes.training.config import TrainConfig
+from daes.training.data import Data
+from daes.training.held import HeldRows
+from daes.training.offline import OfflineConfig
+from daes.training.trainer import StreamTrainer
+
+# The package's `compare` is the function.
+compare_module = import_module("daes.experiments.compare")
+
+TRAIN = TrainConfig(batch_size=250, learning_rate=0.01)
+MODEL = {"dim": 4, "backbone_options": {"hidden": (8,)}}
+
+
+@pytest.fixture(scope="module")
+def data():
+    return Data.find("adstream:2000")
+
+
+def small(data, **options):
+    defaults = {"methods": ["fe", "daes"], "backbones": ["fnn"], "seeds": 2, "train": TRAIN, "model": MODEL}
+    return compare(data, **{**defaults, "sample_rows": 500, **options})
+
+
+def without_clock(result):
+    return replace(result, seconds=0.0, key="")
+
+
+def test_a_stream_cell_is_judged_on_all_rows_and_on_the_second_half(data):
+    scores = []
+    cell = Cell("daes", "daes", "fnn", 3, train=TRAIN, model=MODEL, sample_rows=500)
+    result = run_cell(cell, CellData(data))
+    source = data.open().source
+    rows = source.batch(0, 2000, data.schema)
+    torch.manual_seed(3)
+    from daes.model import CTRModel
+
+    options = {**MODEL, "embedding": "daes", "backbone": "fnn", "embedding_options": {"seed": 3}}
+    model = CTRModel.from_sample(data.schema, rows[:500], **options)
+    trainer = StreamTrainer(model, replace(TRAIN, seed=3), callbacks=[lambda t, b, logits: scores.append(logits)])
+    trainer.run(source)
+    logits = np.concatenate(scores).astype(np.float64)
+    chances = 1 / (1 + np.exp(-logits))
+    assert result.metrics["auc"] == pytest.approx(roc_auc_score(rows.label, logits), rel=1e-12)
+    assert result.metrics["logloss"] == pytest.approx(log_loss(rows.label, chances), rel=1e-9)
+    assert result.metrics["half_auc"] == pytest.approx(roc_auc_score(rows.label[1000:], logits[1000:]), rel=1e-12)
+    assert result.metrics["half_logloss"] == pytest.approx(log_loss(rows.label[1000:], chances[1000:]), rel=1e-9)
+    assert (result.rows, result.bad_batches, result.error) == (2000, 0, None)
+    assert result.parameters == sum(parameter.numel() for parameter in model.parameters())
+    assert result.history["rows"][-1] == 2000
+    assert {len(values) for values in result.history.values()} == {len(result.history["rows"])}
+
+
+def test_a_cell_gives_the_same_result_from_memory_and_from_the_source(data):
+    cell = Cell("ple", "ple", "fnn", 0, train=TRAIN, model=MODEL, sample_rows=500)
+    held, read = CellData(data), CellData(data, max_bytes=1000)
+    assert isinstance(held.source(), HeldRows)
+    assert not isinstance(read.source(), HeldRows)
+    assert without_clock(run_cell(cell, held)) == without_clock(run_cell(cell, read))
+    less = replace(data, max_rows=700)
+    results = [run_cell(cell, CellData(less, max_bytes=limit)) for limit in (1000, 10**9)]
+    assert results[0].rows == 700
+    assert without_clock(results[0]) == without_clock(results[1])
+
+
+@pytest.mark.parametrize("backbone", ["fnn", "deepfm"])
+def test_one_seed_starts_all_methods_alike(data, backbone):
+    sample = data.open().source.batch(0, 500, data.schema)
+    models = []
+    for method in ("efd", "fe", "daes-tran", "daes-gate"):
+        cell = Cell(method, method, backbone, 5, model=MODEL)
+        models.append(cell_module._build(cell, data, sample))
+    other = cell_module._build(Cell("fe", "fe", backbone, 6, model=MODEL), data, sample)
+    for model in models[1:]:
+        assert torch.equal(model.categorical.weight, models[0].categorical.weight)
+        for mine, theirs in zip(model.backbone.parameters(), models[0].backbone.parameters(), strict=True):
+            assert torch.equal(mine, theirs)
+    assert not torch.equal(other.categorical.weight, models[0].categorical.weight)
+    assert models[2].numerical.bank.estimators[0].seed == 5
+    # What is shared is each part's own randomness, not one stream for all parts.
+    first = models[1].numerical.table.flatten()[:16]
+    assert not torch.equal(first, models[1].categorical.weight.flatten()[:16])
+
+
+def test_the_paper_protocol(data):
+    offline = OfflineConfig(epochs=2)
+    comparison = small(data, methods=["efd", "daes"], protocol="paper", offline=offline, seeds=1)
+    assert comparison.measures == ("auc", "logloss")
+    for result in comparison.results:
+        assert result.error is None
+        assert set(result.metrics) == {"auc", "logloss", "valid_auc", "valid_logloss", "epoch", "epochs"}
+        assert result.rows == 1600 * result.metrics["epochs"]
+        assert result.history["epoch"] == [1.0, 2.0]
+    assert "On the test part" in comparison.to_markdown()
+
+
+def test_the_table_is_made_of_the_cells(data):
+    comparison = small(data, methods=["fe", "ple", "daes"], seeds=3, backbones=["fnn", "lr"], model={"dim": 4})
+    assert (comparison.methods, comparison.backbones, comparison.seeds) == (
+        ("fe", "ple", "daes"),
+        ("fnn", "lr"),
+        (0, 1, 2),
+    )
+    assert len(comparison.results) == 18
+    cells = {(r.label, r.backbone, r.seed): r.metrics for r in comparison.results}
+    for row in comparison.rows():
+        for measure, found in row["measures"].items():
+            values = [cells[row["label"], row["backbone"], seed][measure] for seed in (0, 1, 2)]
+            assert found["values"] == values
+            assert found["mean"] == pytest.approx(fmean(values))
+            assert found["std"] == pytest.approx(stdev(values))
+    test = next(t for t in comparison.tests if (t.backbone, t.measure) == ("lr", "logloss"))
+    means = {label: fmean(cells[label, "lr", s]["logloss"] for s in (0, 1, 2)) for label in ("fe", "ple", "daes")}
+    best = min(("fe", "ple"), key=lambda label: means[label])
+    assert (test.subject, test.baseline) == ("daes", best)
+    assert test.difference == pytest.approx(means["daes"] - means[best])
+    ours, theirs = ([cells[label, "lr", s]["logloss"] for s in (0, 1, 2)] for label in ("daes", best))
+    assert test.p_value == pytest.approx(ttest_ind(ours, theirs).pvalue)
+    aucs = {b: {label: fmean(cells[label, b, s]["auc"] for s in (0, 1, 2)) for label in means} for b in ("fnn", "lr")}
+    for label, rank in comparison.ranks("auc").items():
+        places = [1 + sum(other > aucs[b][label] for other in aucs[b].values()) for b in ("fnn", "lr")]
+        assert rank == pytest.approx(fmean(places))
+
+
+def made_up(values, methods=None):
+    """A comparison of one backbone with these AUCs by label and seed."""
+    results = [
+        CellResult(
+            label, (methods or {}).get(label, label), "fnn", seed, "paper", metrics={"auc": auc, "logloss": 1 - auc}
+        )
+        for label, seeds in values.items()
+        for seed, auc in enumerate(seeds)
+    ]
+    count = max(map(len, values.values()))
+    return Comparison("paper", tuple(values), ("fnn",), tuple(range(count)), tuple(results))
+
+
+def test_who_is_tested_against_whom():
+    table = {"efd": [0.6, 0.61], "ple": [0.7, 0.71], "daes-gate": [0.74, 0.75], "daes": [0.72, 0.73]}
+    assert made_up(table).default_subject() == ("daes", ("efd", "ple"))
+    assert {test.baseline for test in made_up(table).tests} == {"ple"}
+    del table["daes"]
+    assert made_up(table).default_subject() == ("daes-gate", ("efd", "ple"))
+    del table["daes-gate"]
+    assert made_up(table).default_subject() == ("ple", ("efd",))
+    variants = {"M=10": [0.7, 0.71], "M=20": [0.72, 0.73], "efd": [0.5, 0.5]}
+    named = made_up(variants, {"M=10": "daes", "M=20": "daes"})
+    assert named.default_subject() == ("M=10", ("efd",))
+    assert replace(named, subject="efd").default_subject() == ("efd", ("M=10", "M=20"))
+
+
+def test_what_is_printed_marks_the_best_and_the_significant():
+    comparison = made_up({"efd": [0.60, 0.61, 0.60], "ple": [0.70, 0.71, 0.70], "daes": [0.75, 0.76, 0.75]})
+    text = comparison.to_markdown()
+    assert "| method | FNN AUC | FNN LogLoss | rank |" in text
+    assert "| efd | 0.6033 ± 0.0058 | 0.3967 ± 0.0058 | 3.00 |" in text
+    assert "| daes | **0.7533 ± 0.0058 †** | **0.2467 ± 0.0058 †** | **1.00** |" in text
+    assert "| FNN | AUC | ple | **+0.0500** |" in text
+    assert "† better than the best baseline: two-tailed unpaired t-test, p < 0.05." in text
+    worse = made_up({"ple": [0.70, 0.71, 0.70], "daes": [0.60, 0.61, 0.60]}).to_markdown()
+    assert " †" not in worse.replace("† better", "")
+    alone = made_up({"daes": [0.6]})
+    assert alone.tests == []
+    assert "| daes | **0.6000** | **0.4000** | **1.00** |" in alone.to_markdown()
+    single = made_up({"ple": [0.5], "daes": [0.6]})
+    assert [test.p_value for test in single.tests] == [None, None]
+    from rich.console import Console
+
+    console = Console(width=120, record=True, file=open(os.devnull, "w"))  # noqa: PTH123, SIM115
+    console.print(comparison)
+    shown = console.export_text()
+    assert "on the test part" in shown
+    assert "0.7533 ± 0.0058 †" in shown
+
+
+def test_a_comparison_survives_json(data, tmp_path):
+    comparison = small(data, out=tmp_path)
+    stored = json.loads((tmp_path / "comparison.json").read_text())
+    assert stored == json.loads(comparison.to_json())
+    again = Comparison.from_dict(stored)
+    assert again.to_dict() == comparison.to_dict()
+    assert again.to_markdown() == comparison.to_markdown()
+    assert stored["data"]["what"] == "adstream:2000"
+    assert stored["environment"]["packages"]["torch"]
+    with pytest.raises(ValueError, match=r"daes\.comparison"):
+        Comparison.from_dict({"format": "something"})
+
+
+def test_finished_cells_are_not_run_again(data, tmp_path, monkeypatch):
+    first = small(data, out=tmp_path)
+    ran = []
+
+    def counted(cell, shared, progress=None):
+        ran.append((cell.label, cell.seed))
+        return run_cell(cell, shared, progress)
+
+    monkeypatch.setattr(compare_module, "run_cell", counted)
+    again = small(data, out=tmp_path)
+    assert ran == []
+    assert [without_clock(r) for r in again.results] == [without_clock(r) for r in first.results]
+    more = small(data, out=tmp_path, seeds=3, methods=["fe", "daes", "ple"])
+    assert sorted(ran) == [("daes", 2), ("fe", 2), ("ple", 0), ("ple", 1), ("ple", 2)]
+    assert len(more.results) == 9
+    ran.clear()
+    small(data, out=tmp_path, train=replace(TRAIN, learning_rate=0.02), seeds=1)
+    small(replace(data, max_rows=1500), out=tmp_path, seeds=1)
+    small(Data.find("adstream:2100"), out=tmp_path, seeds=1)
+    small(data, out=tmp_path, seeds=1, model={**MODEL, "l2": 1e-6})
+    assert len(ran) == 8
+    ran.clear()
+    small(data, out=tmp_path, seeds=1, methods={"my fe": {"method": "fe"}})
+    assert ran == []
+
+
+def test_a_line_that_was_cut_short_is_left_out_and_written_again(data, tmp_path):
+    small(data, out=tmp_path)
+    path = tmp_path / "results.jsonl"
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join(lines[:3]) + "\n" + lines[3][: len(lines[3]) // 2])
+    assert len(read_results(path)) == 3
+    small(data, out=tmp_path)
+    assert len(read_results(path)) == 4
+
+
+def test_a_cell_that_fails_is_reported_and_tried_again(data, tmp_path, monkeypatch):
+    def fails(cell, shared, progress=None):
+        if cell.label == "fe" and cell.seed == 1:
+            raise RuntimeError("the disk\n  is on fire")
+        return run_cell(cell, shared, progress)
+
+    monkeypatch.setattr(compare_module, "run_cell", fails)
+    comparison = small(data, out=tmp_path)
+    assert [(r.label, r.seed, r.error) for r in comparison.failures] == [("fe", 1, "RuntimeError: the disk is on fire")]
+    assert "Traceback" in comparison.failures[0].traceback
+    assert len(comparison.summary("fe", "fnn", "auc").values) == 1
+    assert len(comparison.summary("daes", "fnn", "auc").values) == 2
+    assert "Failed: fe on fnn, seed 1: RuntimeError" in comparison.to_markdown()
+    stored = json.loads((tmp_path / "comparison.json").read_text())
+    assert stored["failures"] == [
+        {"label": "fe", "backbone": "fnn", "seed": 1, "error": "RuntimeError: the disk is on fire"}
+    ]
+    monkeypatch.undo()
+    assert small(data, out=tmp_path).failures == []
+
+
+def test_processes_give_the_same_results(data, tmp_path):
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        events = []
+        alone = small(data)
+        together = small(data, jobs=2, out=tmp_path, progress=events.append)
+    finally:
+        torch.set_num_threads(threads)
+    assert [without_clock(r) for r in together.results] == [without_clock(r) for r in alone.results]
+    assert [event.cells_done for event in events if event.result] == [1, 2, 3, 4]
+    assert len((tmp_path / "results.jsonl").read_text().splitlines()) == 4
+
+
+def test_a_process_that_dies_takes_no_other_with_it(tmp_path, monkeypatch):
+    (tmp_path / "tasks_for_test.py").write_text(
+        "import os, signal, sys\n"
+        "def task(shared, item, note):\n"
+        "    note(('begun', item))\n"
+        "    if item == 1: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    if item == 2: sys.exit(7)\n"
+        "    return shared + item\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import tasks_for_test
+
+    notes = []
+    found = dict(run_tasks(tasks_for_test.task, 100, range(4), jobs=2, on_note=lambda item, note: notes.append(note)))
+    assert (found[0], found[3]) == (100, 103)
+    assert found[1] == Death(-signal.SIGKILL)
+    assert str(found[1]) == "its process was ended by SIGKILL, as happens when memory runs out"
+    assert str(found[2]) == "its process ended with exit code 7"
+    assert sorted(notes) == [("begun", item) for item in range(4)]
+
+
+def test_options_go_to_the_methods_that_have_them(data):
+    comparison = small(data, seeds=1, model={**MODEL, "embedding_options": {"reservoir_size": 123}})
+    assert comparison.failures == []
+    settings = {r.label: r.settings["model"]["embedding_options"] for r in comparison.results}
+    assert settings == {"fe": {}, "daes": {"reservoir_size": 123}}
+    with pytest.raises(ValueError, match="no method of fe has an option 'reservoir_size'"):
+        small(data, methods=["fe"], model={"embedding_options": {"reservoir_size": 1}})
+    variants = {"M=5": {"method": "daes", "num_meta": 5}, "M=9": {"method": "daes", "num_meta": 9}}
+    found = small(data, methods=variants, seeds=1)
+    assert [r.settings["model"]["embedding_options"] for r in found.results] == [{"num_meta": 5}, {"num_meta": 9}]
+    assert found.results[0].parameters < found.results[1].parameters
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"methods": ["fe", "deas"]}, r"methods must be among efd, .*, got 'deas' \(did you mean 'daes'\?\)"),
+        ({"methods": []}, "methods must name at least one"),
+        ({"methods": ["fe", "fe"]}, "methods must name each one once; 'fe' occurs twice"),
+        ({"backbones": ["fnm"]}, "backbones must be among fnn"),
+        ({"seeds": 0}, "seeds must be a positive number or distinct seeds"),
+        ({"seeds": [1, 1]}, "seeds must be a positive number or distinct seeds"),
+        ({"protocol": "papers"}, "protocol must be among stream, paper"),
+        ({"jobs": 0}, "jobs must be positive"),
+        ({"subject": "ple"}, "subject must be among fe, daes"),
+    ],
+)
+def test_arguments_are_checked(data, change, message):
+    with pytest.raises(ValueError, match=message):
+        small(data, **change)
+
+
+def test_one_writer_at_a_time(data, tmp_path):
+    from daes.storage.lock import LockHeldError, WriterLock
+
+    lock = WriterLock(tmp_path / "lock")
+    lock.acquire()
+    with pytest.raises(LockHeldError, match="one writer at a time"):
+        run_cells([], data, out=tmp_path)
+    lock.release()
+    assert run_cells([], data, out=tmp_path) == []

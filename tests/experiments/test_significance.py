@@ -1,0 +1,194 @@
+"""The t-test against scipy, ranks against counting places, and the paper's own ranks from its own table."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy import stats
+
+from daes.experiments.significance import TTest, against_best, average_rank, t_test
+
+# AUC on FNN, Wide & Deep, DeepFM, IPNN, DCN v2, xDeepFM, and the average rank, as the paper's main table prints them.
+PAPER = {
+    "AutoML": [
+        ("EFD", [0.8258, 0.8284, 0.8194, 0.8273, 0.8255, 0.8266], 8.67),
+        ("LD", [0.8285, 0.8287, 0.8250, 0.8268, 0.8228, 0.8217], 9.00),
+        ("TD", [0.8257, 0.8261, 0.8251, 0.8264, 0.8268, 0.8253], 9.50),
+        ("MultiHot", [0.8283, 0.8279, 0.8268, 0.8288, 0.8195, 0.8267], 7.67),
+        ("YouTube", [0.8217, 0.8226, 0.8204, 0.8235, 0.8221, 0.8228], 13.83),
+        ("DLRM", [0.8251, 0.8245, 0.8234, 0.8239, 0.8238, 0.8236], 12.33),
+        ("FE", [0.8268, 0.8262, 0.8271, 0.8255, 0.8213, 0.8084], 10.83),
+        ("AutoDis", [0.8263, 0.8292, 0.8247, 0.8253, 0.8238, 0.8282], 8.83),
+        ("DEER", [0.8279, 0.8275, 0.8271, 0.8268, 0.8234, 0.8261], 8.17),
+        ("Key-Value", [0.8262, 0.8260, 0.8261, 0.8261, 0.8179, 0.8226], 11.83),
+        ("NaryDis", [0.8287, 0.8298, 0.8281, 0.8295, 0.8251, 0.8284], 4.33),
+        ("PLE", [0.8302, 0.8317, 0.8308, 0.8317, 0.8253, 0.8281], 3.83),
+        ("DAE", [0.8271, 0.8277, 0.8251, 0.8268, 0.8262, 0.8256], 8.17),
+        ("DAES_gate", [0.8327, 0.8343, 0.8339, 0.8347, 0.8286, 0.8302], 1.33),
+        ("DAES_tran", [0.8323, 0.8332, 0.8324, 0.8325, 0.8288, 0.8339], 1.67),
+    ],
+    "Criteo": [
+        ("EFD", [0.7858, 0.7858, 0.7858, 0.7859, 0.7857, 0.7823], 7.67),
+        ("LD", [0.7840, 0.7839, 0.7840, 0.7841, 0.7836, 0.7803], 11.50),
+        ("TD", [0.7835, 0.7834, 0.7832, 0.7831, 0.7839, 0.7837], 12.00),
+        ("MultiHot", [0.7861, 0.7864, 0.7861, 0.7860, 0.7858, 0.7849], 5.33),
+        ("YouTube", [0.7835, 0.7821, 0.7824, 0.7829, 0.7832, 0.7839], 13.17),
+        ("DLRM", [0.7832, 0.7839, 0.7831, 0.7838, 0.7836, 0.7834], 12.67),
+        ("FE", [0.7848, 0.7846, 0.7848, 0.7846, 0.7845, 0.7849], 9.17),
+        ("AutoDis", [0.7864, 0.7865, 0.7838, 0.7843, 0.7868, 0.7859], 6.17),
+        ("DEER", [0.7852, 0.7859, 0.7858, 0.7851, 0.7856, 0.7854], 7.17),
+        ("Key-Value", [0.7626, 0.7629, 0.7627, 0.7628, 0.7618, 0.7610], 15.00),
+        ("NaryDis", [0.7860, 0.7865, 0.7858, 0.7857, 0.7862, 0.7855], 5.67),
+        ("PLE", [0.7877, 0.7879, 0.7877, 0.7876, 0.7872, 0.7879], 3.00),
+        ("DAE", [0.7859, 0.7847, 0.7854, 0.7845, 0.7851, 0.7842], 8.50),
+        ("DAES_gate", [0.7892, 0.7895, 0.7894, 0.7890, 0.7891, 0.7894], 1.50),
+        ("DAES_tran", [0.7893, 0.7895, 0.7896, 0.7895, 0.7891, 0.7888], 1.50),
+    ],
+    "Industrial": [
+        ("EFD", [0.7556, 0.7559, 0.7559, 0.7557, 0.7558, 0.7522], 7.67),
+        ("LD", [0.7534, 0.7535, 0.7535, 0.7532, 0.7538, 0.7537], 12.50),
+        ("TD", [0.7542, 0.7538, 0.7541, 0.7543, 0.7538, 0.7502], 11.67),
+        ("MultiHot", [0.7564, 0.7565, 0.7562, 0.7562, 0.7556, 0.7547], 5.67),
+        ("YouTube", [0.7534, 0.7523, 0.7523, 0.7527, 0.7533, 0.7538], 14.00),
+        ("DLRM", [0.7534, 0.7538, 0.7533, 0.7537, 0.7537, 0.7535], 13.33),
+        ("FE", [0.7557, 0.7546, 0.7553, 0.7546, 0.7552, 0.7541], 8.50),
+        ("AutoDis", [0.7553, 0.7558, 0.7557, 0.7553, 0.7558, 0.7555], 7.00),
+        ("DEER", [0.7565, 0.7566, 0.7537, 0.7545, 0.7569, 0.7558], 6.00),
+        ("Key-Value", [0.7535, 0.7538, 0.7534, 0.7538, 0.7538, 0.7534], 12.67),
+        ("NaryDis", [0.7562, 0.7564, 0.7557, 0.7558, 0.7562, 0.7555], 5.83),
+        ("PLE", [0.7574, 0.7577, 0.7576, 0.7573, 0.7571, 0.7579], 3.00),
+        ("DAE", [0.7544, 0.7547, 0.7547, 0.7545, 0.7546, 0.7549], 9.17),
+        ("DAES_gate", [0.7594, 0.7596, 0.7593, 0.7593, 0.7593, 0.7594], 1.33),
+        ("DAES_tran", [0.7593, 0.7596, 0.7597, 0.7595, 0.7593, 0.7587], 1.67),
+    ],
+}
+
+
+def results(seed, size, mean=0.8):
+    return np.random.default_rng(seed).normal(mean, 0.001, size)
+
+
+@pytest.mark.parametrize("sizes", [(5, 5), (2, 2), (5, 9)])
+def test_student_and_welch_equal_scipy(sizes):
+    first, second = results(0, sizes[0]), results(1, sizes[1], mean=0.801)
+    for kind, equal_var in (("student", True), ("welch", False)):
+        ours, theirs = t_test(first, second, kind=kind), stats.ttest_ind(first, second, equal_var=equal_var)
+        assert ours.statistic == pytest.approx(theirs.statistic, rel=1e-9)
+        assert ours.p_value == pytest.approx(theirs.pvalue, rel=1e-9)
+        assert ours.degrees_of_freedom == pytest.approx(theirs.df, rel=1e-9)
+        assert ours.difference == pytest.approx(first.mean() - second.mean(), rel=1e-9)
+
+
+def test_the_default_is_the_papers():
+    first, second = results(0, 5), results(1, 5)
+    assert t_test(first, second) == t_test(first, second, kind="student")
+    assert t_test(first, second).degrees_of_freedom == 8
+
+
+def test_paired_equals_scipy():
+    first = results(0, 5)
+    second = first - results(1, 5, mean=0.0005)
+    ours, theirs = t_test(first, second, kind="paired"), stats.ttest_rel(first, second)
+    assert ours.statistic == pytest.approx(theirs.statistic, rel=1e-9)
+    assert ours.p_value == pytest.approx(theirs.pvalue, rel=1e-9)
+    assert ours.degrees_of_freedom == theirs.df == 4
+
+
+def test_two_tails():
+    first, second = results(0, 5), results(1, 5, mean=0.801)
+    assert t_test(first, second).p_value == t_test(second, first).p_value
+    assert t_test(first, second).statistic == -t_test(second, first).statistic
+
+
+@pytest.mark.parametrize("kind", ["student", "welch", "paired"])
+def test_results_without_spread_leave_no_doubt(kind):
+    same = t_test([0.1] * 5, [0.1] * 5, kind=kind)
+    assert (same.p_value, same.statistic, same.significant()) == (1.0, 0.0, False)
+    better = t_test([0.3] * 5, [0.1] * 5, kind=kind)
+    assert (better.p_value, better.statistic, better.significant()) == (0.0, math.inf, True)
+    assert t_test([0.1] * 5, [0.3] * 5, kind=kind).statistic == -math.inf
+
+
+def test_false_alarms_come_as_often_as_the_level_says():
+    rng = np.random.default_rng(0)
+    alarms = sum(t_test(rng.normal(size=5), rng.normal(size=5)).significant(0.05) for _ in range(2000))
+    assert stats.binomtest(alarms, 2000, 0.05).pvalue > 0.01
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([0.8], [0.8, 0.9]), r"first must be a list of two results or more, got shape \(1,\)"),
+        (([0.8, 0.9], [[0.8, 0.9]]), "second must be a list"),
+        (([0.8, np.nan], [0.8, 0.9]), "first must be finite; 1 results are not"),
+        (([0.8, 0.9], [0.8, 0.9, 0.7], "paired"), "as many results on both sides, got 2 and 3"),
+        (([0.8, 0.9], [0.8, 0.9], "Student"), "kind must be .* got 'Student'"),
+    ],
+)
+def test_bad_results(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        t_test(*arguments)
+
+
+def test_level_must_be_a_probability():
+    with pytest.raises(ValueError, match="level must lie strictly between 0 and 1, got 5"):
+        TTest("student", 0.0, 0.0, 8.0, 1.0).significant(5)
+
+
+def test_against_best_finds_the_best_baseline_in_either_direction():
+    runs = {"efd": results(0, 5, 0.7), "ple": results(1, 5, 0.8), "daes": results(2, 5, 0.75)}
+    assert against_best(runs, "daes", higher_is_better=True) == ("ple", t_test(runs["daes"], runs["ple"]))
+    assert against_best(runs, "daes", higher_is_better=False)[0] == "efd"
+    name, welch = against_best(runs, "daes", higher_is_better=True, baselines=["efd"], kind="welch")
+    assert (name, welch) == ("efd", t_test(runs["daes"], runs["efd"], kind="welch"))
+
+
+def test_against_best_needs_results_and_a_baseline():
+    with pytest.raises(ValueError, match="no results of dea; there are some of daes"):
+        against_best({"daes": [1, 2]}, "daes", higher_is_better=True, baselines=["dea"])
+    with pytest.raises(ValueError, match="daes needs a baseline"):
+        against_best({"daes": [1, 2]}, "daes", higher_is_better=True)
+
+
+@given(
+    arrays(np.float64, (5, 3), elements=st.sampled_from([0.1, 0.2, 0.3, math.inf])),
+    st.lists(st.booleans(), min_size=3, max_size=3),
+)
+def test_ranks_equal_scipys(table, higher):
+    signed = np.where(higher, -table, table)
+    expected = stats.rankdata(signed, axis=0).mean(axis=1)
+    np.testing.assert_allclose(average_rank(table, higher_is_better=higher), expected)
+    ordinal = stats.rankdata(signed, method="ordinal", axis=0).mean(axis=1)
+    np.testing.assert_allclose(average_rank(table, higher_is_better=higher, ties="order"), ordinal)
+
+
+def test_ties_share_the_mean_of_their_places():
+    assert average_rank([[0.8], [0.8], [0.9], [0.8]], higher_is_better=True).tolist() == [3.0, 3.0, 1.0, 3.0]
+
+
+def test_a_method_without_a_result_ranks_last():
+    table = [[math.nan, 0.5], [0.7, 0.4], [0.6, math.nan]]
+    assert average_rank(table, higher_is_better=[True, False]).tolist() == [2.5, 1.0, 2.5]
+
+
+@pytest.mark.parametrize("dataset", PAPER)
+def test_the_papers_ranks_follow_from_its_auc_columns(dataset):
+    table = [auc for _, auc, _ in PAPER[dataset]]
+    ranks = average_rank(table, higher_is_better=True, ties="order")
+    assert [f"{rank:.2f}" for rank in ranks] == [f"{rank:.2f}" for _, _, rank in PAPER[dataset]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"results": [0.1, 0.2], "higher_is_better": True}, "must be a table of methods × columns"),
+        ({"results": [[0.1, 0.2]], "higher_is_better": [True]}, "must be one or 2 of a kind"),
+        ({"results": [[0.1]], "higher_is_better": True, "ties": "min"}, "ties must be 'mean' or 'order'"),
+    ],
+)
+def test_bad_tables(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        average_rank(**arguments)
