@@ -1,4 +1,4 @@
-"""What a step of training costs, as a ratio to the same step of a model with EFD, taken as usual, in the same run.
+"""What a training step costs, as a ratio to the same step of a model with EFD, taken as usual, in the same run.
 
 A step scores a batch and then learns from it, as one pass over a stream does. Models with and without recorded steps
 (`TrainConfig.cuda_graphs`, CUDA only) take turns on the same rows of the simulated ad stream, held in memory; each
@@ -23,16 +23,16 @@ from daes.model import CTRModel
 from daes.simulation import AdStream
 from daes.stream.batch import Batch
 from daes.training.config import TrainConfig
-from daes.training.learner import Learner
+from daes.training.step import TrainingStep
 
 BASE = ("efd", False)
 STEPS = 20
-"""Steps a turn."""
+"""Steps per turn."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """Milliseconds a step and their ratio to the base; `recorded` is whether steps were CUDA graphs."""
+    """Milliseconds per step and their ratio to the base; `recorded` is whether steps were CUDA graphs."""
 
     backbone: str
     method: str
@@ -42,26 +42,27 @@ class Row:
     ratio: float
 
 
-def make_learner(
+def make_step(
     method: str, backbone: str, mode: str, graphs: bool, rows: Batch, stream: AdStream, args: argparse.Namespace
-) -> Learner:
-    """A learner that has seen the rows."""
+) -> TrainingStep:
+    """A step that has seen the rows."""
     torch.manual_seed(0)
     model = CTRModel.from_sample(
         stream.schema, rows[:10_000], embedding=method, backbone=backbone, categorical_options={"mode": mode}
     ).to(args.device)
-    learner = Learner(model, TrainConfig(batch_size=args.batch_size, cuda_graphs=graphs))
-    turn(learner, rows, args.batch_size)
-    return learner
+    step = TrainingStep(model, TrainConfig(batch_size=args.batch_size, cuda_graphs=graphs))
+    turn(step, rows, args.batch_size)
+    return step
 
 
-def turn(learner: Learner, rows: Batch, size: int) -> float:
-    """Seconds a step."""
+def turn(step: TrainingStep, rows: Batch, size: int) -> float:
+    """Seconds per step."""
     batches = [rows[start : start + size] for start in range(0, STEPS * size, size)]
     started = perf_counter()
     for batch in batches:
-        learner.score(batch)  # waits for the device
-        learner.learn(batch, 0)
+        prepared = step.prepare(batch)
+        step.score(prepared)  # waits for the device
+        step.learn(prepared, 0)
     return (perf_counter() - started) / len(batches)
 
 
@@ -72,15 +73,15 @@ def measure(args: argparse.Namespace) -> list[Row]:
     found = []
     for backbone in args.backbones.split(","):
         for mode in ("hash", "vocabulary"):
-            learners = {
-                (method, graphs): make_learner(method, backbone, mode, graphs, rows, stream, args)
+            steps = {
+                (method, graphs): make_step(method, backbone, mode, graphs, rows, stream, args)
                 for method in args.methods.split(",")
                 for graphs in ways
             }
-            best = dict.fromkeys(learners, float("inf"))
+            best = dict.fromkeys(steps, float("inf"))
             for number in range(args.repeat):
-                for key in [*learners][number % len(learners) :] + [*learners][: number % len(learners)]:
-                    best[key] = min(best[key], turn(learners[key], rows, args.batch_size))
+                for key in [*steps][number % len(steps) :] + [*steps][: number % len(steps)]:
+                    best[key] = min(best[key], turn(steps[key], rows, args.batch_size))
             for (method, graphs), seconds in best.items():
                 found.append(Row(backbone, method, mode, graphs, 1e3 * seconds, seconds / best[BASE]))
     return found

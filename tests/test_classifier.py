@@ -11,6 +11,7 @@ from sklearn.model_selection import cross_val_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from daes.classifier import StreamingClassifier
+from daes.training import TrainingError
 
 # A small, quick model: the conventions are what is tested here.
 CONVENTIONAL = StreamingClassifier(
@@ -127,7 +128,43 @@ def test_errors_are_sentences(clicks):
         StreamingClassifier().fit(frame, y).partial_fit(frame[:2], [0, 5])
     with pytest.raises(ValueError, match=r"feature names|no column"):
         StreamingClassifier().fit(frame, y).predict(frame.drop(columns="city"))
-    with pytest.raises(ValueError, match="batch_size=0"):
+    with pytest.raises(ValueError, match="batch_size must be positive, got 0"):
         StreamingClassifier(batch_size=0).fit(frame, y)
+    with pytest.raises(ValueError, match="epochs must be positive, got 0"):
+        StreamingClassifier(epochs=0).fit(frame, y)
+    with pytest.raises(ValueError, match="device must be auto, cpu, cuda or cuda:N, got tpu"):
+        StreamingClassifier(device="tpu").fit(frame, y)
     with pytest.raises(ValueError, match="sample_weight must be finite"):
         StreamingClassifier().fit(frame, y, sample_weight=-1.0)
+
+
+def explode(model, on):
+    """Let the model's loss be NaN on the batches with these numbers, counted from 0."""
+    plain, calls = model.cross_entropy, []
+
+    def loss(*arguments):
+        calls.append(1)
+        return plain(*arguments) * (float("nan") if len(calls) - 1 in on else 1.0)
+
+    model.cross_entropy = loss
+
+
+def test_a_bad_batch_stops_or_is_skipped(clicks):
+    frame, y = clicks
+    stopping = StreamingClassifier("fe", "fnn", batch_size=500).partial_fit(frame, y)
+    explode(stopping.model_, {2})
+    with pytest.raises(TrainingError, match="the batch at row 1000 cannot be learned from: the loss is nan"):
+        stopping.partial_fit(frame, y)
+    skipping = StreamingClassifier("fe", "fnn", batch_size=500, bad_batch="skip").partial_fit(frame, y)
+    explode(skipping.model_, {2})
+    skipping.partial_fit(frame, y)
+    assert [(bad.row, bad.reason) for bad in skipping.step_.bad_batches] == [(1000, "the loss is nan")]
+    assert np.isfinite(skipping.decision_function(frame)).all()
+
+
+def test_bfloat16_is_used_for_learning_and_scoring(clicks):
+    frame, y = clicks
+    exact = StreamingClassifier("fe", "fnn", batch_size=500).fit(frame, y).decision_function(frame)
+    half = StreamingClassifier("fe", "fnn", batch_size=500, amp=True).fit(frame, y).decision_function(frame)
+    assert not np.array_equal(exact, half)
+    np.testing.assert_allclose(half, exact, atol=0.1)

@@ -187,7 +187,7 @@ class TestSchemas:
         model.backbone.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
         batch = make_batch()
         model.eval()(batch)
-        numerical, categorical = model.tensors(batch)
+        numerical, categorical = model.prepare(batch).features
         assert torch.equal(seen[0][:, :3], model.numerical(numerical))
         assert torch.equal(seen[0][:, 3:], model.categorical(categorical))
 

@@ -1,7 +1,7 @@
 """A scikit-learn classifier, for people who never write a training loop."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -12,7 +12,9 @@ from daes.model import CTRModel
 from daes.stream.batch import Batch, batch_from_table
 from daes.stream.schema import Schema, infer_schema
 from daes.stream.source import as_table
-from daes.training.optimizer import make_optimizers
+from daes.training.config import TrainConfig
+from daes.training.environment import find_device
+from daes.training.step import TrainingStep, random_state, set_random_state
 
 require("sklearn")
 from sklearn.base import BaseEstimator, ClassifierMixin  # noqa: E402
@@ -35,7 +37,7 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         categorical: categorical columns by name, None to go by types.
         dim: the dimension of embeddings.
         epochs: passes of `fit` over its rows; `partial_fit` makes one.
-        batch_size: rows a step.
+        batch_size: rows per step.
         learning_rate: step size.
         optimizer: "adam", "adamw", "adagrad" or "sgd".
         l2: λ of the loss, BCE + λ‖Θ‖².
@@ -43,13 +45,16 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         method_options: further arguments of the method.
         backbone_options: further arguments of the backbone.
         categorical_options: further arguments of `CategoricalEmbedding`.
-        device: "cpu" or "cuda".
+        amp: compute in bfloat16 where that is safe.
+        bad_batch: what to do with a batch whose loss or gradient is not finite: "stop" with an error, or "skip" it.
+        device: "cpu", "cuda", or "auto" for a CUDA device if there is one.
         random_state: seed of the weights and of dropout.
 
     Attributes:
         model_: the `CTRModel`.
         schema_: its `Schema`.
         classes_: the two labels, the second one being the click.
+        step_: its `TrainingStep`; `step_.bad_batches` are the batches that were skipped, with their rows in X.
 
     >>> import pandas as pd
     >>> rows = pd.DataFrame({"price": [1.0, 9.0, None, 7.0] * 50, "city": ["A", "B", "A", None] * 50})
@@ -78,6 +83,8 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         method_options: Mapping[str, Any] | None = None,
         backbone_options: Mapping[str, Any] | None = None,
         categorical_options: Mapping[str, Any] | None = None,
+        amp: bool = False,
+        bad_batch: Literal["stop", "skip"] = "stop",
         device: str = "cpu",
         random_state: int = 0,
     ) -> None:
@@ -95,47 +102,33 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.method_options = method_options
         self.backbone_options = backbone_options
         self.categorical_options = categorical_options
+        self.amp = amp
+        self.bad_batch = bad_batch
         self.device = device
         self.random_state = random_state
 
     def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Train from scratch on rows X with labels y."""
-        for name in ("epochs", "batch_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
-        self._forget()
+        if self.epochs < 1:
+            raise ValueError(f"epochs must be positive, got {self.epochs}")
+        self._reset()
         batch = self._labelled(X, y, sample_weight, classes=None)
-        with torch.random.fork_rng(devices=[]):
-            self._start(batch)
-            for _ in range(self.epochs):
-                self._train(batch)
-            self._random_ = torch.get_rng_state()
+        self._learn(batch, self.epochs)
         return self
 
     def partial_fit(
         self, X: Any, y: ArrayLike, classes: ArrayLike | None = None, sample_weight: ArrayLike | None = None
     ) -> Self:
         """Go on with the next rows of a stream. `classes` must be given on the first call if y may lack one of them."""
-        batch = self._labelled(X, y, sample_weight, classes)
-        with torch.random.fork_rng(devices=[]):
-            if hasattr(self, "model_"):
-                torch.set_rng_state(self._random_)
-            else:
-                self._start(batch)
-            self._train(batch)
-            self._random_ = torch.get_rng_state()
+        self._learn(self._labelled(X, y, sample_weight, classes), epochs=1)
         return self
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """The logit of a click for each row."""
         check_is_fitted(self, "model_")
         batch = self._batch(X, reset=False)
-        self.model_.eval()
-        parts = []
-        with torch.no_grad():
-            for start in range(0, len(batch), 65_536):
-                parts.append(self.model_(batch[start : start + 65_536]).double().cpu().numpy())
-        return np.concatenate(parts) if parts else np.empty(0)
+        parts = [self.step_.score(batch[start : start + 65_536]) for start in range(0, len(batch), 65_536)]
+        return np.concatenate(parts).astype(np.float64) if parts else np.empty(0)
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """The probability of each class, (B, 2)."""
@@ -154,12 +147,32 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags.classifier_tags.multi_class = False
         return tags
 
-    def _forget(self) -> None:
-        for name in ("model_", "schema_", "classes_", "optimizers_", "n_features_in_", "feature_names_in_"):
+    def _reset(self) -> None:
+        for name in ("model_", "schema_", "classes_", "step_", "n_features_in_", "feature_names_in_"):
             self.__dict__.pop(name, None)
 
-    def _start(self, batch: Batch) -> None:
-        torch.manual_seed(self.random_state)
+    def _learn(self, batch: Batch, epochs: int) -> None:
+        """Passes over the rows, with random numbers of the classifier's own."""
+        device = torch.device(find_device(self.device))
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            if hasattr(self, "step_"):
+                set_random_state(self._random_, device)
+            else:
+                torch.manual_seed(self.random_state)
+                self._build(batch, device)
+            for _ in range(epochs):
+                for start in range(0, len(batch), self.batch_size):
+                    self.step_.learn(batch[start : start + self.batch_size], start)
+            self._random_: dict[str, torch.Tensor] = random_state(device)
+
+    def _build(self, batch: Batch, device: torch.device) -> None:
+        config = TrainConfig(
+            batch_size=self.batch_size,
+            optimizer=self.optimizer,
+            learning_rate=self.learning_rate,
+            amp=self.amp,
+            bad_batch=self.bad_batch,
+        )
         self.model_ = CTRModel.from_sample(
             self.schema_,
             batch,
@@ -171,16 +184,8 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             embedding_options=self.method_options,
             backbone_options=self.backbone_options,
             categorical_options=self.categorical_options,
-        ).to(self.device)
-        self.optimizers_ = make_optimizers(self.model_, self.optimizer, self.learning_rate)
-
-    def _train(self, batch: Batch) -> None:
-        self.model_.train()
-        for start in range(0, len(batch), self.batch_size):
-            part = batch[start : start + self.batch_size]
-            self.optimizers_.zero_grad()
-            self.model_.cross_entropy(self.model_(part), part).backward()  # type: ignore[no-untyped-call]
-            self.optimizers_.step()
+        ).to(device)
+        self.step_ = TrainingStep(self.model_, config)
 
     def _labelled(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None, classes: ArrayLike | None) -> Batch:
         first = not hasattr(self, "classes_")
@@ -190,7 +195,7 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         labels = column_or_1d(y, warn=True)
         check_classification_targets(labels)
         if len(labels) != len(batch):
-            raise ValueError(f"y must have {len(batch)} labels, one a row, got {len(labels)}")
+            raise ValueError(f"y must have {len(batch)} labels, one per row, got {len(labels)}")
         if first:
             self.classes_ = _two_classes(unique_labels(labels) if classes is None else np.unique(np.asarray(classes)))
         unknown = ~np.isin(labels, self.classes_)

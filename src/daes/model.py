@@ -4,6 +4,7 @@ import operator
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -34,6 +35,34 @@ from daes.stream.schema import Schema
 
 DEFAULT_SIZE = 10_000
 """Rows of a categorical field's table where nothing is known of the field."""
+
+
+@dataclass(frozen=True)
+class DeviceBatch:
+    """A batch as tensors on one device, made once and used for scoring and for learning.
+
+    **Shape.** `numerical` (B, q), `categorical` (B, p), `label` and `weight` (B,).
+    """
+
+    numerical: Tensor
+    categorical: Tensor
+    label: Tensor | None = None
+    weight: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.numerical)
+
+    @property
+    def features(self) -> tuple[Tensor, Tensor]:
+        """What a model scores."""
+        return self.numerical, self.categorical
+
+    @property
+    def targets(self) -> tuple[Tensor, ...]:
+        """What a loss compares the logits with: the label and, if there is one, the weight."""
+        if self.label is None:
+            raise ValueError("batch must have labels to compute a loss, got None")
+        return (self.label,) if self.weight is None else (self.label, self.weight)
 
 
 class CTRModel(nn.Module):
@@ -157,7 +186,7 @@ class CTRModel(nn.Module):
 
     def forward(self, numerical: Tensor | Batch, categorical: Tensor | None = None) -> Tensor:
         if isinstance(numerical, Batch):
-            numerical, categorical = self.tensors(numerical)
+            numerical, categorical = self.prepare(numerical).features
         fields, raw, context = [], None, None
         if self.categorical is not None:
             if categorical is None:
@@ -200,17 +229,24 @@ class CTRModel(nn.Module):
 
     def loss(self, batch: Batch) -> Tensor:
         """Mean binary cross-entropy of the batch, by weight where there are weights, plus λ‖Θ‖²."""
-        return self.cross_entropy(self(batch), batch) + self.penalty()
+        rows = self.prepare(batch)
+        return self.cross_entropy(self(*rows.features), *rows.targets) + self.penalty()
 
     @staticmethod
-    def cross_entropy(logits: Tensor, batch: Batch) -> Tensor:
-        """Mean binary cross-entropy of logits that were computed for the batch; 0 if it has no rows or no weight."""
-        if batch.label is None:
-            raise ValueError("batch must have labels to compute a loss, got None")
-        if not len(batch):
+    def cross_entropy(logits: Tensor, label: Tensor, weight: Tensor | None = None) -> Tensor:
+        """Mean binary cross-entropy, by weight where there are weights; 0 without rows or without weight.
+
+        Training uses this method alone, so a subclass that overrides it trains with its own loss.
+
+        **Shape.** All tensors are (B,); the result is a scalar.
+        """
+        if not len(label):
             return logits.sum()
-        weight = None if batch.weight is None else torch.from_numpy(batch.weight).to(logits)
-        return mean_cross_entropy(logits, torch.from_numpy(batch.label).to(logits), weight)
+        if weight is None:
+            return F.binary_cross_entropy_with_logits(logits, label.to(logits))
+        losses = F.binary_cross_entropy_with_logits(logits, label.to(logits), reduction="none")
+        weight = weight.to(logits)
+        return (losses * weight).sum() / weight.sum().clamp(min=torch.finfo(weight.dtype).tiny)
 
     def penalty(self) -> Tensor:
         """λ‖Θ‖² over all parameters. An optimiser with weight decay 2λ adds the same gradient without the sum."""
@@ -269,14 +305,15 @@ class CTRModel(nn.Module):
         """Where the parameters are."""
         return next(self.parameters()).device
 
-    def tensors(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The batch's features on the model's device."""
+    def prepare(self, batch: Batch) -> DeviceBatch:
+        """The batch's tensors on the model's device; its columns must be those of the schema."""
         _check_columns(self.schema, batch)
         device = self.device
-        return (
-            torch.from_numpy(batch.numerical).to(device, non_blocking=True),
-            torch.from_numpy(batch.categorical).to(device, non_blocking=True),
-        )
+
+        def move(array: NDArray[Any] | None) -> Any:
+            return None if array is None else torch.from_numpy(array).to(device, non_blocking=True)
+
+        return DeviceBatch(move(batch.numerical), move(batch.categorical), move(batch.label), move(batch.weight))
 
     def parameter_groups(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
         """Parameters with dense and with sparse gradients: the latter need an optimiser such as SparseAdam."""
@@ -306,14 +343,6 @@ class CTRModel(nn.Module):
 def _as_saved(options: Mapping[str, Any]) -> dict[str, Any]:
     """Options of their own, with lists for tuples, so that a saved model's are equal to them."""
     return {name: list(value) if isinstance(value, tuple) else deepcopy(value) for name, value in options.items()}
-
-
-def mean_cross_entropy(logits: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Mean binary cross-entropy, by weight where there are weights."""
-    if weight is None:
-        return F.binary_cross_entropy_with_logits(logits, target)
-    losses = F.binary_cross_entropy_with_logits(logits, target, reduction="none")
-    return (losses * weight).sum() / weight.sum().clamp(min=torch.finfo(weight.dtype).tiny)
 
 
 def ranked_context(schema: Schema, sample: Batch, count: int = 3) -> tuple[str, ...]:

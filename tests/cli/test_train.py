@@ -224,7 +224,7 @@ def test_a_folder_that_cannot_be_written(refused, clicks, tmp_path):
 def test_training_that_cannot_go_on_is_a_failure(refused, clicks, tmp_path, monkeypatch):
     import torch
 
-    monkeypatch.setattr(CTRModel, "cross_entropy", staticmethod(lambda logits, batch: logits.sum() * torch.nan))
+    monkeypatch.setattr(CTRModel, "cross_entropy", staticmethod(lambda logits, *targets: logits.sum() * torch.nan))
     arguments = ("train", clicks, "--exclude", "id", "--out", tmp_path / "run", *QUICK)
     assert "the batch at row 0 cannot be learned from: the loss is nan" in refused(*arguments, code=1)
 
@@ -233,7 +233,7 @@ def test_an_interrupted_run_says_how_to_go_on(daes, clicks, tmp_path, monkeypatc
     def interrupt(self, batch):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("daes.training.learner.Learner.score", interrupt)
+    monkeypatch.setattr("daes.training.step.TrainingStep.score", interrupt)
     result = daes("train", clicks, "--exclude", "id", "--out", tmp_path / "run", *QUICK)
     assert result.exit_code == 130
     assert result.stderr.startswith(f"to go on: daes train --out {tmp_path / 'run'} --resume\n")

@@ -7,8 +7,8 @@ from daes.distribution.base import inverted_cdf
 from daes.training import offline
 from daes.training.config import TrainConfig
 from daes.training.held import FirstRows, HeldRows
-from daes.training.learner import TrainingError
 from daes.training.offline import OfflineConfig, train_offline
+from daes.training.step import TrainingError
 
 TRAIN = TrainConfig(batch_size=100, learning_rate=0.01)
 
@@ -47,7 +47,7 @@ def test_one_epoch_is_one_pass_in_order(make_rows, make_model, schema):
     for start in range(0, 800, 100):
         batch = rows[start : start + 100]
         optimizer.zero_grad()
-        other.cross_entropy(other(batch), batch).backward()
+        other.loss(batch).backward()
         optimizer.step()
     for mine, theirs in zip(model.parameters(), other.parameters(), strict=True):
         assert torch.equal(mine, theirs)
@@ -57,8 +57,8 @@ def scripted(monkeypatch, losses):
     """Let the validation LogLoss of the epochs be these; the test part is evaluated as it is."""
     plain, script = offline.evaluate_part, iter(losses)
 
-    def evaluate(learner, source, rows):
-        scores = plain(learner, source, rows)
+    def evaluate(step, source, rows):
+        scores = plain(step, source, rows)
         return scores if rows.stop == 1000 else {**scores, "logloss": next(script)}
 
     monkeypatch.setattr(offline, "evaluate_part", evaluate)
@@ -120,13 +120,13 @@ def test_an_offline_method_is_fitted_on_the_training_part(make_rows, make_model,
 def test_shuffling_is_by_the_seed_and_within_the_training_part(make_rows, make_model, schema, monkeypatch):
     rows = make_rows(1000)
     seen = []
-    plain = offline.Learner.learn
+    plain = offline.TrainingStep.learn
 
     def learn(self, batch, row):
         seen.append(batch.numerical[:, 0].copy())
         return plain(self, batch, row)
 
-    monkeypatch.setattr(offline.Learner, "learn", learn)
+    monkeypatch.setattr(offline.TrainingStep, "learn", learn)
     runs = []
     for seed in (0, 0, 1):
         seen.clear()

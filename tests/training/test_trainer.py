@@ -10,6 +10,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from daes.model import CTRModel
 from daes.storage.checkpoint import CheckpointStore
 from daes.stream.prefetch import Prefetch
 from daes.stream.schema import Schema
@@ -17,7 +18,7 @@ from daes.stream.source import BatchError, TableSource
 from daes.training import trainer as trainer_module
 from daes.training.config import TrainConfig
 from daes.training.held import HeldRows
-from daes.training.learner import MOST_BAD_IN_A_ROW, TrainingError
+from daes.training.step import MAX_CONSECUTIVE_BAD, TrainingError
 from daes.training.trainer import StreamTrainer
 
 CONFIG = TrainConfig(batch_size=100, learning_rate=0.01, window=500)
@@ -91,6 +92,14 @@ def test_every_batch_is_scored_before_it_is_learned_and_learned_after_the_delay(
     assert kept.rows[-2:] == [1000, 1050]
 
 
+@pytest.mark.parametrize("delay", [0, 3])
+def test_a_batch_is_moved_to_the_device_once(make_rows, make_model, schema, monkeypatch, delay):
+    moved, plain = [], CTRModel.prepare
+    monkeypatch.setattr(CTRModel, "prepare", lambda self, batch: moved.append(len(batch)) or plain(self, batch))
+    StreamTrainer(make_model(), replace(CONFIG, label_delay=delay)).run(HeldRows(make_rows(1050), schema))
+    assert moved == [100] * 10 + [50]
+
+
 def test_metrics_are_those_of_the_scores_before_training(make_rows, make_model, schema):
     rows, kept = make_rows(2000), Kept()
     result = StreamTrainer(make_model(), CONFIG, callbacks=[kept]).run(HeldRows(rows, schema))
@@ -124,7 +133,7 @@ def test_gradients_are_clipped_to_a_norm(make_rows, make_model, schema):
     StreamTrainer(model, config).run(HeldRows(rows, schema))
     torch.manual_seed(0)
     other.train()
-    other.cross_entropy(other(rows), rows).backward()
+    other.loss(rows).backward()
     norm = torch.nn.utils.clip_grad_norm_(other.parameters(), 0.01)
     assert norm > 0.05
     for mine, theirs, start in zip(model.parameters(), other.parameters(), make_model("fe").parameters(), strict=True):
@@ -149,9 +158,9 @@ def spoil(model, which, kind="loss"):
     plain, seen = model.cross_entropy, []
     linear = next(module for module in model.backbone.modules() if isinstance(module, nn.Linear))
 
-    def loss(logits, batch):
-        value = plain(logits, batch)
-        bad = float(batch.numerical[0, 0]) in which
+    def loss(logits, label, weight=None):
+        value = plain(logits, label, weight)
+        bad = float(seen[0]) in which
         if bad and kind == "loss":
             return value * torch.nan
         return value * (1e8 if bad and kind == "gradient" else 1)
@@ -200,7 +209,7 @@ def test_a_bad_batch_is_skipped_and_reported_and_leaves_no_trace(marked, make_mo
         statistics = {name: tensor.clone() for name, tensor in other.backbone.named_buffers()}
         other.train()
         optimizer.zero_grad()
-        other.cross_entropy(other(batch), batch).backward()
+        other.loss(batch).backward()
         if number in (4, 7):
             for name, tensor in other.backbone.named_buffers():
                 if tensor.is_floating_point():
@@ -245,9 +254,9 @@ def test_scores_that_are_not_finite_make_a_bad_batch_that_no_metric_sees(marked,
 def test_too_many_bad_batches_in_a_row_end_the_run(make_rows, make_model, schema):
     rows = make_rows(1000)
     model = make_model()
-    model.cross_entropy = lambda logits, batch: logits.sum() * torch.inf
+    model.cross_entropy = lambda logits, label, weight: logits.sum() * torch.inf
     trainer = StreamTrainer(model, replace(CONFIG, batch_size=10, bad_batch="skip"))
-    with pytest.raises(TrainingError, match=f"{MOST_BAD_IN_A_ROW + 1} bad batches in a row, the last at row 200"):
+    with pytest.raises(TrainingError, match=f"{MAX_CONSECUTIVE_BAD + 1} bad batches in a row, the last at row 200"):
         trainer.run(HeldRows(rows, schema))
 
 
@@ -265,8 +274,6 @@ def test_values_that_are_refused_stop_the_run_or_are_left_out(prefetch):
 
     def source():
         return Prefetch(TableSource(table)) if prefetch else TableSource(table)
-
-    from daes.model import CTRModel
 
     model = CTRModel(schema, "fe", "fnn", sizes=10)
     with pytest.raises(

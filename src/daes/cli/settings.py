@@ -258,20 +258,13 @@ class TrainingOptions:
 
 
 def find_device(name: str) -> str:
-    """The device by its name, once it is known to be there."""
-    import torch
+    """The device that `--device` names."""
+    from daes.training.environment import find_device as find
 
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise ValueError(f"--device must be auto, cpu, cuda or cuda:N, got {name}") from None
-    if device.type not in ("cpu", "cuda"):
-        raise ValueError(f"--device must be auto, cpu, cuda or cuda:N, got {name}")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ValueError(f"--device {name} is not there: torch sees {torch.cuda.device_count()} CUDA devices")
-    return name
+        return find(name)
+    except ValueError as error:
+        raise ValueError(f"--{error}") from None
 
 
 def _context(choice: str) -> str | list[str] | None:

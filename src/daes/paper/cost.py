@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from daes.stream.batch import Batch
-    from daes.training.learner import Learner
+    from daes.training.step import TrainingStep
 
 BASELINE = "efd"
 METHODS = ("efd", "autodis", "ple", "daes-gate", "daes-tran", "daes")
@@ -85,12 +85,12 @@ def run(settings: Settings, data: DataSet | None, means: Means) -> Findings:
     }
 
 
-def _aged(method: str, backbone: str, schema: Any, rows: "Batch", device: str) -> "Learner":
+def _aged(method: str, backbone: str, schema: Any, rows: "Batch", device: str) -> "TrainingStep":
     import torch
 
     from daes.model import CTRModel
     from daes.training.config import TrainConfig
-    from daes.training.learner import Learner
+    from daes.training.step import TrainingStep
 
     torch.manual_seed(0)
     model = CTRModel.from_sample(
@@ -100,14 +100,14 @@ def _aged(method: str, backbone: str, schema: Any, rows: "Batch", device: str) -
         values = torch.from_numpy(rows.numerical).to(device)
         for _ in range(-(-_AGE * RESERVOIR_SIZE // len(rows))):
             model.numerical.observe(values)
-    learner = Learner(model, TrainConfig())
+    learner = TrainingStep(model, TrainConfig())
     learner.learn(rows[:BATCH_SIZE], 0)
     learner.score(rows[:BATCH_SIZE])
     return learner
 
 
 def _measure(
-    learners: dict[str, "Learner"], batches: Sequence["Batch"], small: Sequence["Batch"], repeat: int, device: str
+    learners: dict[str, "TrainingStep"], batches: Sequence["Batch"], small: Sequence["Batch"], repeat: int, device: str
 ) -> Findings:
     """Rows a second in one repeat: method → job → a number.
 

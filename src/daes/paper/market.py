@@ -14,7 +14,7 @@ from daes.simulation.draws import uniform_of_code
 from daes.stream.batch import Batch
 
 if TYPE_CHECKING:
-    from daes.training.learner import Learner
+    from daes.training.step import TrainingStep
 
 Ints = NDArray[np.int64]
 ARMS = ("control", "treatment")
@@ -90,13 +90,13 @@ def simulate(market: Market, methods: tuple[str, str], seed: int) -> Findings:
     return _findings(market, requests, np.random.default_rng(seed))
 
 
-def _learner(market: Market, method: str, stream: AdStream, rows: int, seed: int) -> "Learner":
+def _learner(market: Market, method: str, stream: AdStream, rows: int, seed: int) -> "TrainingStep":
     import torch
 
     from daes.model import CTRModel
     from daes.paper.trials import L2, LEARNING_RATE
     from daes.training.config import TrainConfig
-    from daes.training.learner import Learner
+    from daes.training.step import TrainingStep
 
     torch.manual_seed(seed)
     model = CTRModel.from_sample(
@@ -108,10 +108,10 @@ def _learner(market: Market, method: str, stream: AdStream, rows: int, seed: int
         categorical_options={"mode": "vocabulary"},
     ).to(market.device)
     config = TrainConfig(batch_size=market.batch_size, learning_rate=LEARNING_RATE, bad_batch="skip", seed=seed)
-    return Learner(model, config)
+    return TrainingStep(model, config)
 
 
-def _learn(learner: "Learner", batch: Batch, row: int, arm: tuple[int, int]) -> None:
+def _learn(learner: "TrainingStep", batch: Batch, row: int, arm: tuple[int, int]) -> None:
     """A step with random numbers of its own: what one arm draws shall not move the other."""
     import torch
 
@@ -128,7 +128,7 @@ def _hours(market: Market, start: int) -> list[tuple[int, int]]:
 
 
 def _hour(
-    market: Market, stream: AdStream, learners: list["Learner"], start: int, stop: int, seed: int
+    market: Market, stream: AdStream, learners: list["TrainingStep"], start: int, stop: int, seed: int
 ) -> dict[str, Any]:
     """Serve the requests of an hour, then let each model learn from what its own users did."""
     candidates = stream.candidates(start, stop, market.candidates)
@@ -173,7 +173,7 @@ def _day(market: Market, start: int) -> int:
     return start // market.requests_per_day - market.warm_up_days
 
 
-def _click_rates(learner: "Learner", rows: Batch) -> Floats:
+def _click_rates(learner: "TrainingStep", rows: Batch) -> Floats:
     logits = learner.score(rows).astype(np.float64)
     rates: Floats = np.maximum(1 / (1 + np.exp(-logits)), _LEAST_CLICK_RATE)
     return rates

@@ -2,18 +2,17 @@
 
 from daes.training.config import TrainConfig
 from daes.training.data import Data
-from daes.training.learner import BadBatch, Learner, TrainingError
 from daes.training.monitor import Monitor
 from daes.training.offline import OfflineConfig, OfflineResult, train_offline
 from daes.training.run import Run, train_run
 from daes.training.scoring import evaluate, load_trained, predict
+from daes.training.step import BadBatch, TrainingError, TrainingStep
 from daes.training.trainer import Callback, StreamTrainer, TrainResult
 
 __all__ = [
     "BadBatch",
     "Callback",
     "Data",
-    "Learner",
     "Monitor",
     "OfflineConfig",
     "OfflineResult",
@@ -22,6 +21,7 @@ __all__ = [
     "TrainConfig",
     "TrainResult",
     "TrainingError",
+    "TrainingStep",
     "evaluate",
     "load_trained",
     "predict",

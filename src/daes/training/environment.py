@@ -39,6 +39,28 @@ def environment(device: str = "cpu") -> dict[str, Any]:
     }
 
 
+def find_device(name: str) -> str:
+    """The device of that name, once it is known to be there; "auto" is CUDA where there is a CUDA device.
+
+    >>> find_device("cpu")
+    'cpu'
+    """
+    import torch
+
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        device = None
+    if device is None or device.type not in ("cpu", "cuda"):
+        raise ValueError(f"device must be auto, cpu, cuda or cuda:N, got {name}")
+    count = torch.cuda.device_count()
+    if device.type == "cuda" and (device.index or 0) >= count:
+        raise ValueError(f"device must be one of {count} CUDA devices, got {name}")
+    return name
+
+
 def _version(package: str) -> str | None:
     try:
         return version(package)

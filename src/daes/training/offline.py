@@ -17,7 +17,7 @@ from daes.stream.schema import Schema
 from daes.stream.source import Source
 from daes.training.config import TrainConfig
 from daes.training.held import hold
-from daes.training.learner import BadBatch, Learner, TrainingError
+from daes.training.step import BadBatch, TrainingError, TrainingStep
 
 
 @dataclass(frozen=True)
@@ -110,14 +110,14 @@ def train_offline(
     if model.needs_fit:
         model.fit_embedding(read_part(source, model.schema, train, config.fit_rows))
     torch.manual_seed(config.train.seed)
-    learner = Learner(model, config.train)
+    step = TrainingStep(model, config.train)
     passes = _Passes(source, model.schema, train, config)
     history: list[dict[str, float]] = []
     best: dict[str, Any] = {}
     for epoch in range(1, config.epochs + 1):
-        learner.observing = epoch == 1
-        loss = _learn_pass(learner, passes, epoch, config, progress)
-        scores = evaluate_part(learner, source, valid)
+        step.observing = epoch == 1
+        loss = _learn_pass(step, passes, epoch, config, progress)
+        scores = evaluate_part(step, source, valid)
         seconds = time.perf_counter() - started
         record = {"valid_auc": scores["auc"], "valid_logloss": scores["logloss"], "seconds": seconds}
         history.append({"epoch": float(epoch), "train_logloss": loss, **record})
@@ -128,10 +128,10 @@ def train_offline(
     if not best:
         raise TrainingError(f"no epoch of {len(history)} gave a finite LogLoss on the validation part")
     model.load_state_dict(best["state"])
-    scores = evaluate_part(learner, source, test)
+    scores = evaluate_part(step, source, test)
     rows = (len(train), len(valid), len(test))
     seconds = time.perf_counter() - started
-    return OfflineResult(scores, best["valid"], best["epoch"], history, rows, seconds, learner.bad_batches)
+    return OfflineResult(scores, best["valid"], best["epoch"], history, rows, seconds, step.bad_batches)
 
 
 def split_rows(source: Source, schema: Schema, config: OfflineConfig) -> tuple[range, range, range]:
@@ -171,12 +171,12 @@ def read_part(source: Source, schema: Schema, rows: range, at_most: int | None =
     return Batch.concat(pieces)
 
 
-def evaluate_part(learner: Learner, source: Source, rows: range) -> dict[str, float]:
+def evaluate_part(step: TrainingStep, source: Source, rows: range) -> dict[str, float]:
     """Metrics on these rows, the AUC exact; nothing is learned. All are NaN where a score is."""
     metrics, exact = StreamMetrics(window=None), WindowAUC(len(rows))
-    for batch in iter_part(source, learner.model.schema, rows, learner.config.batch_size):
+    for batch in iter_part(source, step.model.schema, rows, step.config.batch_size):
         assert batch.label is not None
-        logits = learner.score(batch)
+        logits = step.score(batch)
         if np.isnan(logits).any():
             return dict.fromkeys(metrics.compute(), float("nan"))
         metrics.update(logits, batch.label, batch.weight)
@@ -206,14 +206,14 @@ class _Passes:
 
 
 def _learn_pass(
-    learner: Learner, passes: _Passes, epoch: int, config: OfflineConfig, progress: Progress | None
+    step: TrainingStep, passes: _Passes, epoch: int, config: OfflineConfig, progress: Progress | None
 ) -> float:
     """One epoch; the mean loss of its batches, each before its own step."""
     total, rows = 0.0, 0
     per_epoch = len(passes.rows)
     for batch in passes.batches(epoch):
-        if learner.learn(batch, passes.rows.start + rows):
-            total += learner.loss * len(batch)
+        if step.learn(batch, passes.rows.start + rows):
+            total += step.loss * len(batch)
         rows += len(batch)
         if progress is not None:
             progress((epoch - 1) * per_epoch + rows, config.epochs * per_epoch)

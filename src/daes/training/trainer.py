@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from daes.metrics.stream import StreamMetrics
-from daes.model import CTRModel
+from daes.model import CTRModel, DeviceBatch
 from daes.storage.checkpoint import CheckpointStore
 from daes.stream.batch import Batch
 from daes.stream.source import BatchError, Source
 from daes.training.config import TrainConfig
-from daes.training.learner import BadBatch, Learner, TrainingError
+from daes.training.step import BadBatch, TrainingError, TrainingStep, random_state, set_random_state
 
 __all__ = ["BadBatch", "Callback", "StreamTrainer", "TrainConfig", "TrainResult", "TrainingError"]
 
@@ -80,20 +79,20 @@ class StreamTrainer:
         self.store = store
         self.callbacks = tuple(callbacks)
         self.extra = dict(extra or {})
-        self.learner = Learner(model, self.config)
+        self.step = TrainingStep(model, self.config)
         self.metrics = StreamMetrics(self.config.window)
         self.rows = 0
         self.batches = 0
         self.seconds = 0.0
         self.history: list[dict[str, float]] = []
         self._coarseness = 1
-        self._waiting: deque[tuple[int, Batch]] = deque()
+        self._waiting: deque[tuple[int, Batch, DeviceBatch]] = deque()
         self._position: Mapping[str, int | str] = {"row": 0}
 
     @property
     def bad_batches(self) -> list[BadBatch]:
         """The batches that were not learned from."""
-        return self.learner.bad_batches
+        return self.step.bad_batches
 
     def run(self, source: Source, *, resume: bool = True, max_rows: int | None = None) -> TrainResult:
         """Go through the source from where it stands, or from where the newest checkpoint stands.
@@ -138,7 +137,7 @@ class StreamTrainer:
             except BatchError as error:
                 if self.config.bad_batch == "stop":
                     raise
-                self.learner.refuse(int(error.position["row"]), str(error))
+                self.step.skip(int(error.position["row"]), str(error))
                 source.seek(error.next_position)
                 self._position = error.next_position
 
@@ -157,21 +156,22 @@ class StreamTrainer:
 
     def _score(self, batch: Batch, row: int) -> NDArray[np.float32]:
         """Logits before training on the batch; the metrics take them in, and the batch waits for its turn."""
-        logits = self.learner.score(batch)
+        prepared = self.step.prepare(batch)
+        logits = self.step.score(prepared)
         unusable = int((~np.isfinite(logits)).sum())
         if unusable:
-            self.learner.refuse(row, f"{unusable} of {len(batch)} scores are not finite")
+            self.step.skip(row, f"{unusable} of {len(batch)} scores are not finite")
             return logits
         if batch.label is not None:
             self.metrics.update(logits, batch.label, batch.weight)
-        self._waiting.append((row, batch))
+        self._waiting.append((row, batch, prepared))
         if len(self._waiting) > self.config.label_delay:
             self._learn_next()
         return logits
 
     def _learn_next(self) -> None:
-        row, batch = self._waiting.popleft()
-        self.learner.learn(batch, row)
+        row, _, prepared = self._waiting.popleft()
+        self.step.learn(prepared, row)
 
     def _keep_records(self, seen: int) -> None:
         if self._record_is_due(seen):
@@ -197,29 +197,30 @@ class StreamTrainer:
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on bit for bit, as arrays and plain values."""
         return {
-            "learner": self.learner.state_dict(),
+            "step": self.step.state_dict(),
             "metrics": self.metrics.state_dict(),
-            "random": _random_state(self.model.device),
+            "random": random_state(self.model.device),
             "position": dict(self._position),
             "rows": self.rows,
             "batches": self.batches,
             "seconds": self.seconds,
             "history": self.history,
             "coarseness": self._coarseness,
-            "waiting": [[row, _arrays(batch)] for row, batch in self._waiting],
+            "waiting": [[row, _arrays(batch)] for row, batch, _ in self._waiting],
             "extra": {name: thing.state_dict() for name, thing in self.extra.items()},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state that a trainer of the same model and configuration saved."""
-        self.learner.load_state_dict(state["learner"])
+        self.step.load_state_dict(state["step"])
         self.metrics.load_state_dict(state["metrics"])
-        _set_random_state(state["random"], self.model.device)
+        set_random_state(state["random"], self.model.device)
         self._position = state["position"]
         self.rows, self.batches, self.seconds = state["rows"], state["batches"], state["seconds"]
         self.history = list(state["history"])
         self._coarseness = state["coarseness"]
-        self._waiting = deque((row, Batch(**arrays)) for row, arrays in state["waiting"])
+        waiting = ((row, Batch(**arrays)) for row, arrays in state["waiting"])
+        self._waiting = deque((row, batch, self.step.prepare(batch)) for row, batch in waiting)
         for name, thing in self.extra.items():
             thing.load_state_dict(state["extra"][name])
 
@@ -242,16 +243,3 @@ def _arrays(batch: Batch) -> dict[str, NDArray[Any]]:
     """The arrays of a batch by name, those that are there."""
     named = {name: getattr(batch, name) for name in ("numerical", "categorical", "label", "weight", "time")}
     return {name: array for name, array in named.items() if array is not None}
-
-
-def _random_state(device: torch.device) -> dict[str, Tensor]:
-    state = {"cpu": torch.get_rng_state()}
-    if device.type == "cuda":
-        state["cuda"] = torch.cuda.get_rng_state(device)
-    return state
-
-
-def _set_random_state(state: Mapping[str, Tensor], device: torch.device) -> None:
-    torch.set_rng_state(state["cpu"])
-    if device.type == "cuda" and "cuda" in state:
-        torch.cuda.set_rng_state(state["cuda"], device)

@@ -1,0 +1,213 @@
+"""One training step: score a batch, learn from a batch, and what happens to a batch that cannot be learned from."""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from math import isfinite, nan
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from daes.model import CTRModel, DeviceBatch
+from daes.stream.batch import Batch
+from daes.training.config import TrainConfig
+from daes.training.graphs import GraphRecorder, on_cuda
+from daes.training.optimizer import make_optimizers
+
+MAX_CONSECUTIVE_BAD = 20
+"""More bad batches one after the other end a run even where bad batches are skipped."""
+
+
+class TrainingError(RuntimeError):
+    """Training cannot go on."""
+
+
+@dataclass(frozen=True)
+class BadBatch:
+    """A batch that was not learned from."""
+
+    row: int
+    """The stream's row that the batch starts at."""
+    reason: str
+
+
+class TrainingStep:
+    """A model, its optimisers, and the policy on bad batches: the step that every kind of training takes.
+
+    `prepare` moves a batch to the model's device; `score` and `learn` take what it returns, or a `Batch`, which they
+    prepare themselves. On a CUDA device, steps on full batches are replayed from a recording (`daes.training.graphs`).
+
+    Args:
+        model: the model to train.
+        config: batch size, optimiser, precision, policy on bad batches.
+
+    >>> from daes.simulation import AdStream
+    >>> stream = AdStream(num_rows=500, seed=0)
+    >>> step = TrainingStep(CTRModel(stream.schema, "fe", "fnn", sizes=100), TrainConfig())
+    >>> batch = step.prepare(next(stream.iter_batches(stream.schema, 500)))
+    >>> step.score(batch).shape, step.learn(batch, row=0)
+    ((500,), True)
+    """
+
+    def __init__(self, model: CTRModel, config: TrainConfig) -> None:
+        self.model = model
+        self.config = config
+        self.optimizers = make_optimizers(model, config.optimizer, config.learning_rate)
+        self.bad_batches: list[BadBatch] = []
+        self.observing = True
+        """Whether batches that are learned from also update distributions and vocabularies."""
+        self.loss = nan
+        """Mean cross-entropy of the last batch given to `learn`, before its step."""
+        self._consecutive_bad = 0
+        self._recorder = GraphRecorder(model) if _can_record(model, config) else None
+
+    def prepare(self, batch: Batch | DeviceBatch) -> DeviceBatch:
+        """The batch's tensors on the model's device; a prepared batch is returned as it is."""
+        return batch if isinstance(batch, DeviceBatch) else self.model.prepare(batch)
+
+    def score(self, batch: Batch | DeviceBatch) -> NDArray[np.float32]:
+        """Logits (B,) in eval mode; the model does not change."""
+        rows = self.prepare(batch)
+        self.model.eval()
+        scores: NDArray[np.float32] = self._call(self._logits, *rows.features).cpu().numpy()
+        return scores
+
+    def learn(self, batch: Batch | DeviceBatch, row: int) -> bool:
+        """Take a step on the batch, which starts at that row of the stream; False if it cannot be learned from."""
+        rows = self.prepare(batch)
+        self.model.train()
+        # A batch without a step must not change BatchNorm either: a NaN would stay in its running statistics for ever.
+        kept = [buffer.clone() for buffer in self._running_statistics()] if self.config.bad_batch == "skip" else []
+        if self.observing:
+            self.model.observe(*rows.features)
+        with self.model.without_observing():
+            found = self._call(self._differentiate, *rows.features, *rows.targets)
+        # Loss and norm are read together, so that an accelerator is waited for once.
+        self.loss, norm = found.tolist()
+        reason = None
+        if not isfinite(self.loss):
+            reason = f"the loss is {self.loss}"
+        elif not isfinite(norm) or (self.config.max_norm is not None and norm > self.config.max_norm):
+            reason = f"the gradient's norm is {norm:.6g}"
+        if reason is None:
+            self.optimizers.step()
+            self._consecutive_bad = 0
+            return True
+        self.optimizers.zero_grad()
+        for old, buffer in zip(kept, self._running_statistics() if kept else (), strict=True):
+            buffer.copy_(old)
+        self.skip(row, reason)
+        return False
+
+    def skip(self, row: int, reason: str) -> None:
+        """Report a batch that is not learned from.
+
+        Raises:
+            TrainingError: if the policy is "stop", or after too many bad batches in a row.
+        """
+        self.bad_batches.append(BadBatch(row, reason))
+        self._consecutive_bad += 1
+        if self.config.bad_batch == "stop":
+            raise TrainingError(f"the batch at row {row} cannot be learned from: {reason}")
+        if self._consecutive_bad > MAX_CONSECUTIVE_BAD:
+            raise TrainingError(f"{self._consecutive_bad} bad batches in a row, the last at row {row}: {reason}")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to continue bit for bit, as tensors and plain values; the model's tensors are shared."""
+        return {
+            "model": dict(self.model.state_dict()),
+            "optimizers": self.optimizers.state_dict(),
+            "bad_batches": [[bad.row, bad.reason] for bad in self.bad_batches],
+            "consecutive_bad": self._consecutive_bad,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state that a step of the same model and configuration saved."""
+        self.model.load_state_dict(state["model"])
+        self.optimizers.load_state_dict(state["optimizers"])
+        self.bad_batches = [BadBatch(row, reason) for row, reason in state["bad_batches"]]
+        self._consecutive_bad = state["consecutive_bad"]
+
+    def _call(self, function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
+        """`function(*inputs)`, from a recording for full batches: others are too rare to be worth one."""
+        if self._recorder is None or len(inputs[0]) != self.config.batch_size:
+            return function(*inputs)
+        return self._recorder(function, *inputs)
+
+    @torch.no_grad()
+    def _logits(self, numerical: Tensor, categorical: Tensor) -> Tensor:
+        return self._forward(numerical, categorical)
+
+    def _differentiate(
+        self, numerical: Tensor, categorical: Tensor, label: Tensor, weight: Tensor | None = None
+    ) -> Tensor:
+        """Write the gradients of the mean cross-entropy; the loss and the gradients' norm, (2,)."""
+        # Gradients become None, not zero: a recording then writes them instead of adding to them.
+        self.optimizers.zero_grad()
+        # λ‖Θ‖² is in the optimiser's weight decay, which adds its gradient without the sum over all parameters.
+        loss = self.model.cross_entropy(self._forward(numerical, categorical), label, weight)
+        loss.backward()  # type: ignore[no-untyped-call, unused-ignore]
+        return torch.stack([loss.detach(), self._clip().to(loss)])
+
+    def _forward(self, numerical: Tensor, categorical: Tensor) -> Tensor:
+        """Logits in float32, computed in the precision that the configuration asks for."""
+        with self._precision():
+            logits: Tensor = self.model(numerical, categorical)
+        return logits.float()
+
+    def _precision(self) -> AbstractContextManager[Any]:
+        if not self.config.amp:
+            return nullcontext()
+        # A recorded step must not depend on weights that were cast outside of it.
+        return torch.autocast(
+            self.model.device.type, dtype=torch.bfloat16, cache_enabled=self._recorder is None or self._recorder.failed
+        )
+
+    def _clip(self) -> Tensor:
+        """The norm of all gradients together, which are scaled down where it is too large."""
+        gradients = [_gradient(parameter) for parameter in self.model.parameters() if parameter.grad is not None]
+        norm = torch.nn.utils.get_total_norm(gradients)
+        if self.config.clip_norm is not None:
+            factor = (self.config.clip_norm / (norm + 1e-6)).clamp(max=1.0)
+            for gradient in gradients:
+                gradient.mul_(factor.to(gradient.device))
+        return norm
+
+    def _running_statistics(self) -> list[Tensor]:
+        """What a forward in `train()` changes in the backbone: the running statistics of BatchNorm."""
+        return [buffer for buffer in self.model.backbone.buffers() if buffer.is_floating_point()]
+
+
+def _can_record(model: CTRModel, config: TrainConfig) -> bool:
+    """Whether steps may be recorded: nothing in them may wait for the device."""
+    table = model.categorical
+    waits = table is not None and (table.sparse or table.strict)
+    return config.cuda_graphs and on_cuda(model) and not waits
+
+
+def _gradient(parameter: Tensor) -> Tensor:
+    """The numbers of a parameter's gradient, to read and to scale; of a sparse one, those of the rows it has."""
+    assert parameter.grad is not None
+    if not parameter.grad.is_sparse:
+        return parameter.grad
+    # A row that was looked up twice has two entries until they are added up, which the optimiser would do anyway.
+    parameter.grad = parameter.grad.coalesce()
+    return parameter.grad._values()
+
+
+def random_state(device: torch.device) -> dict[str, Tensor]:
+    """The states of the random numbers that a step on the device draws (dropout)."""
+    state = {"cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        state["cuda"] = torch.cuda.get_rng_state(device)
+    return state
+
+
+def set_random_state(state: Mapping[str, Tensor], device: torch.device) -> None:
+    """Go back to a state that `random_state` returned."""
+    torch.set_rng_state(state["cpu"])
+    if device.type == "cuda" and "cuda" in state:
+        torch.cuda.set_rng_state(state["cuda"], device)
