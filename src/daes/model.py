@@ -29,7 +29,7 @@ from daes.embedding.base import check_positive
 from daes.embedding.modulation import pool_context
 from daes.embedding.registry import spelled_out
 from daes.export import export_onnx
-from daes.storage.saved_model import CONFIG, load_model, load_state, refuse_other_schema, save_model
+from daes.storage.saved_model import CONFIG, load_model, load_weights, refuse_other_schema, save_model
 from daes.stream.batch import Batch
 from daes.stream.schema import Schema
 
@@ -272,7 +272,7 @@ class CTRModel(nn.Module):
             raise ValueError(f"{Path(folder) / CONFIG} does not describe a model: {error}") from error
         if lacking := sorted(model.config.keys() - config.keys()):
             raise ValueError(f"{Path(folder) / CONFIG} does not describe a whole model: it lacks {', '.join(lacking)}")
-        load_state(model, state, Path(folder))
+        load_weights(model, state, Path(folder))
         return model.eval()
 
     def to_onnx(self, path: str | Path) -> None:

@@ -1,6 +1,7 @@
 """One writer at a time, dead ones not counted."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -33,12 +34,22 @@ def test_a_second_holder_is_told_who_holds_it(tmp_path):
     assert second.held
 
 
-def test_a_file_left_by_a_dead_process_is_taken_over(tmp_path):
-    (tmp_path / "lock").write_text("process 999999999 on elsewhere, and a long line that must not show through\n")
+def test_files_left_by_a_dead_process_are_taken_over(tmp_path):
+    (tmp_path / "lock").write_text("")
+    (tmp_path / "lock.holder").write_text("process 999999999 on elsewhere, a line that is longer than the next one\n")
     lock = WriterLock(tmp_path / "lock")
     lock.acquire()
-    assert (tmp_path / "lock").read_text().startswith(f"process {os.getpid()} on ")
-    assert "elsewhere" not in (tmp_path / "lock").read_text()
+    assert re.fullmatch(f"process {os.getpid()} on .+\n", (tmp_path / "lock.holder").read_text())
+    lock.release()
+    assert not (tmp_path / "lock.holder").exists()
+
+
+def test_a_holder_without_a_name(tmp_path):
+    lock = WriterLock(tmp_path / "lock")
+    lock.acquire()
+    (tmp_path / "lock.holder").unlink()
+    with pytest.raises(LockHeldError, match="another process is writing there"):
+        WriterLock(tmp_path / "lock").acquire()
 
 
 def test_dropping_the_lock_releases_it(tmp_path):

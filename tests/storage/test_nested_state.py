@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from daes.storage.nested_state import MAX_DEPTH, Block, Flat, StateError, flatten, unflatten
+from daes.storage.nested_state import MAX_DEPTH, EncodedState, StateError, StoredArray, decode_state, encode_state
 
 TORCH_DTYPES = [
     torch.bool,
@@ -72,7 +72,7 @@ arrays = hnp.arrays(
     st.sampled_from(NUMPY_DTYPES).map(np.dtype), hnp.array_shapes(min_dims=0, min_side=0, max_side=3), fill=st.nothing()
 )
 keys = st.one_of(st.text(max_size=5), st.integers())
-trees = st.recursive(
+states = st.recursive(
     st.one_of(plain, tensors(), arrays),
     lambda inner: st.one_of(
         st.lists(inner, max_size=4), st.lists(inner, max_size=3).map(tuple), st.dictionaries(keys, inner, max_size=4)
@@ -82,9 +82,9 @@ trees = st.recursive(
 
 
 @settings(max_examples=300, deadline=None)
-@given(trees, st.booleans())
+@given(states, st.booleans())
 def test_round_trip(state, copy):
-    same(unflatten(flatten(state, copy=copy)), state)
+    same(decode_state(encode_state(state, copy=copy)), state)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_round_trip(state, copy):
     ids=lambda value: type(value).__name__,
 )
 def test_round_trip_of_the_odd(value):
-    same(unflatten(flatten(value)), value)
+    same(decode_state(encode_state(value)), value)
 
 
 def test_random_state_of_numpy_torch_and_python_survives():
@@ -134,7 +134,7 @@ def test_random_state_of_numpy_torch_and_python_survives():
         "python": random.Random(3).getstate(),
         "torch": torch.Generator().manual_seed(3).get_state(),
     }
-    same(unflatten(flatten(state)), state)
+    same(decode_state(encode_state(state)), state)
 
 
 def test_optimizer_state_goes_on_exactly():
@@ -148,7 +148,7 @@ def test_optimizer_state_goes_on_exactly():
     model = torch.nn.Linear(3, 2)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1, amsgrad=True)
     run(model, optimizer, 3)
-    state = unflatten(flatten({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, copy=True))
+    state = decode_state(encode_state({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, copy=True))
     run(model, optimizer, 3)
     twin = torch.nn.Linear(3, 2)
     twin_optimizer = torch.optim.Adam(twin.parameters())
@@ -161,30 +161,32 @@ def test_optimizer_state_goes_on_exactly():
 def test_layout_in_memory_does_not_matter():
     array = np.arange(12.0).reshape(3, 4)
     tensor = torch.arange(12.0).reshape(3, 4)
-    back = unflatten(flatten({"fortran": array.T, "steps": array[::2, ::-1], "view": tensor.T[1:, ::2]}))
+    back = decode_state(encode_state({"fortran": array.T, "steps": array[::2, ::-1], "view": tensor.T[1:, ::2]}))
     same(back["fortran"], array.T.copy())
     same(back["steps"], array[::2, ::-1].copy())
     same(back["view"], tensor.T[1:, ::2].contiguous())
 
 
 def test_parameters_and_ordered_dicts_become_plain():
-    back = unflatten(flatten(OrderedDict(weight=torch.nn.Parameter(torch.ones(2)))))
+    back = decode_state(encode_state(OrderedDict(weight=torch.nn.Parameter(torch.ones(2)))))
     same(back, {"weight": torch.ones(2)})
     assert not back["weight"].requires_grad
 
 
 def test_a_copy_does_not_follow_the_state():
     state = {"tensor": torch.zeros(3), "array": np.zeros(3), "scalar": torch.tensor(0.0)}
-    copied, shared = flatten(state, copy=True), flatten(state)
+    copied, shared = encode_state(state, copy=True), encode_state(state)
     for value in state.values():
         value += 1
-    same(unflatten(copied), {"tensor": torch.zeros(3), "array": np.zeros(3), "scalar": torch.tensor(0.0)})
-    same(unflatten(shared), state)
+    same(decode_state(copied), {"tensor": torch.zeros(3), "array": np.zeros(3), "scalar": torch.tensor(0.0)})
+    same(decode_state(shared), state)
 
 
 def test_names_are_readable_paths():
-    flat = flatten({"model": {"emb": {"weight": torch.ones(1)}}, "optimizer": {"state": {0: {"exp": np.ones(1)}}}})
-    assert list(flat.blocks) == ["model.emb.weight", "optimizer.state.0.exp"]
+    encoded = encode_state(
+        {"model": {"emb": {"weight": torch.ones(1)}}, "optimizer": {"state": {0: {"exp": np.ones(1)}}}}
+    )
+    assert list(encoded.arrays) == ["model.emb.weight", "optimizer.state.0.exp"]
 
 
 Pair = namedtuple("Pair", "a b")
@@ -209,21 +211,24 @@ Pair = namedtuple("Pair", "a b")
 )
 def test_what_cannot_be_held_is_refused_with_its_place(state, message):
     with pytest.raises(StateError, match=message):
-        flatten(state)
+        encode_state(state)
 
 
 def test_a_state_that_holds_itself_is_refused():
     state = {}
     state["again"] = [state]
     with pytest.raises(StateError, match=f"nested at most {MAX_DEPTH} deep"):
-        flatten(state)
+        encode_state(state)
 
 
-BLOCKS = {"x": Block("F32", (2,), np.zeros(8, dtype=np.uint8)), "b": Block("BF16", (1,), np.zeros(2, dtype=np.uint8))}
+ARRAYS = {
+    "x": StoredArray("F32", (2,), np.zeros(8, dtype=np.uint8)),
+    "b": StoredArray("BF16", (1,), np.zeros(2, dtype=np.uint8)),
+}
 
 
 @pytest.mark.parametrize(
-    "tree",
+    "structure",
     [
         {"pickle": "x"},
         {},
@@ -252,9 +257,9 @@ BLOCKS = {"x": Block("F32", (2,), np.zeros(8, dtype=np.uint8)), "b": Block("BF16
     ],
     ids=str,
 )
-def test_a_tree_made_by_others_is_refused_not_guessed_at(tree):
-    with pytest.raises(StateError, match="its tree"):
-        unflatten(Flat(json.dumps(tree), BLOCKS))
+def test_a_structure_made_by_others_is_refused_not_guessed_at(structure):
+    with pytest.raises(StateError, match="its structure"):
+        decode_state(EncodedState(json.dumps(structure), ARRAYS))
 
 
 @pytest.mark.parametrize(
@@ -271,11 +276,11 @@ def test_a_tree_made_by_others_is_refused_not_guessed_at(tree):
 )
 def test_broken_json_is_a_reason(text, message):
     with pytest.raises(StateError, match=message):
-        unflatten(Flat(text, {}))
+        decode_state(EncodedState(text, {}))
 
 
 def test_an_absurd_shape_is_a_reason():
-    empty = Block("F32", (0, 10**30), np.empty(0, dtype=np.uint8))
+    empty = StoredArray("F32", (0, 10**30), np.empty(0, dtype=np.uint8))
     for word in ("torch", "numpy"):
         with pytest.raises(StateError, match="cannot be made"):
-            unflatten(Flat(json.dumps({word: "x"}), {"x": empty}))
+            decode_state(EncodedState(json.dumps({word: "x"}), {"x": empty}))

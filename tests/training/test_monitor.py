@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from daes.distribution import ks_statistic, psi
-from daes.storage.nested_state import flatten, unflatten
+from daes.storage.nested_state import decode_state, encode_state
 from daes.stream.batch import Batch
 from daes.stream.schema import Schema
 from daes.training.config import TrainConfig
@@ -134,7 +134,7 @@ def test_a_monitor_goes_on_from_its_state(make_model, drifting, schema, stop):
     for part in parts[: stop // 100]:
         first(trainer, part, logits)
     before = first.to_dict()
-    second.load_state_dict(unflatten(flatten(first.state_dict(), copy=True)))
+    second.load_state_dict(decode_state(encode_state(first.state_dict(), copy=True)))
     assert second.to_dict() == before
     for part in parts[stop // 100 :]:
         second(trainer, part, logits)

@@ -163,7 +163,7 @@ def test_with_no_sound_checkpoint_left_nothing_begins_by_itself(tmp_path):
         path.write_bytes(path.read_bytes()[:-10])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CheckpointWarning)
-        with pytest.raises(CheckpointError, match="no checkpoint that can be trusted"):
+        with pytest.raises(CheckpointError, match="has no valid checkpoint"):
             small_run(tmp_path / "run", 1000, resume=True)
 
 

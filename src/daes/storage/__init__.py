@@ -1,1 +1,1 @@
-"""What stays on disk: durable writes, checkpoints, saved models, run folders, locks."""
+"""What is stored on disk: durable writes, checkpoints, saved models, run folders, locks."""

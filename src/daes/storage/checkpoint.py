@@ -1,6 +1,6 @@
-"""Checkpoints of a run: atomic, checksummed, the last few kept, written beside the training.
+"""Checkpoints of a run: atomic, checksummed, the last few kept, written in the background.
 
-A store is a folder with one file a step, `step-000000001200.safetensors` (see `daes.storage.state_file`), and a lock.
+A store is a folder with one file per step, `step-000000001200.safetensors` (see `daes.storage.state_file`), and a lock.
 """
 
 import logging
@@ -17,15 +17,15 @@ import numpy as np
 
 from daes.storage.durable import clear_leftovers, sync_directory
 from daes.storage.lock import LockHeldError, WriterLock
-from daes.storage.nested_state import Flat, StateError, flatten
-from daes.storage.state_file import read_state, write_flat
+from daes.storage.nested_state import EncodedState, StateError, encode_state
+from daes.storage.state_file import read_state, write_encoded
 
 _log = logging.getLogger(__name__)
 _NAME = re.compile(r"step-(\d{12,18})\.safetensors")
 
 
 class CheckpointError(RuntimeError):
-    """A checkpoint could not be written, or none of those present can be trusted."""
+    """A checkpoint could not be written, or none of those present is valid."""
 
 
 class CheckpointWarning(UserWarning):
@@ -52,14 +52,14 @@ class CheckpointStore:
 
     - **Atomic.** Killed at any instant, the store holds complete checkpoints only: a file is written under another
       name, made durable and then renamed. Older ones are removed once the new one is durable, never before.
-    - **Checked.** A torn or tampered file is refused with a reason (a `CheckpointWarning`, and an entry of `refused`)
+    - **Checked.** A damaged file is refused with a reason (a `CheckpointWarning`, and an entry of `refused`)
       and the one before is used.
-    - **Beside the training.** `save_async` takes a copy of the state and writes it in a thread, one at a time. An error
+    - **In the background.** `save_async` takes a copy of the state and writes it in a thread, one at a time. An error
       of that thread is raised by the next call of `save`, `save_async`, `wait` or `close`.
     - **One writer.** The first save takes a lock on the folder until `close` or the end of the process, however it
       ends; a second writer gets an error. Reading needs no lock.
 
-    A state is a tree of dicts, lists and tuples with tensors, arrays and plain values: see `daes.storage.nested_state`.
+    A state is nested dicts, lists and tuples with tensors, arrays and plain values: see `daes.storage.nested_state`.
 
     >>> import tempfile
     >>> with CheckpointStore(tempfile.mkdtemp(), keep=2) as store:
@@ -82,21 +82,21 @@ class CheckpointStore:
     def save(self, step: int, state: Any) -> Path:
         """Write the state of a step and return its file, once it is durable.
 
-        A step saved before is replaced. A step below the newest is an error, for `load` would go on giving that one:
-        `discard_after` removes what a run that was set back has left behind.
+        A step saved before is replaced. A step below the newest is an error, because `load` would still return that
+        one: `discard_after` removes the later checkpoints of a run that goes back.
         """
         self.wait()
         step = self._prepare(step)
-        self._write(step, flatten({"step": step, "state": state}))
+        self._write(step, encode_state({"step": step, "state": state}))
         return self._path(step)
 
     def save_async(self, step: int, state: Any) -> None:
         """Copy the state now, write it in the background. Waits for the one before, if that is still being written."""
         self.wait()
         step = self._prepare(step)
-        flat = flatten({"step": step, "state": state}, copy=True)
-        # Not a daemon: a process that ends of its own accord finishes its last checkpoint.
-        self._thread = threading.Thread(target=self._write_aside, args=(step, flat), name="daes-checkpoint")
+        encoded = encode_state({"step": step, "state": state}, copy=True)
+        # Not a daemon: a process that ends normally finishes its last checkpoint.
+        self._thread = threading.Thread(target=self._write_in_background, args=(step, encoded), name="daes-checkpoint")
         self._thread.start()
 
     @property
@@ -105,7 +105,7 @@ class CheckpointStore:
         return self._thread is not None and self._thread.is_alive()
 
     def wait(self) -> None:
-        """Wait until nothing is in flight; raise what went wrong with it."""
+        """Wait until nothing is in flight; raise the error that writing it met."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -114,21 +114,21 @@ class CheckpointStore:
             raise error
 
     def steps(self) -> list[int]:
-        """The steps of which there is a file, in order. Whether it can be trusted, only `latest` and `load` say."""
+        """The steps that have a file, in order. Only `latest` and `load` check whether it is valid."""
         if not self.directory.is_dir():
             return []
         found = (_NAME.fullmatch(entry.name) for entry in self.directory.iterdir())
         return sorted(int(match[1]) for match in found if match and match[0] == _file_name(int(match[1])))
 
     def latest(self) -> int | None:
-        """The step of the checkpoint that `load` gives."""
+        """The step of the checkpoint that `load` returns."""
         checkpoint = self.load()
         return None if checkpoint is None else checkpoint.step
 
     def load(self, step: int | None = None) -> Checkpoint | None:
-        """The newest sound checkpoint, or that of one step; None where there is no checkpoint at all.
+        """The newest valid checkpoint, or that of one step; None if there is no checkpoint at all.
 
-        Raises `CheckpointError` where there are checkpoints and none is sound: starting anew must not happen by itself.
+        Raises `CheckpointError` if there are checkpoints and none is valid: a run must not silently start again.
         """
         if step is not None:
             return self._load_one(step)
@@ -144,12 +144,12 @@ class CheckpointStore:
                     path = self._path(candidate)
                     self.refused.append(Refusal(path, str(error)))
                     warnings.warn(f"{path} is refused: {error}", CheckpointWarning, stacklevel=2)
-            # A writer removes what was listed here once it has something newer: look again.
+            # A writer removes old checkpoints once it has a newer one: list them again.
             if not vanished:
                 break
         if self.refused:
             reasons = "; ".join(f"{refusal.path.name}: {refusal.reason}" for refusal in self.refused)
-            raise CheckpointError(f"{self.directory} has no checkpoint that can be trusted: {reasons}")
+            raise CheckpointError(f"{self.directory} has no valid checkpoint: {reasons}")
         return None
 
     def discard_after(self, step: int) -> None:
@@ -161,7 +161,7 @@ class CheckpointStore:
                 self._path(later).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Finish what is in flight and let another writer in."""
+        """Finish what is in flight and release the lock."""
         try:
             self.wait()
         finally:
@@ -174,7 +174,7 @@ class CheckpointStore:
         if error is None:
             self.close()
         else:
-            # The error under way says more; the one of the background was logged when it happened.
+            # The error being raised says more; the one of the background thread was logged when it happened.
             with suppress(Exception):
                 self.close()
 
@@ -199,11 +199,11 @@ class CheckpointStore:
             self._lock.acquire()
         except (LockHeldError, OSError) as error:
             raise CheckpointError(f"{self.directory} cannot be used for checkpoints: {error}") from error
-        # With the lock held no other writer lives, so that these were left by one that was killed.
+        # With the lock held there is no other writer, so these were left by one that was killed.
         clear_leftovers(self.directory, _NAME.fullmatch)
 
     def _set_aside(self, later: int, step: int) -> None:
-        """Rename a later checkpoint that `load` refuses; it may be of use to a newer daes, or to a person."""
+        """Rename a later checkpoint that `load` refuses; a newer release may be able to read it."""
         path = self._path(later)
         try:
             self._read(later)
@@ -215,18 +215,18 @@ class CheckpointStore:
             raise CheckpointError(f"{path} cannot be read: {error}") from error
         else:
             raise CheckpointError(
-                f"step must not go back, got {step} and {self.directory} has step {later} already; "
+                f"step must not go back, got {step} and {self.directory} already has step {later}; "
                 f"discard_after({step}) would remove it"
             )
 
-    def _write(self, step: int, flat: Flat) -> None:
+    def _write(self, step: int, encoded: EncodedState) -> None:
         before = self.steps()
         try:
-            write_flat(self._path(step), flat)
+            write_encoded(self._path(step), encoded)
         except OSError as error:
             raise CheckpointError(
                 f"the checkpoint of step {step} could not be written to {self.directory}: {error}; "
-                f"those there, of steps {before}, are as they were"
+                f"the checkpoints of steps {before} are unchanged"
             ) from error
         for old in self.steps()[: -self.keep]:
             try:
@@ -234,9 +234,9 @@ class CheckpointStore:
             except OSError as error:
                 _log.warning("%s could not be removed: %s", self._path(old), error)
 
-    def _write_aside(self, step: int, flat: Flat) -> None:
+    def _write_in_background(self, step: int, encoded: EncodedState) -> None:
         try:
-            self._write(step, flat)
+            self._write(step, encoded)
         except Exception as error:
             _log.error("%s", error)
             self._error = error
@@ -246,11 +246,11 @@ class CheckpointStore:
         match read_state(path, follow_symlinks=False):
             case {"step": int(saved), "state": state} if saved == step:
                 return Checkpoint(step, state, path)
-        raise StateError("it is not the checkpoint of the step that its name says")
+        raise StateError("it is not a checkpoint of the step in its name")
 
     def _load_one(self, step: int) -> Checkpoint:
         if step not in self.steps():
-            raise CheckpointError(f"{self.directory} has no checkpoint of step {step}, got {self.steps()}")
+            raise CheckpointError(f"{self.directory} has no checkpoint of step {step}, only of {self.steps()}")
         try:
             return self._read(step)
         except (StateError, OSError) as error:

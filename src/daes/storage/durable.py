@@ -1,7 +1,8 @@
-"""Files that are there whole or as they were, whatever happens while they are written: a kill, a full disk, no power.
+"""Durable writes: a file has all of its new content or the old one, after a kill, a full disk or a loss of power.
 
 New content goes to a temporary file in the same folder, is made durable and takes its name at one instant; the folder
 is made durable after that. A killed writer leaves its temporary file behind, under a name no other writer will use.
+Written here because the libraries for atomic writes do not sync the folder.
 """
 
 import errno
@@ -18,10 +19,10 @@ _TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{8}\.tmp", re.DOTALL)
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """A new file that takes the place of `path` at the end of the block, and vanishes if anything goes wrong in it.
+    """A new file that replaces `path` at the end of the block, and is removed if the block raises.
 
-    Its permissions are those of any new file. An error names `path`, never the temporary file; one of the folder's
-    `fsync`, after the instant of the replacement, leaves the new content.
+    Its permissions are those of any new file. An error names `path`, never the temporary file. If the folder's `fsync`
+    fails, which happens after the replacement, the new content stays.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "numbers"
@@ -50,46 +51,46 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write a file, so that `path` holds all of the content, durably, or what it held before."""
+    """Write a file durably, so that `path` has all of the new content or its old content."""
     with replacing(path) as file:
         file.write(content)
 
 
 def write_text(path: str | os.PathLike[str], content: str) -> None:
-    """`write_bytes` of a text in UTF-8, its line ends as they are."""
+    """`write_bytes` of a text in UTF-8, line ends unchanged."""
     write_bytes(path, content.encode())
 
 
 def sync_directory(path: str | os.PathLike[str]) -> None:
-    """Make the names in a folder durable: a rename is not, before its folder is written out."""
-    if not hasattr(os, "O_DIRECTORY"):  # Windows, which opens no folders
+    """Make the names in a folder durable: a rename is not until its folder is synced."""
+    if not hasattr(os, "O_DIRECTORY"):  # Windows cannot open folders
         return
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(folder)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # the answers of file systems that sync files alone
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # file systems that only sync files
             raise
     finally:
         os.close(folder)
 
 
-def clear_leftovers(folder: Path, ours: Callable[[str], object]) -> None:
-    """Remove the temporary files that killed writers left in a folder, while nobody writes the files in question.
+def clear_leftovers(folder: Path, remove: Callable[[str], object]) -> None:
+    """Remove temporary files that killed writers left in a folder; nobody may be writing those files now.
 
     Args:
         folder: where to look; it need not exist.
-        ours: whether temporary files of the file with this name are to go.
+        remove: whether to remove the temporary files of the file with this name.
     """
     for entry in folder.iterdir() if folder.is_dir() else ():
         found = _TEMPORARY.fullmatch(entry.name)
-        if found and ours(found[1]):
+        if found and remove(found[1]):
             entry.unlink(missing_ok=True)
 
 
 @contextmanager
 def _naming(path: Path, temporary: Path) -> Iterator[None]:
-    """Errors that name the file which was asked for."""
+    """Errors that name the requested file."""
     try:
         yield
     except OSError as error:

@@ -1,22 +1,20 @@
-"""An estimator's state as bytes or a file: NumPy's own archive of plain arrays, never a pickle."""
+"""An estimator's state as bytes: NumPy's own archive of plain arrays, never a pickle."""
 
 import io
 import json
 import zipfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from daes.distribution.base import State
-from daes.storage.durable import write_bytes
 
 _PLAIN = "__plain__"
 
 
 def state_to_bytes(state: Mapping[str, Any]) -> bytes:
-    """Arrays and plain values as one block of bytes, each part with its checksum.
+    """Arrays and plain values as bytes, each part with its checksum.
 
     >>> state_from_bytes(state_to_bytes({"count": 3, "sample": np.array([1.0, 2.0])}))
     {'sample': array([1., 2.]), 'count': 3}
@@ -40,13 +38,3 @@ def state_from_bytes(data: bytes, *, name: str = "state") -> State:
             f"{name} is truncated, corrupt or not an estimator's state ({len(data)} bytes): {error}"
         ) from error
     return {**arrays, **plain}
-
-
-def save_state(path: str | Path, state: Mapping[str, Any]) -> None:
-    """Write a state to a file that is there either whole or not at all."""
-    write_bytes(path, state_to_bytes(state))
-
-
-def load_state(path: str | Path) -> State:
-    """Read a state that `save_state` wrote; a truncated or foreign file is a ValueError that names it."""
-    return state_from_bytes(Path(path).read_bytes(), name=str(path))

@@ -1,10 +1,12 @@
-"""One writer at a time, for as long as it lives."""
+"""One writer at a time, for as long as its process lives."""
 
 import os
 import socket
-import weakref
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
+
+from daes.extras import require
 
 
 class LockHeldError(RuntimeError):
@@ -12,10 +14,11 @@ class LockHeldError(RuntimeError):
 
 
 class WriterLock:
-    """An advisory lock of the kernel on a file, which says who holds it. POSIX only.
+    """A `filelock.FileLock` whose error says who holds it.
 
-    The kernel drops the lock when its process ends, killed or not, so that a file left behind by a dead process holds
-    nobody up. Forked children do not inherit it.
+    The operating system drops the lock when the process ends, killed or not, so a lock file left behind by a dead
+    process blocks nobody. Forked children do not inherit it. The name of the holder is in a file of its own,
+    `PATH.holder`, because Windows lets nobody read a locked file.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "lock"
@@ -30,53 +33,37 @@ class WriterLock:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file: int | None = None
+        self._holder = path.with_name(f"{path.name}.holder")
+        self._lock: Any = None
 
     @property
     def held(self) -> bool:
         """Whether this object holds the lock."""
-        return self._file is not None
+        return self._lock is not None and bool(self._lock.is_locked)
 
     def acquire(self) -> None:
         """Take the lock, or raise `LockHeldError` that names the holder."""
-        import fcntl
-
         if self.held:
             return
-        file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        filelock = require("filelock")
+        if self._lock is None:
+            self._lock = filelock.FileLock(self.path, thread_local=False)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(file, 200, 0).decode(errors="replace").strip() or "another process"
-            os.close(file)
-            raise LockHeldError(f"{holder} is writing there, one writer at a time") from None
-        except BaseException:
-            os.close(file)
-            raise
-        with suppress(OSError):  # who holds it is for people to read; a full disk must not stop us here
-            os.ftruncate(file, 0)
-            os.pwrite(file, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
-        self._file = file
-        _held.add(self)
+            self._lock.acquire(blocking=False)
+        except filelock.Timeout:
+            raise LockHeldError(f"{self._read_holder()} is writing there, one writer at a time") from None
+        with suppress(OSError):  # the holder's name is for people to read; a full disk must not stop the run
+            self._holder.write_text(f"process {os.getpid()} on {socket.gethostname()}\n", encoding="utf-8")
 
     def release(self) -> None:
-        """Let another writer in. The file stays, for removing it could let in two."""
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
+        """Let another writer in. The lock file stays, because removing it could let in two."""
+        if self.held:
+            with suppress(OSError):
+                self._holder.unlink()
+            self._lock.release()
 
-    def __del__(self) -> None:
-        self.release()
-
-
-_held: weakref.WeakSet[WriterLock] = weakref.WeakSet()
-
-
-def _release_in_child() -> None:
-    for lock in list(_held):
-        lock.release()
-
-
-# A fork shares the open file, and the lock would live on in the child after the parent's end.
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_release_in_child)
+    def _read_holder(self) -> str:
+        try:
+            return self._holder.read_text(encoding="utf-8", errors="replace")[:200].strip() or "another process"
+        except OSError:
+            return "another process"

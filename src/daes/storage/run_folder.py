@@ -1,4 +1,4 @@
-"""A run as a folder: where each file is, written whole or not at all. docs/run-folder.md describes the contents."""
+"""The folder of a run: where each file is; docs/run-folder.md describes the contents."""
 
 import json
 import math
@@ -43,7 +43,7 @@ class RunFolder:
 
     @property
     def report(self) -> Path:
-        """The page to look at."""
+        """The HTML report."""
         return self.path / "report.html"
 
     @property
@@ -53,7 +53,7 @@ class RunFolder:
 
     @property
     def is_run(self) -> bool:
-        """Whether a run was begun here."""
+        """Whether a run was started here."""
         return (self.path / "config.json").is_file()
 
     def read(self, name: str) -> dict[str, Any]:
@@ -64,7 +64,7 @@ class RunFolder:
         return read_json(path)
 
     def read_config(self) -> dict[str, Any]:
-        """The configuration, if it is one of a run that this version can read."""
+        """The configuration; an error if this version cannot read it."""
         config = self.read("config")
         if config.get("format") != FORMAT or config.get("version") != VERSION:
             raise ValueError(
@@ -79,7 +79,7 @@ class RunFolder:
         write_json(self.path / f"{name}.json", content, indent=None if name in ("history", "monitor") else 2)
 
     def clear(self) -> None:
-        """Remove what a run has written, and nothing else; a folder that no run was begun in is an error."""
+        """Remove what a run has written, and nothing else; a folder without a run is an error."""
         clear_leftovers(self.path, _FILES.__contains__)
         if not self.exists:
             return
@@ -93,7 +93,7 @@ class RunFolder:
 
 
 def write_json(path: Path, content: Mapping[str, Any], *, indent: int | None = 2) -> None:
-    """Write strict JSON (NaN and infinities become null), so that the path holds the old content or the new one."""
+    """Write strict JSON (NaN and infinities become null) durably: the file has the old content or the new one."""
     write_text(path, json.dumps(strict(content), allow_nan=False, ensure_ascii=False, indent=indent) + "\n")
 
 
@@ -109,7 +109,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def strict(content: Any) -> Any:
-    """Plain values as strict JSON has them: null for NaN and infinities, lists for tuples.
+    """Plain values as strict JSON represents them: null for NaN and infinities, lists for tuples.
 
     >>> strict({"auc": math.nan, "widths": (128, 32)})
     {'auc': None, 'widths': [128, 32]}

@@ -1,8 +1,8 @@
 """A model as a folder: `config.json` and `model.safetensors`, nothing that runs code when read.
 
-`config.json` names the weights it belongs to by their SHA-256. To replace it is therefore the one instant at which a
-new model takes the place of an old one: the new weights lie beside the old ones before it, under a name that ends in
-their digest, and get the name `model.safetensors` after it. A reader takes whichever of the two has the right digest.
+`config.json` has the SHA-256 of its weights, so replacing it is the single step that replaces the model: before it, the
+new weights are written beside the old ones under a name that ends in their digest; after it, they are renamed to
+`model.safetensors`. A reader takes whichever of the two files has the right digest.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ _WAITING = re.compile(rf"{re.escape(WEIGHTS)}\.[0-9a-f]{{64}}")
 
 
 def save_model(model: nn.Module, schema: Schema, config: Mapping[str, Any], folder: Path) -> None:
-    """Write a model so that the folder holds either the old or the new one, whatever happens in between."""
+    """Write a model so that the folder holds either the old or the new one, even if the process is killed."""
     safetensors = require("safetensors.torch")
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
     weights = safetensors.save(tensors)
@@ -70,16 +70,16 @@ def load_model(folder: Path) -> tuple[Schema, dict[str, Any], dict[str, Tensor]]
     try:
         schema = Schema.from_json(json.dumps(config["schema"]))
     except ValueError as error:
-        raise ValueError(f"{folder / CONFIG} has no sound schema: {error}") from error
+        raise ValueError(f"{folder / CONFIG} has no valid schema: {error}") from error
     try:
         state = safetensors.load(weights)
-    except Exception as error:  # safetensors has an error class of its own, which is an Exception and no more
+    except Exception as error:  # safetensors' own error class derives from Exception only
         raise ValueError(f"{folder / WEIGHTS} is not a safetensors file: {error}") from error
     return schema, config["model"], state
 
 
-def load_state(model: nn.Module, state: Mapping[str, Tensor], folder: Path) -> None:
-    """Load tensors strictly; a mismatch names the folder."""
+def load_weights(model: nn.Module, state: Mapping[str, Tensor], folder: Path) -> None:
+    """Load tensors strictly; the error of a mismatch names the file."""
     try:
         model.load_state_dict(state)
     except (RuntimeError, ValueError, TypeError, KeyError) as error:
@@ -95,13 +95,13 @@ def refuse_other_schema(given: Schema, saved: Schema) -> None:
             extra = [name for name in mine if name not in theirs]
             said = [f"lack {', '.join(lacking)}"] * bool(lacking) + [f"add {', '.join(extra)}"] * bool(extra)
             raise ValueError(
-                f"schema must be the one the model was saved with, got its {part} columns "
+                f"schema must be the one the model was saved with; its {part} columns "
                 f"{' and '.join(said) or 'come in another order'}"
             )
 
 
 def _read_both(folder: Path) -> tuple[dict[str, Any], bytes]:
-    """The configuration and the weights that belong to it, though a writer may replace both meanwhile."""
+    """The configuration and its weights, even if a writer replaces both at the same time."""
     path = folder / CONFIG
     while True:
         try:
@@ -112,8 +112,8 @@ def _read_both(folder: Path) -> tuple[dict[str, Any], bytes]:
         weights = _read_weights(folder, config["sha256"])
         if weights is not None:
             return config, weights
-        # The same text may have come back (one model, another, the first again): only the same file proves that nobody
-        # has written meanwhile.
+        # The same text may have come back (one model, another, the first again): only the same file shows that nobody
+        # wrote in between.
         if _identity(path) == before:
             break
     if not (folder / WEIGHTS).exists():
@@ -129,7 +129,7 @@ def _identity(path: Path) -> tuple[int, int]:
 
 
 def _read_weights(folder: Path, digest: str) -> bytes | None:
-    # Twice by its final name, which a writer may give it between the first look and the second.
+    # The final name twice, because a writer may rename the file between the first two attempts.
     for name in (WEIGHTS, f"{WEIGHTS}.{digest}", WEIGHTS):
         try:
             weights = (folder / name).read_bytes()
@@ -141,7 +141,7 @@ def _read_weights(folder: Path, digest: str) -> bytes | None:
 
 
 def _is_named(digest: str, folder: Path) -> bool:
-    """Whether the weights of that digest are the folder's model, since this writer or one before it got so far."""
+    """Whether the folder's configuration already refers to the weights with this digest."""
     try:
         return digest.encode() in (folder / CONFIG).read_bytes()
     except FileNotFoundError:

@@ -5,9 +5,10 @@ The file is an ordinary safetensors file, which any reader of that format opens.
     sha256    of the whole file, these 64 digits taken as zeros; always at the same place, right at the beginning
     format    daes-state
     version   1
-    tree      the state as JSON, see `daes.storage.nested_state`
+    structure the state as JSON, see `daes.storage.nested_state`
 
-No name in a file is ever used as a path, and nothing in it can name code to run.
+No name in a file is ever used as a path, and nothing in it can name code to run. The file is written here and not by
+safetensors because that library has no checksum, does not fix the order of metadata, and copies every array.
 """
 
 import hashlib
@@ -24,12 +25,20 @@ from typing import Any
 import numpy as np
 
 from daes.storage.durable import replacing
-from daes.storage.nested_state import ITEM_SIZE, Block, Flat, StateError, flatten, load_json, unflatten
+from daes.storage.nested_state import (
+    ITEM_SIZE,
+    EncodedState,
+    StateError,
+    StoredArray,
+    decode_state,
+    encode_state,
+    load_json,
+)
 
 FORMAT = "daes-state"
 VERSION = "1"
 MAX_HEADER = 100_000_000
-"""Bytes of JSON a file may hold; other readers of safetensors draw the same line."""
+"""Largest header in bytes; the same limit as in other readers of safetensors."""
 
 _START = b'{"__metadata__":{"sha256":"'
 _DIGEST = slice(8 + len(_START), 8 + len(_START) + 64)
@@ -46,14 +55,14 @@ def write_state(path: str | os.PathLike[str], state: Any) -> None:
     >>> read_state(path)
     {'weight': array([0., 0., 0.]), 'epoch': 2}
     """
-    write_flat(path, flatten(state))
+    write_encoded(path, encode_state(state))
 
 
-def write_flat(path: str | os.PathLike[str], flat: Flat) -> None:
-    """`write_state` of a state taken apart already."""
+def write_encoded(path: str | os.PathLike[str], encoded: EncodedState) -> None:
+    """`write_state` of a state that is encoded already."""
     # Largest elements first, as safetensors itself does: then every array is aligned for readers that map the file.
-    blocks = sorted(flat.blocks.items(), key=lambda item: -ITEM_SIZE[item[1].tag])
-    parts: list[bytes | memoryview] = [_header(flat.tree, blocks), *(block.data.data for _, block in blocks)]
+    arrays = sorted(encoded.arrays.items(), key=lambda item: -ITEM_SIZE[item[1].tag])
+    parts: list[bytes | memoryview] = [_header(encoded.structure, arrays), *(stored.data.data for _, stored in arrays)]
     with replacing(path) as file:
         digest = hashlib.sha256()
         for part in parts:
@@ -64,33 +73,27 @@ def write_flat(path: str | os.PathLike[str], flat: Flat) -> None:
 
 
 def read_state(path: str | os.PathLike[str], *, follow_symlinks: bool = True) -> Any:
-    """Read a state, or raise `StateError` with the reason why the file cannot be trusted."""
+    """Read a state, or raise `StateError` that says why the file is refused."""
     with _reading(Path(path), follow_symlinks) as file:
         header = _verify(file)
-        tree, layout = _parse(header, os.fstat(file.fileno()).st_size - 8 - len(header))
+        structure, layout = _parse(header, os.fstat(file.fileno()).st_size - 8 - len(header))
         file.seek(8 + len(header))
-        return unflatten(Flat(tree, {name: _read_block(file, tag, shape) for name, tag, shape in layout}))
+        arrays = {name: _read_array(file, tag, shape) for name, tag, shape in layout}
+        return decode_state(EncodedState(structure, arrays))
 
 
-def verify_state(path: str | os.PathLike[str], *, follow_symlinks: bool = True) -> None:
-    """Raise `StateError` if the file is torn or tampered with, or of another format or version."""
-    with _reading(Path(path), follow_symlinks) as file:
-        header = _verify(file)
-        _parse(header, os.fstat(file.fileno()).st_size - 8 - len(header))
-
-
-def _header(tree: str, blocks: list[tuple[str, Block]]) -> bytes:
-    metadata = {"sha256": _NO_DIGEST, "format": FORMAT, "version": VERSION, "tree": tree}
+def _header(structure: str, arrays: list[tuple[str, StoredArray]]) -> bytes:
+    metadata = {"sha256": _NO_DIGEST, "format": FORMAT, "version": VERSION, "structure": structure}
     header: dict[str, Any] = {"__metadata__": metadata}
     offset = 0
-    for name, block in blocks:
-        end = offset + block.data.size
-        header[name] = {"dtype": block.tag, "shape": block.shape, "data_offsets": [offset, end]}
+    for name, stored in arrays:
+        end = offset + stored.data.size
+        header[name] = {"dtype": stored.tag, "shape": stored.shape, "data_offsets": [offset, end]}
         offset = end
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     if len(text) > MAX_HEADER:
-        raise StateError(f"state has {len(text)} bytes of names and plain values; {MAX_HEADER} is the most")
+        raise StateError(f"state has {len(text)} bytes of names and plain values; at most {MAX_HEADER} are allowed")
     return len(text).to_bytes(8, "little") + text
 
 
@@ -98,7 +101,7 @@ def _header(tree: str, blocks: list[tuple[str, Block]]) -> bytes:
 def _reading(path: Path, follow_symlinks: bool) -> Iterator[BufferedReader]:
     if not follow_symlinks and path.is_symlink():
         raise StateError("it is a symbolic link")
-    # Not blocking, so that a pipe in the place of a file is an error and no endless wait.
+    # Non-blocking, so that a pipe in place of a file is an error, not an endless wait.
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | (0 if follow_symlinks else getattr(os, "O_NOFOLLOW", 0))
     with open(path, "rb", opener=lambda name, _: os.open(name, flags)) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -111,48 +114,48 @@ def _verify(file: BufferedReader) -> bytes:
     size = os.fstat(file.fileno()).st_size
     start = file.read(_DIGEST.stop)
     if len(start) < _DIGEST.stop:
-        raise StateError(f"it is torn or no state file: {size} bytes are too short")
+        raise StateError(f"it is truncated or not a state file: {size} bytes are too few")
     if start[8 : _DIGEST.start] != _START:
         raise StateError("it is not a state file of daes, or its beginning is damaged")
     length = int.from_bytes(start[:8], "little")
     if length > MAX_HEADER:
-        raise StateError(f"its header is said to have {length} bytes; {MAX_HEADER} is the most")
+        raise StateError(f"its header must have at most {MAX_HEADER} bytes, got {length}")
     if 8 + length > size or length < len(_START):
-        raise StateError(f"it is torn: its header is said to have {length} bytes, the file has {size}")
+        raise StateError(f"it is truncated: its header has {length} bytes, the file {size}")
     header = start[8:] + file.read(8 + length - _DIGEST.stop)
     digest = hashlib.sha256(start[: _DIGEST.start] + _NO_DIGEST.encode() + header[_DIGEST.stop - 8 :])
     while chunk := file.read(_CHUNK):
         digest.update(chunk)
     if digest.hexdigest().encode() != start[_DIGEST]:
-        raise StateError("it is torn or tampered with: its content does not match its SHA-256")
+        raise StateError("it is damaged: its content does not match its SHA-256")
     return header
 
 
 def _parse(header: bytes, data_size: int) -> tuple[str, list[tuple[str, str, tuple[int, ...]]]]:
-    """The tree, and name, type and shape of each block in the order of the file."""
+    """The structure, and name, type and shape of each array in the order of the file."""
     entries = load_json(header)
     match entries:
-        case {"__metadata__": {"format": "daes-state", "version": str(version), "tree": str(tree)}}:
+        case {"__metadata__": {"format": "daes-state", "version": str(version), "structure": str(structure)}}:
             pass
         case _:
-            raise StateError("its header lacks format, version or tree")
+            raise StateError("its header lacks format, version or structure")
     if version != VERSION:
-        raise StateError(f"it is of version {version}; this daes reads version {VERSION}")
+        raise StateError(f"it has version {version}; this release reads version {VERSION}")
     del entries["__metadata__"]
     layout = []
     offset = 0
     for name, entry in sorted(entries.items(), key=_begin):
         match entry:
             case {"dtype": str(tag), "shape": list(shape), "data_offsets": [int(begin), int(end)]}:
-                sound = tag in ITEM_SIZE and all(type(side) is int and side >= 0 for side in shape)
-                if sound and begin == offset and end - begin == prod(shape) * ITEM_SIZE[tag] and end <= data_size:
+                valid = tag in ITEM_SIZE and all(type(side) is int and side >= 0 for side in shape)
+                if valid and begin == offset and end - begin == prod(shape) * ITEM_SIZE[tag] and end <= data_size:
                     layout.append((name, tag, tuple(shape)))
                     offset = end
                     continue
-        raise StateError(f"its array {name!r} has an unsound description: {str(entry)[:120]}")
+        raise StateError(f"its array {name!r} has an invalid description: {str(entry)[:120]}")
     if offset != data_size:
         raise StateError(f"its arrays have {offset} bytes; the file has {data_size} after its header")
-    return tree, layout
+    return structure, layout
 
 
 def _begin(item: tuple[str, Any]) -> tuple[int, int]:
@@ -162,8 +165,8 @@ def _begin(item: tuple[str, Any]) -> tuple[int, int]:
     return -1, -1
 
 
-def _read_block(file: BufferedReader, tag: str, shape: tuple[int, ...]) -> Block:
+def _read_array(file: BufferedReader, tag: str, shape: tuple[int, ...]) -> StoredArray:
     data = np.empty(prod(shape) * ITEM_SIZE[tag], dtype=np.uint8)
     if file.readinto(data.data) != data.size:
         raise StateError("it was cut short while it was read")
-    return Block(tag, shape, data)
+    return StoredArray(tag, shape, data)
