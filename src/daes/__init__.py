@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from daes.model import CTRModel
     from daes.storage.checkpoint import CheckpointStore
     from daes.stream import DATASETS, Batch, Schema, batch_from_table, infer_schema
-    from daes.training.trainer import StreamTrainer, TrainConfig
+    from daes.training import StreamTrainer, TrainConfig
 
 __version__ = "0.1.0"
 
@@ -30,7 +30,7 @@ _NAMES = {
     "daes.model": ("CTRModel",),
     "daes.storage.checkpoint": ("CheckpointStore",),
     "daes.stream": ("DATASETS", "Batch", "Schema", "batch_from_table", "infer_schema"),
-    "daes.training.trainer": ("StreamTrainer", "TrainConfig"),
+    "daes.training": ("StreamTrainer", "TrainConfig"),
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names}
 

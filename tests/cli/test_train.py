@@ -98,8 +98,8 @@ def test_an_existing_run_is_resumed_overwritten_or_left_alone(daes, refused, cli
     assert (longer.json["resumed_at"], longer.json["rows"]) == (600, 1200)
     assert (shorter / "model" / "model.safetensors").read_bytes() == before
     sentence = refused("train", "--out", run, "--resume", "--lr", "0.5")
-    assert "was begun with training.learning_rate=0.001 and cannot go on with 0.5" in sentence
-    assert "begun with model.embedding='daes'" in refused("train", "--out", run, "--resume", "--method", "fe")
+    assert "was started with training.learning_rate=0.001 and cannot be resumed with 0.5" in sentence
+    assert "started with model.embedding='daes'" in refused("train", "--out", run, "--resume", "--method", "fe")
     fresh = daes("train", clicks, "--exclude", "id", "--out", run, "--overwrite", "--max-rows", "300", "--json", *QUICK)
     assert (fresh.json["rows"], fresh.json["resumed_at"]) == (300, None)
     assert "exclude each other" in refused("train", clicks, "--out", run, "--overwrite", "--resume", *QUICK)

@@ -166,5 +166,5 @@ def test_the_configuration_is_checked(change, message):
 
 
 def test_too_few_rows_are_an_error(make_rows, make_model, schema):
-    with pytest.raises(ValueError, match="4 rows are split into 3, 1 and 0"):
+    with pytest.raises(ValueError, match="got 4 rows split into 3, 1 and 0"):
         train_offline(make_model(), HeldRows(make_rows(4), schema))

@@ -220,8 +220,10 @@ def test_what_is_there_is_not_touched_unasked(tmp_path):
 
 def test_a_run_does_not_go_on_as_another(tmp_path):
     small_run(tmp_path / "run", 500)
-    with pytest.raises(ValueError, match=r"begun with data.what='adstream:500' and cannot go on with 'adstream:600'"):
+    with pytest.raises(
+        ValueError, match=r"started with data.what='adstream:500' and cannot be resumed with 'adstream:600'"
+    ):
         small_run(tmp_path / "run", 600, resume=True)
     data = Data.find("adstream:500", exclude=["price"])
-    with pytest.raises(ValueError, match=r"begun with schema.numerical="):
+    with pytest.raises(ValueError, match=r"started with schema.numerical="):
         small_run(tmp_path / "run", 0, data=data, resume=True)

@@ -412,7 +412,7 @@ def test_resume_false_starts_anew(make_rows, make_model, schema, tmp_path):
 
 
 def test_the_history_keeps_a_bounded_number_of_records(make_rows, make_model, schema, monkeypatch):
-    monkeypatch.setattr(trainer_module, "_MOST_RECORDS", 8)
+    monkeypatch.setattr(trainer_module, "_MAX_RECORDS", 8)
     trainer = StreamTrainer(make_model("fe"), replace(CONFIG, batch_size=10))
     history = trainer.run(HeldRows(make_rows(605), schema)).history
     rows = [record["rows"] for record in history]
@@ -455,7 +455,7 @@ def test_the_configuration_is_checked(change, message):
 
 
 def test_l2_needs_an_optimiser_that_decays_every_parameter(make_model):
-    with pytest.raises(ValueError, match="l2 is part of the loss and goes with adam, adagrad or sgd"):
+    with pytest.raises(ValueError, match="l2 is part of the loss and needs adam, adagrad or sgd"):
         StreamTrainer(make_model(l2=0.1), replace(CONFIG, optimizer="adamw"))
     with pytest.raises(ValueError, match="l2 needs dense gradients"):
         StreamTrainer(make_model(l2=0.1, categorical_options={"sparse": True}), CONFIG)

@@ -237,7 +237,7 @@ def _run(
     from daes.paper.running import plan, run_experiment
 
     if resume and overwrite:
-        raise ValueError("--resume and --overwrite exclude each other; both are given")
+        raise ValueError("--resume and --overwrite exclude each other, got both")
     data = [DataSet(spec) for spec in specs]
     runs = list(plan(list(EXPERIMENTS) if what == "all" else [what], data))
     if not runs:

@@ -16,7 +16,7 @@ from daes.cli.settings import BACKBONES_HELP, METHODS_HELP, ModelOptions, Traini
 from daes.cli.toml_file import Config
 
 if TYPE_CHECKING:
-    from daes.training.run import Run
+    from daes.training.run import TrainedRun
     from daes.training.trainer import StreamTrainer
 
 
@@ -158,7 +158,7 @@ class _Progress:
         self._steps.advance(len(batch))
 
 
-def _tell(run: "Run", json: bool) -> None:
+def _tell(run: "TrainedRun", json: bool) -> None:
     from daes.cli.metrics_text import metrics_table
     from daes.storage.run_folder import strict
 

@@ -1,25 +1,26 @@
-"""One pass over a stream, scoring before training; the paper's offline protocol; runs in folders."""
+"""Training: one step, one pass over a stream, the paper's offline protocol, and runs in folders."""
 
 from daes.training.config import TrainConfig
 from daes.training.data import Data
 from daes.training.monitor import Monitor
 from daes.training.offline import OfflineConfig, OfflineResult, train_offline
-from daes.training.run import Run, train_run
+from daes.training.run import RunExistsError, TrainedRun, train_run
 from daes.training.scoring import evaluate, load_trained, predict
 from daes.training.step import BadBatch, TrainingError, TrainingStep
-from daes.training.trainer import Callback, StreamTrainer, TrainResult
+from daes.training.trainer import BatchCallback, StreamTrainer, TrainResult
 
 __all__ = [
     "BadBatch",
-    "Callback",
+    "BatchCallback",
     "Data",
     "Monitor",
     "OfflineConfig",
     "OfflineResult",
-    "Run",
+    "RunExistsError",
     "StreamTrainer",
     "TrainConfig",
     "TrainResult",
+    "TrainedRun",
     "TrainingError",
     "TrainingStep",
     "evaluate",

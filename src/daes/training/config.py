@@ -1,4 +1,4 @@
-"""How to train: one typed dataclass, validated once."""
+"""The configuration of training: one typed dataclass, validated once."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,23 +9,22 @@ class TrainConfig:
     """How to train. Validated once, here.
 
     Args:
-        batch_size: rows a step.
+        batch_size: rows per step.
         optimizer: "adam", "adamw", "adagrad" or "sgd".
         learning_rate: the step size.
         clip_norm: gradients of a larger norm are scaled down to it; None for no clipping.
-        max_norm: a gradient of a larger norm has exploded and makes its batch a bad one; None: only one that is not
-            finite does.
+        max_norm: a batch whose gradient has a larger norm is a bad batch; None: only one whose norm is not finite is.
         amp: compute in bfloat16 where that is safe.
         cuda_graphs: on a CUDA device, record the step on a full batch once and replay it (`daes.training.graphs`); a
             model that cannot be recorded is trained as usual.
-        label_delay: batches that pass between scoring a row and learning its label.
-        window: rows of the metrics' window.
-        bad_batch: what to do with a batch whose values are refused or whose loss, scores or gradient are not finite:
+        label_delay: batches between scoring a row and learning its label.
+        window: rows in the window of the metrics.
+        bad_batch: what to do with a batch whose values are invalid or whose loss, scores or gradient are not finite:
             "stop" the run, or "skip" the batch and report it.
         record_every: rows between two records of the history; None for an eighth of the window, less at the start and
-            more on long streams, so that there are never more than 400 records.
+            more on long streams, so that there are at most 400 records.
         checkpoint_every: rows between two checkpoints.
-        seed: where torch's random numbers (dropout) start.
+        seed: seed of torch's random numbers (dropout).
 
     >>> TrainConfig(batch_size=0)
     Traceback (most recent call last):

@@ -1,4 +1,4 @@
-"""The paper's protocol: chronological parts, several epochs, the epoch that predicts the validation part best."""
+"""The paper's protocol: a chronological split, several epochs, the epoch with the lowest validation LogLoss."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -22,21 +22,21 @@ from daes.training.step import BadBatch, TrainingError, TrainingStep
 
 @dataclass(frozen=True)
 class OfflineConfig:
-    """How to train and choose by the paper's protocol. Validated once, here.
+    """The configuration of the paper's protocol. Validated once, here.
 
     Args:
-        train: batch size, optimiser and the like; what is about a single pass (label delay, windows, records,
-            checkpoints) does not apply.
-        split: parts of the rows for training, validation and test, in the order of the stream.
-        epochs: passes over the training part, at most.
-        patience: so many epochs in a row without a lower validation LogLoss end the training.
-        shuffle: whether each epoch goes through the training part in another random order, by the seed; the part is
-            then held in memory.
-        fit_rows: rows of the training part, evenly spaced, that an offline method is fitted on; None for all.
+        train: batch size, optimiser and so on; what concerns a single pass (label delay, window, records, checkpoints)
+            is not used.
+        split: shares of the rows for training, validation and test, in the order of the stream.
+        epochs: maximum number of passes over the training part.
+        patience: training ends after this many epochs in a row without a lower validation LogLoss.
+        shuffle: whether each epoch reads the training part in another random order, by the seed; the part is then kept
+            in memory.
+        fit_rows: number of rows of the training part, evenly spaced, that an offline method is fitted on; None for all.
     """
 
-    # NOTE[DIFF]: the paper does not say whether rows are shuffled; here they are not by default, because its estimators
-    # are said to read the stream in one pass, and a shuffled stream has no drift for them to cope with.
+    # NOTE[DIFF]: the paper does not say whether rows are shuffled. Here they are not by default, because its estimators
+    # read the stream in one pass, and a shuffled stream has no drift.
 
     train: TrainConfig = field(default_factory=TrainConfig)
     split: tuple[float, float, float] = (0.8, 0.1, 0.1)
@@ -56,17 +56,17 @@ class OfflineConfig:
 
 @dataclass(frozen=True)
 class OfflineResult:
-    """What the protocol gave.
+    """The result of the protocol.
 
     Args:
         test: metrics on the test part, of the model of the best epoch.
-        valid: metrics on the validation part, of the same.
+        valid: metrics on the validation part, of the same model.
         epoch: the best epoch, counted from 1.
-        history: one record an epoch: `epoch`, `train_logloss` (of the batches as they were trained on), `valid_auc`,
+        history: one record per epoch: `epoch`, `train_logloss` (of each batch before its step), `valid_auc`,
             `valid_logloss`, `seconds`.
-        rows: of the three parts.
-        seconds: of everything.
-        bad_batches: what was not learned from.
+        rows: rows of the three parts.
+        seconds: total time.
+        bad_batches: batches that were not learned from.
     """
 
     test: dict[str, float]
@@ -78,22 +78,22 @@ class OfflineResult:
     bad_batches: list[BadBatch] = field(default_factory=list)
 
 
-Progress = Callable[[int, int], None]
-"""Called with the rows trained on so far and those of all epochs together."""
+OfflineProgress = Callable[[int, int], None]
+"""Called with the rows learned from so far and the rows of all epochs together."""
 
 
 def train_offline(
-    model: CTRModel, source: Source, config: OfflineConfig | None = None, *, progress: Progress | None = None
+    model: CTRModel, source: Source, config: OfflineConfig | None = None, *, progress: OfflineProgress | None = None
 ) -> OfflineResult:
     """Train on the first part of the rows, choose the epoch on the second, test on the third.
 
-    An offline method that is not fitted yet is fitted on the training part. A method that estimates online observes in
-    the first epoch only, a single pass; so does a vocabulary. Afterwards the model is that of the best epoch.
+    An offline method that is not fitted yet is fitted on the training part. Online estimates and vocabularies are
+    updated in the first epoch only, which makes them a single pass. Afterwards the model is that of the best epoch.
 
     Args:
-        model: what to train.
-        source: the rows, from row 0 on; it is sought.
-        config: how.
+        model: the model to train.
+        source: the rows; read from row 0, several times.
+        config: how to train.
         progress: called after every batch of training.
 
     >>> from daes.simulation import AdStream
@@ -111,12 +111,12 @@ def train_offline(
         model.fit_embedding(read_part(source, model.schema, train, config.fit_rows))
     torch.manual_seed(config.train.seed)
     step = TrainingStep(model, config.train)
-    passes = _Passes(source, model.schema, train, config)
+    epochs = _Epochs(source, model.schema, train, config)
     history: list[dict[str, float]] = []
     best: dict[str, Any] = {}
     for epoch in range(1, config.epochs + 1):
         step.observing = epoch == 1
-        loss = _learn_pass(step, passes, epoch, config, progress)
+        loss = _learn_epoch(step, epochs, epoch, config, progress)
         scores = evaluate_part(step, source, valid)
         seconds = time.perf_counter() - started
         record = {"valid_auc": scores["auc"], "valid_logloss": scores["logloss"], "seconds": seconds}
@@ -145,7 +145,7 @@ def split_rows(source: Source, schema: Schema, config: OfflineConfig) -> tuple[r
     if not (train and valid and test):
         raise ValueError(
             "each part must have at least one row, got "
-            f"{total} rows are split into {len(train)}, {len(valid)} and {len(test)}"
+            f"{total} rows split into {len(train)}, {len(valid)} and {len(test)}"
         )
     return train, valid, test
 
@@ -162,7 +162,7 @@ def iter_part(source: Source, schema: Schema, rows: range, batch_size: int) -> I
 
 
 def read_part(source: Source, schema: Schema, rows: range, at_most: int | None = None) -> Batch:
-    """These rows of the source in memory; evenly spaced ones where they are more than asked for."""
+    """These rows of the source in memory, or at most `at_most` of them, evenly spaced."""
     step = 1 if at_most is None else -(-len(rows) // at_most)
     pieces, done = [], 0
     for batch in iter_part(source, schema, rows, 65_536):
@@ -172,7 +172,7 @@ def read_part(source: Source, schema: Schema, rows: range, at_most: int | None =
 
 
 def evaluate_part(step: TrainingStep, source: Source, rows: range) -> dict[str, float]:
-    """Metrics on these rows, the AUC exact; nothing is learned. All are NaN where a score is."""
+    """Metrics on these rows, with the exact AUC; nothing is learned. All are NaN if a score is."""
     metrics, exact = StreamMetrics(window=None), WindowAUC(len(rows))
     for batch in iter_part(source, step.model.schema, rows, step.config.batch_size):
         assert batch.label is not None
@@ -184,8 +184,8 @@ def evaluate_part(step: TrainingStep, source: Source, rows: range) -> dict[str, 
     return {**metrics.compute(), "auc": exact.compute()}
 
 
-class _Passes:
-    """The training part, once an epoch, in order or shuffled."""
+class _Epochs:
+    """The training part, read once per epoch, in order or shuffled."""
 
     def __init__(self, source: Source, schema: Schema, rows: range, config: OfflineConfig) -> None:
         self.source, self.schema, self.rows, self.config = source, schema, rows, config
@@ -205,14 +205,14 @@ class _Passes:
             yield self._held[order[start : start + size]]
 
 
-def _learn_pass(
-    step: TrainingStep, passes: _Passes, epoch: int, config: OfflineConfig, progress: Progress | None
+def _learn_epoch(
+    step: TrainingStep, epochs: _Epochs, epoch: int, config: OfflineConfig, progress: OfflineProgress | None
 ) -> float:
     """One epoch; the mean loss of its batches, each before its own step."""
     total, rows = 0.0, 0
-    per_epoch = len(passes.rows)
-    for batch in passes.batches(epoch):
-        if step.learn(batch, passes.rows.start + rows):
+    per_epoch = len(epochs.rows)
+    for batch in epochs.batches(epoch):
+        if step.learn(batch, epochs.rows.start + rows):
             total += step.loss * len(batch)
         rows += len(batch)
         if progress is not None:

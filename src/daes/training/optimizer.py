@@ -9,7 +9,7 @@ from torch import nn
 
 from daes.model import CTRModel
 
-# The fused kernels go over a table once a step, not once an operation: most of a step, where tables are large.
+# Fused kernels read a table once per step, not once per operation; with large tables that is most of a step.
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "adam": partial(torch.optim.Adam, fused=True),
     "adamw": partial(torch.optim.AdamW, fused=True),
@@ -19,13 +19,13 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
 
 
 class Optimizers:
-    """One optimiser for dense gradients and, where there are any, one for sparse gradients, as one."""
+    """One optimiser for dense gradients and, if the model has any, one for sparse gradients."""
 
     def __init__(self, parts: list[torch.optim.Optimizer]) -> None:
         self.parts = parts
 
     def zero_grad(self) -> None:
-        """Forget all gradients."""
+        """Set all gradients to None."""
         for part in self.parts:
             part.zero_grad()
 
@@ -39,7 +39,7 @@ class Optimizers:
         return [part.state_dict() for part in self.parts]
 
     def load_state_dict(self, state: list[Mapping[str, Any]]) -> None:
-        """Go on from a state that the same optimisers saved."""
+        """Continue from a state that the same optimisers saved."""
         if len(state) != len(self.parts):
             raise ValueError(f"state must hold {len(self.parts)} optimisers, got {len(state)}")
         for part, own in zip(self.parts, state, strict=True):
@@ -49,7 +49,7 @@ class Optimizers:
 def make_optimizers(model: CTRModel, name: str, learning_rate: float) -> Optimizers:
     """Optimisers of a model's parameters.
 
-    The paper's λ‖Θ‖² has the gradient 2λΘ: that is weight decay 2λ, which costs no sum over the parameters.
+    The gradient of the paper's λ‖Θ‖² is 2λΘ, which is weight decay 2λ and needs no sum over the parameters.
     """
     if name not in OPTIMIZERS:
         raise ValueError(f"optimizer must be one of {', '.join(OPTIMIZERS)}, got {name!r}")
@@ -57,8 +57,8 @@ def make_optimizers(model: CTRModel, name: str, learning_rate: float) -> Optimiz
     if sparse and model.l2:
         raise ValueError(f"l2 needs dense gradients, since every parameter decays at every step, got {model.l2}")
     if name == "adamw" and model.l2:
-        # NOTE[DIFF]: AdamW decays parameters apart from the gradient; that is not the gradient of λ‖Θ‖².
-        raise ValueError(f"l2 is part of the loss and goes with adam, adagrad or sgd, got {model.l2} with adamw")
+        # AdamW decays parameters separately from the gradient, which is not the gradient of λ‖Θ‖².
+        raise ValueError(f"l2 is part of the loss and needs adam, adagrad or sgd, got {model.l2} with adamw")
     decay = {"weight_decay": 2 * model.l2}
     parts = [OPTIMIZERS[name](dense, lr=learning_rate, **decay)] if dense else []
     if sparse:
@@ -71,5 +71,5 @@ def _sparse_optimizer(name: str) -> Callable[..., torch.optim.Optimizer]:
 
 
 def count_parameters(model: nn.Module) -> int:
-    """How many numbers are learned."""
+    """The number of learned numbers, over all parameters."""
     return sum(parameter.numel() for parameter in model.parameters())

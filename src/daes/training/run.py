@@ -1,4 +1,4 @@
-"""A whole run in a folder: read, train, watch, keep, and go on after a stop."""
+"""A training run in a folder: read, train, monitor, save, and continue after an interruption."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -19,26 +19,26 @@ from daes.training.data import Data
 from daes.training.environment import environment
 from daes.training.monitor import Monitor, plain
 from daes.training.optimizer import count_parameters
-from daes.training.trainer import Callback, StreamTrainer, TrainResult
+from daes.training.trainer import BatchCallback, StreamTrainer, TrainResult
 
-_MUST_AGREE = ("data", "schema", "model", "training", "run")
-_MAY_CHANGE = {"data": ("max_rows",), "training": ("checkpoint_every", "cuda_graphs"), "run": ("keep", "prefetch")}
+_FIXED = ("data", "schema", "model", "training", "run")
+_CHANGEABLE = {"data": ("max_rows",), "training": ("checkpoint_every", "cuda_graphs"), "run": ("keep", "prefetch")}
 
 
 class RunExistsError(ValueError):
-    """There is something at the path of a new run."""
+    """The folder of a new run exists already."""
 
 
 @dataclass(frozen=True)
-class Run:
-    """A run that is over.
+class TrainedRun:
+    """A finished run.
 
     Args:
-        folder: where its files are.
-        model: what was trained.
-        result: what the pass gave.
-        resumed_at: rows that were done when it went on; None if it began anew.
-        report: the page to look at, None if none was written.
+        folder: its files.
+        model: the trained model, in eval mode.
+        result: metrics, history and bad batches.
+        resumed_at: rows that were done when it was resumed; None if it started from the beginning.
+        report: the HTML report, None if none was written.
     """
 
     folder: RunFolder
@@ -63,25 +63,25 @@ def train_run(
     report: Callable[[Path], Path] | None = None,
     options: Mapping[str, Any] | None = None,
     on_start: Callable[[StreamTrainer, int | None], None] | None = None,
-    callbacks: Sequence[Callback] = (),
-) -> Run:
-    """Train a model in one pass over a stream and keep everything about it in a folder (docs/run-folder.md).
+    callbacks: Sequence[BatchCallback] = (),
+) -> TrainedRun:
+    """Train a model in one pass over a stream and write everything about it to a folder (docs/run-folder.md).
 
     Args:
         data: the rows; its `max_rows` ends the pass.
-        folder: where to write. Something that is there already is an error, unless one of the next two is given.
+        folder: where to write. It must not exist, unless `resume` or `overwrite` is given.
         model: arguments of `CTRModel.from_sample`, as `{"embedding": "daes", "backbone": "deepfm"}`.
-        config: how to train; its seed is also that of the model's start.
-        sample_rows: rows at the start that sizes, context and offline methods are found on.
-        device: where to compute.
-        keep: checkpoints that are kept.
+        config: how to train; its seed is also that of the initial weights.
+        sample_rows: first rows, from which table sizes, context fields and offline methods are determined.
+        device: device to compute on, as "cpu" or "cuda".
+        keep: number of checkpoints to keep.
         prefetch: batches read ahead in a thread; 0 for none.
-        resume: go on where the run in the folder stopped, to the same bits as if it never had; what configures the
-            result must be as it was. Begins anew where there is nothing.
-        overwrite: remove the run that is there.
-        report: makes a page of the finished folder, as `daes.report.page.write_report` does.
-        options: kept in config.json beside what was made of them.
-        on_start: called with the trainer and the rows of the stream, if known, before the first batch.
+        resume: continue the run in the folder from its newest checkpoint, to the same bits as without the
+            interruption; whatever determines the result must be unchanged. Starts a new run if there is none.
+        overwrite: remove an existing run first.
+        report: writes a page about the finished folder, as `daes.report.page.write_report` does.
+        options: the user's own options, stored in config.json.
+        on_start: called before the first batch with the trainer and the number of rows, None if that is not known.
         callbacks: called after every batch.
 
     >>> import tempfile
@@ -93,7 +93,7 @@ def train_run(
     """
     config = config or TrainConfig()
     place = RunFolder(folder)
-    _make_room(place, resume, overwrite)
+    _prepare_folder(place, resume, overwrite)
     stream = data.open(prefetch=prefetch)
     sample = read_sample(stream.source, data, sample_rows, config)
     torch.manual_seed(config.seed)
@@ -119,7 +119,7 @@ def train_run(
     made.eval()
     made.save_pretrained(place.model)
     write_results(place, trainer, result, monitor)
-    return Run(place, made, result, resumed_at, report(place.path) if report else None)
+    return TrainedRun(place, made, result, resumed_at, report(place.path) if report else None)
 
 
 def read_sample(source: Source, data: Data, rows: int, config: TrainConfig) -> Batch:
@@ -166,9 +166,9 @@ def write_results(place: RunFolder, trainer: StreamTrainer, result: TrainResult,
     place.write("monitor", monitor.to_dict())
 
 
-def _make_room(place: RunFolder, resume: bool, overwrite: bool) -> None:
+def _prepare_folder(place: RunFolder, resume: bool, overwrite: bool) -> None:
     if resume and overwrite:
-        raise ValueError("resume and overwrite exclude each other; both are given")
+        raise ValueError("resume and overwrite exclude each other, got both")
     if overwrite:
         place.clear()
         return
@@ -176,7 +176,7 @@ def _make_room(place: RunFolder, resume: bool, overwrite: bool) -> None:
         return
     if not resume:
         raise RunExistsError(
-            f"{place.path} exists already: --resume (resume=True) goes on with the run in it, --overwrite "
+            f"{place.path} exists already: --resume (resume=True) continues the run in it, --overwrite "
             "(overwrite=True) replaces it"
         )
     if not place.is_run:
@@ -198,14 +198,14 @@ def _config(
 
 
 def _refuse_other_run(place: RunFolder, description: Mapping[str, Any]) -> None:
-    """A run goes on as it was configured, or it would be neither the old one nor a new one."""
+    """A run is resumed as it was configured, except for options that do not change the result."""
     stored, given = place.read_config(), strict(description)
-    for part in _MUST_AGREE:
-        free = _MAY_CHANGE.get(part, ())
+    for part in _FIXED:
+        free = _CHANGEABLE.get(part, ())
         for name in dict.fromkeys([*stored[part], *given[part]]):
             old, new = stored[part].get(name), given[part].get(name)
             if name not in free and old != new:
                 raise ValueError(
-                    f"{place.path} was begun with {part}.{name}={old!r} and cannot go on with {new!r}: "
-                    "start a new run, or leave it as it was"
+                    f"{place.path} was started with {part}.{name}={old!r} and cannot be resumed with {new!r}: "
+                    "start a new run, or keep the old value"
                 )

@@ -1,4 +1,4 @@
-"""One pass over a stream: every batch is scored before it is trained on."""
+"""One pass over a stream: every batch is scored before the model learns from it."""
 
 import time
 from collections import deque
@@ -18,14 +18,21 @@ from daes.stream.source import BatchError, Source
 from daes.training.config import TrainConfig
 from daes.training.step import BadBatch, TrainingError, TrainingStep, random_state, set_random_state
 
-__all__ = ["BadBatch", "Callback", "StreamTrainer", "TrainConfig", "TrainResult", "TrainingError"]
-
-_MOST_RECORDS = 400
+_MAX_RECORDS = 400
+"""A history without a given interval is thinned to half of this many records whenever it is full."""
 
 
 @dataclass
 class TrainResult:
-    """What a pass over the stream gave."""
+    """The result of one pass over a stream.
+
+    Args:
+        rows: rows that were read.
+        seconds: time spent reading, scoring and learning.
+        metrics: `StreamMetrics.compute()` at the end; every row was scored before it was learned from.
+        history: the same at intervals, with `rows` and `seconds`.
+        bad_batches: batches that were not learned from.
+    """
 
     rows: int
     seconds: float
@@ -35,26 +42,27 @@ class TrainResult:
 
     @property
     def rows_per_second(self) -> float:
-        """Throughput of reading, scoring and training together."""
+        """Throughput of reading, scoring and learning together."""
         return self.rows / self.seconds if self.seconds else float("nan")
 
 
-Callback = Callable[["StreamTrainer", Batch, NDArray[np.float32]], None]
-"""Called after every batch with the trainer, the batch and its logits, as they were before training on it."""
+BatchCallback = Callable[["StreamTrainer", Batch, NDArray[np.float32]], None]
+"""Called after every batch with the trainer, the batch, and its logits from before the model learned from it."""
 
 
 class StreamTrainer:
-    """Trains a model in one pass over a stream, scoring every batch before it is trained on.
+    """Trains a model in one pass over a stream, scoring every batch before the model learns from it.
 
-    With a `CheckpointStore` the run can be killed at any instant: `run` then goes on from the newest sound checkpoint,
-    and ends with the same bits as a run that was never interrupted, on the same machine.
+    With a `CheckpointStore` the process may be killed at any time: `run` then continues from the newest valid
+    checkpoint and ends with the same bits as a run that was never interrupted, on the same machine. On a CUDA device
+    that needs deterministic kernels (`torch.use_deterministic_algorithms`).
 
     Args:
-        model: what to train; an offline method must be fitted (`CTRModel.from_sample` does).
+        model: the model to train; an offline method must be fitted (`CTRModel.from_sample` does that).
         config: how to train.
-        store: where checkpoints go, None for none.
+        store: where checkpoints are written; None for none.
         callbacks: called after every batch.
-        extra: further objects with `state_dict` and `load_state_dict` that belong to the run, by name.
+        extra: further objects with `state_dict` and `load_state_dict` that are part of the checkpoints, by name.
 
     >>> from daes.simulation import AdStream
     >>> stream = AdStream(num_rows=4000, seed=0)
@@ -71,7 +79,7 @@ class StreamTrainer:
         config: TrainConfig | None = None,
         *,
         store: CheckpointStore | None = None,
-        callbacks: Sequence[Callback] = (),
+        callbacks: Sequence[BatchCallback] = (),
         extra: Mapping[str, Any] | None = None,
     ) -> None:
         self.model = model
@@ -85,7 +93,7 @@ class StreamTrainer:
         self.batches = 0
         self.seconds = 0.0
         self.history: list[dict[str, float]] = []
-        self._coarseness = 1
+        self._spacing = 1
         self._waiting: deque[tuple[int, Batch, DeviceBatch]] = deque()
         self._position: Mapping[str, int | str] = {"row": 0}
 
@@ -95,11 +103,11 @@ class StreamTrainer:
         return self.step.bad_batches
 
     def run(self, source: Source, *, resume: bool = True, max_rows: int | None = None) -> TrainResult:
-        """Go through the source from where it stands, or from where the newest checkpoint stands.
+        """Train on the source from its position, or from that of the newest checkpoint.
 
         Args:
             source: the rows; their columns are those of the model's schema.
-            resume: go on from a checkpoint of the store, if there is one.
+            resume: continue from a checkpoint of the store, if there is one.
             max_rows: stop after so many rows, those before a checkpoint included; None for all.
         """
         if self.model.needs_fit:
@@ -113,13 +121,14 @@ class StreamTrainer:
         self._position = source.position()
         started = time.perf_counter() - self.seconds
         for row, batch in self._batches(source, max_rows):
-            logits = self._score(batch, row)
+            logits = self._process(batch, row)
             self.rows += len(batch)
             self.batches += 1
             self.seconds = time.perf_counter() - started
             for callback in self.callbacks:
                 callback(self, batch, logits)
-            self._keep_records(len(batch))
+            self._record_if_due(len(batch))
+            self._save_if_due(len(batch))
         while self._waiting:
             self._learn_next()
         self._record()
@@ -128,7 +137,7 @@ class StreamTrainer:
         return TrainResult(self.rows, self.seconds, self.metrics.compute(), self.history, self.bad_batches)
 
     def _batches(self, source: Source, max_rows: int | None) -> Iterator[tuple[int, Batch]]:
-        """The batches with the rows they start at; one whose values are refused is left out where the policy is so."""
+        """The batches with the rows they start at, without those that cannot be read, if the policy is "skip"."""
         while True:
             try:
                 for batch in self._until(source, max_rows):
@@ -154,13 +163,13 @@ class StreamTrainer:
             if surplus >= 0 and max_rows is not None:
                 return
 
-    def _score(self, batch: Batch, row: int) -> NDArray[np.float32]:
-        """Logits before training on the batch; the metrics take them in, and the batch waits for its turn."""
+    def _process(self, batch: Batch, row: int) -> NDArray[np.float32]:
+        """Score the batch, update the metrics, and learn from the batch that is due by the label delay; the logits."""
         prepared = self.step.prepare(batch)
         logits = self.step.score(prepared)
-        unusable = int((~np.isfinite(logits)).sum())
-        if unusable:
-            self.step.skip(row, f"{unusable} of {len(batch)} scores are not finite")
+        not_finite = int((~np.isfinite(logits)).sum())
+        if not_finite:
+            self.step.skip(row, f"{not_finite} of {len(batch)} scores are not finite")
             return logits
         if batch.label is not None:
             self.metrics.update(logits, batch.label, batch.weight)
@@ -173,29 +182,30 @@ class StreamTrainer:
         row, _, prepared = self._waiting.popleft()
         self.step.learn(prepared, row)
 
-    def _keep_records(self, seen: int) -> None:
-        if self._record_is_due(seen):
+    def _record_if_due(self, new: int) -> None:
+        if self._record_is_due(new):
             self._record()
-        if self.config.record_every is None and len(self.history) >= _MOST_RECORDS:
+        if self.config.record_every is None and len(self.history) >= _MAX_RECORDS:
             self.history = self.history[1::2]
-            self._coarseness *= 2
-        if self.store is not None and _passed(self.config.checkpoint_every, self.rows - seen, self.rows):
+            self._spacing *= 2
+
+    def _save_if_due(self, new: int) -> None:
+        if self.store is not None and _crossed(self.config.checkpoint_every, self.rows - new, self.rows):
             self.store.save_async(self.batches, self.state_dict())
 
-    def _record_is_due(self, seen: int) -> bool:
+    def _record_is_due(self, new: int) -> bool:
         if self.config.record_every is not None:
-            return _passed(self.config.record_every, self.rows - seen, self.rows)
-        # A record costs a sort of the window: one after every eighth of it stays cheap, and windows closer than that
-        # would hardly differ.
+            return _crossed(self.config.record_every, self.rows - new, self.rows)
+        # A record sorts the window: once per eighth of the window is cheap, and records closer than that hardly differ.
         last = self.history[-1]["rows"] if self.history else 0
-        return self.rows - last >= self._coarseness * min(self.rows, self.config.window) / 8
+        return self.rows - last >= self._spacing * min(self.rows, self.config.window) / 8
 
     def _record(self) -> None:
         if self.rows and (not self.history or self.history[-1]["rows"] != self.rows):
             self.history.append({**self.metrics.compute(), "rows": float(self.rows), "seconds": self.seconds})
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on bit for bit, as arrays and plain values."""
+        """Everything needed to continue bit for bit, as arrays and plain values."""
         return {
             "step": self.step.state_dict(),
             "metrics": self.metrics.state_dict(),
@@ -205,27 +215,27 @@ class StreamTrainer:
             "batches": self.batches,
             "seconds": self.seconds,
             "history": self.history,
-            "coarseness": self._coarseness,
+            "spacing": self._spacing,
             "waiting": [[row, _arrays(batch)] for row, batch, _ in self._waiting],
-            "extra": {name: thing.state_dict() for name, thing in self.extra.items()},
+            "extra": {name: part.state_dict() for name, part in self.extra.items()},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state that a trainer of the same model and configuration saved."""
+        """Continue from a state that a trainer of the same model and configuration saved."""
         self.step.load_state_dict(state["step"])
         self.metrics.load_state_dict(state["metrics"])
         set_random_state(state["random"], self.model.device)
         self._position = state["position"]
         self.rows, self.batches, self.seconds = state["rows"], state["batches"], state["seconds"]
         self.history = list(state["history"])
-        self._coarseness = state["coarseness"]
+        self._spacing = state["spacing"]
         waiting = ((row, Batch(**arrays)) for row, arrays in state["waiting"])
         self._waiting = deque((row, batch, self.step.prepare(batch)) for row, batch in waiting)
-        for name, thing in self.extra.items():
-            thing.load_state_dict(state["extra"][name])
+        for name, part in self.extra.items():
+            part.load_state_dict(state["extra"][name])
 
     def restore(self, source: Source) -> int | None:
-        """Take up the newest sound checkpoint and seek the source to it; the rows done, None if there is none."""
+        """Load the newest valid checkpoint and seek the source to it; the rows done, None if there is none."""
         checkpoint = None if self.store is None else self.store.load()
         if checkpoint is None:
             return None
@@ -234,12 +244,12 @@ class StreamTrainer:
         return self.rows
 
 
-def _passed(step: int, before: int, now: int) -> bool:
-    """Whether a multiple of `step` lies between, the later end included."""
-    return now // step > before // step
+def _crossed(interval: int, before: int, now: int) -> bool:
+    """Whether a multiple of `interval` is in (before, now]."""
+    return now // interval > before // interval
 
 
 def _arrays(batch: Batch) -> dict[str, NDArray[Any]]:
-    """The arrays of a batch by name, those that are there."""
+    """The arrays of a batch by name, without those that are None."""
     named = {name: getattr(batch, name) for name in ("numerical", "categorical", "label", "weight", "time")}
     return {name: array for name, array in named.items() if array is not None}
