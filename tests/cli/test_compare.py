@@ -37,21 +37,21 @@ def test_the_papers_protocol(daes, clicks):
     result = daes("compare", clicks, *arguments, "--split", "0.6,0.2,0.2", "--shuffle", *QUICK, "--json")
     assert result.exit_code == 0, result.output
     assert (result.json["seeds"], result.json["measures"]) == ([7, 8], ["auc", "logloss"])
-    settings = result.json["cells"][0]["settings"]
+    settings = result.json["trials"][0]["settings"]
     assert settings["offline"]["split"] == [0.6, 0.2, 0.2]
     assert settings["offline"]["shuffle"] is True
 
 
 def test_a_failure_is_reported_and_the_rest_is_kept(daes, clicks, monkeypatch):
     module = import_module("daes.experiments.compare")
-    plain = module.run_cell
+    plain = module.run_trial
 
     def fails(cell, shared, progress=None):
         if cell.label == "fe":
             raise RuntimeError("no luck")
         return plain(cell, shared, progress)
 
-    monkeypatch.setattr(module, "run_cell", fails)
+    monkeypatch.setattr(module, "run_trial", fails)
     result = daes("compare", clicks, "--methods", "fe,ple", "--backbones", "fnn", "--seeds", "1", *QUICK)
     assert result.exit_code == 1
     assert "failed: fe on fnn, seed 0: RuntimeError: no luck" in result.stderr

@@ -49,7 +49,7 @@ def test_both_streams_a_table_and_a_report(app, monkeypatch, tmp_path):
     result = runner.invoke(app, ["demo", "--rows", "1500", "--seeds", "1", "--jobs", "1", "--out", str(folder)])
     assert result.exit_code == 0, result.output
     for stream in ("flights", "adstream"):
-        cells = json.loads((folder / stream / "comparison.json").read_text())["cells"]
+        cells = json.loads((folder / stream / "comparison.json").read_text())["trials"]
         assert sorted(cell["label"] for cell in cells) == ["daes", "efd"]
         for cell in cells:
             assert cell["rows"] == 1500
@@ -87,20 +87,20 @@ def test_without_the_flights_it_says_so_and_goes_on(app, no_flights, monkeypatch
     assert again.exit_code == 0
     assert (tmp_path / "adstream" / "results.jsonl").stat().st_mtime_ns > before
     assert len((tmp_path / "adstream" / "results.jsonl").read_text().splitlines()) == 4
-    metrics = [[cell["metrics"] for cell in json.loads(r.stdout)["comparisons"][0]["cells"]] for r in (result, again)]
+    metrics = [[cell["metrics"] for cell in json.loads(r.stdout)["comparisons"][0]["trials"]] for r in (result, again)]
     assert metrics[0] == metrics[1]
 
 
 def test_a_model_that_fails_is_reported_and_the_rest_is_shown(app, no_flights, monkeypatch, tmp_path):
     compare_module = import_module("daes.experiments.compare")
-    run_cell = compare_module.run_cell
+    run_trial = compare_module.run_trial
 
     def failing(cell, *rest):
         if cell.label == "fe":
             raise ValueError("no [luck]")
-        return run_cell(cell, *rest)
+        return run_trial(cell, *rest)
 
-    monkeypatch.setattr(compare_module, "run_cell", failing)
+    monkeypatch.setattr(compare_module, "run_trial", failing)
     monkeypatch.setattr(demo_module, "METHODS", ("fe", "efd", "daes"))
     result = runner.invoke(app, ["demo", "--rows", "1000", "--seeds", "1", "--jobs", "1", "--out", str(tmp_path)])
     assert result.exit_code == 1

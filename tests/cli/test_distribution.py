@@ -16,9 +16,10 @@ from typer.testing import CliRunner
 from daes.cli.app import build_app
 from daes.cli.column import GeneratedColumn, open_column
 from daes.cli.comparison_plot import write_plot
-from daes.cli.comparison_text import compact, render, shown_levels
+from daes.cli.comparison_text import render, shown_levels
 from daes.distribution import ESTIMATORS
 from daes.distribution.comparison import LABELS, Comparison, compare_estimators
+from daes.formatting import duration, measured, nbytes, scientific
 
 runner = CliRunner()
 ROWS = 20_000
@@ -259,11 +260,12 @@ def test_the_tables_fit_the_terminal(comparison, width):
     assert max(map(len, lines)) <= width
     assert "…" not in text
     for result in comparison.results:
-        (row,) = [line for line in lines if line.startswith(result.label) and " s " in line]
+        (row,) = [line for line in lines if line.startswith(result.label) and nbytes(result.nbytes) in line]
         assert f"{100 * result.max_rank_error:.3f} %" in row
-        assert f"{result.kl_divergence:.1e}" in row
+        assert scientific(result.kl_divergence, 1) in row
+        assert duration(result.seconds) in row
         assert "–" in row if result.draws is None else f"{result.draws:,}" in row
-        assert ("ms" in row) == (width == 120)
+        assert (duration(result.read_seconds) in row) == (width == 120)
 
 
 @pytest.mark.parametrize("scale", [1.0, -1.234567e-7])
@@ -277,7 +279,7 @@ def test_quantiles_fit_whatever_they_are(scale, width):
     (at,) = [row for row, level in enumerate(comparison.levels) if level == 0.5]
     words = " ".join(line for line in lines if line.lstrip().startswith("50 %")).split()
     for result in comparison.results:
-        assert any(word.rstrip("*!") == compact(result.quantiles[at]) for word in words)
+        assert any(word.rstrip("*!") == measured(result.quantiles[at]) for word in words)
 
 
 def test_bars_grow_with_the_error_and_neighbours_share(comparison):
@@ -303,11 +305,11 @@ def test_quantiles_are_marked_where_they_err(comparison):
     (row,) = [line for line in lines[start:] if line.lstrip().startswith("5 %")]
     at = comparison.levels.index(0.05)
     cells = row.split()[2:]
-    assert cells[0] == compact(comparison.true_quantiles[at])
+    assert cells[0] == measured(comparison.true_quantiles[at])
     for cell, result in zip(cells[1:], comparison.results, strict=True):
         error = abs(result.rank_errors[at])
         mark = "" if error <= 0.004 else "*" if error <= 0.02 else "!"
-        assert cell == compact(result.quantiles[at]) + mark
+        assert cell == measured(result.quantiles[at]) + mark
     assert cells[4].endswith("!")  # order statistics, under drift
 
 

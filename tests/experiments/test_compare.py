@@ -11,11 +11,11 @@ import torch
 from scipy.stats import ttest_ind
 from sklearn.metrics import log_loss, roc_auc_score
 
-from daes.experiments import cell as cell_module
-from daes.experiments.cell import Cell, CellData, CellResult, run_cell
-from daes.experiments.compare import compare, run_cells
+from daes.experiments import trial as trial_module
+from daes.experiments.compare import compare, run_trials
 from daes.experiments.comparison import Comparison
 from daes.experiments.results import read_results
+from daes.experiments.trial import CellData, Trial, TrialResult, run_trial
 from daes.experiments.workers import Death, run_tasks
 from daes.training.config import TrainConfig
 from daes.training.data import Data
@@ -44,10 +44,10 @@ def without_clock(result):
     return replace(result, seconds=0.0, key="")
 
 
-def test_a_stream_cell_is_judged_on_all_rows_and_on_the_second_half(data):
+def test_a_stream_trial_is_judged_on_all_rows_and_on_the_second_half(data):
     scores = []
-    cell = Cell("daes", "daes", "fnn", 3, train=TRAIN, model=MODEL, sample_rows=500)
-    result = run_cell(cell, CellData(data))
+    trial = Trial("daes", "daes", "fnn", 3, train=TRAIN, model=MODEL, sample_rows=500)
+    result = run_trial(trial, CellData(data))
     source = data.open().source
     rows = source.batch(0, 2000, data.schema)
     torch.manual_seed(3)
@@ -69,14 +69,14 @@ def test_a_stream_cell_is_judged_on_all_rows_and_on_the_second_half(data):
     assert {len(values) for values in result.history.values()} == {len(result.history["rows"])}
 
 
-def test_a_cell_gives_the_same_result_from_memory_and_from_the_source(data):
-    cell = Cell("ple", "ple", "fnn", 0, train=TRAIN, model=MODEL, sample_rows=500)
+def test_a_trial_gives_the_same_result_from_memory_and_from_the_source(data):
+    trial = Trial("ple", "ple", "fnn", 0, train=TRAIN, model=MODEL, sample_rows=500)
     held, read = CellData(data), CellData(data, max_bytes=1000)
     assert isinstance(held.source(), HeldRows)
     assert not isinstance(read.source(), HeldRows)
-    assert without_clock(run_cell(cell, held)) == without_clock(run_cell(cell, read))
+    assert without_clock(run_trial(trial, held)) == without_clock(run_trial(trial, read))
     less = replace(data, max_rows=700)
-    results = [run_cell(cell, CellData(less, max_bytes=limit)) for limit in (1000, 10**9)]
+    results = [run_trial(trial, CellData(less, max_bytes=limit)) for limit in (1000, 10**9)]
     assert results[0].rows == 700
     assert without_clock(results[0]) == without_clock(results[1])
 
@@ -86,9 +86,9 @@ def test_one_seed_starts_all_methods_alike(data, backbone):
     sample = data.open().source.batch(0, 500, data.schema)
     models = []
     for method in ("efd", "fe", "daes-tran", "daes-gate"):
-        cell = Cell(method, method, backbone, 5, model=MODEL)
-        models.append(cell_module._build(cell, data, sample))
-    other = cell_module._build(Cell("fe", "fe", backbone, 6, model=MODEL), data, sample)
+        trial = Trial(method, method, backbone, 5, model=MODEL)
+        models.append(trial_module._build(trial, data, sample))
+    other = trial_module._build(Trial("fe", "fe", backbone, 6, model=MODEL), data, sample)
     for model in models[1:]:
         assert torch.equal(model.categorical.weight, models[0].categorical.weight)
         for mine, theirs in zip(model.backbone.parameters(), models[0].backbone.parameters(), strict=True):
@@ -112,7 +112,7 @@ def test_the_paper_protocol(data):
     assert "On the test part" in comparison.to_markdown()
 
 
-def test_the_table_is_made_of_the_cells(data):
+def test_the_table_is_made_of_the_trials(data):
     comparison = small(data, methods=["fe", "ple", "daes"], seeds=3, backbones=["fnn", "lr"], model={"dim": 4})
     assert (comparison.methods, comparison.backbones, comparison.seeds) == (
         ("fe", "ple", "daes"),
@@ -120,21 +120,21 @@ def test_the_table_is_made_of_the_cells(data):
         (0, 1, 2),
     )
     assert len(comparison.results) == 18
-    cells = {(r.label, r.backbone, r.seed): r.metrics for r in comparison.results}
+    trials = {(r.label, r.backbone, r.seed): r.metrics for r in comparison.results}
     for row in comparison.rows():
         for measure, found in row["measures"].items():
-            values = [cells[row["label"], row["backbone"], seed][measure] for seed in (0, 1, 2)]
+            values = [trials[row["label"], row["backbone"], seed][measure] for seed in (0, 1, 2)]
             assert found["values"] == values
             assert found["mean"] == pytest.approx(fmean(values))
             assert found["std"] == pytest.approx(stdev(values))
     test = next(t for t in comparison.tests if (t.backbone, t.measure) == ("lr", "logloss"))
-    means = {label: fmean(cells[label, "lr", s]["logloss"] for s in (0, 1, 2)) for label in ("fe", "ple", "daes")}
+    means = {label: fmean(trials[label, "lr", s]["logloss"] for s in (0, 1, 2)) for label in ("fe", "ple", "daes")}
     best = min(("fe", "ple"), key=lambda label: means[label])
     assert (test.subject, test.baseline) == ("daes", best)
     assert test.difference == pytest.approx(means["daes"] - means[best])
-    ours, theirs = ([cells[label, "lr", s]["logloss"] for s in (0, 1, 2)] for label in ("daes", best))
+    ours, theirs = ([trials[label, "lr", s]["logloss"] for s in (0, 1, 2)] for label in ("daes", best))
     assert test.p_value == pytest.approx(ttest_ind(ours, theirs).pvalue)
-    aucs = {b: {label: fmean(cells[label, b, s]["auc"] for s in (0, 1, 2)) for label in means} for b in ("fnn", "lr")}
+    aucs = {b: {label: fmean(trials[label, b, s]["auc"] for s in (0, 1, 2)) for label in means} for b in ("fnn", "lr")}
     for label, rank in comparison.ranks("auc").items():
         places = [1 + sum(other > aucs[b][label] for other in aucs[b].values()) for b in ("fnn", "lr")]
         assert rank == pytest.approx(fmean(places))
@@ -143,7 +143,7 @@ def test_the_table_is_made_of_the_cells(data):
 def made_up(values, methods=None):
     """A comparison of one backbone with these AUCs by label and seed."""
     results = [
-        CellResult(
+        TrialResult(
             label, (methods or {}).get(label, label), "fnn", seed, "paper", metrics={"auc": auc, "logloss": 1 - auc}
         )
         for label, seeds in values.items()
@@ -204,15 +204,15 @@ def test_a_comparison_survives_json(data, tmp_path):
         Comparison.from_dict({"format": "something"})
 
 
-def test_finished_cells_are_not_run_again(data, tmp_path, monkeypatch):
+def test_finished_trials_are_not_run_again(data, tmp_path, monkeypatch):
     first = small(data, out=tmp_path)
     ran = []
 
-    def counted(cell, shared, progress=None):
-        ran.append((cell.label, cell.seed))
-        return run_cell(cell, shared, progress)
+    def counted(trial, shared, progress=None):
+        ran.append((trial.label, trial.seed))
+        return run_trial(trial, shared, progress)
 
-    monkeypatch.setattr(compare_module, "run_cell", counted)
+    monkeypatch.setattr(compare_module, "run_trial", counted)
     again = small(data, out=tmp_path)
     assert ran == []
     assert [without_clock(r) for r in again.results] == [without_clock(r) for r in first.results]
@@ -240,13 +240,13 @@ def test_a_line_that_was_cut_short_is_left_out_and_written_again(data, tmp_path)
     assert len(read_results(path)) == 4
 
 
-def test_a_cell_that_fails_is_reported_and_tried_again(data, tmp_path, monkeypatch):
-    def fails(cell, shared, progress=None):
-        if cell.label == "fe" and cell.seed == 1:
+def test_a_trial_that_fails_is_reported_and_tried_again(data, tmp_path, monkeypatch):
+    def fails(trial, shared, progress=None):
+        if trial.label == "fe" and trial.seed == 1:
             raise RuntimeError("the disk\n  is on fire")
-        return run_cell(cell, shared, progress)
+        return run_trial(trial, shared, progress)
 
-    monkeypatch.setattr(compare_module, "run_cell", fails)
+    monkeypatch.setattr(compare_module, "run_trial", fails)
     comparison = small(data, out=tmp_path)
     assert [(r.label, r.seed, r.error) for r in comparison.failures] == [("fe", 1, "RuntimeError: the disk is on fire")]
     assert "Traceback" in comparison.failures[0].traceback
@@ -271,7 +271,7 @@ def test_processes_give_the_same_results(data, tmp_path):
     finally:
         torch.set_num_threads(threads)
     assert [without_clock(r) for r in together.results] == [without_clock(r) for r in alone.results]
-    assert [event.cells_done for event in events if event.result] == [1, 2, 3, 4]
+    assert [event.trials_done for event in events if event.result] == [1, 2, 3, 4]
     assert len((tmp_path / "results.jsonl").read_text().splitlines()) == 4
 
 
@@ -334,6 +334,6 @@ def test_one_writer_at_a_time(data, tmp_path):
     lock = WriterLock(tmp_path / "lock")
     lock.acquire()
     with pytest.raises(LockHeldError, match="one writer at a time"):
-        run_cells([], data, out=tmp_path)
+        run_trials([], data, out=tmp_path)
     lock.release()
-    assert run_cells([], data, out=tmp_path) == []
+    assert run_trials([], data, out=tmp_path) == []

@@ -75,7 +75,7 @@ def revenue(spread, seeds, nothing=0.0):
 def test_revenue_is_judged_by_three_seeds_or_more():
     parts, sentence, verdict = revenue(0.01, 3)
     assert parts == [True, True]
-    assert sentence.endswith("DAES gate is +2.0 % against EFD and +2.0 % against LD, +0.0 % in the A/A test.")
+    assert sentence.endswith("DAES gate is +2.0 % against EFD and +2.0 % against LD, 0.0 % in the A/A test.")
     assert verdict.count("more than the A/A test shows") == 3
     assert revenue(0.2, 3)[0] == [False, False]
     parts, sentence, verdict = revenue(0.01, 2)

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
+from daes.formatting import scientific
 from daes.paper import EXPERIMENTS, DataSet, Means, Settings, figures
-from daes.paper.tables import scientific
 
 from .conftest import make_result, run_and_show
 

@@ -44,7 +44,7 @@ def test_a_line_cut_short_is_done_again(tmp_path):
 
 def test_pieces_of_other_code_are_done_again(tmp_path, monkeypatch):
     run_pieces(square, pieces(1, 2), Means(tmp_path), name)
-    monkeypatch.setattr(resumable, "code_hash", lambda *more: "other")
+    monkeypatch.setattr(resumable, "code_fingerprint", lambda *more: "other")
     with pytest.raises(OutOfTimeError, match="0 of 2 pieces are done"):
         run_pieces(square, pieces(1, 2), Means(tmp_path, deadline=monotonic()), name)
     run_pieces(square, pieces(1, 2), Means(tmp_path), name)

@@ -100,17 +100,17 @@ def test_a_result_of_other_code_is_refused(tmp_path):
 def test_what_failed_is_tried_again(tmp_path, monkeypatch):
     compare = import_module("daes.experiments.compare")
 
-    genuine = compare.run_cell
+    genuine = compare.run_trial
 
-    def run_cell(cell, *more):
+    def run_trial(cell, *more):
         if cell.method == "ple":
             raise MemoryError("out of memory")
         return genuine(cell, *more)
 
-    monkeypatch.setattr(compare, "run_cell", run_cell)
+    monkeypatch.setattr(compare, "run_trial", run_trial)
     first, _ = run(tmp_path)
     assert first.failures == ["ple on fnn, seed 0: MemoryError: out of memory"]
-    monkeypatch.setattr(compare, "run_cell", genuine)
+    monkeypatch.setattr(compare, "run_trial", genuine)
     second, known = run(tmp_path, resume=True)
     assert not known
     assert second.failures == []

@@ -7,7 +7,7 @@ import pytest
 
 from daes.paper import DataSet, Means, OutOfTimeError, Settings
 from daes.paper.published import L2_WEIGHTS, LEARNING_RATES
-from daes.paper.trials import L2, LEARNING_RATE, Variant, run_trials, suitable_batch_size, summary
+from daes.paper.trials import L2, LEARNING_RATE, Variant, suitable_batch_size, summary, train_variants
 
 DATA = DataSet("adstream:600")
 SETTINGS = Settings(seeds=2, batch_size=200)
@@ -19,7 +19,7 @@ def lines(means):
 
 
 def test_every_variant_backbone_and_seed_is_trained_as_asked(means):
-    found = run_trials(SETTINGS, DATA, means, VARIANTS, ["fnn", "deepfm"])
+    found = train_variants(SETTINGS, DATA, means, VARIANTS, ["fnn", "deepfm"])
     assert found["scores"].keys() == VARIANTS.keys()
     for by_backbone in found["scores"].values():
         assert list(by_backbone) == ["fnn", "deepfm"]
@@ -41,9 +41,9 @@ def test_every_variant_backbone_and_seed_is_trained_as_asked(means):
 
 
 def test_finished_cells_are_used_again_and_more_seeds_add_to_them(means):
-    once = run_trials(SETTINGS, DATA, means, VARIANTS, ["fnn"])
+    once = train_variants(SETTINGS, DATA, means, VARIANTS, ["fnn"])
     before = (means.folder / "results.jsonl").read_text()
-    again = run_trials(replace(SETTINGS, seeds=3), DATA, means, VARIANTS, ["fnn"])
+    again = train_variants(replace(SETTINGS, seeds=3), DATA, means, VARIANTS, ["fnn"])
     assert (means.folder / "results.jsonl").read_text().startswith(before)
     assert len(lines(means)) == 6
     assert again["scores"]["bins"]["fnn"]["auc"][:2] == once["scores"]["bins"]["fnn"]["auc"]
@@ -58,17 +58,17 @@ def test_the_deadline_stops_after_the_cell_in_progress(means):
         object.__setattr__(hurried, "deadline", 0.0)
 
     # The deadline is handed over when the cells are begun, so it passes between two calls here.
-    first = run_trials(replace(SETTINGS, seeds=1), DATA, hurried, {"linear": Variant("fe")}, ["fnn"])
+    first = train_variants(replace(SETTINGS, seeds=1), DATA, hurried, {"linear": Variant("fe")}, ["fnn"])
     expire("")
     with pytest.raises(OutOfTimeError, match="1 of 4 cells are done"):
-        run_trials(SETTINGS, DATA, hurried, VARIANTS, ["fnn"])
-    whole = run_trials(SETTINGS, DATA, means, VARIANTS, ["fnn"])
+        train_variants(SETTINGS, DATA, hurried, VARIANTS, ["fnn"])
+    whole = train_variants(SETTINGS, DATA, means, VARIANTS, ["fnn"])
     assert whole["scores"]["linear"]["fnn"]["auc"][0] == first["scores"]["linear"]["fnn"]["auc"][0]
 
 
 def test_tuning_gives_every_method_the_same_grid_and_takes_the_best(means):
     settings = replace(SETTINGS, seeds=1, tune=True)
-    found = run_trials(settings, DATA, means, {"linear": Variant("fe")}, ["fnn"])
+    found = train_variants(settings, DATA, means, {"linear": Variant("fe")}, ["fnn"])
     cells = lines(means)
     tuning = [cell for cell in cells if cell["rows"] == 150]  # the first quarter of the stream
     grid = {(cell["settings"]["train"]["learning_rate"], cell["settings"]["model"]["l2"]) for cell in tuning}
@@ -81,7 +81,9 @@ def test_tuning_gives_every_method_the_same_grid_and_takes_the_best(means):
 
 
 def test_the_papers_protocol_reports_the_test_part(means):
-    found = run_trials(replace(SETTINGS, seeds=1, protocol="paper"), DATA, means, {"linear": Variant("fe")}, ["fnn"])
+    found = train_variants(
+        replace(SETTINGS, seeds=1, protocol="paper"), DATA, means, {"linear": Variant("fe")}, ["fnn"]
+    )
     (cell,) = lines(means)
     assert found["scores"]["linear"]["fnn"] == {
         "auc": [cell["metrics"]["auc"]],
@@ -92,7 +94,7 @@ def test_the_papers_protocol_reports_the_test_part(means):
 
 def test_a_cell_that_fails_is_reported_and_does_not_stop_the_others(means):
     variants = {"linear": Variant("fe"), "wrong": Variant("fe", {"no_such_option": 1})}
-    found = run_trials(replace(SETTINGS, seeds=1), DATA, means, variants, ["fnn"])
+    found = train_variants(replace(SETTINGS, seeds=1), DATA, means, variants, ["fnn"])
     assert found["scores"]["linear"]["fnn"]["auc"][0] is not None
     assert found["scores"]["wrong"]["fnn"]["auc"] == [None]
     assert "no_such_option" in found["failures"][0]
@@ -118,7 +120,7 @@ def test_variants_with_columns_of_their_own_are_one_grid(means):
         "two": Variant("fe", numerical=("price", "bid")),
         "all": Variant("fe"),
     }
-    found = run_trials(SETTINGS, DATA, replace(means, note=notes.append), variants, ["fnn"])
+    found = train_variants(SETTINGS, DATA, replace(means, note=notes.append), variants, ["fnn"])
     assert list(found["scores"]) == ["none", "two", "all"]
     assert [note.split()[0] for note in notes] == [f"{done}/6" for done in range(1, 7)]
     sizes = {cell["label"]: cell["parameters"] for cell in lines(means)}
@@ -127,7 +129,7 @@ def test_variants_with_columns_of_their_own_are_one_grid(means):
 
 def test_tuning_sees_a_quarter_of_the_rows_that_there_are(means):
     settings = replace(SETTINGS, seeds=1, tune=True, rows=100_000)  # more than the stream has
-    run_trials(settings, DATA, means, {"linear": Variant("fe")}, ["fnn"])
+    train_variants(settings, DATA, means, {"linear": Variant("fe")}, ["fnn"])
     assert sorted({cell["rows"] for cell in lines(means)}) == [150, 600]
 
 
@@ -137,21 +139,21 @@ def test_tuning_sees_a_quarter_of_a_stream_of_unknown_length(means, tmp_path):
     path.write_text("".join(line if row % 3 else "0" + line[1:] for row in range(400)))
     data = DataSet(f"criteo:{path}")
     assert data.open().source.num_rows is None
-    run_trials(replace(SETTINGS, seeds=1, tune=True), data, means, {"linear": Variant("fe")}, ["fnn"])
+    train_variants(replace(SETTINGS, seeds=1, tune=True), data, means, {"linear": Variant("fe")}, ["fnn"])
     assert sorted({cell["rows"] for cell in lines(means)}) == [100, 400]
 
 
 def test_nothing_is_fitted_on_rows_that_are_judged(means):
     settings = replace(SETTINGS, seeds=1, tune=True)
-    run_trials(settings, DATA, means, {"linear": Variant("fe")}, ["fnn"])
+    train_variants(settings, DATA, means, {"linear": Variant("fe")}, ["fnn"])
     assert {(cell["rows"], cell["settings"]["sample_rows"]) for cell in lines(means)} == {(150, 75), (600, 300)}
     once = Settings(seeds=1, batch_size=10_000)
-    run_trials(once, DataSet("adstream:30000"), means, {"linear": Variant("fe", numerical=("price",))}, ["fnn"])
+    train_variants(once, DataSet("adstream:30000"), means, {"linear": Variant("fe", numerical=("price",))}, ["fnn"])
     assert lines(means)[-1]["settings"]["sample_rows"] == 10_000
 
 
 def test_a_score_that_is_not_defined_is_none(means):
-    found = run_trials(replace(SETTINGS, rows=1), DATA, means, {"linear": Variant("fe")}, ["fnn"])
+    found = train_variants(replace(SETTINGS, rows=1), DATA, means, {"linear": Variant("fe")}, ["fnn"])
     assert found["scores"]["linear"]["fnn"]["auc"] == [None, None]  # one row has one class
     assert summary([float("nan"), 0.5]) == (0.5, None)
     assert summary([float("nan"), float("nan")]) == (None, None)
@@ -162,7 +164,7 @@ def test_skipped_batches_are_noted_and_tuning_avoids_them(means, monkeypatch):
 
     def skipping(cell, data, progress=None):
         wild = cell.train.learning_rate == max(LEARNING_RATES)
-        return compare.CellResult(
+        return compare.TrialResult(
             cell.label,
             cell.method,
             cell.backbone,
@@ -173,8 +175,8 @@ def test_skipped_batches_are_noted_and_tuning_avoids_them(means, monkeypatch):
             bad_batches=2 if wild else cell.seed,
         )
 
-    monkeypatch.setattr(compare, "run_cell", skipping)
-    found = run_trials(replace(SETTINGS, tune=True), DATA, means, {"linear": Variant("fe")}, ["fnn"])
+    monkeypatch.setattr(compare, "run_trial", skipping)
+    found = train_variants(replace(SETTINGS, tune=True), DATA, means, {"linear": Variant("fe")}, ["fnn"])
     assert found["tuned"]["linear"]["fnn"]["learning_rate"] < max(LEARNING_RATES)
     assert found["failures"] == []
     assert found["notes"][0].startswith("tuning linear on fnn, seed 0: 2 batches were skipped")
@@ -183,7 +185,7 @@ def test_skipped_batches_are_noted_and_tuning_avoids_them(means, monkeypatch):
 
 def test_tuning_that_fails_is_reported(means):
     settings = replace(SETTINGS, seeds=1, tune=True)
-    found = run_trials(settings, DATA, means, {"wrong": Variant("fe", {"no_such_option": 1})}, ["fnn"])
+    found = train_variants(settings, DATA, means, {"wrong": Variant("fe", {"no_such_option": 1})}, ["fnn"])
     assert len(found["failures"]) == len(LEARNING_RATES) * len(L2_WEIGHTS) + 1
     assert found["failures"][0].startswith("tuning wrong on fnn, seed 0: ")
     assert found["failures"][-1].startswith("wrong on fnn, seed 0: ")

@@ -7,8 +7,9 @@ import pytest
 from daes.report.data import rank_distance
 from daes.report.figures import MOST_SHOWN, Figure, Key, Line, View, first, lines, named, spread
 from daes.report.heatmap import Heat, heat
-from daes.report.markup import Cell, Table, embedded_json, text
+from daes.report.markup import embedded_json, text
 from daes.report.performance import thinned
+from daes.table import Cell, Table
 
 
 @pytest.mark.parametrize("seed", range(5))

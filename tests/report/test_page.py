@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from daes.formatting import fixed
 from daes.report import compared_in, write_comparison, write_comparisons, write_report
-from daes.report.numbers import decimals
 
 SECTIONS = ("scores", "calibration", "drift", "missing", "knots", "encoding", "throughput", "setup", "notes")
 VOID = {"meta", "link", "input", "br", "img", "hr"}
@@ -121,7 +121,7 @@ def test_a_run_has_every_section_and_its_numbers(gate_run):
     assert set(SECTIONS) <= set(page.ids)
     metrics = json.loads((gate_run / "metrics.json").read_text())["metrics"]
     for name in ("auc", "logloss", "window_auc", "ece"):
-        assert decimals(metrics[name]) in page.words
+        assert fixed(metrics[name]) in page.words
     for name in ("price", "dwell_seconds", "user_age"):
         assert name in page.words
     figures = [attributes["id"] for attributes in page.all("figure")]
@@ -218,7 +218,7 @@ def test_a_comparison_has_its_table_and_its_curves(comparison_dir):
     for row in table["rows"]:
         assert row["label"] in page.words
         for measure in row["measures"].values():
-            assert decimals(measure["mean"]) in page.words
+            assert fixed(measure["mean"]) in page.words
     figures = [attributes["id"] for attributes in page.all("figure")]
     assert figures == ["results-dots", "curves-auc", "curves-logloss"]
     lines = page.specs()[1]["views"][0]["data"]
@@ -233,14 +233,14 @@ def test_the_verdict_is_what_the_numbers_say(comparison_dir):
         best = max(here, key=lambda label: here[label]["half_auc"]["mean"])
         least = min(here, key=lambda label: here[label]["half_logloss"]["mean"])
         assert f"On {backbone}, {best} has the highest AUC" in page.words
-        assert f"the lowest LogLoss, {decimals(here[least]['half_logloss']['mean'])}" in page.words
+        assert f"the lowest LogLoss, {fixed(here[least]['half_logloss']['mean'])}" in page.words
         place = 1 + sum(row["half_auc"]["mean"] > here["daes"]["half_auc"]["mean"] for row in here.values())
         if place > 1:
             assert f"daes is number {place} of 3" in page.words
 
 
 def test_the_curves_of_a_comparison_are_means_over_seeds(comparison_dir):
-    cells = json.loads((comparison_dir / "comparison.json").read_text())["cells"]
+    cells = json.loads((comparison_dir / "comparison.json").read_text())["trials"]
     page = Page(write_comparison(comparison_dir))
     auc = next(spec for spec in page.specs() if spec["views"][0]["label"].startswith("last"))
     view = next(view for view in auc["views"] if view["label"] == "since the start · fnn")
@@ -269,9 +269,9 @@ def test_several_comparisons_on_one_page(comparison_dir, gate_run, tmp_path):
 
 def test_failed_cells_are_listed(comparison_dir, tmp_path):
     content = json.loads((comparison_dir / "comparison.json").read_text())
-    kept = [cell for cell in content["cells"] if (cell["label"], cell["backbone"]) != ("ple", "fnn")]
+    kept = [cell for cell in content["trials"] if (cell["label"], cell["backbone"]) != ("ple", "fnn")]
     failure = {"label": "ple", "backbone": "fnn", "seed": 0, "error": "ValueError: <too> bad"}
-    content |= {"cells": kept, "failures": [failure]}
+    content |= {"trials": kept, "failures": [failure]}
     (tmp_path / "comparison.json").write_text(json.dumps(content))
     page = Page(write_report(tmp_path))
     check(page)

@@ -21,9 +21,10 @@ from daes.cli.settings import (
     option,
 )
 from daes.cli.toml_file import Config
+from daes.formatting import duration, fixed
 
 if TYPE_CHECKING:
-    from daes.experiments.compare import CellProgress
+    from daes.experiments.compare import TrialProgress
     from daes.training.offline import OfflineConfig
 
 
@@ -134,13 +135,13 @@ def compare(
 ) -> None:
     """Train methods × backbones × seeds on one stream and make the paper's table of it.
 
-    Each cell is the mean and standard deviation over the seeds; `daes` (or the best method) is tested against the best
+    Each entry is the mean and standard deviation over the seeds; `daes` (or the best method) is tested against the best
     baseline by a two-tailed unpaired t-test. With one seed all methods start from the same tables and see the same
     batches. Offline methods are fitted on the first `--sample-rows` rows, which are also scored: that favours them, as
     in the paper.
 
     With `--out`, each result is kept as soon as it is there. The same command goes on where it was stopped, and more
-    methods or seeds add to what is there. A cell that fails is reported; the others go on.
+    methods or seeds add to what is there. A trial that fails is reported; the others go on.
 
     Examples:
 
@@ -184,7 +185,7 @@ def compare(
 
 
 class _Progress:
-    """A bar of cells, as a context and as what `compare` calls."""
+    """A bar of trials, as a context and as what `compare` calls."""
 
     def __enter__(self) -> "_Progress":
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -192,7 +193,7 @@ class _Progress:
         self._bar = Progress(
             TextColumn("comparing"),
             BarColumn(bar_width=24),
-            TextColumn("{task.fields[cells]}"),
+            TextColumn("{task.fields[trials]}"),
             TextColumn("{task.fields[words]}"),
             TimeRemainingColumn(compact=True),
             console=err,
@@ -200,30 +201,30 @@ class _Progress:
             disable=not err.is_terminal,
         )
         self._bar.__enter__()
-        self._task = self._bar.add_task("", total=None, cells="", words="")
+        self._task = self._bar.add_task("", total=None, trials="", words="")
         self._parts: dict[Any, float] = {}
         return self
 
     def __exit__(self, *error: Any) -> None:
         self._bar.__exit__(*error)
 
-    def __call__(self, event: "CellProgress") -> None:
-        place = (event.cell.label, event.cell.backbone, event.cell.seed)
-        name = f"{event.cell.label} on {event.cell.backbone}, seed {event.cell.seed}"
+    def __call__(self, event: "TrialProgress") -> None:
+        place = (event.trial.label, event.trial.backbone, event.trial.seed)
+        name = f"{event.trial.label} on {event.trial.backbone}, seed {event.trial.seed}"
         if event.result is not None:
             self._parts.pop(place, None)
             words = _words(event.result)
             if not err.is_terminal:
-                line = f"{event.cells_done}/{event.cells} {name}: {words}"
+                line = f"{event.trials_done}/{event.trials} {name}: {words}"
                 err.print(line, soft_wrap=True, markup=False)
         else:
             self._parts[place] = event.rows / event.total_rows if event.total_rows else 0.0
             words = name
         self._bar.update(
             self._task,
-            total=event.cells,
-            completed=event.cells_done + sum(self._parts.values()),
-            cells=f"{event.cells_done}/{event.cells} cells",
+            total=event.trials,
+            completed=event.trials_done + sum(self._parts.values()),
+            trials=f"{event.trials_done}/{event.trials} trials",
             words=words,
         )
 
@@ -231,4 +232,4 @@ class _Progress:
 def _words(result: Any) -> str:
     if result.error is not None:
         return f"failed: {result.error}"
-    return f"AUC {result.metrics['auc']:.4f} LogLoss {result.metrics['logloss']:.4f} ({result.seconds:.0f} s)"
+    return f"AUC {fixed(result.metrics['auc'])} LogLoss {fixed(result.metrics['logloss'])} ({duration(result.seconds)})"

@@ -5,9 +5,9 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from daes.cli.comparison_text import compact, memory, percent
 from daes.distribution.comparison import Comparison, EstimatorResult
 from daes.extras import require
+from daes.formatting import compact, count, duration, nbytes, percent, scientific
 from daes.storage.durable import write_text
 
 _TRUE_COLOUR = "#8a8a8a"
@@ -100,13 +100,13 @@ def _figure(comparison: Comparison) -> Any:
 
 def _row(result: EstimatorResult) -> str:
     cells = (
-        percent(result.max_rank_error),
-        percent(result.mean_rank_error),
-        f"{result.kl_divergence:.1e}",
-        "–" if result.draws is None else f"{result.draws:,}",
-        f"{result.seconds:.3f} s",
+        percent(result.max_rank_error, 3),
+        percent(result.mean_rank_error, 3),
+        scientific(result.kl_divergence, 1),
+        count(result.draws),
+        duration(result.seconds),
         compact(result.values_per_second),
-        memory(result.nbytes),
+        nbytes(result.nbytes),
     )
     colour = _COLOURS[result.name]
     name = f'<th scope="row"><i style="background:{colour}"></i>{escape(result.label)}</th>'

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from daes.distribution.comparison import Comparison, EstimatorResult
+from daes.formatting import compact, count, duration, measured, nbytes, percent, scientific
 
 FINE, POOR = 0.004, 0.02
 """Rank errors up to FINE are what a reservoir of 100 000 may have; above POOR an estimate misleads."""
@@ -26,7 +27,7 @@ def headline(comparison: Comparison, description: str) -> RenderableType:
     lines = [
         f"{rows:,} values in {comparison.batches:,} batches, {comparison.skipped:,} of them missing or infinite "
         f"({100 * comparison.skipped / rows:.2g} %) and skipped; "
-        f"from {compact(comparison.minimum)} to {compact(comparison.maximum)}.",
+        f"from {measured(comparison.minimum)} to {measured(comparison.maximum)}.",
         f"Reservoirs of {comparison.size:,} slots, seed {comparison.seed}.",
     ]
     if not comparison.truth_is_exact:
@@ -82,7 +83,7 @@ def quantiles(comparison: Comparison, width: int) -> RenderableType:
     rows = shown_levels(comparison.levels)
     parts: list[list[EstimatorResult]] = [[]]
     levels = max(len(_percent_level(comparison.levels[row])) for row in rows)
-    truth = max(len(compact(comparison.true_quantiles[row])) for row in rows)
+    truth = max(len(measured(comparison.true_quantiles[row])) for row in rows)
     taken = left = max(levels, len("level")) + _GAP + max(truth, len("true")) + 1
     for result in comparison.results:
         column = _GAP + max(*(len(_cell(result, row)) for row in rows), *map(len, result.label.split()))
@@ -104,13 +105,13 @@ def _quantile_table(comparison: Comparison, results: Sequence[EstimatorResult], 
         table.add_column(result.label.replace(" ", "\n"), justify="right", no_wrap=True)
     for row in rows:
         cells = [Text(_cell(result, row), style=_colour(abs(result.rank_errors[row]))) for result in results]
-        table.add_row(_percent_level(comparison.levels[row]), compact(comparison.true_quantiles[row]) + " ", *cells)
+        table.add_row(_percent_level(comparison.levels[row]), measured(comparison.true_quantiles[row]) + " ", *cells)
     return table
 
 
 def _cell(result: EstimatorResult, row: int) -> str:
     error = abs(result.rank_errors[row])
-    return compact(result.quantiles[row]) + (" " if error <= FINE else "*" if error <= POOR else "!")
+    return measured(result.quantiles[row]) + (" " if error <= FINE else "*" if error <= POOR else "!")
 
 
 def shown_levels(levels: Sequence[float]) -> list[int]:
@@ -120,43 +121,13 @@ def shown_levels(levels: Sequence[float]) -> list[int]:
     return sorted({min(range(len(levels)), key=lambda i: abs(levels[i] - wanted)) for wanted in _SHOWN_LEVELS})
 
 
-def compact(value: float) -> str:
-    """A number in at most nine characters.
-
-    >>> [compact(value) for value in (0.0, 7.389, 999.9, 1234.0, -45678.0, 999_999.0, 1e-7, 3.2e20)]
-    ['0', '7.39', '999.9', '1234', '-45.7k', '1M', '1e-07', '3.2e+20']
-    """
-    rounded = float(f"{value:.3g}")
-    for unit, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if max(unit, 1e4) <= abs(rounded) < 1e15:
-            return f"{rounded / unit:.3g}{letter}"
-    return f"{value:.4g}" if 1e3 <= abs(rounded) < 1e4 else f"{value:.3g}"
-
-
-def memory(nbytes: int) -> str:
-    """Bytes, rounded for the eye.
-
-    >>> memory(800_000), memory(96)
-    ('800 kB', '96 B')
-    """
-    for unit, size in (("MB", 1e6), ("kB", 1e3)):
-        if nbytes >= size:
-            return f"{nbytes / size:.3g} {unit}"
-    return f"{nbytes} B"
-
-
-def percent(share: float) -> str:
-    """A share as percent, with as many digits as an error of 1e-5 needs."""
-    return f"{100 * share:.3f} %"
-
-
 def _cells(result: EstimatorResult, wide: bool) -> list[Text]:
-    worst = Text(percent(result.max_rank_error), style=_colour(result.max_rank_error))
-    mean = [percent(result.mean_rank_error)] if wide else []
-    read = [f"{1e3 * result.read_seconds:.2f} ms"] if wide else []
-    draws = "–" if result.draws is None else f"{result.draws:,}"
-    rest = [f"{result.kl_divergence:.1e}", draws, f"{result.seconds:.3f} s", compact(result.values_per_second)]
-    return [worst, *map(Text, [*mean, *rest, *read, memory(result.nbytes)])]
+    worst = Text(percent(result.max_rank_error, 3), style=_colour(result.max_rank_error))
+    mean = [percent(result.mean_rank_error, 3)] if wide else []
+    read = [duration(result.read_seconds)] if wide else []
+    draws = count(result.draws)
+    rest = [scientific(result.kl_divergence, 1), draws, duration(result.seconds), compact(result.values_per_second)]
+    return [worst, *map(Text, [*mean, *rest, *read, nbytes(result.nbytes)])]
 
 
 def _legend(comparison: Comparison) -> str:

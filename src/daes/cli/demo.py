@@ -15,7 +15,7 @@ from daes.cli.console import err, out
 from daes.cli.options import Json, whole_number
 
 if TYPE_CHECKING:
-    from daes.experiments.compare import CellProgress
+    from daes.experiments.compare import TrialProgress
     from daes.report.comparison import Compared
     from daes.training.data import Data
 
@@ -121,7 +121,7 @@ def _compare(stream: DemoStream, folder: Path, train: Any, seeds: int, jobs: int
         jobs=jobs,
         out=folder / stream.name,
         subject="daes",
-        progress=lambda progress: bar.cell(stream.name, progress),
+        progress=lambda progress: bar.trial(stream.name, progress),
     )
 
 
@@ -179,14 +179,14 @@ class Bar:
         self._progress, self._task = progress, task
         self._rows: dict[tuple[Any, ...], int] = {}
 
-    def cell(self, stream: str, progress: "CellProgress") -> None:
-        """Take note of a cell of the comparison on a stream."""
-        cell, result = progress.cell, progress.result
-        self._advance((stream, cell.label, cell.seed), progress.rows)
-        self._progress.update(self._task, description=f"{stream}: {cell.label}")
+    def trial(self, stream: str, progress: "TrialProgress") -> None:
+        """Take note of a trial of the comparison on a stream."""
+        trial, result = progress.trial, progress.result
+        self._advance((stream, trial.label, trial.seed), progress.rows)
+        self._progress.update(self._task, description=f"{stream}: {trial.label}")
         if result is None:
             return
-        told = f"{stream:<9} {cell.label:<10} seed {cell.seed}  "
+        told = f"{stream:<9} {trial.label:<10} seed {trial.seed}  "
         if result.error is not None:
             err.print(f"{told}failed: {result.error}", soft_wrap=True)
             return
@@ -262,7 +262,7 @@ def _table(compared: "Compared") -> Any:
             first = best[measure] == label
             value = f"{'> ' if first else ''}{compared.table.summary(label, BACKBONE, measure)}"
             row.append(Text(value, style="bold green" if first else ""))
-        speeds = [cell.rows_per_second for cell in compared.cells(label, BACKBONE)]
+        speeds = [trial.rows_per_second for trial in compared.trials(label, BACKBONE)]
         row.append(Text(f"{sum(speeds) / len(speeds):,.0f}" if speeds else "–"))
         table.add_row(*row)
     if compared.ceiling:

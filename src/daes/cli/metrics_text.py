@@ -1,8 +1,9 @@
 """Metrics of a stream as a table for the terminal."""
 
 from collections.abc import Mapping
-from math import isnan
 from typing import Any
+
+from daes.formatting import fixed
 
 _NAMES = {
     "auc": ("AUC", "how often a click scores above a non-click"),
@@ -15,7 +16,7 @@ _NAMES = {
 
 
 def metrics_table(metrics: Mapping[str, float]) -> Any:
-    """One line a metric, over the stream and, where there is one, over the window."""
+    """One line per metric, over the stream and, where there is one, over the window."""
     from rich import box
     from rich.table import Table
 
@@ -25,5 +26,5 @@ def metrics_table(metrics: Mapping[str, float]) -> Any:
         table.add_column(heading, justify="right" if heading in ("stream", "window") else "left", no_wrap=place < 3)
     for name, (title, meaning) in _NAMES.items():
         values = [metrics[name], *([metrics[f"window_{name}"]] if windowed else [])]
-        table.add_row(title, *("–" if isnan(value) else f"{value:.4f}" for value in values), f"[dim]{meaning}[/dim]")
+        table.add_row(title, *(fixed(value) for value in values), f"[dim]{meaning}[/dim]")
     return table

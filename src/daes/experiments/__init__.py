@@ -1,19 +1,19 @@
 """Grids of trials, their log, comparison and statistical tests: what `daes compare` and `daes.paper` are built on."""
 
-from daes.experiments.cell import Cell, CellData, CellResult, run_cell
-from daes.experiments.compare import CellProgress, compare, run_cells
+from daes.experiments.compare import TrialProgress, compare, run_trials
 from daes.experiments.comparison import Comparison
 from daes.experiments.significance import average_rank, t_test
+from daes.experiments.trial import CellData, Trial, TrialResult, run_trial
 
 __all__ = [
-    "Cell",
     "CellData",
-    "CellProgress",
-    "CellResult",
     "Comparison",
+    "Trial",
+    "TrialProgress",
+    "TrialResult",
     "average_rank",
     "compare",
-    "run_cell",
-    "run_cells",
+    "run_trial",
+    "run_trials",
     "t_test",
 ]

@@ -16,9 +16,9 @@ import torch
 
 from daes.backbone import BACKBONES
 from daes.embedding import METHODS
-from daes.experiments.cell import MEASURES, Cell, CellData, CellResult, Protocol, run_cell
 from daes.experiments.comparison import Comparison
 from daes.experiments.results import Results
+from daes.experiments.trial import MEASURES, CellData, Protocol, Trial, TrialResult, run_trial
 from daes.experiments.workers import Death, run_tasks
 from daes.storage.run_folder import write_json
 from daes.training.config import TrainConfig
@@ -31,18 +31,18 @@ TABLE = "comparison.json"
 
 
 @dataclass(frozen=True)
-class CellProgress:
-    """How far a comparison is: rows of one cell that are done, or its result."""
+class TrialProgress:
+    """How far a comparison is: rows of one trial that are done, or its result."""
 
-    cell: Cell
+    trial: Trial
     rows: int = 0
     total_rows: int | None = None
-    result: CellResult | None = None
-    cells_done: int = 0
-    cells: int = 0
+    result: TrialResult | None = None
+    trials_done: int = 0
+    trials: int = 0
 
 
-Progress = Callable[[CellProgress], None]
+Progress = Callable[[TrialProgress], None]
 Methods = Sequence[str] | Mapping[str, Mapping[str, Any]]
 
 
@@ -66,9 +66,9 @@ def compare(
 ) -> Comparison:
     """Train every method on every backbone with every seed, and make a table of it.
 
-    Cells are independent. With `out`, each result is a line of `results.jsonl` as soon as it is there, and a later
-    call skips every cell whose settings and data are the same; more methods or seeds can be added that way. A cell that
-    fails is reported and does not stop the others; it is tried again by the next call.
+    Trials are independent. With `out`, each result is a line of `results.jsonl` as soon as it is there, and a later
+    call skips every trial whose settings, data and code are the same; more methods or seeds can be added that way. A
+    trial that fails is reported and does not stop the others; it is tried again by the next call.
 
     Fair play: with one seed, all methods start from the same categorical tables and the same network (where the shapes
     are the same) and see the same batches. Offline methods are fitted on the first `sample_rows` rows, which are also
@@ -91,8 +91,8 @@ def compare(
             are divided among them.
         out: a folder for the results.
         subject: the label that is tested against the best baseline; `daes` if it is among them.
-        max_bytes: a process keeps the rows in memory if they take no more than this, else each cell reads them anew.
-        progress: called as cells advance and end.
+        max_bytes: a process keeps the rows in memory if they take no more than this, else each trial reads them anew.
+        progress: called as trials advance and end.
 
     >>> comparison = compare(
     ...     "adstream:3000", methods=["fe", "ple"], backbones=["fnn"], seeds=2, train=TrainConfig(batch_size=500)
@@ -112,8 +112,8 @@ def compare(
     check_names("backbones", backbones, BACKBONES)
     if subject is not None:
         check_names("subject", [subject], variants)
-    cells = [
-        Cell(
+    trials = [
+        Trial(
             label=label,
             method=method,
             backbone=backbone,
@@ -127,7 +127,7 @@ def compare(
         )
         for seed, backbone, (label, (method, options)) in product(numbers, backbones, variants.items())
     ]
-    results = run_cells(cells, data, jobs=jobs, out=out, max_bytes=max_bytes, progress=progress)
+    results = run_trials(trials, data, jobs=jobs, out=out, max_bytes=max_bytes, progress=progress)
     comparison = Comparison(
         protocol, tuple(variants), tuple(backbones), numbers, tuple(results), subject, _about(data, device)
     )
@@ -136,8 +136,8 @@ def compare(
     return comparison
 
 
-def run_cells(
-    cells: Sequence[Cell],
+def run_trials(
+    trials: Sequence[Trial],
     data: Data,
     *,
     jobs: int = 1,
@@ -145,76 +145,76 @@ def run_cells(
     max_bytes: int = 1 << 30,
     progress: Progress | None = None,
     deadline: float | None = None,
-) -> list[CellResult]:
-    """Results of cells, in their order; see `compare`.
+) -> list[TrialResult]:
+    """Results of trials, in their order; see `compare`.
 
-    Past `deadline`, a `time.monotonic`, no further cell is begun, and those without a result are left out.
+    Past `deadline`, a `time.monotonic`, no further trial is begun, and those without a result are left out.
     """
     shared = CellData(data, max_bytes)
     fingerprint = shared.fingerprint()
-    keys = [cell.key(fingerprint) for cell in cells]
+    keys = [trial.key(fingerprint) for trial in trials]
     with Results(None if out is None else Path(out)) as done:
-        missing = [cell for cell, key in zip(cells, keys, strict=True) if key not in done]
-        noted = _Noted(progress, len(cells), len(cells) - len(missing))
-        for cell, result in _run(missing, shared, jobs, noted.rows, lambda: _is_past(deadline)):
-            done.add(replace(result, key=cell.key(fingerprint)))
-            noted.result(cell, result)
+        missing = [trial for trial, key in zip(trials, keys, strict=True) if key not in done]
+        noted = _Noted(progress, len(trials), len(trials) - len(missing))
+        for trial, result in _run(missing, shared, jobs, noted.rows, lambda: _is_past(deadline)):
+            done.add(replace(result, key=trial.key(fingerprint)))
+            noted.result(trial, result)
         known = done.results
-        return [replace(known[key], label=cell.label) for cell, key in zip(cells, keys, strict=True) if key in known]
+        return [replace(known[key], label=trial.label) for trial, key in zip(trials, keys, strict=True) if key in known]
 
 
 def _run(
-    cells: Sequence[Cell],
+    trials: Sequence[Trial],
     shared: CellData,
     jobs: int,
-    note: Callable[[Cell, tuple[int, int | None]], None],
+    note: Callable[[Trial, tuple[int, int | None]], None],
     enough: Callable[[], bool],
-) -> Iterator[tuple[Cell, CellResult]]:
-    if jobs == 1 or len(cells) < 2:
-        for cell in cells:
+) -> Iterator[tuple[Trial, TrialResult]]:
+    if jobs == 1 or len(trials) < 2:
+        for trial in trials:
             if enough():
                 return
-            yield cell, _attempt(shared, cell, partial(note, cell))
+            yield trial, _attempt(shared, trial, partial(note, trial))
         return
     threads = max(1, torch.get_num_threads() // jobs)
-    for cell, result in run_tasks(_attempt, shared, cells, jobs=jobs, threads=threads, on_note=note, enough=enough):
-        yield cell, _failure(cell, str(result)) if isinstance(result, Death) else result
+    for trial, result in run_tasks(_attempt, shared, trials, jobs=jobs, threads=threads, on_note=note, enough=enough):
+        yield trial, _failure(trial, str(result)) if isinstance(result, Death) else result
 
 
 def _is_past(deadline: float | None) -> bool:
     return deadline is not None and time.monotonic() >= deadline
 
 
-def _attempt(shared: CellData, cell: Cell, note: Callable[[Any], None]) -> CellResult:
-    """The result of a cell, also where that is an error."""
+def _attempt(shared: CellData, trial: Trial, note: Callable[[Any], None]) -> TrialResult:
+    """The result of a trial, also where that is an error."""
     try:
-        return run_cell(cell, shared, lambda rows, total: note((rows, total)))
+        return run_trial(trial, shared, lambda rows, total: note((rows, total)))
     except Exception as error:
         sentence = " ".join(str(error).split()) or "no message"
-        return replace(_failure(cell, f"{type(error).__name__}: {sentence}"), traceback=traceback.format_exc())
+        return replace(_failure(trial, f"{type(error).__name__}: {sentence}"), traceback=traceback.format_exc())
 
 
-def _failure(cell: Cell, error: str) -> CellResult:
-    return CellResult(
-        cell.label, cell.method, cell.backbone, cell.seed, cell.protocol, error=error, settings=cell.settings()
+def _failure(trial: Trial, error: str) -> TrialResult:
+    return TrialResult(
+        trial.label, trial.method, trial.backbone, trial.seed, trial.protocol, error=error, settings=trial.settings()
     )
 
 
 class _Noted:
     """Tells the caller how far things are."""
 
-    def __init__(self, progress: Progress | None, cells: int, done: int) -> None:
+    def __init__(self, progress: Progress | None, trials: int, done: int) -> None:
         self._progress = progress
-        self._cells, self._done = cells, done
+        self._cells, self._done = trials, done
 
-    def rows(self, cell: Cell, rows: tuple[int, int | None]) -> None:
+    def rows(self, trial: Trial, rows: tuple[int, int | None]) -> None:
         if self._progress is not None:
-            self._progress(CellProgress(cell, *rows, cells_done=self._done, cells=self._cells))
+            self._progress(TrialProgress(trial, *rows, trials_done=self._done, trials=self._cells))
 
-    def result(self, cell: Cell, result: CellResult) -> None:
+    def result(self, trial: Trial, result: TrialResult) -> None:
         self._done += 1
         if self._progress is not None:
-            self._progress(CellProgress(cell, result.rows, result.rows, result, self._done, self._cells))
+            self._progress(TrialProgress(trial, result.rows, result.rows, result, self._done, self._cells))
 
 
 def _variants(methods: Methods, common: Mapping[str, Any]) -> dict[str, tuple[str, dict[str, Any]]]:

@@ -4,74 +4,18 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import isfinite
-from statistics import fmean, stdev
 from typing import Any
 
 from daes.embedding import DAES, METHODS
-from daes.experiments.cell import MEASURES, CellResult, Protocol
-from daes.experiments.comparison_table import (
-    LEVEL,
-    Table,
-    as_markdown,
-    as_rich,
-    higher_is_better,
-    make_notes,
-    make_tables,
-)
-from daes.experiments.significance import average_rank, t_test
+from daes.experiments.comparison_table import make_notes, make_tables
+from daes.experiments.scores import BaselineTest, ScoreTable, SeedScores, higher_is_better
+from daes.experiments.trial import MEASURES, Protocol, TrialResult
+from daes.extras import require
 from daes.storage.run_folder import strict
-
-__all__ = ["Comparison", "Summary", "Test", "higher_is_better"]
+from daes.table import Table
 
 FORMAT = "daes.comparison"
 VERSION = 1
-
-
-@dataclass(frozen=True)
-class Summary:
-    """A measure of one method on one backbone over the seeds."""
-
-    values: tuple[float, ...]
-
-    @property
-    def mean(self) -> float:
-        """Mean over the seeds; NaN without any."""
-        return fmean(self.values) if self.values else float("nan")
-
-    @property
-    def std(self) -> float | None:
-        """Standard deviation between seeds (n − 1); None with fewer than two."""
-        return stdev(self.values) if len(self.values) > 1 else None
-
-    def __str__(self) -> str:
-        if not self.values:
-            return "–"
-        return f"{self.mean:.4f}" + ("" if self.std is None else f" ± {self.std:.4f}")
-
-
-@dataclass(frozen=True)
-class Test:
-    """The subject against the best baseline in one column; `p_value` is None with fewer than two seeds."""
-
-    __test__ = False
-
-    backbone: str
-    measure: str
-    subject: str
-    baseline: str
-    difference: float
-    p_value: float | None
-
-    @property
-    def better(self) -> bool:
-        """Whether the subject has the better mean: a higher AUC, a lower LogLoss."""
-        return self.difference > 0 if higher_is_better(self.measure) else self.difference < 0
-
-    @property
-    def significant(self) -> bool:
-        """Whether the means differ at the 5 % level."""
-        return self.p_value is not None and self.p_value < LEVEL
 
 
 @dataclass(frozen=True)
@@ -83,7 +27,7 @@ class Comparison:
         methods: labels, in the table's order.
         backbones: names, likewise.
         seeds: likewise.
-        results: one a cell that is done, or has failed.
+        results: one per trial that is done, or has failed.
         subject: the label that is tested against the best baseline; see `default_subject`.
         about: what else is to be known of the comparison: data, schema, environment.
     """
@@ -92,7 +36,7 @@ class Comparison:
     methods: tuple[str, ...]
     backbones: tuple[str, ...]
     seeds: tuple[int, ...]
-    results: tuple[CellResult, ...]
+    results: tuple[TrialResult, ...]
     subject: str | None = None
     about: Mapping[str, Any] = field(default_factory=dict)
 
@@ -102,22 +46,24 @@ class Comparison:
         return MEASURES[self.protocol]
 
     @property
-    def failures(self) -> list[CellResult]:
-        """The cells that gave an error."""
+    def failures(self) -> list[TrialResult]:
+        """The trials that gave an error."""
         return [result for result in self.results if result.error is not None]
 
     @cached_property
-    def _summaries(self) -> dict[tuple[str, str, str], Summary]:
-        found: dict[tuple[str, str, str], list[float]] = {}
+    def scores(self) -> ScoreTable:
+        """The measures of all methods on all backbones."""
+        found: dict[str, dict[str, dict[str, list[float]]]] = {label: {} for label in self.methods}
         for result in sorted(self.results, key=lambda result: result.seed):
             if result.error is None:
+                place = found.setdefault(result.label, {}).setdefault(result.backbone, {})
                 for measure in self.measures:
-                    found.setdefault((result.label, result.backbone, measure), []).append(result.metrics[measure])
-        return {place: Summary(tuple(values)) for place, values in found.items()}
+                    place.setdefault(measure, []).append(result.metrics[measure])
+        return ScoreTable.of(found)
 
-    def summary(self, label: str, backbone: str, measure: str) -> Summary:
+    def summary(self, label: str, backbone: str, measure: str) -> SeedScores:
         """A measure of one method on one backbone over the seeds."""
-        return self._summaries.get((label, backbone, measure), Summary(()))
+        return self.scores.get(label, backbone, measure)
 
     def rows(self) -> list[dict[str, Any]]:
         """The table as data, one entry for each method on each backbone."""
@@ -138,23 +84,14 @@ class Comparison:
         ]
 
     @cached_property
-    def tests(self) -> list[Test]:
+    def tests(self) -> list[BaselineTest]:
         """The subject against the best baseline, for each backbone and measure where both have results."""
-        columns = [(backbone, measure) for backbone in self.backbones for measure in self.measures]
-        return [test for column in columns if (test := self._test(*column)) is not None]
-
-    def _test(self, backbone: str, measure: str) -> Test | None:
         subject, baselines = self.default_subject()
-        rivals = {label: self.summary(label, backbone, measure) for label in baselines}
-        rivals = {label: rival for label, rival in rivals.items() if isfinite(rival.mean)}
-        mine = Summary(()) if subject is None else self.summary(subject, backbone, measure)
-        if subject is None or not isfinite(mine.mean) or not rivals:
-            return None
-        pick = max if higher_is_better(measure) else min
-        best = pick(rivals, key=lambda label: rivals[label].mean)
-        enough = min(len(mine.values), len(rivals[best].values)) > 1
-        p_value = t_test(mine.values, rivals[best].values).p_value if enough else None
-        return Test(backbone, measure, subject, best, mine.mean - rivals[best].mean, p_value)
+        if subject is None:
+            return []
+        columns = [(backbone, measure) for backbone in self.backbones for measure in self.measures]
+        tests = (self.scores.test(subject, baselines, *column) for column in columns)
+        return [test for test in tests if test is not None]
 
     def default_subject(self) -> tuple[str | None, tuple[str, ...]]:
         """The label to test, and those it is tested against.
@@ -170,9 +107,7 @@ class Comparison:
 
     def ranks(self, measure: str) -> dict[str, float]:
         """The average rank of each method over the backbones, 1 being the best; without a result it is last."""
-        table = [[self.summary(label, backbone, measure).mean for backbone in self.backbones] for label in self.methods]
-        ranks = average_rank(table, higher_is_better=higher_is_better(measure))
-        return dict(zip(self.methods, ranks.tolist(), strict=True))
+        return self.scores.ranks(measure, self.backbones, self.methods)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values: the layout of comparison.json, see docs/run-folder.md."""
@@ -193,7 +128,7 @@ class Comparison:
                     {**vars(test), "better": test.better, "significant": test.significant} for test in self.tests
                 ],
                 "ranks": {measure: self.ranks(measure) for measure in self.measures if higher_is_better(measure)},
-                "cells": [result.to_dict() for result in self.results if result.error is None],
+                "trials": [result.to_dict() for result in self.results if result.error is None],
                 "failures": [
                     {"label": r.label, "backbone": r.backbone, "seed": r.seed, "error": r.error} for r in self.failures
                 ],
@@ -212,10 +147,10 @@ class Comparison:
             raise ValueError(f'a comparison must have "format": "{FORMAT}" and "version": {VERSION}')
         protocol: Protocol = content["protocol"]
         failures = [
-            CellResult(r["label"], r["label"], r["backbone"], r["seed"], protocol, error=r["error"])
+            TrialResult(r["label"], r["label"], r["backbone"], r["seed"], protocol, error=r["error"])
             for r in content["failures"]
         ]
-        results = [CellResult.from_dict(cell) for cell in content["cells"]]
+        results = [TrialResult.from_dict(trial) for trial in content["trials"]]
         return cls(
             protocol=protocol,
             methods=tuple(content["methods"]),
@@ -226,8 +161,8 @@ class Comparison:
             about={name: content[name] for name in ("created", "environment", "data", "schema") if name in content},
         )
 
-    def tables(self) -> dict[str, Table]:
-        """The tables to print, by their titles."""
+    def tables(self) -> list[Table]:
+        """The tables to print."""
         return make_tables(self)
 
     def notes(self) -> list[str]:
@@ -236,11 +171,13 @@ class Comparison:
 
     def to_markdown(self) -> str:
         """The tables for a document: the best of a column in bold, ties included."""
-        return as_markdown(self.tables(), self.notes())
+        parts = [f"{one.caption[0].upper()}{one.caption[1:]}:\n\n{one.markdown()}" for one in self.tables()]
+        return "\n\n".join([*parts, *self.notes()])
 
     def __rich__(self) -> Any:
         """The tables for a terminal."""
-        return as_rich(self.tables(), self.notes())
+        notes = (require("rich.text").Text(note, style="dim") for note in self.notes())
+        return require("rich.console").Group(*self.tables(), *notes)
 
     def _best(self) -> str | None:
         ranks = self.ranks(self.measures[0])

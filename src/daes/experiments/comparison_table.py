@@ -1,20 +1,16 @@
-"""A comparison as tables of text: for a document, for a terminal."""
+"""The tables of a comparison, and the notes below them."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from daes.backbone import BACKBONES
-from daes.extras import require
+from daes.experiments.significance import LEVEL
+from daes.formatting import counted, fixed, p_value
+from daes.table import Cell, Table
 
 if TYPE_CHECKING:
     from daes.experiments.comparison import Comparison
 
-LEVEL = 0.05
-"""Of significance."""
 MARK = "†"
-
 _MEASURE_NAMES = {
     "auc": "AUC",
     "logloss": "LogLoss",
@@ -30,33 +26,17 @@ _SCOPES = {
 }
 
 
-@dataclass(frozen=True)
-class Table:
-    """A table as text, which of its cells stand out, and how many of its first columns are names."""
-
-    header: list[str]
-    rows: list[list[str]]
-    best: list[list[bool]]
-    names: int = 1
-
-
-def higher_is_better(measure: str) -> bool:
-    """Whether a larger value of the measure is the better one."""
-    return measure.endswith("auc")
-
-
-def make_tables(comparison: "Comparison") -> dict[str, Table]:
+def make_tables(comparison: "Comparison") -> list[Table]:
     """A table for each scope, and one of the tests."""
-    tables = {scope: _table(comparison, *pair) for scope, pair in _SCOPES[comparison.protocol].items()}
-    if comparison.tests:
-        tables[f"{comparison.tests[0].subject} against the best baseline"] = _test_table(comparison)
-    return tables
+    tables = [_scores(comparison, scope, *pair) for scope, pair in _SCOPES[comparison.protocol].items()]
+    return [*tables, _tests(comparison)] if comparison.tests else tables
 
 
 def make_notes(comparison: "Comparison") -> list[str]:
     """What the marks mean, and what is missing."""
-    count = len(comparison.seeds)
-    spread = f"Mean ± standard deviation of {count} seeds" if count > 1 else "One seed, hence no deviation and no test"
+    seeds = len(comparison.seeds)
+    several = f"Mean ± standard deviation of {counted(seeds, 'seed')}"
+    spread = several if seeds > 1 else "One seed, hence no deviation and no test"
     notes = [f"{spread}; rank: mean over the backbones of the rank by AUC."]
     if any(test.p_value is not None for test in comparison.tests):
         notes.append(f"{MARK} better than the best baseline: two-tailed unpaired t-test, p < {LEVEL}.")
@@ -64,74 +44,36 @@ def make_notes(comparison: "Comparison") -> list[str]:
     return notes
 
 
-def as_markdown(tables: Mapping[str, Table], notes: Sequence[str]) -> str:
-    """Tables and notes for a document; what stands out is bold."""
-    parts = []
-    for title, table in tables.items():
-        lines = [table.header, ["---"] * table.names + ["---:"] * (len(table.header) - table.names)]
-        for row, best in zip(table.rows, table.best, strict=True):
-            lines.append([f"**{cell}**" if top else cell for cell, top in zip(row, best, strict=True)])
-        text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-        parts.append(f"{title[0].upper()}{title[1:]}:\n\n{text}")
-    return "\n\n".join([*parts, *notes])
-
-
-def as_rich(tables: Mapping[str, Table], notes: Sequence[str]) -> Any:
-    """Tables and notes for a terminal; what stands out is green."""
-    rich, text = require("rich.table"), require("rich.text")
-    box, console = require("rich.box"), require("rich.console")
-    shown: list[Any] = []
-    for title, table in tables.items():
-        grid = rich.Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
-        for place, name in enumerate(table.header):
-            grid.add_column(name, justify="left" if place < table.names else "right")
-        for row, best in zip(table.rows, table.best, strict=True):
-            cells = zip(row, best, strict=True)
-            grid.add_row(*(text.Text(cell, style="bold green" if top else "") for cell, top in cells))
-        shown.append(grid)
-    return console.Group(*shown, *(text.Text(note, style="dim") for note in notes))
-
-
-def _table(comparison: "Comparison", auc: str, logloss: str) -> Table:
+def _scores(comparison: "Comparison", scope: str, auc: str, logloss: str) -> Table:
+    scores = comparison.scores
     columns = [(backbone, measure) for backbone in comparison.backbones for measure in (auc, logloss)]
-    marked = {(t.backbone, t.measure, t.subject) for t in comparison.tests if t.better and t.significant}
+    marked = {(t.subject, t.backbone, t.measure) for t in comparison.tests if t.better and t.significant}
     ranks = comparison.ranks(auc)
-    rows = []
-    for label in comparison.methods:
-        cells = [
-            f"{comparison.summary(label, *column)}{f' {MARK}' * ((*column, label) in marked)}" for column in columns
+    rows: list[list[str | Cell]] = [
+        [
+            label,
+            *(scores.cell(label, *column, mark=MARK if (label, *column) in marked else "") for column in columns),
+            Cell(fixed(ranks[label], 2), strong=ranks[label] == min(ranks.values())),
         ]
-        rows.append([label, *cells, f"{ranks[label]:.2f}"])
-    tops = [_top(comparison, *column) for column in columns]
-    lowest = min(ranks.values())
-    best = [[False, *(label in top for top in tops), ranks[label] == lowest] for label in comparison.methods]
-    return Table(["method", *(_heading(*column) for column in columns), "rank"], rows, best)
+        for label in comparison.methods
+    ]
+    titles = [
+        f"{BACKBONES[backbone].info.title} {_MEASURE_NAMES[measure].split(',')[0]}" for backbone, measure in columns
+    ]
+    return Table(["method", *titles, "rank"], rows, caption=scope)
 
 
-def _test_table(comparison: "Comparison") -> Table:
-    rows = [
+def _tests(comparison: "Comparison") -> Table:
+    rows: list[list[str | Cell]] = [
         [
             BACKBONES[test.backbone].info.title,
             _MEASURE_NAMES[test.measure],
             test.baseline,
-            f"{test.difference:+.4f}",
-            "–" if test.p_value is None else f"{test.p_value:.2g}",
+            Cell(fixed(test.difference, sign=True), strong=test.better),
+            Cell(p_value(test.p_value), strong=test.better and test.significant),
         ]
         for test in comparison.tests
     ]
-    best = [[False, False, False, test.better, test.better and test.significant] for test in comparison.tests]
-    return Table(["backbone", "measure", "best baseline", "difference", "p"], rows, best, names=3)
-
-
-def _top(comparison: "Comparison", backbone: str, measure: str) -> set[str]:
-    """The labels that are best in a column as it is printed."""
-    means = {label: comparison.summary(label, backbone, measure).mean for label in comparison.methods}
-    known = {label: round(mean, 4) for label, mean in means.items() if isfinite(mean)}
-    if not known:
-        return set()
-    best = (max if higher_is_better(measure) else min)(known.values())
-    return {label for label, mean in known.items() if mean == best}
-
-
-def _heading(backbone: str, measure: str) -> str:
-    return f"{BACKBONES[backbone].info.title} {'AUC' if higher_is_better(measure) else 'LogLoss'}"
+    head = ["backbone", "measure", "best baseline", "difference", "p"]
+    caption = f"{comparison.tests[0].subject} against the best baseline"
+    return Table(head, rows, caption=caption, left=frozenset({0, 1, 2}))

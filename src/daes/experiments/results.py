@@ -1,11 +1,11 @@
-"""Results of cells in a file, one line each, as soon as they are there."""
+"""Results of trials in a file, one line each, as soon as they are there."""
 
 import json
 import os
 from pathlib import Path
 from typing import Self
 
-from daes.experiments.cell import CellResult
+from daes.experiments.trial import TrialResult
 from daes.storage.lock import WriterLock
 
 RESULTS = "results.jsonl"
@@ -15,7 +15,7 @@ class Results:
     """Results by key, in memory and, given a folder, in its results.jsonl; one writer at a time."""
 
     def __init__(self, folder: Path | None) -> None:
-        self.results: dict[str, CellResult] = {}
+        self.results: dict[str, TrialResult] = {}
         self._folder = folder
         self._lock: WriterLock | None = None
 
@@ -38,7 +38,7 @@ class Results:
         """Whether there is a result that is no error."""
         return key in self.results and self.results[key].error is None
 
-    def add(self, result: CellResult) -> None:
+    def add(self, result: TrialResult) -> None:
         """Keep a result, durably if there is a folder."""
         self.results[result.key] = result
         if self._folder is None:
@@ -50,12 +50,12 @@ class Results:
             os.fsync(file.fileno())
 
 
-def read_results(path: Path) -> dict[str, CellResult]:
+def read_results(path: Path) -> dict[str, TrialResult]:
     """The results in a file, by key; the last line with a key counts. A line that was cut short is left out."""
     found = {}
     for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
         try:
-            result = CellResult.from_dict(json.loads(line))
+            result = TrialResult.from_dict(json.loads(line))
         except (ValueError, TypeError, KeyError):
             continue
         found[result.key] = result

@@ -1,8 +1,8 @@
 """Is one method better than another over several seeds, and how do methods rank over many columns."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf, sqrt
+from math import copysign, inf
 from typing import Literal
 
 import numpy as np
@@ -12,6 +12,8 @@ from daes.extras import require
 
 Floats = NDArray[np.float64]
 Kind = Literal["student", "welch", "paired"]
+LEVEL = 0.05
+"""The p below which a difference between seeds is called significant."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class TTest:
     degrees_of_freedom: float
     p_value: float
 
-    def significant(self, level: float = 0.05) -> bool:
+    def significant(self, level: float = LEVEL) -> bool:
         """Whether the means differ at this level."""
         if not 0 < level < 1:
             raise ValueError(f"level must lie strictly between 0 and 1, got {level}")
@@ -36,72 +38,33 @@ class TTest:
 
 
 def t_test(first: ArrayLike, second: ArrayLike, kind: Kind = "student") -> TTest:
-    """Two-tailed t-test of two lists of results, one result a seed.
+    """Two-tailed t-test of two lists of results, one result per seed, by scipy.
 
     - `student`, the paper's: unpaired, one variance for both; n₁ + n₂ − 2 degrees of freedom.
     - `welch`: unpaired, a variance for each; Welch–Satterthwaite degrees of freedom.
     - `paired`: of the differences seed by seed, where one seed means the same data order for both; n − 1.
 
-    Results that do not vary at all leave no doubt: p is 1 where the means are equal and 0 where they are not.
+    Results that do not vary at all, for which scipy gives NaN, leave no doubt: p is 1 where the means are equal and 0
+    where they are not.
 
     >>> result = t_test([0.7892, 0.7894, 0.7893, 0.7891, 0.7895], [0.7877, 0.7879, 0.7876, 0.7878, 0.7880])
     >>> round(result.difference, 5), result.degrees_of_freedom, result.significant(0.01)
     (0.0015, 8.0, True)
     """
-    a, b = _check_results("first", first), _check_results("second", second)
-    if kind == "paired":
-        if a.size != b.size:
-            raise ValueError(f"a paired test needs as many results on both sides, got {a.size} and {b.size}")
-        difference, variance = _mean_and_variance(a - b)
-        error = sqrt(variance / a.size)
-        freedom = a.size - 1.0
-    elif kind in ("student", "welch"):
-        (mean_a, variance_a), (mean_b, variance_b) = _mean_and_variance(a), _mean_and_variance(b)
-        difference = mean_a - mean_b
-        freedom = a.size + b.size - 2.0
-        if kind == "student":
-            pooled = ((a.size - 1) * variance_a + (b.size - 1) * variance_b) / freedom
-            error = sqrt(pooled * (1 / a.size + 1 / b.size))
-        else:
-            part_a, part_b = variance_a / a.size, variance_b / b.size
-            error = sqrt(part_a + part_b)
-            if error > 0:
-                share_a, share_b = part_a / (part_a + part_b), part_b / (part_a + part_b)
-                freedom = 1 / (share_a**2 / (a.size - 1) + share_b**2 / (b.size - 1))
-    else:
+    if kind not in ("student", "welch", "paired"):
         raise ValueError(f"kind must be 'student', 'welch' or 'paired', got {kind!r}")
-    if error > 0:
-        statistic = difference / error
-    else:
-        statistic = 0.0 if difference == 0 else float(np.copysign(inf, difference))
-    p_value = 2 * float(require("scipy.special").stdtr(freedom, -abs(statistic)))
-    return TTest(kind, difference, statistic, freedom, p_value)
-
-
-def against_best(
-    results: Mapping[str, ArrayLike],
-    method: str,
-    *,
-    higher_is_better: bool,
-    baselines: Sequence[str] | None = None,
-    kind: Kind = "student",
-) -> tuple[str, TTest]:
-    """The best baseline by mean result (default: of all other methods), and the test of `method` against it.
-
-    >>> name, result = against_best(
-    ...     {"efd": [0.7858, 0.7859], "ple": [0.7877, 0.7878], "daes": [0.7892, 0.7893]}, "daes", higher_is_better=True
-    ... )
-    >>> name, round(result.difference, 4)
-    ('ple', 0.0015)
-    """
-    names = [name for name in results if name != method] if baselines is None else list(baselines)
-    if unknown := [name for name in (method, *names) if name not in results]:
-        raise ValueError(f"no results of {', '.join(unknown)}; there are some of {', '.join(results)}")
-    if not names:
-        raise ValueError(f"{method} needs a baseline to be tested against; there is none")
-    means = [_mean_and_variance(_check_results(name, results[name]))[0] for name in names]
-    best = names[int(np.argmax(means) if higher_is_better else np.argmin(means))]
-    return best, t_test(results[method], results[best], kind)
+    a, b = _check_results("first", first), _check_results("second", second)
+    if kind == "paired" and a.size != b.size:
+        raise ValueError(f"a paired test needs as many results on both sides, got {a.size} and {b.size}")
+    difference = float(a.mean() - b.mean())
+    constant = np.ptp(a - b) == 0 if kind == "paired" else np.ptp(a) == np.ptp(b) == 0
+    if constant:
+        gap = float(a[0] - b[0])
+        freedom = a.size - 1 if kind == "paired" else a.size + b.size - 2
+        return TTest(kind, gap, copysign(inf, gap) if gap else 0.0, float(freedom), 0.0 if gap else 1.0)
+    stats = require("scipy.stats")
+    found = stats.ttest_rel(a, b) if kind == "paired" else stats.ttest_ind(a, b, equal_var=kind == "student")
+    return TTest(kind, difference, float(found.statistic), float(found.df), float(found.pvalue))
 
 
 def average_rank(
@@ -116,7 +79,7 @@ def average_rank(
 
     Args:
         results: what each method reached in each column.
-        higher_is_better: for all columns, or one a column.
+        higher_is_better: for all columns, or one per column.
         ties: `mean` gives equal results the mean of the places they take up; `order` ranks the one listed first higher.
 
     >>> average_rank([[0.79, 0.46], [0.78, 0.46], [0.77, 0.47]], higher_is_better=[True, False])
@@ -131,17 +94,11 @@ def average_rank(
         raise ValueError(f"ties must be 'mean' or 'order', got {ties!r}")
     higher = np.asarray(higher_is_better, dtype=np.bool_)
     if higher.shape not in ((), (table.shape[1],)):
-        raise ValueError(f"higher_is_better must be one or {table.shape[1]} of a kind, got shape {higher.shape}")
-    badness = np.where(higher, -table, table)
-    badness = np.where(np.isnan(badness), np.inf, badness)
-    better = badness[None, :, :] < badness[:, None, :]
-    equal = badness[None, :, :] == badness[:, None, :]
-    if ties == "mean":
-        shared = (equal.sum(axis=1) - 1) / 2
-    else:
-        earlier = np.tri(len(table), k=-1, dtype=np.bool_)
-        shared = (equal & earlier[:, :, None]).sum(axis=1)
-    ranks: Floats = np.mean(1.0 + better.sum(axis=1) + shared, axis=1)
+        raise ValueError(f"higher_is_better must be one value or {table.shape[1]}, got shape {higher.shape}")
+    cost = np.where(higher, -table, table)
+    cost = np.where(np.isnan(cost), np.inf, cost)
+    method = "average" if ties == "mean" else "ordinal"
+    ranks: Floats = require("scipy.stats").rankdata(cost, method=method, axis=0).mean(axis=1)
     return ranks
 
 
@@ -152,9 +109,3 @@ def _check_results(name: str, results: ArrayLike) -> Floats:
     if not np.isfinite(array).all():
         raise ValueError(f"{name} must be finite; {np.count_nonzero(~np.isfinite(array))} results are not")
     return array
-
-
-def _mean_and_variance(values: Floats) -> tuple[float, float]:
-    # Taken from the first value on, so that equal results have a variance of exactly 0.
-    shifted = values - values[0]
-    return float(values[0] + shifted.mean()), float(shifted.var(ddof=1))

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from daes.formatting import count, fixed, percent
 from daes.paper import figures
 from daes.paper.data import DataSet
 from daes.paper.experiment import Experiment, Findings, Means, Settings
@@ -12,7 +13,7 @@ from daes.paper.judging import ENOUGH_SEEDS, Glance
 from daes.paper.market import Market, simulate
 from daes.paper.published import ARPU_GAIN, METHOD_TITLES
 from daes.paper.result import Result
-from daes.paper.tables import count, fixed, percent, table
+from daes.table import markdown_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -135,7 +136,7 @@ def markdown(result: Result) -> str:
         "calibration, treatment",
     ]
     columns.append("revenue of the true click rates")
-    return f"{intro}\n\n{table(lifts, rows)}\n\n{table(columns, details)}"
+    return f"{intro}\n\n{markdown_table(lifts, rows)}\n\n{markdown_table(columns, details)}"
 
 
 def _seeds(result: Result) -> str:
@@ -144,8 +145,8 @@ def _seeds(result: Result) -> str:
 
 
 def _interval(pooled: Findings) -> str:
-    low, high = (percent(pooled[name], sign=True) for name in ("low", "high"))
-    return f"{percent(pooled['mean'], sign=True)} [{low}, {high}]"
+    low, high = (percent(pooled[name], 2, sign=True) for name in ("low", "high"))
+    return f"{percent(pooled['mean'], 2, sign=True)} [{low}, {high}]"
 
 
 def verdict(result: Result) -> str:

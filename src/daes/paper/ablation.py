@@ -9,7 +9,7 @@ from daes.paper.experiment import TRAINING, Experiment, Findings, Means, Setting
 from daes.paper.judging import Glance
 from daes.paper.result import Result
 from daes.paper.scores import Comparison, Series, compare_pairs, failures, how_trained, scores_table, series_table
-from daes.paper.trials import Variant, run_trials
+from daes.paper.trials import Variant, train_variants
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,7 +49,7 @@ def ablation(
     def run(settings: Settings, data: DataSet | None, means: Means) -> Findings:
         assert data is not None
         trained, further = variants(settings, data)
-        return {**run_trials(settings, data, means, trained, BACKBONES), **further}
+        return {**train_variants(settings, data, means, trained, BACKBONES), **further}
 
     def markdown(result: Result) -> str:
         found = result.results

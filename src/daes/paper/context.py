@@ -4,14 +4,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from daes.formatting import count, fixed, p_value
 from daes.paper.ablation import ablation
 from daes.paper.data import DataSet
 from daes.paper.experiment import Findings, Settings
 from daes.paper.judging import Glance
 from daes.paper.result import Result
 from daes.paper.scores import compare_pairs, dot_figure
-from daes.paper.tables import count, fixed, p_value, table
 from daes.paper.trials import Variant
+from daes.table import markdown_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -78,10 +79,10 @@ def more(result: Result) -> str:
     ]
     return "\n\n".join(
         [
-            table(["context", "fields"], chosen, words=2),
+            markdown_table(["context", "fields"], chosen, names=2),
             "Fields by strength (Kruskal–Wallis, Holm-corrected; inter-group Wasserstein distance of ranks above "
             f"chance), from {count(found['rows_ranked'])} rows:",
-            table(["field", "cardinality", "strength", "p", "significant"], fields),
+            markdown_table(["field", "cardinality", "strength", "p", "significant"], fields),
         ]
     )
 

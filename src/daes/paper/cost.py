@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from daes.formatting import count, percent
 from daes.paper import figures
 from daes.paper.data import DataSet
 from daes.paper.experiment import Experiment, Findings, Means, Settings
 from daes.paper.judging import Glance
 from daes.paper.published import BATCH_SIZE, METHOD_TITLES, QPS_CHANGE, RESERVOIR_SIZE
 from daes.paper.result import Result
-from daes.paper.tables import count, percent, table
+from daes.table import markdown_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -163,7 +164,7 @@ def markdown(result: Result) -> str:
             f"{count(found['batch_size'])}; median of {found['repeats']} repeats in turns (quartiles in brackets). The "
             f"paper: QPS {percent(QPS_CHANGE, 1)} against its production baseline.",
             "",
-            table(headers, rows),
+            markdown_table(headers, rows),
         ]
     )
 

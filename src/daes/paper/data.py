@@ -82,7 +82,7 @@ class DataSet:
 
     def fingerprint(self, rows: int | None) -> str:
         """A hash of the columns, of the first rows and of how many there are: other data give another one."""
-        from daes.experiments.cell import CellData
+        from daes.experiments.trial import CellData
         from daes.training.data import Data
 
         schema = self.open().schema

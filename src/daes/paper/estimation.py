@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from daes.distribution import ESTIMATORS, JumpReservoir, OrderStatistics, kl_divergence
+from daes.formatting import count, percent, scientific
 from daes.paper.data import DataSet, Floats, column_batches
 from daes.paper.divergence import FLOOR, bucket_divergence, expected_draws, kl_by_chance, occupied_bins, slots
 from daes.paper.estimation_figure import errors_figure
@@ -15,8 +16,8 @@ from daes.paper.experiment import Experiment, Findings, Means, Settings
 from daes.paper.judging import Glance, most
 from daes.paper.published import BATCH_SIZE, ESTIMATION, ESTIMATION_LENGTHS
 from daes.paper.result import Result
-from daes.paper.tables import count, percent, scientific, table
 from daes.simulation import AdStream
+from daes.table import markdown_table
 
 FEATURES = {
     "criteo": ("I3", "I5"),
@@ -134,7 +135,14 @@ def markdown(result: Result) -> str:
             f"{count(found['distinct'])} distinct, {found['bins']} distinct intervals, "
             f"{count(found['batches'])} batches"
         )
-        parts += [heading, "", table(headers, rows), "", _nearest_reading(found, ESTIMATION["OS"].kl[column]), ""]
+        parts += [
+            heading,
+            "",
+            markdown_table(headers, rows),
+            "",
+            _nearest_reading(found, ESTIMATION["OS"].kl[column]),
+            "",
+        ]
     return "\n".join(parts).rstrip()
 
 

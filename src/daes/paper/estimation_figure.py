@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daes.extras import require
+from daes.formatting import compact, count
 from daes.paper import figures
 from daes.paper.experiment import Findings
 from daes.paper.published import ESTIMATION, ESTIMATION_LENGTHS, RESERVOIR_SIZE
@@ -32,7 +33,7 @@ def errors_figure(result: Result, kinds: Sequence[str], samplers: Mapping[str, s
         panel.set_ylim(max(ticks) + 0.6, -0.8)
         panel.tick_params(axis="y", length=0)
         panel.set_xlabel("KL divergence from the truth (less is better)")
-        panel.set_title(f"{one['feature']} ({kind}): {_size(one['values'])} values")
+        panel.set_title(f"{one['feature']} ({kind}): {compact(one['values'])} values")
         panel.grid(axis="y", visible=False)
     _legend(figure)
     figures.headline(
@@ -49,7 +50,7 @@ def _draw_kind(panel: Any, found: Findings, column: int, samplers: Mapping[str, 
     _draw_errors(panel, found["order-statistics"], 0, figures.VERMILION)
     place = 1
     for part in found["reservoirs"]:
-        _heading(panel, place, f"{part['slots']:,} slots")
+        _heading(panel, place, f"{count(part['slots'])} slots")
         top = place + 0.5
         for (name, title), colour in zip(samplers.items(), _COLOURS, strict=True):
             place += 1
@@ -59,8 +60,8 @@ def _draw_kind(panel: Any, found: Findings, column: int, samplers: Mapping[str, 
         chance = part["kl_by_chance"]
         panel.plot([chance, chance], [top, place + 0.5], color=figures.BLACK, linestyle=":", linewidth=1.2)
         place += 1
-    length = _size(ESTIMATION_LENGTHS[column])
-    _heading(panel, place, f"the paper: Criteo's I{'35'[column]}, {length} values, {RESERVOIR_SIZE:,} slots")
+    length = compact(ESTIMATION_LENGTHS[column])
+    _heading(panel, place, f"the paper: Criteo's I{'35'[column]}, {length} values, {count(RESERVOIR_SIZE)} slots")
     for name, published in ESTIMATION.items():
         place += 1
         ticks[place] = name
@@ -79,7 +80,7 @@ def _draw_errors(panel: Any, errors: Findings, place: int, colour: str) -> None:
 
 def _say_draws(panel: Any, place: int, draws: float) -> None:
     across = panel.get_yaxis_transform()
-    panel.text(1.01, place, f"{_short(draws)} draws", transform=across, va="center", fontsize=7.5)
+    panel.text(1.01, place, f"{compact(draws)} draws", transform=across, va="center", fontsize=7.5)
 
 
 def _heading(panel: Any, place: int, text: str) -> None:
@@ -98,18 +99,3 @@ def _legend(figure: "Figure") -> None:
         line([], [], marker="D", fillstyle="none", label="the paper", **marks),
     ]
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
-
-
-def _short(number: float) -> str:
-    """A count in few letters.
-
-    >>> _short(97_877), _short(1_051_234), _short(870)
-    ('97.9 k', '1.05 M', '870')
-    """
-    if number >= 1_000_000:
-        return f"{number / 1e6:.3g} M"
-    return f"{number / 1000:.3g} k" if number >= 1000 else f"{number:.0f}"
-
-
-def _size(values: int) -> str:
-    return f"{values / 1e6:.1f} million" if values >= 1_000_000 else f"{values:,}"

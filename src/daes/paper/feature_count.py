@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from daes.formatting import fixed
 from daes.paper.ablation import ablation, against_autodis, ours
 from daes.paper.data import DataSet
 from daes.paper.experiment import TRAINING, Findings, Settings
@@ -11,7 +12,6 @@ from daes.paper.judging import Glance, most
 from daes.paper.published import METHOD_TITLES
 from daes.paper.result import Result
 from daes.paper.scores import Comparison, Series, changes, line_figure
-from daes.paper.tables import fixed
 from daes.paper.trials import Variant, known
 
 if TYPE_CHECKING:

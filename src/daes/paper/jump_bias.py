@@ -6,12 +6,13 @@ import numpy as np
 
 from daes.distribution import JumpReservoir
 from daes.distribution.jump import Skip
+from daes.formatting import percent
 from daes.paper import figures
 from daes.paper.data import DataSet, Floats
 from daes.paper.experiment import Experiment, Findings, Means, Settings
 from daes.paper.judging import STANDARD_ERRORS, Glance
 from daes.paper.result import Result
-from daes.paper.tables import percent, table
+from daes.table import markdown_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -139,7 +140,9 @@ def _closed_form_by_place(rule: Skip, size: int, length: int) -> Floats:
 def markdown(result: Result) -> str:
     found = result.results
     rows = [
-        [f"{part['times']}m", title] + [_first(part[rule])] + [percent(bias, sign=True) for bias in part[rule]["bias"]]
+        [f"{part['times']}m", title]
+        + [_first(part[rule])]
+        + [percent(bias, 2, sign=True) for bias in part[rule]["bias"]]
         for part in found["streams"]
         for rule, title in RULES.items()
     ]
@@ -151,7 +154,7 @@ def markdown(result: Result) -> str:
             "percent of its range. "
             f"As m and T/m grow, the first m values stay over-represented {found['limit']:.3f} times.",
             "",
-            table(["T", "rule", "first m values", *levels], rows, words=2),
+            markdown_table(["T", "rule", "first m values", *levels], rows, names=2),
         ]
     )
 

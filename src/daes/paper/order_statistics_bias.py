@@ -5,12 +5,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from daes.distribution import JumpReservoir, OrderStatistics
+from daes.formatting import fixed
 from daes.paper import figures
 from daes.paper.data import DataSet, Floats
 from daes.paper.experiment import Experiment, Findings, Means, Settings
 from daes.paper.judging import STANDARD_ERRORS, Glance
 from daes.paper.result import Result
-from daes.paper.tables import fixed, table
+from daes.table import markdown_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -87,7 +88,7 @@ def markdown(result: Result) -> str:
             "Error of the α-quantile of a stream on [0, 1] that drifts evenly in t batches: "
             f"{found['values']:,} values, {found['slots']:,} slots, mean of {found['seeds']} seeds.",
             "",
-            table(["t", "estimate", *(f"α = {level:g}" for level in SHOWN)], rows, words=2),
+            markdown_table(["t", "estimate", *(f"α = {level:g}" for level in SHOWN)], rows, names=2),
         ]
     )
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from daes.formatting import fixed, p_value
 from daes.paper.data import DataSet, Floats
 from daes.paper.experiment import TRAINING, Experiment, Findings, Means, Settings
 from daes.paper.judging import SIGNIFICANT, Glance, most
@@ -20,8 +21,8 @@ from daes.paper.published import (
 )
 from daes.paper.result import Result
 from daes.paper.scores import MEASURES, failures, how_trained, scores_table
-from daes.paper.tables import fixed, p_value, table
-from daes.paper.trials import Variant, known, run_trials, summary
+from daes.paper.trials import Variant, known, summary, train_variants
+from daes.table import markdown_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,7 +33,9 @@ OURS = ("daes-gate", "daes-tran", "daes")
 def run(settings: Settings, data: DataSet | None, means: Means) -> Findings:
     assert data is not None
     methods = settings.methods or (*PAPER_METHODS, "daes")
-    found = run_trials(settings, data, means, {method: Variant(method) for method in methods}, tuple(BACKBONE_TITLES))
+    found = train_variants(
+        settings, data, means, {method: Variant(method) for method in methods}, tuple(BACKBONE_TITLES)
+    )
     return {**found, "ranks": _ranks(found, "auc"), "logloss_ranks": _ranks(found, "logloss"), "tests": _tests(found)}
 
 
@@ -154,7 +157,7 @@ def _rank_table(found: Findings, theirs: dict[str, float]) -> str:
         ]
         for method, rank in sorted(found["ranks"].items(), key=lambda item: item[1])
     ]
-    return table(headers, rows)
+    return markdown_table(headers, rows)
 
 
 def _test_table(found: Findings) -> str:
@@ -172,7 +175,7 @@ def _test_table(found: Findings) -> str:
         for (method, backbone), by_measure in cells.items()
     ]
     headers = [header for name in MEASURES.values() for header in (f"best other, {name}", "difference", "p (t-test)")]
-    return table(["method", "backbone", *headers], rows, words=2)
+    return markdown_table(["method", "backbone", *headers], rows, names=2)
 
 
 def verdict(result: Result) -> str:

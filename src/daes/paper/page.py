@@ -7,13 +7,14 @@ from inspect import getdoc
 from pathlib import Path
 from urllib.parse import quote
 
+from daes.formatting import count, duration, percent
 from daes.paper import EXPERIMENTS
 from daes.paper.experiment import Experiment
 from daes.paper.judging import SIGNIFICANT, word
 from daes.paper.published import ARPU_GAIN, DATASET_TITLES, DATASETS, QPS_CHANGE
 from daes.paper.result import Result
-from daes.paper.tables import count, percent, table
 from daes.storage.durable import write_text
+from daes.table import markdown_table
 
 _INTRODUCTION = """
 # Reproduction of the paper
@@ -91,7 +92,7 @@ def _datasets(results: Sequence[Result]) -> str:
         for name, one in DATASETS.items()
     ]
     headers = ["data set", "categorical fields", "numerical features", "rows", "kind"]
-    return "\n\n".join(["## Data", _DATA.strip(), table(headers, rows)])
+    return "\n\n".join(["## Data", _DATA.strip(), markdown_table(headers, rows)])
 
 
 def _overview(by_name: Mapping[str, Sequence[Result]]) -> str:
@@ -117,7 +118,7 @@ def _overview(by_name: Mapping[str, Sequence[Result]]) -> str:
             f"*significant* is p < {SIGNIFICANT:g} by a t-test between seeds.",
             f"What the paper reports from production, revenue per user {percent(ARPU_GAIN, 3, sign=True)} and queries "
             f"a second {percent(QPS_CHANGE, 1)}, can only be imitated here: see `ab-test` and `cost`.",
-            table(["claim", "experiment", "on", "what came out"], rows, words=4),
+            markdown_table(["claim", "experiment", "on", "what came out"], rows, names=4),
         ]
     )
 
@@ -137,7 +138,7 @@ def _section(experiment: Experiment, results: Sequence[Result], folder: str) -> 
             experiment.verdict(result),
             f"![{experiment.title}: {result.where}]({folder}/{quote(result.stem)}.png)",
             experiment.markdown(result),
-            f"`{result.command}` · {_minutes(result.seconds)} · "
+            f"`{result.command}` · {duration(result.seconds)} · "
             + ", ".join(f"{name} {number}" for name, number in result.versions.items())
             + f" · [JSON]({folder}/{quote(result.stem)}.json)",
         ]
@@ -148,10 +149,6 @@ def _protocol(result: Result) -> str:
     """As the end of a heading."""
     names = {"stream": ", streaming protocol", "paper": ", the paper's protocol", None: ""}
     return names[result.settings.get("protocol")] + (", tuned" if result.settings.get("tune") else "")
-
-
-def _minutes(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
 def _anchor(title: str) -> str:

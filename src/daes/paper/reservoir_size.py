@@ -7,12 +7,13 @@ import numpy as np
 
 from daes.distribution import JumpReservoir
 from daes.distribution.comparison import rank_errors
+from daes.formatting import count, nbytes, percent, scientific
 from daes.paper import figures
 from daes.paper.data import DataSet, Floats
 from daes.paper.experiment import Experiment, Findings, Means, Settings
 from daes.paper.judging import STANDARD_ERRORS, Glance
 from daes.paper.result import Result
-from daes.paper.tables import count, percent, scientific, table
+from daes.table import markdown_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -103,8 +104,8 @@ def asymptotic_variance(levels: Floats, size: int, length: int) -> Floats:
 def markdown(result: Result) -> str:
     found = result.results
     errors = [
-        [count(part["slots"]), _memory(part["bytes"]), _memory(4 * part["slots"])]
-        + [percent(part[name]) for name in ("rank_error", "drifting_rank_error", "drifting_rank_error_now")]
+        [count(part["slots"]), nbytes(part["bytes"]), nbytes(4 * part["slots"])]
+        + [percent(part[name], 2) for name in ("rank_error", "drifting_rank_error", "drifting_rank_error_now")]
         for part in found["sizes"]
     ]
     headers = ["m", "memory", "paper, 4m bytes", "rank error", "under drift, whole stream", "under drift, last moment"]
@@ -120,19 +121,11 @@ def markdown(result: Result) -> str:
         [
             f"T = {count(found['length'])} lognormal values, {found['runs']} runs. Memory, and the largest rank error "
             "over 99 percentiles, mean over runs:",
-            table(headers, errors),
+            markdown_table(headers, errors),
             "Variance of a quantile, simulated (theory):",
-            table(["m", *(f"at {percent(level, 0)}" for level in found["levels"])], variances),
+            markdown_table(["m", *(f"at {percent(level, 0)}" for level in found["levels"])], variances),
         ]
     )
-
-
-def _memory(size: int) -> str:
-    """
-    >>> _memory(800), _memory(2400), _memory(800_000)
-    ('800 B', '2.4 kB', '800 kB')
-    """
-    return f"{size / 1000:g} kB" if size >= 1000 else f"{size} B"
 
 
 def exponents(found: Findings) -> tuple[Floats, Floats]:
@@ -159,8 +152,8 @@ def verdict(result: Result) -> str:
         f"The variance {'falls as 1/m' if falls else 'does not fall as 1/m'}: its exponents at {levels} are {shown}. "
         f"It differs from the formula by more than {STANDARD_ERRORS} standard errors in {off} of {ratios.size} cases; "
         f"their median ratio is {np.median(ratios):.2f}, from {ratios.min():.2f} to {ratios.max():.2f}. At m = "
-        f"{count(last['slots'])} the largest rank error is {percent(last['rank_error'])}; under drift it is "
-        f"{percent(last['drifting_rank_error'])} against the whole stream and "
+        f"{count(last['slots'])} the largest rank error is {percent(last['rank_error'], 2)}; under drift it is "
+        f"{percent(last['drifting_rank_error'], 2)} against the whole stream and "
         f"{percent(last['drifting_rank_error_now'], 1)} against its last moment."
     )
 

@@ -134,9 +134,9 @@ def command_of(experiment: Experiment, settings: Settings, data: DataSet | None)
 
 def versions() -> dict[str, str]:
     """Of daes, Python and the packages that numbers depend on; `code` is a hash of daes' sources."""
-    from daes.experiments.code import code_hash
+    from daes.experiments.fingerprint import code_fingerprint
 
-    found = {"daes": daes.__version__, "code": code_hash("paper"), "python": platform.python_version()}
+    found = {"daes": daes.__version__, "code": code_fingerprint("paper"), "python": platform.python_version()}
     for name, package in _PACKAGES.items():
         try:
             found[name] = version(package)

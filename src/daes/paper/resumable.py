@@ -8,7 +8,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from daes.experiments.code import code_hash
+from daes.experiments.fingerprint import code_fingerprint
 from daes.experiments.workers import Death, Task, run_tasks
 from daes.paper.experiment import Findings, Means, OutOfTimeError
 from daes.paper.result import plain
@@ -57,7 +57,7 @@ def _run_missing(
             errors.append(f"{name(piece)}: {found}")
             continue
         done[_key(piece)] = plain(found)
-        _append(path, {"piece": plain(piece), "code": code_hash("paper"), "found": plain(found)})
+        _append(path, {"piece": plain(piece), "code": code_fingerprint("paper"), "found": plain(found)})
         means.note(f"{len(done)}/{len(pieces)} {name(piece)}")
     if errors:
         raise RuntimeError(f"{len(errors)} of {len(pieces)} pieces failed: {errors[0]}")
@@ -114,7 +114,7 @@ def _read(path: Path) -> dict[str, Findings]:
     for line in whole.split("\n"):
         try:
             content = json.loads(line)
-            if content["code"] == code_hash("paper"):
+            if content["code"] == code_fingerprint("paper"):
                 done[_key(content["piece"])] = content["found"]
         except (ValueError, TypeError, KeyError):
             continue

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from daes.formatting import count, fixed, scientific, with_spread
 from daes.paper import figures
 from daes.paper.experiment import Findings
 from daes.paper.judging import SIGNIFICANT, most
 from daes.paper.published import BACKBONE_TITLES
 from daes.paper.result import Result
-from daes.paper.tables import count, fixed, scientific, table, with_spread
 from daes.paper.trials import known, summary
+from daes.table import markdown_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,7 +48,7 @@ def _scores_table(found: Findings, titles: Mapping[str, str] | None, columns: Se
         for label in titles or scores
     ]
     headers = ["", *(f"{BACKBONE_TITLES.get(backbone, backbone)} {MEASURES[measure]}" for backbone, measure in columns)]
-    return table(headers, rows)
+    return markdown_table(headers, rows)
 
 
 def series_table(found: Findings, series: Series, place: str) -> str:
@@ -66,7 +67,7 @@ def series_table(found: Findings, series: Series, place: str) -> str:
             ]
             for i, number in enumerate(places)
         ]
-        parts += [f"**{BACKBONE_TITLES.get(backbone, backbone)}:**", table(headers, rows)]
+        parts += [f"**{BACKBONE_TITLES.get(backbone, backbone)}:**", markdown_table(headers, rows)]
     return "\n\n".join(parts)
 
 

@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 
 from daes.distribution import DriftProfile, drift_profile
+from daes.formatting import fixed, percent
 from daes.paper.data import DataSet, Floats, columns, days
 from daes.paper.experiment import Experiment, Findings, Means, Settings
 from daes.paper.judging import Glance, most
 from daes.paper.published import PROFILED
 from daes.paper.result import Result
 from daes.paper.stationarity_figure import SATURATED, segments_figure
-from daes.paper.tables import fixed, percent, table
+from daes.table import markdown_table
 
 SEGMENTS = (1000, 100)
 """The paper's number, and a coarser one whose segments are ten times as long, hence less noisy."""
@@ -200,7 +201,7 @@ def markdown(result: Result) -> str:
         headers = ["feature", "PSI, median", "by chance", "segments above 95 % of chance", "PSI, largest"]
         headers += ["KS, median", "by chance", "day-to-day correlation (limit)"]
         length = found["rows"] // profile["segments"]
-        parts += [f"**{profile['segments']} segments** of {length:,} rows each:", "", table(headers, rows), ""]
+        parts += [f"**{profile['segments']} segments** of {length:,} rows each:", "", markdown_table(headers, rows), ""]
     parts.append(
         f"By chance: the mean over {found['shuffles']} shuffles of the feature's values. Limit: what chance exceeds "
         "once in a hundred times (days rotated at random)."

@@ -12,8 +12,8 @@ from daes.paper.experiment import Findings, Means, OutOfTimeError, Settings
 from daes.paper.published import BATCH_SIZE, L2_WEIGHTS, LEARNING_RATES
 
 if TYPE_CHECKING:
-    from daes.experiments.cell import Cell, CellResult
-    from daes.experiments.compare import CellProgress
+    from daes.experiments.compare import TrialProgress
+    from daes.experiments.trial import Trial, TrialResult
 
 LEARNING_RATE, L2 = 1e-3, 1e-6
 """Where nothing is tuned: the fastest learning rate and the weakest L2 weight of the paper's grid."""
@@ -53,7 +53,7 @@ class Tuned:
     l2: float = L2
 
 
-def run_trials(
+def train_variants(
     settings: Settings, data: DataSet, means: Means, variants: Mapping[str, Variant], backbones: Sequence[str]
 ) -> Findings:
     """Train every variant on every backbone with every seed.
@@ -152,7 +152,7 @@ class _Grid:
                 best[label, name] = min(best.get((label, name), found), found, key=lambda pair: pair[0])
         return {place: best[place][1] if place in best else Tuned() for place in product(self.variants, self.backbones)}
 
-    def train(self, places: Sequence[tuple[str, str, int, Tuned]], rows: int, kind: str = "") -> list["CellResult"]:
+    def train(self, places: Sequence[tuple[str, str, int, Tuned]], rows: int, kind: str = "") -> list["TrialResult"]:
         """Results of (label, backbone, seed, tuned), in their order, on the first `rows` rows."""
         cells = [self._cell(*place, rows) for place in places]
         results = self._run(cells, rows)
@@ -167,12 +167,12 @@ class _Grid:
                 self.notes.append(f"{where}: {result.bad_batches} batch{many} skipped, the scores are of the others")
         return results
 
-    def _cell(self, label: str, backbone: str, seed: int, tuned: Tuned, rows: int) -> "Cell":
-        from daes.experiments.cell import Cell
+    def _cell(self, label: str, backbone: str, seed: int, tuned: Tuned, rows: int) -> "Trial":
+        from daes.experiments.trial import Trial
         from daes.training.config import TrainConfig
 
         variant = self.variants[label]
-        return Cell(
+        return Trial(
             label=label,
             method=variant.method,
             backbone=backbone,
@@ -192,23 +192,23 @@ class _Grid:
             numerical=variant.numerical,
         )
 
-    def _run(self, cells: Sequence["Cell"], rows: int) -> list["CellResult"]:
-        from daes.experiments.compare import run_cells
+    def _run(self, cells: Sequence["Trial"], rows: int) -> list["TrialResult"]:
+        from daes.experiments.compare import run_trials
         from daes.training.data import Data
 
-        def progress(state: "CellProgress") -> None:
+        def progress(state: "TrialProgress") -> None:
             if state.result is not None:
-                cell, outcome = state.cell, state.result.error or f"{state.result.seconds:.0f} s"
-                done = f"{state.cells_done}/{state.cells}"
+                cell, outcome = state.trial, state.result.error or f"{state.result.seconds:.0f} s"
+                done = f"{state.trials_done}/{state.trials}"
                 self.means.note(f"{done} {cell.label} {cell.backbone} seed {cell.seed}: {outcome}")
 
         means, schema = self.means, self.data.open().schema
         assert schema is not None
         source = Data(self.data.spec, schema, max_rows=self.settings.rows if rows == self.rows else rows)
-        return run_cells(cells, source, jobs=means.jobs, out=means.folder, progress=progress, deadline=means.deadline)
+        return run_trials(cells, source, jobs=means.jobs, out=means.folder, progress=progress, deadline=means.deadline)
 
 
-def _scores(results: Sequence["CellResult"], protocol: str) -> Findings:
+def _scores(results: Sequence["TrialResult"], protocol: str) -> Findings:
     scores: Findings = {}
     for result in results:
         place = scores.setdefault(result.label, {}).setdefault(result.backbone, {})
@@ -223,7 +223,7 @@ def _finite(value: float | None) -> float | None:
     return next(iter(known([value])), None)
 
 
-def _seconds(results: Sequence["CellResult"]) -> dict[str, float]:
+def _seconds(results: Sequence["TrialResult"]) -> dict[str, float]:
     found: dict[str, list[float]] = {}
     for result in results:
         found.setdefault(result.label, []).append(result.seconds)

@@ -4,12 +4,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from daes.formatting import percent
 from daes.paper import figures
 from daes.paper.data import DataSet, Floats
 from daes.paper.experiment import Experiment, Findings, Means, Settings
 from daes.paper.judging import Glance
 from daes.paper.result import Result
-from daes.paper.tables import percent, table
+from daes.table import markdown_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -69,11 +70,11 @@ def mistaken_share(values: Floats, buckets: int) -> float:
 def markdown(result: Result) -> str:
     found = result.results
     q, d = found["quantiles"], found["distances"]
-    example = table(
+    example = markdown_table(
         ["x = 95", *(f"q{i + 1} = {value:g}" for i, value in enumerate(q))],
         [["distance in value", *(f"{value:g}" for value in d)]],
     )
-    shares = table(
+    shares = markdown_table(
         ["law", f"values that mistake their bucket (M = {found['buckets']})"],
         [[law, percent(share, 1)] for law, share in found["mistaken"].items()],
     )

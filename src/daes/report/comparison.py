@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from daes.experiments.cell import CellResult
-from daes.experiments.comparison import Comparison, higher_is_better
+from daes.experiments.comparison import Comparison
+from daes.experiments.scores import higher_is_better
+from daes.experiments.trial import TrialResult
+from daes.formatting import count
 from daes.report.figures import COLOURS, DASHES
-from daes.report.numbers import count
 from daes.storage.run_folder import read_json
 
 CEILING = "best possible"
@@ -81,12 +82,12 @@ class Compared:
         return self.table.default_subject()[0]
 
     @property
-    def results(self) -> list[CellResult]:
-        """The cells that gave a result."""
+    def results(self) -> list[TrialResult]:
+        """The trials that gave a result."""
         return [result for result in self.table.results if result.error is None]
 
-    def cells(self, label: str, backbone: str) -> list[CellResult]:
-        """The results of one method on one backbone, one a seed."""
+    def trials(self, label: str, backbone: str) -> list[TrialResult]:
+        """The results of one method on one backbone, one per seed."""
         return [result for result in self.results if (result.label, result.backbone) == (label, backbone)]
 
     def mean(self, label: str, backbone: str, measure: str) -> float:
@@ -125,7 +126,7 @@ class Compared:
         )
 
     def common_settings(self) -> dict[str, Any]:
-        """What all cells were configured with alike."""
+        """What all trials were configured with alike."""
         settings = [result.settings for result in self.results]
         if not settings:
             return {}
@@ -134,11 +135,11 @@ class Compared:
 
 
 def _shared(settings: list[dict[str, Any]], name: str) -> bool:
-    def of(cell: dict[str, Any]) -> Any:
-        value = cell.get(name)
+    def of(trial: dict[str, Any]) -> Any:
+        value = trial.get(name)
         return {k: v for k, v in value.items() if k != "seed"} if isinstance(value, dict) else value
 
-    return all(of(cell) == of(settings[0]) for cell in settings)
+    return all(of(trial) == of(settings[0]) for trial in settings)
 
 
 def read_comparison(folder: Path) -> Comparison:

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from daes.formatting import compact, fixed
 from daes.report.comparison import CEILING, Compared
 from daes.report.figures import Figure, Floats, Key, Layout, Line, Trace, View, lines, named, side_label
 from daes.report.folder import floats
-from daes.report.numbers import compact, decimals
 
 _SETTLE = 0.1
 
@@ -62,7 +62,7 @@ def _dots(compared: Compared, backbone: str, measure: str) -> tuple[list[Trace],
             "fixedrange": True,
         },
         "annotations": [
-            side_label(decimals(compared.mean(label, backbone, measure)), place, "quiet")
+            side_label(fixed(compared.mean(label, backbone, measure)), place, "quiet")
             for place, label in enumerate(labels)
         ],
         "margin": {"r": 62},
@@ -159,7 +159,7 @@ def _curves(compared: Compared, backbone: str, column: str, axis: str = "rows") 
     """What every method recorded of a column; records that are not defined for all its seeds are left out."""
     found = []
     for label in compared.table.methods:
-        histories = [cell.history for cell in compared.cells(label, backbone) if cell.history.get(column)]
+        histories = [trial.history for trial in compared.trials(label, backbone) if trial.history.get(column)]
         if not histories:
             continue
         shortest = min(len(history[axis]) for history in histories)

@@ -3,14 +3,14 @@
 import re
 from collections.abc import Sequence
 
+from daes.formatting import duration, fixed
 from daes.report.comparison import Compared
 from daes.report.comparison_figures import dot_figure, epoch_figures, stream_figures
 from daes.report.comparison_tables import failure_table, rank_table, result_table, significance_table, verdict
 from daes.report.document import Section, stack
 from daes.report.folder import read_run
 from daes.report.learned import look_at_model
-from daes.report.markup import paragraph, text
-from daes.report.numbers import decimals, duration
+from daes.report.markup import paragraph, table_html, text
 from daes.report.run_sections import stream_sections
 from daes.report.setup import notes, settings
 
@@ -45,7 +45,7 @@ def best_facts(compared: Compared, group: str = "") -> list[tuple[str, str]]:
     ):
         best = compared.best(backbone, measure)
         if best is not None:
-            found.append((f"{group}{title}: {best}", decimals(compared.mean(best, backbone, measure))))
+            found.append((f"{group}{title}: {best}", fixed(compared.mean(best, backbone, measure))))
     return found
 
 
@@ -60,15 +60,19 @@ def _result(compared: Compared, ids: str) -> str:
     parts = [paragraph(verdict(compared) or "No model was finished.", "said")]
     several = len(compared.table.backbones) > 1
     for backbone in compared.table.backbones:
-        parts.append((f"<h3>{text(backbone)}</h3>" if several else "") + result_table(compared, backbone).html())
+        parts.append((f"<h3>{text(backbone)}</h3>" if several else "") + table_html(result_table(compared, backbone)))
     if several:
-        parts += ["<h3>Average rank over the backbones</h3>", rank_table(compared).html()]
+        parts += ["<h3>Average rank over the backbones</h3>", table_html(rank_table(compared))]
     parts.append(stack([dot_figure(compared)], ids))
     tests = significance_table(compared)
     if tests is not None and len(compared.table.seeds) > 1:
-        parts += ["<h3>Tests</h3>", paragraph("Two-tailed unpaired t-test against the best baseline."), tests.html()]
+        parts += [
+            "<h3>Tests</h3>",
+            paragraph("Two-tailed unpaired t-test against the best baseline."),
+            table_html(tests),
+        ]
     if compared.table.failures:
-        parts += ["<h3>Failures</h3>", failure_table(compared.table.failures).html()]
+        parts += ["<h3>Failures</h3>", table_html(failure_table(compared.table.failures))]
     return "\n".join(part for part in parts if part)
 
 

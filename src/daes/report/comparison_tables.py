@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from daes.experiments.cell import CellResult
-from daes.experiments.comparison import Summary, higher_is_better
+from daes.experiments.scores import SeedScores, higher_is_better
+from daes.experiments.trial import TrialResult
+from daes.formatting import NONE, compact, count, fixed, p_value
 from daes.report.comparison import CEILING, Compared
-from daes.report.markup import Cell, Table
-from daes.report.numbers import NONE, compact, count, decimals, signed
+from daes.table import Cell, Table
 
 
 def result_table(compared: Compared, backbone: str) -> Table:
@@ -17,16 +17,16 @@ def result_table(compared: Compared, backbone: str) -> Table:
     best = {measure: compared.best(backbone, measure) for measure in compared.titles}
     rows: list[list[str | Cell]] = []
     for label in compared.order(backbone, compared.headline[0]):
-        cells = compared.cells(label, backbone)
+        trials = compared.trials(label, backbone)
         row: list[str | Cell] = [Cell(label, colour=compared.style(label).colour)]
         row += [_value(table.summary(label, backbone, m), best[m] == label) for m in compared.titles]
-        row.append(count(float(np.mean([cell.rows_per_second for cell in cells]))) if cells else NONE)
-        row.append(compact(cells[0].parameters) if cells else NONE)
+        row.append(count(float(np.mean([trial.rows_per_second for trial in trials]))) if trials else NONE)
+        row.append(compact(trials[0].parameters) if trials else NONE)
         rows.append(row)
     if compared.ceiling:
-        known = [decimals(compared.ceiling.get(measure)) for measure in compared.titles]
+        known = [fixed(compared.ceiling.get(measure)) for measure in compared.titles]
         rows.append([CEILING, *known, "", ""])
-    head = ("method", *compared.titles.values(), "rows a second", "parameters")
+    head = ("method", *compared.titles.values(), "rows per second", "parameters")
     return Table(head, rows)
 
 
@@ -38,15 +38,15 @@ def rank_table(compared: Compared) -> Table:
     rows = [
         [
             Cell(label, colour=compared.style(label).colour),
-            *(Cell(decimals(ranks[m][label], 2), strong=ranks[m][label] == best[m]) for m in measures),
+            *(Cell(fixed(ranks[m][label], 2), strong=ranks[m][label] == best[m]) for m in measures),
         ]
         for label in sorted(compared.table.methods, key=lambda label: ranks[measures[0]][label])
     ]
     return Table(("method", *(f"rank by {compared.titles[measure]}" for measure in measures)), rows)
 
 
-def _value(found: Summary, best: bool) -> Cell:
-    return Cell(decimals(found.mean), strong=best, note="" if found.std is None else f"± {decimals(found.std)}")
+def _value(found: SeedScores, best: bool) -> Cell:
+    return Cell(fixed(found.mean), strong=best, note="" if found.std is None else f"± {fixed(found.std)}")
 
 
 def significance_table(compared: Compared) -> Table | None:
@@ -60,9 +60,9 @@ def significance_table(compared: Compared) -> Table | None:
             test.backbone,
             compared.titles[test.measure],
             test.baseline,
-            signed(test.difference),
+            fixed(test.difference, sign=True),
             "better" if test.better else "worse" if test.difference else "equal",
-            NONE if test.p_value is None else "< 0.0001" if test.p_value < 1e-4 else decimals(test.p_value),
+            p_value(test.p_value),
             "one seed: no test" if test.p_value is None else "yes" if test.significant else "no",
         )
         for test in tests
@@ -92,16 +92,14 @@ def _first(compared: Compared, backbone: str) -> str:
     best, least = compared.best(backbone, auc), compared.best(backbone, logloss)
     if best is None or least is None:
         return ""
-    loss = f"the lowest LogLoss, {decimals(compared.mean(least, backbone, logloss))}"
-    sentence = f"{best} has the highest AUC, {decimals(compared.mean(best, backbone, auc))}, and "
+    loss = f"the lowest LogLoss, {fixed(compared.mean(least, backbone, logloss))}"
+    sentence = f"{best} has the highest AUC, {fixed(compared.mean(best, backbone, auc))}, and "
     sentence += loss if least == best else f"{least} {loss}"
     subject, order = compared.subject, compared.order(backbone, auc)
     if subject is not None and subject != best:
         gap = compared.mean(best, backbone, auc) - compared.mean(subject, backbone, auc)
         if np.isfinite(gap):
-            sentence += (
-                f"; {subject} is number {1 + order.index(subject)} of {len(order)} by AUC, {decimals(gap)} below"
-            )
+            sentence += f"; {subject} is number {1 + order.index(subject)} of {len(order)} by AUC, {fixed(gap)} below"
     return f"{sentence}. {_chance(compared, backbone, auc)}".strip()
 
 
@@ -111,13 +109,15 @@ def _chance(compared: Compared, backbone: str, measure: str) -> str:
         return ""
     test = tests[0]
     is_it = "is significant" if test.significant else "may be chance"
+    p = p_value(test.p_value)
     return (
         f"The difference in AUC between {test.subject} and the best baseline, {test.baseline}, "
-        f"{signed(test.difference)}, {is_it} (p = {test.p_value:.2g} with {len(compared.table.seeds)} seeds)."
+        f"{fixed(test.difference, sign=True)}, {is_it} (p {p if p.startswith('<') else f'= {p}'} with "
+        f"{len(compared.table.seeds)} seeds)."
     )
 
 
-def failure_table(failures: Sequence[CellResult]) -> Table:
-    """Cells that could not be finished, and why."""
-    rows = [(cell.label, cell.backbone, str(cell.seed), cell.error or "") for cell in failures]
+def failure_table(failures: Sequence[TrialResult]) -> Table:
+    """Trials that could not be finished, and why."""
+    rows = [(trial.label, trial.backbone, str(trial.seed), trial.error or "") for trial in failures]
     return Table(("method", "backbone", "seed", "reason"), rows, left=frozenset({0, 1, 3}))

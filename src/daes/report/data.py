@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from daes.formatting import compact, fixed, measured, percent
 from daes.report.figures import ROWS_AXIS, Figure, Floats, Layout, Line, View, first, lines, named
 from daes.report.heatmap import Heat, heat
-from daes.report.markup import Table
-from daes.report.numbers import compact, decimals, percent, plain
 from daes.report.run import Drift, Knots
+from daes.table import Table
 
 SEGMENTS_AXIS: Layout = {**ROWS_AXIS, "rangemode": "normal"}
 
@@ -85,7 +85,7 @@ def _most_drift(drift: Drift) -> str:
     if not np.isfinite(highest).any():
         return "No feature has a value to compare."
     feature = int(np.nanargmax(highest))
-    return f"The highest PSI is {decimals(float(highest[feature]), 3)}, of {drift.names[feature]}."
+    return f"The highest PSI is {fixed(float(highest[feature]), 3)}, of {drift.names[feature]}."
 
 
 def _drift_table(drift: Drift, order: Sequence[int]) -> Table:
@@ -95,12 +95,12 @@ def _drift_table(drift: Drift, order: Sequence[int]) -> Table:
         [
             (
                 drift.names[i],
-                decimals(float(psi[i]), 3),
-                decimals(float(drift.psi[-1, i]), 3),
-                decimals(_mean(drift.psi_by_chance[:, i]), 3),
-                decimals(float(ks[i]), 3),
-                decimals(float(drift.ks[-1, i]), 3),
-                decimals(_mean(drift.ks_by_chance[:, i]), 3),
+                fixed(float(psi[i]), 3),
+                fixed(float(drift.psi[-1, i]), 3),
+                fixed(_mean(drift.psi_by_chance[:, i]), 3),
+                fixed(float(ks[i]), 3),
+                fixed(float(drift.ks[-1, i]), 3),
+                fixed(_mean(drift.ks_by_chance[:, i]), 3),
             )
             for i in order
         ],
@@ -259,5 +259,5 @@ def _knot_table(knots: Knots, seen: Sequence[int], shown: Sequence[int]) -> Tabl
     rows = []
     for feature in seen:
         last = knots.values[-1, feature]
-        rows.append((knots.names[feature], *(plain(float(last[i])) for i in shown)))
+        rows.append((knots.names[feature], *(measured(float(last[i])) for i in shown)))
     return Table(head, rows, caption="Values of the quantiles at the end of the stream")

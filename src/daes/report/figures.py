@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from daes.report.markup import Table, details, embedded_json, text
-from daes.report.numbers import shorten
+from daes.formatting import shorten
+from daes.report.markup import details, embedded_json, table_html, text
+from daes.table import Table
 
 Floats = NDArray[np.float64]
 Trace = dict[str, Any]
@@ -74,7 +75,7 @@ class Figure:
             self._keys(),
             f'<div class="plot" style="height:{self.height}px" role="img" aria-label="{text(self.alt)}"></div>',
             f"<figcaption>{text(self.caption)}</figcaption>" if self.caption else "",
-            details("The numbers", self.table.html()) if self.table else "",
+            details("The numbers", table_html(self.table)) if self.table else "",
             f'<script type="application/json">{embedded_json({"height": self.height, "views": views})}</script>',
             "</figure>",
         ]

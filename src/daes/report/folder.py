@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from daes.report.numbers import compact, count
+from daes.formatting import compact, count
 from daes.report.run import Drift, Floats, Knots, Reliability, Run
 from daes.storage.run_folder import RunFolder
 

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from daes.formatting import compact, fixed, measured, percent
 from daes.report.figures import Figure, Layout, Line, View, first, lines
 from daes.report.heatmap import Heat, heat
 from daes.report.learned import LEVELS, Learned, Modulation, principal_coordinates, principal_direction
-from daes.report.markup import Table
-from daes.report.numbers import compact, decimals, percent, plain
+from daes.table import Table
 
 _TICKS = (0, 10, 20, 30, 40)
 
@@ -50,7 +50,7 @@ def _response(learned: Learned, seen: np.ndarray) -> Figure:
         missing = np.full(len(LEVELS), learned.missing_response[feature])
         other = Line("missing", "if missing", LEVELS, missing, "c7", width=1.2, dash="dot")
         data, layout = lines([line, other], y_title="predicted probability", height=300, x_axis=_axis_of(values))
-        data[0]["customdata"] = [plain(float(value)) for value in values]
+        data[0]["customdata"] = [measured(float(value)) for value in values]
         data[0]["hovertemplate"] = "value %{customdata}: %{y:.4f}<extra></extra>"
         data[1]["hovertemplate"] = "if missing: %{y:.4f}<extra></extra>"
         views.append(View(name, data, layout))
@@ -68,10 +68,10 @@ def _response(learned: Learned, seen: np.ndarray) -> Figure:
             [
                 (
                     learned.names[i],
-                    decimals(float(learned.response[i].min())),
-                    decimals(float(learned.response[i, len(LEVELS) // 2])),
-                    decimals(float(learned.response[i].max())),
-                    decimals(float(learned.missing_response[i])),
+                    fixed(float(learned.response[i].min())),
+                    fixed(float(learned.response[i, len(LEVELS) // 2])),
+                    fixed(float(learned.response[i].max())),
+                    fixed(float(learned.missing_response[i])),
                 )
                 for i in order
             ],
@@ -81,7 +81,7 @@ def _response(learned: Learned, seen: np.ndarray) -> Figure:
 
 def _axis_of(values: np.ndarray) -> Layout:
     """Quantiles below the axis, with the value that each of them is."""
-    ticks = [f"{100 * LEVELS[i]:.0f}\u00a0%<br>{plain(float(values[i]))}" for i in _TICKS]
+    ticks = [f"{100 * LEVELS[i]:.0f}\u00a0%<br>{measured(float(values[i]))}" for i in _TICKS]
     return _level_axis("quantile, value", ticks)
 
 

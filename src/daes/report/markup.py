@@ -1,11 +1,12 @@
 """HTML by the piece. Everything that comes from data goes through `text`, here and nowhere else."""
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from html import escape
 from math import isfinite
 from typing import Any
+
+from daes.table import Cell, Table
 
 
 def text(value: object) -> str:
@@ -41,48 +42,27 @@ def _plain(value: Any) -> Any:
     return value
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A cell of a table: what it says, and how it stands out."""
+def table_html(table: Table) -> str:
+    """A table that scrolls sideways where it is wider than the page."""
 
-    content: str
-    strong: bool = False
-    colour: str = ""
-    """A colour of the theme ("c1") for a dot before the content."""
-    note: str = ""
-    """Small print after the content."""
+    def side(column: int) -> str:
+        return ' class="left"' if column in table.left else ""
 
+    def cell_html(place: int, cell: Cell) -> str:
+        dot = f'<i class="dot" style="background:var(--{text(cell.colour)})"></i>' if cell.colour else ""
+        inner = dot + (f"<strong>{text(cell.content)}</strong>" if cell.strong else text(cell.content))
+        note = f" <small>{text(cell.note)}</small>" if cell.note else ""
+        tag, scope = ("th", ' scope="row"') if place == 0 else ("td", "")
+        return f"<{tag}{scope}{side(place)}>{inner}{note}</{tag}>"
 
-@dataclass(frozen=True)
-class Table:
-    """A table whose first column names the rows. `left` are the columns of text; numbers stand right."""
-
-    head: tuple[str, ...]
-    rows: Sequence[Sequence[str | Cell]]
-    caption: str = ""
-    left: frozenset[int] = frozenset({0})
-
-    def html(self) -> str:
-        caption = f"<caption>{text(self.caption)}</caption>" if self.caption else ""
-        head = "".join(f'<th scope="col"{self._side(place)}>{text(name)}</th>' for place, name in enumerate(self.head))
-        body = "\n".join(f"<tr>{''.join(self._cells(row))}</tr>" for row in self.rows)
-        return (
-            f'<div class="scroll" tabindex="0"><table>{caption}<thead><tr>{head}</tr></thead>'
-            f"<tbody>\n{body}\n</tbody></table></div>"
-        )
-
-    def _cells(self, row: Sequence[str | Cell]) -> Iterable[str]:
-        for place, given in enumerate(row):
-            cell = given if isinstance(given, Cell) else Cell(given)
-            dot = f'<i class="dot" style="background:var(--{text(cell.colour)})"></i>' if cell.colour else ""
-            inner = dot + (f"<strong>{text(cell.content)}</strong>" if cell.strong else text(cell.content))
-            if cell.note:
-                inner += f" <small>{text(cell.note)}</small>"
-            tag = 'th scope="row"' if place == 0 else "td"
-            yield f"<{tag}{self._side(place)}>{inner}</{tag.partition(' ')[0]}>"
-
-    def _side(self, column: int) -> str:
-        return ' class="left"' if column in self.left else ""
+    caption = f"<caption>{text(table.caption)}</caption>" if table.caption else ""
+    head = "".join(f'<th scope="col"{side(place)}>{text(name)}</th>' for place, name in enumerate(table.head))
+    rows = ("".join(cell_html(place, cell) for place, cell in enumerate(row)) for row in table.cells())
+    body = "\n".join(f"<tr>{row}</tr>" for row in rows)
+    return (
+        f'<div class="scroll" tabindex="0"><table>{caption}<thead><tr>{head}</tr></thead>'
+        f"<tbody>\n{body}\n</tbody></table></div>"
+    )
 
 
 def details(summary: str, content: str) -> str:

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from daes.formatting import compact, count, fixed, percent
 from daes.report.figures import Figure, Floats, Key, Line, View, lines
-from daes.report.markup import Table
-from daes.report.numbers import compact, count, decimals, percent
 from daes.report.run import Reliability, Run
+from daes.table import Table
 
 _SCORES = {"auc": "AUC", "logloss": "LogLoss"}
 _SETTLE = 0.1
@@ -72,7 +72,7 @@ def _entropy(run: Run) -> Floats:
 
 def _ends(series: Sequence[Line]) -> str:
     last = ((line.label, [value for value in np.asarray(line.y) if np.isfinite(value)]) for line in series)
-    return ", ".join(f"{label} ends at {decimals(float(values[-1]))}" for label, values in last if values)
+    return ", ".join(f"{label} ends at {fixed(float(values[-1]))}" for label, values in last if values)
 
 
 def _history_table(run: Run, metric: str, title: str) -> Table:
@@ -80,7 +80,7 @@ def _history_table(run: Run, metric: str, title: str) -> Table:
     picked = thinned(len(rows), 20)
     return Table(
         ("rows", f"{title}, {_window(run)}", f"{title} since the start"),
-        [(count(rows[i]), decimals(recent[i]), decimals(life[i])) for i in picked],
+        [(count(rows[i]), fixed(recent[i]), fixed(life[i])) for i in picked],
     )
 
 
@@ -132,7 +132,7 @@ def calibration_figure(found: Reliability) -> Figure | None:
         table=Table(
             ("predicted", "clicked", "share", "rows"),
             [
-                (decimals(float(p), 3), decimals(float(c), 3), percent(float(w) / total), count(float(w)))
+                (fixed(float(p), 3), fixed(float(c), 3), percent(float(w) / total), count(float(w)))
                 for p, c, w in zip(x, y, weight, strict=True)
             ],
         ),
@@ -185,7 +185,7 @@ def rate_figure(run: Run) -> Figure | None:
         table=Table(
             ("rows", "predicted", "clicked"),
             [
-                (count(rows[i]), decimals(float(run.mean_prediction[i])), decimals(float(run.click_rate[i])))
+                (count(rows[i]), fixed(float(run.mean_prediction[i])), fixed(float(run.click_rate[i])))
                 for i in thinned(len(rows), 20)
             ],
         ),

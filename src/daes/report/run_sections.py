@@ -1,12 +1,12 @@
 """The sections of a run's page."""
 
+from daes.formatting import compact, count, duration, fixed
 from daes.report.data import drift_figures, knot_figures, missing_figure
 from daes.report.document import Section, grid, stack
 from daes.report.figures import Figure
 from daes.report.learned import Look
 from daes.report.learned_figures import encoding_figures, modulation_figure
 from daes.report.markup import paragraph
-from daes.report.numbers import compact, count, decimals, duration
 from daes.report.performance import calibration_figure, rate_figure, score_figures, throughput_figure
 from daes.report.run import Run
 from daes.report.setup import bad_batches, notes, settings
@@ -39,10 +39,10 @@ def run_facts(run: Run) -> list[tuple[str, str]]:
     speed = run.rows / run.seconds if run.rows and run.seconds else None
     window = f"last {compact(run.window)}" if run.window else "window"
     return [
-        ("AUC", decimals(run.metrics.get("auc"))),
-        (f"AUC, {window}", decimals(run.metrics.get("window_auc"))),
-        ("LogLoss", decimals(run.metrics.get("logloss"))),
-        (f"LogLoss, {window}", decimals(run.metrics.get("window_logloss"))),
+        ("AUC", fixed(run.metrics.get("auc"))),
+        (f"AUC, {window}", fixed(run.metrics.get("window_auc"))),
+        ("LogLoss", fixed(run.metrics.get("logloss"))),
+        (f"LogLoss, {window}", fixed(run.metrics.get("window_logloss"))),
         ("Rows", count(run.rows)),
         ("Time", duration(run.seconds)),
         ("Rows a second", compact(speed)),
@@ -57,8 +57,8 @@ def _scores(run: Run) -> str:
 def _calibration(run: Run) -> str:
     figure = calibration_figure(run.reliability) if run.reliability else None
     said = paragraph(
-        f"Mean prediction over mean label is {decimals(run.metrics.get('calibration'), 3)}: 1 is calibrated, 1.1 "
-        f"promises 10\u00a0% too many clicks. The expected calibration error is {decimals(run.metrics.get('ece'))}."
+        f"Mean prediction over mean label is {fixed(run.metrics.get('calibration'), 3)}: 1 is calibrated, 1.1 "
+        f"promises 10\u00a0% too many clicks. The expected calibration error is {fixed(run.metrics.get('ece'))}."
     )
     return said + (grid([figure, rate_figure(run)]) or paragraph("There are too few predictions to draw a diagram."))
 

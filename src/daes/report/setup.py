@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from daes.report.markup import Table, details, paragraph, text
-from daes.report.numbers import count
+from daes.formatting import count
+from daes.report.markup import details, paragraph, table_html, text
+from daes.table import Table
 
 _LISTED = 50
 
@@ -32,7 +33,7 @@ def settings(title: str, given: Mapping[str, Any]) -> str:
     rows = list(flat(given))
     if not rows:
         return ""
-    return details(f"{title} ({len(rows)})", Table(("setting", "value"), rows, left=frozenset({0, 1})).html())
+    return details(f"{title} ({len(rows)})", table_html(Table(("setting", "value"), rows, left=frozenset({0, 1}))))
 
 
 def notes(given: Sequence[str]) -> str:
@@ -48,5 +49,5 @@ def bad_batches(given: Sequence[tuple[int, str]]) -> str:
     more = f" The first {_LISTED} are listed." if len(given) > _LISTED else ""
     said = f"{count(len(given))} {'batch was' if len(given) == 1 else 'batches were'} skipped.{more}"
     rows = [(count(row), reason) for row, reason in given[:_LISTED]]
-    table = Table(("first row", "reason"), rows, left=frozenset({1})).html()
+    table = table_html(Table(("first row", "reason"), rows, left=frozenset({1})))
     return paragraph(said, "said warning") + table

@@ -1,4 +1,4 @@
-"""One cell of a comparison: a method on a backbone with a seed, trained and judged."""
+"""One trial of a comparison: a method on a backbone with a seed, trained and judged."""
 
 import hashlib
 import json
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import daes
 from daes.embedding import METHODS
-from daes.experiments.code import code_hash
+from daes.experiments.fingerprint import code_fingerprint
 from daes.metrics.auc import exact_auc
 from daes.metrics.base import check_rows
 from daes.metrics.stream import LogLoss
@@ -43,7 +43,7 @@ _RECORDS = 100
 
 
 @dataclass(frozen=True)
-class Cell:
+class Trial:
     """What to train and how to judge it; everything that the result depends on but the data.
 
     Args:
@@ -52,7 +52,7 @@ class Cell:
         backbone: a name of `daes.backbone.BACKBONES`.
         seed: of the model's start, of dropout, and of the method's own random numbers.
         protocol: "stream" (one pass, every batch scored before it is trained on) or "paper" (see `train_offline`).
-        train: how to train; the seed is the cell's.
+        train: how to train; the seed is the trial's.
         offline: what the paper's protocol adds; its `train` is not used.
         model: further arguments of `CTRModel.from_sample`.
         sample_rows: rows at the start that sizes, context and offline methods are found on (stream). By the paper's
@@ -85,7 +85,7 @@ class Cell:
     def key(self, fingerprint: str) -> str:
         """A hash of settings, data and code, which tells this result from others. The label is not in it."""
         settings = {name: value for name, value in self.settings().items() if name != "label"}
-        text = json.dumps([settings, fingerprint, daes.__version__, code_hash()], sort_keys=True)
+        text = json.dumps([settings, fingerprint, daes.__version__, code_fingerprint()], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def model_arguments(self) -> dict[str, Any]:
@@ -98,8 +98,8 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class CellResult:
-    """What a cell gave: a line of results.jsonl (docs/run-folder.md)."""
+class TrialResult:
+    """What a trial gave: a line of results.jsonl (docs/run-folder.md)."""
 
     label: str
     method: str
@@ -128,7 +128,7 @@ class CellResult:
         return content
 
     @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> "CellResult":
+    def from_dict(cls, content: Mapping[str, Any]) -> "TrialResult":
         """What `to_dict` gave; a metric that was not defined is NaN again."""
         fields = {name: value for name, value in content.items() if name != "rows_per_second"}
         fields["metrics"] = {k: float("nan") if v is None else v for k, v in fields["metrics"].items()}
@@ -136,11 +136,11 @@ class CellResult:
 
 
 class CellData:
-    """The rows as the cells of one process read them: from memory, if they fit.
+    """The rows as the trials of one process read them: from memory, if they fit.
 
     Args:
         data: what to read.
-        max_bytes: rows that take more memory than this are read anew by each cell.
+        max_bytes: rows that take more memory than this are read anew by each trial.
     """
 
     def __init__(self, data: Data, max_bytes: int = 1 << 30) -> None:
@@ -153,7 +153,7 @@ class CellData:
         try:
             return hold(source, self.data.schema, max_rows=self.data.max_rows, max_bytes=self.max_bytes)
         except BatchError:
-            return None  # what to do with rows that are refused is for each cell to decide
+            return None  # what to do with rows that are refused is for each trial to decide
 
     def source(self) -> Source:
         """The rows from the start, no more than `max_rows`."""
@@ -188,41 +188,43 @@ Progress = Callable[[int, int | None], None]
 """Called now and then with the rows that are done and all of them, if known."""
 
 
-def run_cell(cell: Cell, data: CellData, progress: Progress | None = None) -> CellResult:
-    """Train and judge one cell. One seed gives the same result, bit for bit, on one machine.
+def run_trial(trial: Trial, data: CellData, progress: Progress | None = None) -> TrialResult:
+    """Train and judge one trial. One seed gives the same result, bit for bit, on one machine.
 
     Models of one seed and backbone start with the same categorical tables and the same network where these have the
     same shape, and see the same batches, whatever the method.
 
     >>> data = CellData(Data.find("adstream:4000"))
-    >>> result = run_cell(Cell("ple", "ple", "fnn", seed=0, train=TrainConfig(batch_size=500)), data)
+    >>> result = run_trial(Trial("ple", "ple", "fnn", seed=0, train=TrainConfig(batch_size=500)), data)
     >>> result.rows, sorted(result.metrics)
     (4000, ['auc', 'half_auc', 'half_logloss', 'logloss'])
     """
     started = time.perf_counter()
-    data = data.with_numerical(cell.numerical)
-    run = _run_stream if cell.protocol == "stream" else _run_paper
-    result = run(cell, data.source(), data.data, _throttled(progress))
+    data = data.with_numerical(trial.numerical)
+    run = _run_stream if trial.protocol == "stream" else _run_paper
+    result = run(trial, data.source(), data.data, _throttled(progress))
     return replace(result, seconds=time.perf_counter() - started)
 
 
-def _run_stream(cell: Cell, source: Source, data: Data, progress: Progress) -> CellResult:
-    model = _build(cell, data, read_sample(source, data, cell.sample_rows, cell.train))
+def _run_stream(trial: Trial, source: Source, data: Data, progress: Progress) -> TrialResult:
+    model = _build(trial, data, read_sample(source, data, trial.sample_rows, trial.train))
     total = source.num_rows
     scores = _Scores()
 
     def note(trainer: StreamTrainer, *_: Any) -> None:
         progress(trainer.rows, total)
 
-    result = StreamTrainer(model, replace(cell.train, seed=cell.seed), callbacks=[scores, note]).run(source)
+    result = StreamTrainer(model, replace(trial.train, seed=trial.seed), callbacks=[scores, note]).run(source)
     names = ("rows", "auc", "logloss", "window_auc", "window_logloss")
-    return _result(cell, model, result.rows, scores.metrics(), _columns(result.history, names), len(result.bad_batches))
+    return _result(
+        trial, model, result.rows, scores.metrics(), _columns(result.history, names), len(result.bad_batches)
+    )
 
 
-def _run_paper(cell: Cell, source: Source, data: Data, progress: Progress) -> CellResult:
-    config = replace(cell.offline, train=replace(cell.train, seed=cell.seed))
+def _run_paper(trial: Trial, source: Source, data: Data, progress: Progress) -> TrialResult:
+    config = replace(trial.offline, train=replace(trial.train, seed=trial.seed))
     part, *_ = split_rows(source, data.schema, config)
-    model = _build(cell, data, read_part(source, data.schema, part, config.fit_rows))
+    model = _build(trial, data, read_part(source, data.schema, part, config.fit_rows))
     result = train_offline(model, source, config, progress=progress)
     metrics = {
         "auc": result.test["auc"],
@@ -234,34 +236,34 @@ def _run_paper(cell: Cell, source: Source, data: Data, progress: Progress) -> Ce
     }
     rows = result.rows[0] * len(result.history)
     history = _columns(result.history, ("epoch", "train_logloss", "valid_auc", "valid_logloss"))
-    return _result(cell, model, rows, metrics, history, len(result.bad_batches))
+    return _result(trial, model, rows, metrics, history, len(result.bad_batches))
 
 
-def _build(cell: Cell, data: Data, sample: Batch) -> CTRModel:
-    torch.manual_seed(cell.seed)
-    return CTRModel.from_sample(data.schema, sample, **cell.model_arguments()).to(cell.device)
+def _build(trial: Trial, data: Data, sample: Batch) -> CTRModel:
+    torch.manual_seed(trial.seed)
+    return CTRModel.from_sample(data.schema, sample, **trial.model_arguments()).to(trial.device)
 
 
 def _result(
-    cell: Cell,
+    trial: Trial,
     model: CTRModel,
     rows: int,
     metrics: dict[str, float],
     history: dict[str, list[float]],
     bad_batches: int,
-) -> CellResult:
-    return CellResult(
-        label=cell.label,
-        method=cell.method,
-        backbone=cell.backbone,
-        seed=cell.seed,
-        protocol=cell.protocol,
+) -> TrialResult:
+    return TrialResult(
+        label=trial.label,
+        method=trial.method,
+        backbone=trial.backbone,
+        seed=trial.seed,
+        protocol=trial.protocol,
         metrics=metrics,
         rows=rows,
         parameters=count_parameters(model),
         bad_batches=bad_batches,
         history=history,
-        settings=cell.settings(),
+        settings=trial.settings(),
     )
 
 

@@ -1,0 +1,73 @@
+"""Which code made a number: a hash of what the sources do, since versions stay the same while code changes."""
+
+import ast
+import hashlib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import daes
+
+NO_INFLUENCE = (
+    "__main__.py",
+    "classifier.py",
+    "cli",
+    "export.py",
+    "extras.py",
+    "formatting.py",
+    "paper",
+    "report",
+    "serving",
+    "table.py",
+)
+"""The modules and packages within `daes` that have no influence on the result of a trial."""
+_WITHOUT_MEANING = {"ctx", "kind", "type_comment", "type_ignores"}
+
+
+def code_fingerprint(*more: str) -> str:
+    """A hash of the code that decides on the result of a trial, and of further packages, as in `("paper")`.
+
+    It covers the syntax trees of all modules of `daes` but those of `NO_INFLUENCE`, with their names. Comments,
+    docstrings, blank lines and formatting do not count. It is that of the first call in a process, as is the code that
+    runs.
+
+    >>> code_fingerprint() == code_fingerprint(), code_fingerprint() == code_fingerprint("paper")
+    (True, False)
+    """
+    return _fingerprint(Path(daes.__file__).parent, frozenset(NO_INFLUENCE) - {*more})
+
+
+@cache
+def _fingerprint(package: Path, left_out: frozenset[str]) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        name = path.relative_to(package)
+        if name.parts[0] not in left_out:
+            digest.update(f"{name.as_posix()} {structure(path.read_text(encoding='utf-8'))}\n".encode())
+    return digest.hexdigest()[:16]
+
+
+def structure(source: str) -> str:
+    """What a source does: its syntax tree without positions and without strings that are statements (docstrings).
+
+    Empty and absent fields are left out, so that fields which a later Python adds to its syntax trees, and which code
+    for earlier ones does not use, change nothing. (`ast.dump` prints them, or not, depending on the version.)
+
+    >>> structure("x = 1  # one") == structure("x=1"), structure("x = 1") == structure("x = 1.0")
+    (True, False)
+    """
+    return _structure(ast.parse(source))
+
+
+def _structure(node: Any) -> str:
+    if isinstance(node, list):
+        return f"[{','.join(_structure(one) for one in node if not _is_string_statement(one))}]"
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    fields = ((name, value) for name, value in ast.iter_fields(node) if name not in _WITHOUT_MEANING)
+    shown = (f"{name}={_structure(value)}" for name, value in fields if value is not None and value != [])
+    return f"{type(node).__name__}({','.join(shown)})"
+
+
+def _is_string_statement(node: Any) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
