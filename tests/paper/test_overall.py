@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr, ttest_ind
 
+from daes.formatting import fixed
 from daes.paper import EXPERIMENTS, Settings
 from daes.paper.overall import rank_agreement
 from daes.paper.published import AVERAGE_RANK, OVERALL, PAPER_METHODS
@@ -105,8 +106,8 @@ def test_each_backbone_has_one_row_of_tests(criteo):
         for m in ("auc", "logloss")
     )
     cells = [cell.strip() for cell in row.strip("|").split("|")]
-    assert cells[2:4] == ["PLE", f"{auc['difference']:+.4f}"]
-    assert cells[5:7] == ["PLE", f"{logloss['difference']:+.4f}"]
+    assert cells[2:4] == ["PLE", fixed(auc["difference"], sign=True)]
+    assert cells[5:7] == ["PLE", fixed(logloss["difference"], sign=True)]
 
 
 def test_rank_agreement_is_spearmans():
