@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from daes.metrics.auc import AUC, WindowAUC, exact_auc
-from daes.metrics.base import logit
+from daes.metrics import AUC, WindowAUC, exact_auc, logit
 
 
 def count_pairs(scores, labels, weights=None):

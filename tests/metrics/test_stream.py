@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import brier_score_loss, log_loss
 
-from daes.metrics.stream import (
+from daes.metrics import (
     AUC,
     BrierScore,
     Calibration,
@@ -242,8 +242,8 @@ def test_empty_batches_change_nothing(make):
         (([0.0, np.nan, 1.0, np.nan], [0, 1, 0, 1]), ValueError, "logits must not be NaN, got 2 of 4 .* row 1"),
         (([0.0, 1.0], [0, 2]), ValueError, "labels must be 0 or 1, got 1 of 2 .* 2.0 in row 1"),
         (([0.0, 1.0], [0, np.nan]), ValueError, "labels must be 0 or 1"),
-        (([0.0], [0, 1]), ValueError, "labels must be as many as logits, got 2 labels, 1 logits"),
-        (([0.0], [0], [1, 2]), ValueError, "weights must be as many"),
+        (([0.0], [0, 1]), ValueError, "labels must have one value per logit, got 2 for 1 logits"),
+        (([0.0], [0], [1, 2]), ValueError, "weights must have one value per logit, got 2"),
         (([0.0], [0], [-1.0]), ValueError, "weights must be finite and not negative"),
         (([0.0], [0], [np.inf]), ValueError, "weights must be finite and not negative"),
         (([[0.0]], [0]), ValueError, r"logits must be one-dimensional, got shape \(1, 1\)"),
@@ -261,23 +261,23 @@ def test_bad_rows_are_refused_and_change_nothing(make, arguments, error, message
 
 def test_merge_refuses_what_does_not_fit(make):
     metric = make()
-    with pytest.raises(ValueError, match="this very metric"):
+    with pytest.raises(ValueError, match="got this metric itself"):
         metric.merge(metric)
     with pytest.raises(TypeError, match="to merge, got StreamMetrics"):
         metric.merge(StreamMetrics())
 
 
 def test_merge_refuses_other_settings():
-    with pytest.raises(ValueError, match="other must have the same bins to merge; 8 is not 4"):
+    with pytest.raises(ValueError, match="other must have bins=4 to merge, got 8"):
         AUC(bins=4).merge(AUC(bins=8))
-    with pytest.raises(ValueError, match="same scale"):
+    with pytest.raises(ValueError, match="other must have scale='logit' to merge, got 'probability'"):
         Calibration().merge(Calibration(scale="probability"))
 
 
 def test_load_refuses_what_does_not_fit():
-    with pytest.raises(ValueError, match="state has bins=8; this metric has 4"):
+    with pytest.raises(ValueError, match="state must have bins=4, got 8"):
         AUC(bins=4).load_state_dict(AUC(bins=8).state_dict())
-    with pytest.raises(ValueError, match="state has kind='BrierScore'"):
+    with pytest.raises(ValueError, match="state must have kind='LogLoss', got 'BrierScore'"):
         LogLoss().load_state_dict(BrierScore().state_dict())
     with pytest.raises(ValueError, match="lacks \\['totals'\\]"):
         LogLoss().load_state_dict({"kind": "LogLoss", "count": 0})
@@ -367,9 +367,9 @@ class TestStreamMetrics:
     def test_refusals(self):
         with pytest.raises(ValueError, match="must have a window exactly if this one has"):
             StreamMetrics(window=None).merge(StreamMetrics())
-        with pytest.raises(ValueError, match="besides"):
+        with pytest.raises(ValueError, match=r"also has \['window'\]"):
             StreamMetrics(window=None).load_state_dict(StreamMetrics().state_dict())
-        with pytest.raises(ValueError, match="state has size=5; this metric has 6"):
+        with pytest.raises(ValueError, match="state must have size=6, got 5"):
             StreamMetrics(window=6).load_state_dict(StreamMetrics(window=5).state_dict())
         with pytest.raises(ValueError, match="size must be a positive integer"):
             StreamMetrics(window=0)

@@ -1,4 +1,8 @@
-"""Area under the ROC curve: exact of an array, in constant memory over a stream, exact over a window."""
+"""Area under the ROC curve: exact for an array, in constant memory for a stream, exact for a window of a stream.
+
+`exact_auc` equals scikit-learn's `roc_auc_score` but needs no scikit-learn, accepts infinite logits, and returns NaN for
+a single class.
+"""
 
 from collections.abc import Mapping
 from typing import Any, Self
@@ -21,11 +25,11 @@ from daes.metrics.base import (
 
 
 def exact_auc(scores: ArrayLike, labels: ArrayLike, weights: ArrayLike | None = None) -> float:
-    """How often a click scores above a non-click, ties counting one half.
+    """The probability that a click scores above a non-click, ties counting one half.
 
         AUC = Σ_{i click, j not} w_i w_j ([s_i > s_j] + [s_i = s_j] / 2)  /  Σ_{i click, j not} w_i w_j
 
-    One sort, whatever the scores' scale. NaN where only one class has weight, for then there is no pair.
+    One sort; only the order of the scores matters. NaN if only one class has weight, because there is no pair.
 
     **Shape.** Each array is (B,).
 
@@ -38,17 +42,18 @@ def exact_auc(scores: ArrayLike, labels: ArrayLike, weights: ArrayLike | None = 
 
 
 class AUC(SumMetric):
-    """AUC over the whole stream in constant memory: one histogram of logits a class.
+    """AUC over the whole stream in constant memory: one histogram of logits per class.
 
-    The `bins` are equally wide in the logit over ±`limit` (the outer two take what lies beyond), so that click rates of
-    1e-5 and of 0.5 are told apart equally well. Pairs in different bins are counted exactly; pairs in one bin count one
-    half, as ties do. With p_b and n_b the share of clicks and of non-clicks in bin b, the error is therefore at most
+    The `bins` have equal width in the logit over ±`limit` (the outer two also take the logits beyond), so click rates
+    near 1e-5 are resolved as finely as those near 0.5. Pairs in different bins are counted exactly; pairs in one bin
+    count one half, as ties do. With p_b and n_b the shares of clicks and of non-clicks in bin b, the error is at most
 
         Σ_b p_b n_b / 2
 
-    and `bounds` gives the interval in which the exact AUC lies. With smooth densities f, g of the two classes' logits
-    and bins of width h that is h/2·∫fg: for the default h = 1/4096 and normal logits of standard deviation 1, at most
-    3.5e-5. The estimate itself is much closer, of order h², for order within a narrow bin is nearly a fair coin.
+    and `bounds` returns the interval that contains the exact AUC. With smooth densities f, g of the two classes' logits
+    and bins of width h the bound is h/2·∫fg: for the default h = 1/4096 and normal logits of standard deviation 1, at
+    most 3.5e-5. The error of the estimate itself is smaller, of order h², because within a narrow bin a click is above
+    a non-click about as often as below.
 
     >>> metric = AUC()
     >>> metric.update([-2.0, -1.0, -1.5, 1.0], [0, 0, 1, 1])
@@ -67,7 +72,7 @@ class AUC(SumMetric):
 
     def _add(self, rows: Rows) -> None:
         index = logit_bin(rows.logits, self.bins, self.limit) + self.bins * rows.labels
-        # Touches the rows' bins alone; a bincount would sweep the whole histogram for each batch.
+        # Only the rows' own bins are touched; a bincount would add the whole histogram for each batch.
         np.add.at(self.totals.reshape(-1), index, rows.weights)
 
     def compute(self) -> float:
@@ -75,7 +80,7 @@ class AUC(SumMetric):
         return (lower + upper) / 2
 
     def bounds(self) -> tuple[float, float]:
-        """The exact AUC of the rows seen is not below the first and not above the second; NaN with one class only."""
+        """Lower and upper bound of the exact AUC of the rows seen; NaN if only one class was seen."""
         others, clicks = self.totals
         pairs = float(others.sum() * clicks.sum())
         below = np.concatenate([[0.0], np.cumsum(others)[:-1]])
@@ -89,9 +94,9 @@ class AUC(SumMetric):
 
 
 class WindowAUC(Metric):
-    """Exact AUC over the last `size` rows. `rows` gives those rows, oldest first.
+    """Exact AUC over the last `size` rows. `rows` returns those rows, oldest first.
 
-    Merging keeps the windows of both, interleaved by age, and `size` becomes the sum: across processes, the window is
+    Merging keeps the windows of both, interleaved by age, and adds up `size`: across processes, the window consists of
     the last rows of each.
 
     >>> metric = WindowAUC(size=4)
@@ -157,7 +162,7 @@ class WindowAUC(Metric):
     def _load(self, state: Mapping[str, Any]) -> None:
         window = np.array(state["window"], dtype=np.float64)
         if window.ndim != 2 or window.shape[0] != 3 or window.shape[1] > self.size:
-            raise ValueError(f"state has a window of shape {window.shape}, got expected (3, {self.size} at most)")
+            raise ValueError(f"state must have a window of shape (3, at most {self.size}), got {window.shape}")
         check_rows(*window)
         self._restart(window)
 

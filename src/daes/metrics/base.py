@@ -1,7 +1,7 @@
-"""What every metric can do: take in rows, merge across processes, save its state and resume exactly.
+"""The interface of every metric: update with rows, merge across processes, save the state and resume exactly.
 
-All metrics take the same rows, `update(logits, labels, weights=None)`: logits, because a probability near 0 or 1 has
-lost the digits that LogLoss needs. Probabilities from elsewhere go through `logit` first.
+All metrics are updated with the same rows, `update(logits, labels, weights=None)`. They take logits, because a
+probability near 0 or 1 has lost the digits that LogLoss needs; `logit` converts probabilities.
 """
 
 from abc import ABC, abstractmethod
@@ -20,7 +20,7 @@ State = dict[str, Any]
 
 @dataclass(frozen=True)
 class Rows:
-    """Checked rows, and what several metrics need of them, computed at most once.
+    """Checked rows, with the quantities that several metrics share, each computed at most once.
 
     **Shape.** All arrays are (B,).
     """
@@ -50,21 +50,21 @@ class Rows:
 
 
 def check_rows(logits: ArrayLike, labels: ArrayLike, weights: ArrayLike | None = None) -> Rows:
-    """The arguments as `Rows`, or an error that says what is wrong with them.
+    """The arguments as `Rows`; an error names the first bad value.
 
-    Logits may be ±inf (a certain prediction), never NaN. Labels are 0 or 1. Weights are finite and not negative.
+    Logits may be ±inf (a certain prediction) but not NaN. Labels are 0 or 1. Weights are finite and not negative.
     """
     z = check_column("logits", logits)
     y = check_column("labels", labels)
     w = np.ones(z.size) if weights is None else check_column("weights", weights)
     for name, column in (("labels", y), ("weights", w)):
         if column.size != z.size:
-            raise ValueError(f"{name} must be as many as logits, got {column.size} {name}, {z.size} logits")
-    refuse("logits must not be NaN", z, np.isnan(z))
+            raise ValueError(f"{name} must have one value per logit, got {column.size} for {z.size} logits")
+    check_none("logits must not be NaN", z, np.isnan(z))
     clicked = y == 1
-    refuse("labels must be 0 or 1", y, ~(clicked | (y == 0)))
+    check_none("labels must be 0 or 1", y, ~(clicked | (y == 0)))
     if weights is not None:
-        refuse("weights must be finite and not negative", w, ~((w >= 0) & (w < np.inf)))
+        check_none("weights must be finite and not negative", w, ~((w >= 0) & (w < np.inf)))
     return Rows(z, clicked, w)
 
 
@@ -78,16 +78,18 @@ def check_column(name: str, values: ArrayLike) -> Floats:
     return np.asarray(array, dtype=np.float64)
 
 
-def refuse(rule: str, values: Floats, bad: NDArray[np.bool_]) -> None:
-    """Raise if any value is bad, saying how many and which is the first."""
+def check_none(rule: str, values: Floats, bad: NDArray[np.bool_]) -> None:
+    """Raise an error if any value is bad, with the number of bad values and the first one."""
     count = int(np.count_nonzero(bad))
     if count:
         row = int(bad.argmax())
-        raise ValueError(f"{rule}; {count} of {values.size} break this, the first is {values[row]} in row {row}")
+        raise ValueError(
+            f"{rule}, got {count} of {values.size} that break this, the first is {values[row]} in row {row}"
+        )
 
 
 def check_count(name: str, value: int) -> int:
-    """The value as a whole number above zero."""
+    """The value as a positive integer."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value <= 0:
         raise ValueError(f"{name} must be a positive integer, got {value!r}")
     return int(value)
@@ -97,7 +99,9 @@ def check_keys(state: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
     """The state must have exactly the expected entries."""
     missing, surplus = sorted(expected.keys() - state.keys()), sorted(state.keys() - expected.keys())
     if missing or surplus:
-        raise ValueError(f"state is of another kind or version: it lacks {missing} and has {surplus} besides")
+        raise ValueError(
+            f"state must have the entries {sorted(expected)}, got one that lacks {missing} and also has {surplus}"
+        )
 
 
 def logit(probabilities: ArrayLike) -> Floats:
@@ -107,34 +111,34 @@ def logit(probabilities: ArrayLike) -> Floats:
     array([-inf,   0.,  inf])
     """
     p = check_column("probabilities", probabilities)
-    refuse("probabilities must lie in [0, 1]", p, ~((p >= 0) & (p <= 1)))
+    check_none("probabilities must lie in [0, 1]", p, ~((p >= 0) & (p <= 1)))
     with np.errstate(divide="ignore"):
         return np.log(p) - np.log1p(-p)
 
 
 def logit_bin(logits: Floats, bins: int, limit: float) -> NDArray[np.intp]:
-    """The bin of each logit: `bins` of equal width over ±`limit`, the outer two taking what lies beyond.
+    """The bin of each logit: `bins` of equal width over ±`limit`; the outer two also take the logits beyond.
 
     >>> logit_bin(np.array([-np.inf, -1.0, -0.1, 0.0, 9.0]), bins=4, limit=2.0)
     array([0, 1, 1, 2, 3])
     """
-    # Every step is monotone in floating point too, so that a higher bin never holds a lower logit.
+    # Every operation is monotone in floating point too, so a higher bin never holds a lower logit.
     position = (np.clip(logits, -limit, limit) + limit) * (bins / (2 * limit))
     return np.minimum(position, bins - 1).astype(np.intp)
 
 
 def ratio(numerator: float, denominator: float) -> float:
-    """The quotient, NaN where there is nothing to divide by."""
+    """The quotient, NaN if the denominator is not positive."""
     return numerator / denominator if denominator > 0 else float("nan")
 
 
 def no_weight(weight: float, count: int) -> str | None:
-    """Why a mean over the rows is undefined, if it is."""
+    """Why a mean over the rows is undefined; None if it is defined."""
     return None if weight > 0 else f"no weight in {count} rows"
 
 
 def one_class(clicks: float, others: float, count: int) -> str | None:
-    """Why a comparison of the two classes is undefined, if it is."""
+    """Why a comparison of the two classes is undefined; None if it is defined."""
     if clicks > 0 and others > 0:
         return None
     missing = "click" if others > 0 else "non-click"
@@ -142,75 +146,76 @@ def one_class(clicks: float, others: float, count: int) -> str | None:
 
 
 class Metric(ABC):
-    """A number about all rows seen, or about the last of them.
+    """A number computed from all rows seen, or from the most recent ones.
 
-    The base class owns checks, counting, merging and state; a subclass owns its formula: `absorb`, `compute`.
+    The base class implements checks, counting, merging and state; a subclass implements its formula in `absorb` and
+    `compute`.
     """
 
     _settings: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self) -> None:
         self.count = 0
-        """How many rows were seen."""
+        """Number of rows seen."""
 
     def update(self, logits: ArrayLike, labels: ArrayLike, weights: ArrayLike | None = None) -> None:
-        """Take in the next rows, each array of shape (B,). A bad row is an error, and then none is taken in."""
+        """Add the next rows, each array of shape (B,). A bad row is an error, and then no row is added."""
         self.absorb(check_rows(logits, labels, weights))
 
     @abstractmethod
     def absorb(self, rows: Rows) -> None:
-        """Take in rows already checked."""
+        """Add rows that are checked already."""
 
     @abstractmethod
     def compute(self) -> float:
-        """The metric now; NaN where it is not defined, and then `undefined` says why."""
+        """The current value; NaN if it is not defined, and then `undefined` says why."""
 
     @property
     @abstractmethod
     def undefined(self) -> str | None:
-        """Why `compute` gives NaN, None where it does not."""
+        """Why `compute` returns NaN; None if it is defined."""
 
     def merge(self, other: Self) -> None:
-        """Take in a metric of other rows, so that this one stands for both."""
+        """Add the rows of another metric, as if this one had seen them too."""
         if type(other) is not type(self):
             raise TypeError(f"other must be a {type(self).__name__} to merge, got {type(other).__name__}")
         if other is self:
-            raise ValueError("other must have seen other rows; it is this very metric")
+            raise ValueError("other must be a metric of other rows, got this metric itself")
         self._merge(other)
         self.count += other.count
 
     def state_dict(self) -> State:
-        """Everything needed to go on bit for bit."""
+        """Everything needed to continue bit for bit."""
         settings = {name: getattr(self, name) for name in self._settings}
         return {"kind": type(self).__name__, **settings, "count": self.count, **self._state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state that a metric of the same settings saved."""
+        """Continue from a state that a metric of the same settings saved."""
         expected = self.state_dict()
         check_keys(state, expected)
         for name in ("kind", *self._settings):
             if state[name] != expected[name]:
-                raise ValueError(f"state has {name}={state[name]!r}; this metric has {expected[name]!r}")
+                raise ValueError(f"state must have {name}={expected[name]!r}, got {state[name]!r}")
         self._load(state)
         self.count = int(state["count"])
 
     @abstractmethod
     def _merge(self, other: Self) -> None:
-        """Take in the rows of a metric of the same kind; `count` is looked after."""
+        """Add the rows of a metric of the same class; the base class adds `count`."""
 
     @abstractmethod
     def _state(self) -> State:
-        """The subclass's own part of the state, as copies."""
+        """The state of the subclass, as copies."""
 
     @abstractmethod
     def _load(self, state: Mapping[str, Any]) -> None:
-        """Restore the subclass's own part of the state."""
+        """Restore the state of the subclass."""
 
 
 class SumMetric(Metric):
     """A metric computed from weighted sums over the rows.
 
-    `totals` is the whole state, and merging is adding: across processes an all-reduce of it does the same.
+    `totals` is the whole state, and merging adds it up: across processes, an all-reduce of it gives the same.
     """
 
     def __init__(self, *shape: int) -> None:
@@ -229,7 +234,7 @@ class SumMetric(Metric):
         for name in self._settings:
             mine, theirs = getattr(self, name), getattr(other, name)
             if mine != theirs:
-                raise ValueError(f"other must have the same {name} to merge; {theirs!r} is not {mine!r}")
+                raise ValueError(f"other must have {name}={mine!r} to merge, got {theirs!r}")
         self.totals += other.totals
 
     def _state(self) -> State:
@@ -238,5 +243,5 @@ class SumMetric(Metric):
     def _load(self, state: Mapping[str, Any]) -> None:
         totals = np.array(state["totals"], dtype=np.float64)
         if totals.shape != self.totals.shape:
-            raise ValueError(f"state has totals of shape {totals.shape}, got expected {self.totals.shape}")
+            raise ValueError(f"state must have totals of shape {self.totals.shape}, got {totals.shape}")
         self.totals = totals

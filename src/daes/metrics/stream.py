@@ -1,4 +1,4 @@
-"""How well a model predicts a stream: AUC, LogLoss, calibration and more, over its whole life and over a window."""
+"""LogLoss, Brier score, normalized entropy and calibration, and all metrics of a stream together."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from daes.metrics.auc import AUC, WindowAUC, exact_auc
+from daes.metrics.auc import AUC, WindowAUC
 from daes.metrics.base import (
     Floats,
     Metric,
@@ -16,28 +16,11 @@ from daes.metrics.base import (
     check_count,
     check_keys,
     check_rows,
-    logit,
     logit_bin,
     no_weight,
     one_class,
     ratio,
 )
-
-__all__ = [
-    "AUC",
-    "BrierScore",
-    "Calibration",
-    "LogLoss",
-    "Metric",
-    "NormalizedEntropy",
-    "Reliability",
-    "Rows",
-    "StreamMetrics",
-    "SumMetric",
-    "WindowAUC",
-    "exact_auc",
-    "logit",
-]
 
 
 class LogLoss(SumMetric):
@@ -91,9 +74,10 @@ class BrierScore(SumMetric):
 class NormalizedEntropy(SumMetric):
     """LogLoss over that of always predicting the mean label ȳ of the same rows: LogLoss / H(ȳ).
 
-    1 is what knowing the click rate alone gives; less is better (He et al. 2014). Undefined while one class only was
-    seen, where H(ȳ) = 0.
+    1 is the value of predicting the click rate for every row; lower is better (He et al. 2014, "Practical Lessons from
+    Predicting Clicks on Ads at Facebook"). Undefined if only one class was seen, where H(ȳ) = 0.
 
+    >>> from daes.metrics import logit
     >>> metric = NormalizedEntropy()
     >>> metric.update(logit([0.25, 0.25, 0.25, 0.25]), [0, 0, 0, 1])
     >>> round(metric.compute(), 6)
@@ -130,11 +114,11 @@ class Reliability(NamedTuple):
 
 
 class Calibration(SumMetric):
-    """Mean prediction over mean label (1 is calibrated, 1.1 promises 10 % too many clicks), and how it varies.
+    """Mean prediction over mean label: 1 is calibrated, 1.1 predicts 10 % too many clicks.
 
-    `reliability` groups the rows by prediction. With `scale="logit"` the bins are equally wide in the logit over ±8
-    (the outer two take what lies beyond), so that they resolve click rates of 0.1 % as well as 50 %;
-    `scale="probability"` gives the textbook's equal widths over [0, 1].
+    `reliability` groups the rows by prediction. With `scale="logit"` the bins have equal width in the logit over ±8
+    (the outer two also take the logits beyond), so that they resolve click rates of 0.1 % as well as 50 %; with
+    `scale="probability"` they have equal width over [0, 1].
 
     >>> metric = Calibration()
     >>> metric.update([0.0, 0.0, 0.0, 0.0], [0, 0, 0, 1])
@@ -175,7 +159,7 @@ class Calibration(SumMetric):
         return ratio(float(np.abs(predicted - clicked).sum()), float(weight.sum()))
 
     def reliability(self) -> Reliability:
-        """What was predicted and what came of it, bin by bin; `lower` and `upper` are probabilities."""
+        """Mean prediction and mean label of each bin; `lower` and `upper` are the bin's probabilities."""
         weight, predicted, clicked = self.totals
         if self.scale == "logit":
             edges = 1.0 / (1.0 + np.exp(-np.linspace(-self._limit, self._limit, self.bins + 1)))
@@ -187,11 +171,11 @@ class Calibration(SumMetric):
 
 
 class StreamMetrics:
-    """All metrics of a stream, over its whole life and over the last `window` rows (`window=None`: life only).
+    """All metrics of a stream, over all rows and over the last `window` rows (`window=None`: over all rows only).
 
-    `compute` gives `rows`, `auc`, `logloss`, `normalized_entropy`, `brier`, `calibration` and `ece`, and each but
-    `rows` again as `window_…`. AUC is exact in the window and within `auc.bounds()` over the life. What is not defined
-    yet is NaN, and `undefined` says why.
+    `compute` returns `rows`, `auc`, `logloss`, `normalized_entropy`, `brier`, `calibration` and `ece`, and all but
+    `rows` again as `window_…`. AUC is exact in the window and within `auc.bounds()` over all rows. A metric that is not
+    defined yet is NaN, and `undefined` says why.
 
     >>> metrics = StreamMetrics(window=1000)
     >>> metrics.update(logits=[-2.0, -1.0, 0.0], labels=[0, 0, 0])
@@ -212,11 +196,11 @@ class StreamMetrics:
 
     @property
     def count(self) -> int:
-        """How many rows were seen."""
+        """Number of rows seen."""
         return self.auc.count
 
     def update(self, logits: ArrayLike, labels: ArrayLike, weights: ArrayLike | None = None) -> None:
-        """Take in the next rows, each array of shape (B,). A bad row is an error, and then none is taken in."""
+        """Add the next rows, each array of shape (B,). A bad row is an error, and then no row is added."""
         rows = check_rows(logits, labels, weights)
         for metric in self._members().values():
             metric.absorb(rows)
@@ -226,23 +210,23 @@ class StreamMetrics:
         return {"rows": float(self.count)} | {name: value for name, value, _ in self._results()}
 
     def undefined(self) -> dict[str, str]:
-        """Why a metric is NaN, for those that are."""
+        """Why metrics are undefined, by name, for those that are."""
         return {name: reason for name, _, reason in self._results() if reason}
 
     def merge(self, other: "StreamMetrics") -> None:
-        """Take in the metrics of other rows, as another process saw them."""
+        """Add the rows of other metrics, for example those of another process."""
         mine, theirs = self._members(), other._members()
         if mine.keys() != theirs.keys():
-            raise ValueError("other must have a window exactly if this one has; only one of them does")
+            raise ValueError("other must have a window exactly if this one has, got one of them without")
         for name, metric in mine.items():
             metric.merge(theirs[name])
 
     def state_dict(self) -> State:
-        """Everything needed to go on bit for bit."""
+        """Everything needed to continue bit for bit."""
         return {name: metric.state_dict() for name, metric in self._members().items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state that metrics of the same settings saved."""
+        """Continue from a state that metrics of the same settings saved."""
         members = self._members()
         check_keys(state, members)
         for name, metric in members.items():
@@ -253,8 +237,8 @@ class StreamMetrics:
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
     def _results(self) -> Iterator[tuple[str, float, str | None]]:
-        life = (self.auc, self.logloss, self.normalized_entropy, self.brier, self.calibration)
-        yield from _results("", *life)
+        overall = (self.auc, self.logloss, self.normalized_entropy, self.brier, self.calibration)
+        yield from _results("", *overall)
         if self.window is not None:
             recent = (LogLoss(), NormalizedEntropy(), BrierScore(), Calibration())
             rows = self.window.rows()
@@ -275,6 +259,6 @@ def _results(
 
 
 def _loss(rows: Rows) -> float:
-    # A row of weight 0 is silent even where its loss is infinite.
-    silent = np.zeros(len(rows))
-    return float(np.multiply(rows.weights, rows.losses, out=silent, where=rows.weights > 0).sum())
+    # A row of weight 0 adds 0 even if its loss is infinite.
+    weighted = np.zeros(len(rows))
+    return float(np.multiply(rows.weights, rows.losses, out=weighted, where=rows.weights > 0).sum())
