@@ -1,4 +1,4 @@
-"""The scikit-learn face of the model."""
+"""scikit-learn's conventions, and that the classifier trains as the rest of the package does."""
 
 import numpy as np
 import pandas as pd

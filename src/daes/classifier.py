@@ -1,4 +1,4 @@
-"""A scikit-learn classifier, for people who never write a training loop."""
+"""A scikit-learn classifier: `CTRModel` and its training step behind `fit`, `partial_fit` and `predict_proba`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self
@@ -23,20 +23,19 @@ from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d,
 
 
 class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Clicks from a table: a `CTRModel` with scikit-learn's conventions.
+    """Predicts clicks from the rows of a table: a `CTRModel` with scikit-learn's conventions.
 
-    `fit` trains from scratch; `partial_fit` goes on with the next rows of a stream. Rows are a pandas or polars frame,
-    an Arrow table, or a plain array (then every column is numerical). The columns are told apart by their types:
-    numbers are numerical, strings and categories categorical; `numerical` and `categorical` override that. Missing
-    values are welcome everywhere.
+    `fit` trains from scratch; `partial_fit` continues with the next rows of a stream. Rows are a pandas or polars
+    frame, an Arrow table, or an array (then every column is numerical). By their types, columns of numbers are numerical
+    and those of strings or categories categorical; `numerical` and `categorical` override that. Any value may be missing.
 
     Args:
         method: the method for numbers, a name of `daes.embedding.METHODS`. An offline one is fitted on the first rows.
         backbone: the interaction, a name of `daes.backbone.BACKBONES`.
-        numerical: numerical columns by name, None to go by types.
-        categorical: categorical columns by name, None to go by types.
+        numerical: names of the numerical columns; None to choose by type.
+        categorical: names of the categorical columns; None to choose by type.
         dim: the dimension of embeddings.
-        epochs: passes of `fit` over its rows; `partial_fit` makes one.
+        epochs: passes of `fit` over its rows; `partial_fit` makes one pass.
         batch_size: rows per step.
         learning_rate: step size.
         optimizer: "adam", "adamw", "adagrad" or "sgd".
@@ -119,7 +118,7 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def partial_fit(
         self, X: Any, y: ArrayLike, classes: ArrayLike | None = None, sample_weight: ArrayLike | None = None
     ) -> Self:
-        """Go on with the next rows of a stream. `classes` must be given on the first call if y may lack one of them."""
+        """Continue with the next rows of a stream. The first call needs `classes` if its y may lack one of them."""
         self._learn(self._labelled(X, y, sample_weight, classes), epochs=1)
         return self
 
@@ -152,7 +151,7 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.__dict__.pop(name, None)
 
     def _learn(self, batch: Batch, epochs: int) -> None:
-        """Passes over the rows, with random numbers of the classifier's own."""
+        """Passes over the rows; the global random state stays as it is."""
         device = torch.device(find_device(self.device))
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
             if hasattr(self, "step_"):
@@ -191,7 +190,7 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         first = not hasattr(self, "classes_")
         batch = self._batch(X, reset=first)
         if y is None:
-            raise ValueError("y must hold a label for each row: requires y to be passed, but the target y is None")
+            raise ValueError("y must have a label for each row: requires y to be passed, but the target y is None")
         labels = column_or_1d(y, warn=True)
         check_classification_targets(labels)
         if len(labels) != len(batch):
@@ -211,13 +210,13 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return Batch(batch.numerical, batch.categorical, (labels == self.classes_[-1]).astype(np.float32), weight)
 
     def _batch(self, X: Any, *, reset: bool) -> Batch:
-        """The rows as a batch; on the first call, the schema they have."""
+        """The rows as a batch; with `reset`, their schema becomes the model's."""
         if _is_table(X):
             table = as_table(X)
             validate_data(self, X, reset=reset, skip_check_array=True)
             if reset:
                 inferred = infer_schema(table.schema, numerical=self.numerical, categorical=self.categorical)
-                # The labels come as y: a column of X that is called like one is a feature as any other.
+                # The labels are y, so a column of X with the name of a label is a feature.
                 labels = () if inferred.label is None else (inferred.label,)
                 self.schema_ = Schema(None, (*inferred.numerical, *labels), inferred.categorical)
             return batch_from_table(table, self.schema_, require_label=False)

@@ -1,4 +1,4 @@
-"""Recorded steps do what steps do: on a CUDA device, and with a stand-in for a graph what surrounds them anywhere."""
+"""Recorded steps equal steps that are not: on a CUDA device, and on the CPU with a stand-in for the graph."""
 
 import os
 import warnings
@@ -51,7 +51,7 @@ def run(stream, graphs, method="daes", backbone="deepfm", *, rows=ROWS, weights=
         embedding=method,
         backbone=backbone,
         categorical_options={"mode": "vocabulary", "min_count": 2},
-        # Rounding shall be all that differs.
+        # Without dropout only rounding differs.
         backbone_options={"dropout": 0.0, **(backbone_options or {})} if BACKBONES[backbone].takes_raw else {},
     ).to("cuda")
     config = TrainConfig(batch_size=BATCH, cuda_graphs=graphs, **train)
@@ -117,7 +117,7 @@ def test_a_bad_batch_is_skipped(stream):
 
 
 @cuda
-def test_tensors_that_move_are_recorded_anew(stream):
+def test_reallocated_tensors_are_recorded_again(stream):
     model, trainer = run(stream, True)
     first = dict(trainer.step._recorder._recordings)
     weight = model.categorical.weight
@@ -131,7 +131,7 @@ def test_tensors_that_move_are_recorded_anew(stream):
 
 
 class Waiting(FNN):
-    """A backbone that has to wait for the device."""
+    """A backbone that waits for the device."""
 
     def _logit(self, fields, raw):
         logit = super()._logit(fields, raw)
@@ -139,7 +139,7 @@ class Waiting(FNN):
 
 
 @cuda
-def test_a_step_that_waits_is_taken_as_usual_from_there_on(stream):
+def test_a_step_that_waits_for_the_device_is_not_recorded(stream):
     batch = stream.batch(0, ROWS, stream.schema)
     torch.manual_seed(0)
     model = CTRModel.from_sample(stream.schema, batch[:1000], embedding="daes", backbone="fnn")
@@ -194,7 +194,7 @@ def test_an_interrupted_run_ends_with_the_same_bits(stream, tmp_path, determinis
 
 
 @cuda
-def test_a_last_batch_that_is_not_full_is_learned_as_usual(stream):
+def test_a_last_batch_that_is_not_full_is_not_recorded(stream):
     _, trainer = run(stream, True, rows=ROWS - 77)
     assert trainer.metrics.compute()["rows"] == ROWS - 77
 
@@ -278,7 +278,7 @@ def test_learning_is_the_same_and_each_step_is_recorded_once(stream, recording, 
     assert recording == ["score", "learn"]
 
 
-def test_weights_in_some_batches_are_a_step_of_their_own(stream, recording):
+def test_batches_with_weights_have_their_own_recording(stream, recording):
     rows = [weigh(batch) if number % 2 else batch for number, batch in enumerate(batches(stream))]
     assert_same_learning(stream, make(stream), make(stream, cuda_graphs=False), rows)
     assert recording == ["score", "learn", "learn"]
@@ -361,7 +361,7 @@ def test_hooks_are_called(stream, recording):
     assert recording == ["learn"]
 
 
-def test_a_step_that_cannot_be_recorded_is_taken_as_usual_and_observes_once(stream, recording, monkeypatch):
+def test_a_step_that_cannot_be_recorded_is_taken_and_observes_once(stream, recording, monkeypatch):
     def fail(self, step):
         step()
         raise RuntimeError("operation not permitted when stream is capturing")
@@ -374,7 +374,7 @@ def test_a_step_that_cannot_be_recorded_is_taken_as_usual_and_observes_once(stre
     assert recorded._recorder.failed
 
 
-def test_who_moves_all_the_time_is_failed_on(stream, recording):
+def test_recording_stops_if_tensors_are_reallocated_all_the_time(stream, recording):
     step = make(stream)
     batch = batches(stream, 1)[0]
     keep = []
@@ -393,7 +393,7 @@ def test_who_moves_all_the_time_is_failed_on(stream, recording):
     assert len(recording) == 20
 
 
-def test_a_learner_can_be_copied(stream, recording):
+def test_a_step_can_be_copied(stream, recording):
     step = make(stream)
     batch = batches(stream, 1)[0]
     step.learn(batch, 0)

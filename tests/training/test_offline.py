@@ -94,7 +94,7 @@ def test_the_epoch_with_the_lowest_validation_loss_is_kept(
 
 def test_without_a_finite_loss_there_is_no_result(make_rows, make_model, schema, monkeypatch):
     scripted(monkeypatch, [float("nan")] * 9)
-    with pytest.raises(TrainingError, match="no epoch of 5 gave a finite LogLoss"):
+    with pytest.raises(TrainingError, match="none of 5 epochs had a finite LogLoss"):
         train_offline(make_model(), HeldRows(make_rows(1000), schema), OfflineConfig(TRAIN))
 
 

@@ -1,7 +1,7 @@
 """Area under the ROC curve: exact for an array, in constant memory for a stream, exact for a window of a stream.
 
-`exact_auc` equals scikit-learn's `roc_auc_score` but needs no scikit-learn, accepts infinite logits, and returns NaN for
-a single class.
+`exact_auc` equals scikit-learn's `roc_auc_score`, but needs no scikit-learn, accepts infinite logits, and returns NaN
+for a single class.
 """
 
 from collections.abc import Mapping

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from daes.metrics.stream import StreamMetrics, WindowAUC
+from daes.metrics import StreamMetrics, WindowAUC
 from daes.model import CTRModel
 from daes.stream.batch import Batch
 from daes.stream.schema import Schema
@@ -126,7 +126,7 @@ def train_offline(
         elif epoch - best.get("epoch", 0) >= config.patience:
             break
     if not best:
-        raise TrainingError(f"no epoch of {len(history)} gave a finite LogLoss on the validation part")
+        raise TrainingError(f"none of {len(history)} epochs had a finite LogLoss on the validation part")
     model.load_state_dict(best["state"])
     scores = evaluate_part(step, source, test)
     rows = (len(train), len(valid), len(test))

@@ -22,7 +22,7 @@ MAX_CONSECUTIVE_BAD = 20
 
 
 class TrainingError(RuntimeError):
-    """Training cannot go on."""
+    """Training cannot continue."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from daes.metrics.stream import StreamMetrics
+from daes.metrics import StreamMetrics
 from daes.model import CTRModel, DeviceBatch
 from daes.storage.checkpoint import CheckpointStore
 from daes.stream.batch import Batch
