@@ -26,8 +26,9 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Predicts clicks from the rows of a table: a `CTRModel` with scikit-learn's conventions.
 
     `fit` trains from scratch; `partial_fit` continues with the next rows of a stream. Rows are a pandas or polars
-    frame, an Arrow table, or an array (then every column is numerical). By their types, columns of numbers are numerical
-    and those of strings or categories categorical; `numerical` and `categorical` override that. Any value may be missing.
+    frame, an Arrow table, or an array, whose columns are all numerical. In a table, columns of numbers are numerical
+    and those of strings or categories categorical, unless `numerical` and `categorical` say otherwise. Any value may be
+    missing.
 
     Args:
         method: the method for numbers, a name of `daes.embedding.METHODS`. An offline one is fitted on the first rows.
