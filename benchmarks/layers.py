@@ -102,7 +102,7 @@ def make_contenders(sizes: Sizes, device: torch.device, seen: int, seed: int) ->
     for name in METHODS:
         try:
             contexts: dict[str, Any] = {"": None}
-            if METHODS[name].info.field_aware and name != "daes":
+            if METHODS[name].field_aware:
                 contexts = {"": None, f", {NUM_CONTEXTS} contexts": "shared", ", a context a row": "rows"}
             for suffix, form in contexts.items():
                 module = _prepared(name, sizes, batches, labels, seen)
@@ -121,7 +121,7 @@ def _prepared(name: str, sizes: Sizes, batches: Sequence[Tensor], labels: Tensor
     torch.manual_seed(0)
     options = {}
     for option in ("num_bins", "num_meta"):
-        if name not in ("narydis", "ld") and option in METHODS[name].__init__.__kwdefaults__:
+        if name not in ("narydis", "ld") and option in METHODS[name].options:
             options[option] = sizes.bins
     module = build_embedding(name, sizes.features, sizes.dim, **options).to(batches[0].device)
     if module.offline:

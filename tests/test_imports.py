@@ -175,8 +175,8 @@ class TestRooms:
         ("classifier", "serving"),
         ("report", "paper", "cli", "__main__"),
     )
-    BASE = ("extras",)
-    EVERYWHERE = ("daes", "daes.extras", "daes.storage.durable")
+    BASE = ("extras", "registry")
+    EVERYWHERE = ("daes", "daes.extras", "daes.registry", "daes.storage.durable")
     PLACE = {name: place for place, names in enumerate(ROOMS) for name in names}  # noqa: RUF012
     MODEL, SHOW = PLACE["model"], PLACE["report"]
 

@@ -18,7 +18,6 @@ from daes.backbone import BACKBONES, build_backbone
 from daes.distribution import rank_context_fields, smallest_cardinality
 from daes.embedding import (
     METHODS,
-    PRESETS,
     CategoricalEmbedding,
     Context,
     NotFittedError,
@@ -27,7 +26,6 @@ from daes.embedding import (
 )
 from daes.embedding.base import check_positive
 from daes.embedding.modulation import pool_context
-from daes.embedding.registry import spelled_out
 from daes.export import export_onnx
 from daes.storage.saved_model import CONFIG, load_model, load_weights, refuse_other_schema, save_model
 from daes.stream.batch import Batch
@@ -128,12 +126,12 @@ class CTRModel(nn.Module):
             "l2": l2,
             "categorical_options": dict(categorical_options or {}),
             # A preset is spelled out, so that a saved model stays what it was if the preset is ever improved.
-            "embedding_options": _as_saved({**PRESETS.get(embedding, {}), **(embedding_options or {})}),
+            "embedding_options": _as_saved({**METHODS.find(embedding).preset, **(embedding_options or {})}),
             "backbone_options": dict(backbone_options or {}),
         }
         self.numerical = None
         self.categorical = None
-        num_fields, raw_dim = schema.num_categorical, 0
+        num_fields, plain_dim = schema.num_categorical, 0
         seeds = torch.randint(2**62, (3,), device="cpu").tolist()
         if schema.num_numerical:
             options = dict(self.config["embedding_options"])
@@ -142,19 +140,19 @@ class CTRModel(nn.Module):
             with _drawing_from(seeds[0]):
                 self.numerical = build_embedding(embedding, schema.num_numerical, dim, **options)
             num_fields += self.numerical.num_outputs
-            raw_dim = self.numerical.raw_dim
-            if raw_dim and backbone in BACKBONES and not BACKBONES[backbone].takes_raw:
+            plain_dim = self.numerical.raw_dim
+            if plain_dim and not BACKBONES.find(backbone).takes_plain:
                 if not self.numerical.num_outputs:
                     raise ValueError(
                         f"backbone must have an MLP or a cross network for embedding={embedding!r}, which gives plain "
                         f"inputs and no vectors, got {backbone!r}"
                     )
-                raw_dim = 0  # the vectors do without
+                plain_dim = 0  # the vectors do without
         if schema.num_categorical:
             with _drawing_from(seeds[1]):
                 self.categorical = CategoricalEmbedding(self.sizes, dim, **(categorical_options or {}))
         with _drawing_from(seeds[2]):
-            self.backbone = build_backbone(backbone, num_fields, dim, raw_dim=raw_dim, **(backbone_options or {}))
+            self.backbone = build_backbone(backbone, num_fields, dim, plain_dim=plain_dim, **(backbone_options or {}))
         places = [schema.categorical.index(name) for name in self.context]
         self.register_buffer("_context_index", torch.tensor(places, dtype=torch.int64), persistent=False)
 
@@ -187,7 +185,7 @@ class CTRModel(nn.Module):
     def forward(self, numerical: Tensor | Batch, categorical: Tensor | None = None) -> Tensor:
         if isinstance(numerical, Batch):
             numerical, categorical = self.prepare(numerical).features
-        fields, raw, context = [], None, None
+        fields, plain, context = [], None, None
         if self.categorical is not None:
             if categorical is None:
                 raise ValueError(
@@ -198,8 +196,8 @@ class CTRModel(nn.Module):
                 context = self._context(categorical, fields[0])
         if self.numerical is not None:
             fields.insert(0, self.numerical(numerical, context))
-            raw = self.numerical.raw(numerical) if getattr(self.backbone, "raw_dim", 0) else None
-        logits: Tensor = self.backbone(torch.cat(fields, dim=1), raw)
+            plain = self.numerical.raw(numerical) if getattr(self.backbone, "plain_dim", 0) else None
+        logits: Tensor = self.backbone(torch.cat(fields, dim=1), plain)
         return logits
 
     def observe(self, numerical: Tensor, categorical: Tensor) -> None:
@@ -265,7 +263,10 @@ class CTRModel(nn.Module):
         if schema is not None:
             refuse_other_schema(schema, saved)
         if config.get("embedding") in METHODS and isinstance(config.get("embedding_options"), dict):
-            config = {**config, "embedding_options": spelled_out(config["embedding"], config["embedding_options"])}
+            config = {
+                **config,
+                "embedding_options": METHODS[config["embedding"]].spelled_out(config["embedding_options"]),
+            }
         try:
             model = cls(saved, **config)
         except (TypeError, ValueError, RuntimeError) as error:

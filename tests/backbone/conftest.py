@@ -18,15 +18,15 @@ class Slow:
     """What the oracles of several backbones share."""
 
     def check(self, backbone: Backbone, formula: Formula, rows: int = 4) -> None:
-        """The module in `eval()` equals the formula, which is given parameters, field vectors and raw inputs."""
+        """The module in `eval()` equals the formula, which is given parameters, field vectors and plain inputs."""
         generator = torch.Generator().manual_seed(7)
         backbone.double().eval()
         scramble(backbone, generator)
         fields = torch.randn(rows, backbone.num_fields, backbone.dim, dtype=torch.float64, generator=generator)
-        raw = torch.randn(rows, backbone.raw_dim, dtype=torch.float64, generator=generator)
+        plain = torch.randn(rows, backbone.plain_dim, dtype=torch.float64, generator=generator)
         parameters = {name: value.tolist() for name, value in backbone.state_dict().items()}
-        expected = [formula(parameters, e, r) for e, r in zip(fields.tolist(), raw.tolist(), strict=True)]
-        actual = backbone(fields, raw if backbone.raw_dim else None)
+        expected = [formula(parameters, e, r) for e, r in zip(fields.tolist(), plain.tolist(), strict=True)]
+        actual = backbone(fields, plain if backbone.plain_dim else None)
         torch.testing.assert_close(actual, torch.tensor(expected, dtype=torch.float64), rtol=1e-9, atol=1e-9)
         assert actual.std() > 1e-3, "the formula must depend on its inputs for the comparison to mean anything"
 
@@ -38,8 +38,8 @@ class Slow:
         return [self.dot(row, vector) for row in matrix]
 
     @staticmethod
-    def flat(vectors: Sequence[Sequence[float]], raw: Sequence[float] = ()) -> list[float]:
-        return [*(number for vector in vectors for number in vector), *raw]
+    def flat(vectors: Sequence[Sequence[float]], plain: Sequence[float] = ()) -> list[float]:
+        return [*(number for vector in vectors for number in vector), *plain]
 
     @staticmethod
     def pairs(count: int) -> list[tuple[int, int]]:
@@ -103,7 +103,7 @@ def make_inputs() -> Callable[..., tuple[Tensor, Tensor | None]]:
         generator = torch.Generator().manual_seed(seed)
         dtype = next(backbone.parameters()).dtype
         fields = torch.randn(rows, backbone.num_fields, backbone.dim, dtype=dtype, generator=generator)
-        raw = torch.randn(rows, backbone.raw_dim, dtype=dtype, generator=generator)
-        return fields, raw if backbone.raw_dim else None
+        plain = torch.randn(rows, backbone.plain_dim, dtype=dtype, generator=generator)
+        return fields, plain if backbone.plain_dim else None
 
     return make

@@ -2,11 +2,11 @@ from math import exp
 
 import pytest
 
-from daes.backbone import AFM
+from daes.backbone.afm import AFM
 
 
 def test_equals_its_formula(slow):
-    def formula(p, e, raw):
+    def formula(p, e, plain):
         products = [[a * b for a, b in zip(e[i], e[j], strict=True)] for i, j in slow.pairs(len(e))]
         scores = []
         for product in products:

@@ -3,7 +3,7 @@ from math import exp, log
 import pytest
 import torch
 
-from daes.backbone import AFN
+from daes.backbone.afn import AFN
 
 
 @pytest.mark.parametrize("batch_norm", [True, False])
@@ -11,7 +11,7 @@ from daes.backbone import AFN
 def test_equals_its_formula(slow, deep, batch_norm):
     floor, neurons = 0.05, 5
 
-    def formula(p, e, raw):
+    def formula(p, e, plain):
         dim = len(e[0])
         logs = [[log(max(abs(x), floor)) for x in vector] for vector in e]
         if batch_norm:
@@ -25,10 +25,12 @@ def test_equals_its_formula(slow, deep, batch_norm):
             by_coordinate = [slow.norm(p, "logarithmic.exp_norm", [v[c] for v in products]) for c in range(dim)]
             products = [list(vector) for vector in zip(*by_coordinate, strict=True)]
         logit = slow.mlp(p, slow.flat(products), batch_norm=batch_norm)
-        return logit + (slow.mlp(p, slow.flat(e, raw), name="deep", batch_norm=batch_norm) if deep else 0.0)
+        return logit + (slow.mlp(p, slow.flat(e, plain), name="deep", batch_norm=batch_norm) if deep else 0.0)
 
-    raw_dim = 2 if deep else 0
-    model = AFN(4, 3, raw_dim=raw_dim, hidden=(5, 4), neurons=neurons, floor=floor, deep=deep, batch_norm=batch_norm)
+    plain_dim = 2 if deep else 0
+    model = AFN(
+        4, 3, plain_dim=plain_dim, hidden=(5, 4), neurons=neurons, floor=floor, deep=deep, batch_norm=batch_norm
+    )
     slow.check(model, formula, rows=12)
 
 
@@ -49,9 +51,9 @@ def test_a_neuron_is_a_product_of_powers():
     torch.testing.assert_close(model.logarithmic(fields)[:, 0], fields[:, 0] ** 2 / fields[:, 1])
 
 
-def test_without_its_mlp_it_refuses_raw_inputs():
-    with pytest.raises(ValueError, match=r"raw_dim must be 0 for AFN\+"):
-        AFN(4, 3, raw_dim=2, deep=False)
+def test_without_its_mlp_it_refuses_plain_inputs():
+    with pytest.raises(ValueError, match="plain_dim must be 0 for AFN,"):
+        AFN(4, 3, plain_dim=2, deep=False)
 
 
 @pytest.mark.parametrize("floor", [0.0, -1.0, float("nan"), float("inf")])

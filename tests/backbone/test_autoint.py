@@ -2,7 +2,7 @@ from math import exp
 
 import pytest
 
-from daes.backbone import AutoInt
+from daes.backbone.autoint import AutoInt
 
 
 @pytest.mark.parametrize("deep", [True, False])
@@ -25,20 +25,20 @@ def test_equals_its_formula(slow, layers, deep):
             out.append([max(m + r, 0.0) for m, r in zip(mixed, residual[i], strict=True)])
         return out
 
-    def formula(p, e, raw):
+    def formula(p, e, plain):
         x = e
         for layer in range(layers):
             x = attend(p, f"attention.{layer}", x)
         logit = slow.dot(p["readout.weight"][0], slow.flat(x))
-        return logit + (slow.mlp(p, slow.flat(e, raw)) if deep else p["readout.bias"][0])
+        return logit + (slow.mlp(p, slow.flat(e, plain)) if deep else p["readout.bias"][0])
 
-    settings = {"raw_dim": 2, "hidden": (5, 4)} if deep else {}
+    settings = {"plain_dim": 2, "hidden": (5, 4)} if deep else {}
     slow.check(AutoInt(4, 3, layers=layers, heads=heads, head_dim=head_dim, deep=deep, **settings), formula)
 
 
-def test_without_its_mlp_it_refuses_raw_inputs():
-    with pytest.raises(ValueError, match=r"raw_dim must be 0 for AutoInt\+"):
-        AutoInt(4, 3, raw_dim=2, deep=False)
+def test_without_its_mlp_it_refuses_plain_inputs():
+    with pytest.raises(ValueError, match="plain_dim must be 0 for AutoInt,"):
+        AutoInt(4, 3, plain_dim=2, deep=False)
 
 
 @pytest.mark.parametrize("option", ["layers", "heads", "head_dim"])

@@ -1,8 +1,10 @@
 import pytest
 import torch
 
-from daes.backbone import FM, FNN, LR
 from daes.backbone.base import Backbone
+from daes.backbone.fm import FM
+from daes.backbone.fnn import FNN
+from daes.backbone.lr import LR
 
 
 def test_a_formula_is_all_that_a_subclass_writes():
@@ -14,10 +16,10 @@ def test_a_formula_is_all_that_a_subclass_writes():
     ("settings", "error", "message"),
     [
         ({"num_fields": 0}, ValueError, "num_fields must be positive, got 0"),
-        ({"num_fields": -1, "raw_dim": 2}, ValueError, "num_fields must not be negative, got -1"),
+        ({"num_fields": -1, "plain_dim": 2}, ValueError, "num_fields must not be negative, got -1"),
         ({"dim": 0}, ValueError, "dim must be positive, got 0"),
         ({"dim": 2.5}, TypeError, "dim must be an integer, got 2.5"),
-        ({"raw_dim": -1}, ValueError, "raw_dim must not be negative, got -1"),
+        ({"plain_dim": -1}, ValueError, "plain_dim must not be negative, got -1"),
         ({"hidden": (8, 0)}, ValueError, r"hidden must hold positive integers only, got \(8, 0\)"),
         ({"hidden": 8}, TypeError, "hidden must be a sequence of integers, got 8"),
         ({"dropout": 1.0}, ValueError, r"dropout must lie in \[0, 1\), got 1.0"),
@@ -41,30 +43,30 @@ def test_fields_must_be_vectors_not_ids():
 
 
 @pytest.mark.parametrize("shape", [(5, 3), (4, 2), (5,), (5, 2, 1)])
-def test_raw_must_have_its_shape(shape):
-    with pytest.raises(ValueError, match=r"raw must have shape \(5, 2\), got \("):
-        FNN(3, 2, raw_dim=2)(torch.randn(5, 3, 2), torch.randn(shape))
+def test_plain_must_have_its_shape(shape):
+    with pytest.raises(ValueError, match=r"plain must have shape \(5, 2\), got \("):
+        FNN(3, 2, plain_dim=2)(torch.randn(5, 3, 2), torch.randn(shape))
 
 
-def test_raw_must_be_real_numbers():
-    with pytest.raises(TypeError, match=r"raw must be of a floating-point type, got torch.int64"):
-        FNN(3, 2, raw_dim=2)(torch.randn(5, 3, 2), torch.ones(5, 2, dtype=torch.int64))
+def test_plain_must_be_real_numbers():
+    with pytest.raises(TypeError, match=r"plain must be of a floating-point type, got torch.int64"):
+        FNN(3, 2, plain_dim=2)(torch.randn(5, 3, 2), torch.ones(5, 2, dtype=torch.int64))
 
 
-def test_raw_must_be_given_where_expected():
-    with pytest.raises(ValueError, match=r"raw must have shape \(B, 2\), got None"):
-        FNN(3, 2, raw_dim=2)(torch.randn(5, 3, 2))
+def test_plain_must_be_given_where_expected():
+    with pytest.raises(ValueError, match=r"plain must have shape \(B, 2\), got None"):
+        FNN(3, 2, plain_dim=2)(torch.randn(5, 3, 2))
 
 
-def test_raw_must_not_be_given_where_not_expected():
-    with pytest.raises(ValueError, match=r"raw must be None for a backbone of raw_dim=0, got shape \(5, 2\)"):
+def test_plain_must_not_be_given_where_not_expected():
+    with pytest.raises(ValueError, match=r"plain must be None for a backbone of plain_dim=0, got shape \(5, 2\)"):
         FNN(3, 2)(torch.randn(5, 3, 2), torch.randn(5, 2))
 
 
-def test_a_model_without_a_place_for_raw_inputs_refuses_them():
-    with pytest.raises(ValueError, match=r"raw_dim must be 0 for FM, which has no MLP.*got 2"):
-        FM(3, 2, raw_dim=2)
+def test_a_model_without_a_place_for_plain_inputs_refuses_them():
+    with pytest.raises(ValueError, match=r"plain_dim must be 0 for FM, which has no MLP.*got 2"):
+        FM(3, 2, plain_dim=2)
 
 
 def test_what_a_backbone_prints():
-    assert repr(LR(3, 2)).splitlines()[1].strip() == "num_fields=3, dim=2, raw_dim=0"
+    assert repr(LR(3, 2)).splitlines()[1].strip() == "num_fields=3, dim=2, plain_dim=0"

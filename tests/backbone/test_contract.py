@@ -7,16 +7,16 @@ from safetensors.torch import load_file, save_file
 from daes.backbone import BACKBONES, build_backbone
 
 NAMES = list(BACKBONES)
-TAKING_RAW = [name for name, cls in BACKBONES.items() if cls.takes_raw]
+TAKING_PLAIN = [name for name, cls in BACKBONES.items() if cls.takes_plain]
 SMALL = {"hidden": (8, 4), "head_dim": 4, "layers": 2, "cin": (6, 3), "neurons": 8, "blocks": 2, "block_dim": 6}
 
 
-def build(name, num_fields=5, dim=4, *, raw=True, seed=0, **options):
-    """A small model of the kind, with raw inputs where it takes them."""
+def build(name, num_fields=5, dim=4, *, plain=True, seed=0, **options):
+    """A small model of the kind, with plain inputs where it takes them."""
     cls = BACKBONES[name]
     torch.manual_seed(seed)
-    known = {key: value for key, value in {**SMALL, **options}.items() if key in cls.options()}
-    return build_backbone(name, num_fields, dim, raw_dim=3 if raw and cls.takes_raw else 0, **known)
+    known = {key: value for key, value in {**SMALL, **options}.items() if key in cls.options}
+    return build_backbone(name, num_fields, dim, plain_dim=3 if plain and cls.takes_plain else 0, **known)
 
 
 def statistics(model):
@@ -88,9 +88,9 @@ def test_one_field(name, dim, make_inputs):
     assert torch.isfinite(logit).all()
 
 
-@pytest.mark.parametrize("name", TAKING_RAW)
+@pytest.mark.parametrize("name", TAKING_PLAIN)
 @pytest.mark.filterwarnings("error")
-def test_raw_inputs_alone(name, make_inputs):
+def test_plain_inputs_alone(name, make_inputs):
     model = build(name, num_fields=0).train()
     logit = model(*make_inputs(model, 16))
     logit.sum().backward()
@@ -101,29 +101,29 @@ def test_raw_inputs_alone(name, make_inputs):
 @pytest.mark.parametrize("name", NAMES)
 def test_rows_do_not_mix_in_eval(name, make_inputs):
     model = build(name).double().eval()
-    fields, raw = make_inputs(model, 6)
-    alone = torch.cat([model(fields[i : i + 1], None if raw is None else raw[i : i + 1]) for i in range(6)])
+    fields, plain = make_inputs(model, 6)
+    alone = torch.cat([model(fields[i : i + 1], None if plain is None else plain[i : i + 1]) for i in range(6)])
     fields[3] = float("nan")
-    together = model(fields, raw)
+    together = model(fields, plain)
     assert together[3].isnan()
     keep = torch.tensor([0, 1, 2, 4, 5])
     torch.testing.assert_close(together[keep], alone[keep])
 
 
-@pytest.mark.parametrize("name", TAKING_RAW)
-def test_raw_inputs_count(name, make_inputs):
+@pytest.mark.parametrize("name", TAKING_PLAIN)
+def test_plain_inputs_count(name, make_inputs):
     model = build(name).eval()
-    fields, raw = make_inputs(model, 6)
-    assert (model(fields, raw) != model(fields, raw + 1)).any()
+    fields, plain = make_inputs(model, 6)
+    assert (model(fields, plain) != model(fields, plain + 1)).any()
 
 
-@pytest.mark.parametrize("name", sorted(set(NAMES) - set(TAKING_RAW)))
-def test_raw_inputs_are_refused_not_ignored(name):
-    with pytest.raises(ValueError, match="raw_dim must be 0"):
-        build_backbone(name, 5, 4, raw_dim=3)
+@pytest.mark.parametrize("name", sorted(set(NAMES) - set(TAKING_PLAIN)))
+def test_plain_inputs_are_refused_not_ignored(name):
+    with pytest.raises(ValueError, match="plain_dim must be 0"):
+        build_backbone(name, 5, 4, plain_dim=3)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if "dropout" in BACKBONES[name].options()])
+@pytest.mark.parametrize("name", [name for name in NAMES if "dropout" in BACKBONES[name].options])
 def test_dropout_works_in_train_alone(name, make_inputs):
     model = build(name, dropout=0.5, batch_norm=False).train()
     inputs = make_inputs(model, 32)
@@ -137,11 +137,11 @@ def test_dropout_works_in_train_alone(name, make_inputs):
 @pytest.mark.parametrize("name", NAMES)
 def test_precision_follows_the_module(name, make_inputs):
     model = build(name).eval()
-    fields, raw = make_inputs(model, 6)
-    single = model(fields, raw)
+    fields, plain = make_inputs(model, 6)
+    single = model(fields, plain)
     assert single.dtype == torch.float32
     model.double()
-    double = model(fields.double(), None if raw is None else raw.double())
+    double = model(fields.double(), None if plain is None else plain.double())
     assert double.dtype == torch.float64
     torch.testing.assert_close(single.double(), double, rtol=1e-4, atol=1e-4)
 

@@ -1,13 +1,13 @@
 import pytest
 
-from daes.backbone import DCN
+from daes.backbone.dcn import DCN
 
 
-@pytest.mark.parametrize("raw_dim", [0, 2])
+@pytest.mark.parametrize("plain_dim", [0, 2])
 @pytest.mark.parametrize("layers", [1, 3])
-def test_equals_its_formula(slow, layers, raw_dim):
-    def formula(p, e, raw):
-        first = slow.flat(e, raw)
+def test_equals_its_formula(slow, layers, plain_dim):
+    def formula(p, e, plain):
+        first = slow.flat(e, plain)
         crossed = first
         for layer in range(layers):
             scale = slow.dot(p[f"cross.weights.{layer}.weight"][0], crossed)
@@ -16,7 +16,7 @@ def test_equals_its_formula(slow, layers, raw_dim):
         both = [*crossed, *slow.hidden(p, "deep", first, batch_norm=True)]
         return slow.dot(p["readout.weight"][0], both) + p["readout.bias"][0]
 
-    slow.check(DCN(4, 3, raw_dim=raw_dim, hidden=(5, 4), layers=layers), formula)
+    slow.check(DCN(4, 3, plain_dim=plain_dim, hidden=(5, 4), layers=layers), formula)
 
 
 def test_layers_must_be_positive():

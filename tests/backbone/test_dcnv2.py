@@ -1,14 +1,14 @@
 import pytest
 
-from daes.backbone import DCNv2
+from daes.backbone.dcnv2 import DCNv2
 
 
-@pytest.mark.parametrize("raw_dim", [0, 2])
+@pytest.mark.parametrize("plain_dim", [0, 2])
 @pytest.mark.parametrize("rank", [None, 2])
 @pytest.mark.parametrize("layers", [1, 3])
-def test_equals_its_formula(slow, layers, rank, raw_dim):
-    def formula(p, e, raw):
-        first = slow.flat(e, raw)
+def test_equals_its_formula(slow, layers, rank, plain_dim):
+    def formula(p, e, plain):
+        first = slow.flat(e, plain)
         crossed = first
         for layer in range(layers):
             name = f"cross.maps.{layer}"
@@ -21,7 +21,7 @@ def test_equals_its_formula(slow, layers, rank, raw_dim):
         both = [*crossed, *slow.hidden(p, "deep", first, batch_norm=True)]
         return slow.dot(p["readout.weight"][0], both) + p["readout.bias"][0]
 
-    slow.check(DCNv2(4, 3, raw_dim=raw_dim, hidden=(5, 4), layers=layers, rank=rank), formula)
+    slow.check(DCNv2(4, 3, plain_dim=plain_dim, hidden=(5, 4), layers=layers, rank=rank), formula)
 
 
 @pytest.mark.parametrize("option", [{"layers": 0}, {"rank": 0}])

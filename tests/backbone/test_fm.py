@@ -1,10 +1,10 @@
 import torch
 
-from daes.backbone import FM
+from daes.backbone.fm import FM
 
 
 def test_equals_its_formula(slow):
-    def formula(p, e, raw):
+    def formula(p, e, plain):
         return slow.linear(p, e) + sum(slow.dot(e[i], e[j]) for i, j in slow.pairs(len(e)))
 
     slow.check(FM(4, 3), formula)

@@ -1,10 +1,10 @@
 import torch
 
-from daes.backbone import FwFM
+from daes.backbone.fwfm import FwFM
 
 
 def test_equals_its_formula(slow):
-    def formula(p, e, raw):
+    def formula(p, e, plain):
         strength = dict(zip(slow.pairs(len(e)), p["strength.weight"][0], strict=True))
         return slow.linear(p, e) + sum(strength[i, j] * slow.dot(e[i], e[j]) for i, j in slow.pairs(len(e)))
 

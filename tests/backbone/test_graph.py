@@ -9,7 +9,7 @@ from torch import nn
 
 from daes.backbone import BACKBONES, build_backbone
 
-NUM_FIELDS, DIM, RAW_DIM = 5, 4, 3
+NUM_FIELDS, DIM, PLAIN_DIM = 5, 4, 3
 VARIANTS = {
     **{name: (name, {}) for name in BACKBONES},
     "opnn_kernel": ("opnn", {"product": "kernel"}),
@@ -27,17 +27,17 @@ class Together(nn.Module):
         self.models = nn.ModuleDict()
         for key, (name, options) in VARIANTS.items():
             cls = BACKBONES[name]
-            small = {option: value for option, value in SMALL.items() if option in cls.options()}
-            raw_dim = RAW_DIM if cls.takes_raw else 0
-            self.models[key] = build_backbone(name, NUM_FIELDS, DIM, raw_dim=raw_dim, **small, **options)
+            small = {option: value for option, value in SMALL.items() if option in cls.options}
+            plain_dim = PLAIN_DIM if cls.takes_plain else 0
+            self.models[key] = build_backbone(name, NUM_FIELDS, DIM, plain_dim=plain_dim, **small, **options)
 
-    def forward(self, fields, raw):
-        return {key: model(fields, raw if model.raw_dim else None) for key, model in self.models.items()}
+    def forward(self, fields, plain):
+        return {key: model(fields, plain if model.plain_dim else None) for key, model in self.models.items()}
 
 
 def make_inputs(rows):
     generator = torch.Generator().manual_seed(rows)
-    return torch.randn(rows, NUM_FIELDS, DIM, generator=generator), torch.randn(rows, RAW_DIM, generator=generator)
+    return torch.randn(rows, NUM_FIELDS, DIM, generator=generator), torch.randn(rows, PLAIN_DIM, generator=generator)
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def together():
 @pytest.fixture
 def dynamic_batch():
     batch = torch.export.Dim("batch")
-    return {"fields": {0: batch}, "raw": {0: batch}}
+    return {"fields": {0: batch}, "plain": {0: batch}}
 
 
 def assert_same(actual, expected):
@@ -96,7 +96,7 @@ def test_onnx(together, dynamic_batch):
     )
     session = onnxruntime.InferenceSession(program.model_proto.SerializeToString())
     for rows in (9, 1, 0):
-        fields, raw = make_inputs(rows)
-        outputs = session.run(None, {"fields": fields.numpy(), "raw": raw.numpy()})
+        fields, plain = make_inputs(rows)
+        outputs = session.run(None, {"fields": fields.numpy(), "plain": plain.numpy()})
         actual = {key: torch.from_numpy(value) for key, value in zip(VARIANTS, outputs, strict=True)}
-        assert_same(actual, together(fields, raw))
+        assert_same(actual, together(fields, plain))

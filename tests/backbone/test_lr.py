@@ -1,5 +1,5 @@
-from daes.backbone import LR
+from daes.backbone.lr import LR
 
 
 def test_equals_its_formula(slow):
-    slow.check(LR(4, 3), lambda p, e, raw: slow.linear(p, e))
+    slow.check(LR(4, 3), lambda p, e, plain: slow.linear(p, e))

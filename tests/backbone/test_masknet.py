@@ -2,7 +2,7 @@ from math import sqrt
 
 import pytest
 
-from daes.backbone import MaskNet
+from daes.backbone.masknet import MaskNet
 
 
 def layer_norm(values):
@@ -12,15 +12,15 @@ def layer_norm(values):
 
 
 @pytest.mark.parametrize("reduction_ratio", [0.5, 2.0])
-@pytest.mark.parametrize("raw_dim", [0, 2])
-def test_equals_its_formula(slow, raw_dim, reduction_ratio):
+@pytest.mark.parametrize("plain_dim", [0, 2])
+def test_equals_its_formula(slow, plain_dim, reduction_ratio):
     blocks = 2
 
     def affine(p, name, values):
         return [y + b for y, b in zip(slow.apply(p[f"{name}.weight"], values), p[f"{name}.bias"], strict=True)]
 
-    def formula(p, e, raw):
-        inputs = slow.flat(e, raw)
+    def formula(p, e, plain):
+        inputs = slow.flat(e, plain)
         normed = [
             [x * g + s for x, g, s in zip(layer_norm(v), gain, shift, strict=True)]
             for v, gain, shift in zip(e, p["norm.gain"], p["norm.shift"], strict=True)
@@ -29,14 +29,16 @@ def test_equals_its_formula(slow, raw_dim, reduction_ratio):
         for block in range(blocks):
             name = f"blocks.{block}"
             mask = affine(p, f"{name}.mask.2", [max(x, 0.0) for x in affine(p, f"{name}.mask.0", inputs)])
-            masked = [z * m for z, m in zip(slow.flat(normed, raw), mask, strict=True)]
+            masked = [z * m for z, m in zip(slow.flat(normed, plain), mask, strict=True)]
             made = layer_norm(slow.apply(p[f"{name}.project.0.weight"], masked))
             gain, shift = p[f"{name}.project.1.weight"], p[f"{name}.project.1.bias"]
             outputs += [max(x * g + s, 0.0) for x, g, s in zip(made, gain, shift, strict=True)]
         return slow.mlp(p, outputs)
 
-    model = MaskNet(4, 3, raw_dim=raw_dim, hidden=(5, 4), blocks=blocks, block_dim=6, reduction_ratio=reduction_ratio)
-    assert model.blocks[0].mask[0].out_features == round((12 + raw_dim) * reduction_ratio)
+    model = MaskNet(
+        4, 3, plain_dim=plain_dim, hidden=(5, 4), blocks=blocks, block_dim=6, reduction_ratio=reduction_ratio
+    )
+    assert model.blocks[0].mask[0].out_features == round((12 + plain_dim) * reduction_ratio)
     slow.check(model, formula)
 
 

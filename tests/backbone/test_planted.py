@@ -60,7 +60,7 @@ def area_under_curve(scores, labels):
 def train(name, options, problem, *, held_out):
     """Fit field vectors and backbone; AUC on ids' combinations that were held out, or on all where none were."""
     torch.manual_seed(0)
-    small = {key: value for key, value in SMALL.items() if key in BACKBONES[name].options()}
+    small = {key: value for key, value in SMALL.items() if key in BACKBONES[name].options}
     backbone = build_backbone(name, FIELDS, DIM, **{**small, **options})
     table = nn.Embedding(FIELDS * IDS, DIM)
     nn.init.normal_(table.weight, std=0.3)

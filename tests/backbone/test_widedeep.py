@@ -1,13 +1,13 @@
 import pytest
 
-from daes.backbone import WideDeep
+from daes.backbone.widedeep import WideDeep
 
 
-@pytest.mark.parametrize("raw_dim", [0, 2])
-def test_equals_its_formula(slow, raw_dim):
+@pytest.mark.parametrize("plain_dim", [0, 2])
+def test_equals_its_formula(slow, plain_dim):
     slow.check(
-        WideDeep(4, 3, raw_dim=raw_dim, hidden=(5, 4)),
-        lambda p, e, raw: slow.linear(p, e) + slow.mlp(p, slow.flat(e, raw)),
+        WideDeep(4, 3, plain_dim=plain_dim, hidden=(5, 4)),
+        lambda p, e, plain: slow.linear(p, e) + slow.mlp(p, slow.flat(e, plain)),
     )
 
 

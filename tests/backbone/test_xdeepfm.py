@@ -1,14 +1,13 @@
 import pytest
 import torch
 
-from daes.backbone import XDeepFM
-from daes.backbone.xdeepfm import CIN
+from daes.backbone.xdeepfm import CIN, XDeepFM
 
 
 @pytest.mark.parametrize("cin", [(5, 5, 5), (2, 3), (6, 2, 1), (1,)], ids=str)
-@pytest.mark.parametrize("raw_dim", [0, 2])
-def test_equals_its_formula(slow, raw_dim, cin):
-    def formula(p, e, raw):
+@pytest.mark.parametrize("plain_dim", [0, 2])
+def test_equals_its_formula(slow, plain_dim, cin):
+    def formula(p, e, plain):
         dim = len(e[0])
         maps, pooled = e, []
         for layer in range(len(cin)):
@@ -22,9 +21,9 @@ def test_equals_its_formula(slow, raw_dim, cin):
                 new.append(made)
             maps = new
             pooled += [sum(made) for made in maps]
-        return slow.linear(p, e) + slow.dot(p["readout.weight"][0], pooled) + slow.mlp(p, slow.flat(e, raw))
+        return slow.linear(p, e) + slow.dot(p["readout.weight"][0], pooled) + slow.mlp(p, slow.flat(e, plain))
 
-    slow.check(XDeepFM(4, 3, raw_dim=raw_dim, hidden=(5, 4), cin=cin), formula)
+    slow.check(XDeepFM(4, 3, plain_dim=plain_dim, hidden=(5, 4), cin=cin), formula)
 
 
 @pytest.mark.parametrize("cin", [(), (4, 0), (4, -1)])

@@ -7,8 +7,9 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from daes.cli.app import build_app
-from daes.cli.method_text import PAGES, entries, explanation
+from daes.cli.method_text import explanation, page
 from daes.embedding import METHODS, build_embedding
+from daes.embedding.registry import FAMILIES
 
 DOCS = Path(__file__).parents[2] / "docs"
 runner = CliRunner()
@@ -38,7 +39,7 @@ def test_the_table_lists_every_method(width: int) -> None:
     shown = {row[0].rstrip("*") for row in rows_of(result.stdout)}
     assert set(METHODS) <= shown
     assert max(len(line) for line in result.stdout.splitlines()) <= width
-    for family in PAGES:
+    for family in FAMILIES:
         assert family in result.stdout
     assert ("Guo et al., KDD 2021" in result.stdout) == (width >= 120)
 
@@ -69,7 +70,7 @@ def test_every_method_is_explained(name: str) -> None:
     build_embedding(name, 3, 4, **{option.name: option.default for option in explained.options})
     result = run(name)
     assert result.exit_code == 0, result.stderr
-    assert explained.info.reference in " ".join(result.stdout.split())
+    assert str(METHODS[name].reference) in " ".join(result.stdout.split())
     for option in explained.options:
         assert re.search(rf"^{option.name} ", result.stdout, re.MULTILINE)
     assert json.loads(run(name, "--json").stdout)["name"] == name
@@ -99,11 +100,11 @@ def test_the_table_in_the_docs_is_up_to_date() -> None:
     assert table[1] == run("--markdown").stdout, "put the output of `daes methods --markdown` between the marks"
 
 
-@pytest.mark.parametrize("family", PAGES)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_every_method_has_its_place_and_picture_in_the_docs(family: str) -> None:
-    page = (DOCS / "methods" / f"{PAGES[family]}.md").read_text(encoding="utf-8")
-    for entry in entries():
-        if entry.info.family == family:
-            assert re.search(rf"^#+ .*`{entry.name}`", page, re.MULTILINE), f"{entry.name} has no section"
-    for image in re.findall(r"!\[[^\]]+\]\(([^)]+)\)", page):
+    text = (DOCS / "methods" / page(family)).read_text(encoding="utf-8")
+    for entry in METHODS.values():
+        if entry.family == family:
+            assert re.search(rf"^#+ .*`{entry.name}`", text, re.MULTILINE), f"{entry.name} has no section"
+    for image in re.findall(r"!\[[^\]]+\]\(([^)]+)\)", text):
         assert (DOCS / "methods" / image).is_file()

@@ -3,7 +3,7 @@
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from daes.embedding import DAES, METHODS, Context, MethodInfo, NumericalEmbedding, build_embedding
+from daes.embedding import DAES, METHODS, Context, NumericalEmbedding, build_embedding, register_method
 from daes.embedding.checks import CHECKS, check_embedding
 
 OPTIONS: dict[str, dict[str, Any]] = {"dlrm": {"hidden": (8, 4)}, "ld": {"max_ids": 40}}
@@ -47,7 +47,7 @@ def test_every_method_passes(method: str, check: str) -> None:
 class Plain(NumericalEmbedding):
     """As a user might write one: the place within the range seen times a vector, shifted by the context."""
 
-    info = MethodInfo("plain", "neural", True, True, False, True, "none")
+    uses_context = True
     low: Tensor
     high: Tensor
 
@@ -261,10 +261,18 @@ FAULTS: dict[str, type[Plain]] = {
 }
 
 
+@pytest.fixture
+def jumps_is_called_continuous() -> Iterator[None]:
+    register_method("jumps", title="wrongly registered", family="neural", continuous=True)(Jumps)
+    yield
+    del METHODS["jumps"]
+
+
 def test_a_method_of_ones_own_passes() -> None:
     check_embedding(Plain)
 
 
+@pytest.mark.usefixtures("jumps_is_called_continuous")
 @pytest.mark.parametrize("check", FAULTS)
 def test_a_fault_is_found(check: str) -> None:
     with pytest.raises((AssertionError, RuntimeError)):
@@ -284,6 +292,7 @@ def test_the_example_of_the_docs_passes(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.usefixtures("jumps_is_called_continuous")
 def test_what_is_found_is_named() -> None:
     with pytest.raises(AssertionError, match="check_continuity: the embedding must be continuous"):
         check_embedding(Jumps, skip=CHECKS.keys() - {"check_continuity"})

@@ -1,6 +1,6 @@
 import numpy as np
 
-from daes.backbone.registry import PAPER_BACKBONES
+from daes.backbone import BACKBONES
 from daes.embedding import METHODS
 from daes.experiments.significance import average_rank
 from daes.paper.divergence import expected_draws
@@ -17,7 +17,7 @@ from daes.paper.published import (
 
 
 def test_names_are_those_of_the_registries():
-    assert tuple(BACKBONE_TITLES) == PAPER_BACKBONES
+    assert tuple(BACKBONE_TITLES) == tuple(BACKBONES)[:6]
     assert set(PAPER_METHODS) <= METHODS.keys()
     assert METHODS.keys() == METHOD_TITLES.keys()
 
@@ -27,7 +27,7 @@ def test_the_main_table_has_every_cell():
     for table in OVERALL.values():
         assert tuple(table) == PAPER_METHODS
         for row in table.values():
-            assert tuple(row) == PAPER_BACKBONES
+            assert tuple(row) == tuple(BACKBONE_TITLES)
             assert all(0.7 < score.auc < 0.9 and 0.05 < score.logloss < 0.5 for score in row.values())
 
 

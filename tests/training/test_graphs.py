@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from daes.backbone import BACKBONES, FNN
+from daes.backbone import BACKBONES
+from daes.backbone.fnn import FNN
 from daes.embedding import METHODS
 from daes.model import CTRModel
 from daes.simulation import AdStream
@@ -52,7 +53,7 @@ def run(stream, graphs, method="daes", backbone="deepfm", *, rows=ROWS, weights=
         backbone=backbone,
         categorical_options={"mode": "vocabulary", "min_count": 2},
         # Without dropout only rounding differs.
-        backbone_options={"dropout": 0.0, **(backbone_options or {})} if BACKBONES[backbone].takes_raw else {},
+        backbone_options={"dropout": 0.0, **(backbone_options or {})} if BACKBONES[backbone].takes_plain else {},
     ).to("cuda")
     config = TrainConfig(batch_size=BATCH, cuda_graphs=graphs, **train)
     trainer = StreamTrainer(model, config)

@@ -1,44 +1,12 @@
-"""Vectors to logit: one interaction a file, one interface, one registry."""
+"""Vectors → logit: one interaction per file, one interface, one registry.
 
-from daes.backbone.afm import AFM
-from daes.backbone.afn import AFN
-from daes.backbone.autoint import AutoInt
-from daes.backbone.base import Backbone, BackboneInfo
-from daes.backbone.dcn import DCN
-from daes.backbone.dcnv2 import DCNv2
-from daes.backbone.deepfm import DeepFM
-from daes.backbone.fm import FM
-from daes.backbone.fnn import FNN
-from daes.backbone.fwfm import FwFM
-from daes.backbone.ipnn import IPNN
-from daes.backbone.lr import LR
-from daes.backbone.masknet import MaskNet
-from daes.backbone.nfm import NFM
-from daes.backbone.opnn import OPNN
-from daes.backbone.registry import BACKBONES, PAPER_BACKBONES, build_backbone
-from daes.backbone.widedeep import WideDeep
-from daes.backbone.xdeepfm import XDeepFM
+A module of this package that registers a backbone is found by itself.
+"""
 
-__all__ = [
-    "AFM",
-    "AFN",
-    "BACKBONES",
-    "DCN",
-    "FM",
-    "FNN",
-    "IPNN",
-    "LR",
-    "NFM",
-    "OPNN",
-    "PAPER_BACKBONES",
-    "AutoInt",
-    "Backbone",
-    "BackboneInfo",
-    "DCNv2",
-    "DeepFM",
-    "FwFM",
-    "MaskNet",
-    "WideDeep",
-    "XDeepFM",
-    "build_backbone",
-]
+from daes.backbone.base import Backbone
+from daes.backbone.registry import BACKBONES, BackboneEntry, build_backbone, register_backbone
+from daes.registry import Reference, import_modules
+
+import_modules(__name__, __path__)
+
+__all__ = ["BACKBONES", "Backbone", "BackboneEntry", "Reference", "build_backbone", "register_backbone"]

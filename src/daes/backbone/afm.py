@@ -3,11 +3,25 @@
 import torch
 from torch import Tensor, nn
 
-from daes.backbone.base import Backbone, BackboneInfo
-from daes.backbone.checks import check_count
+from daes.backbone.arguments import check_count
+from daes.backbone.base import Backbone
 from daes.backbone.layers import LinearPart, Readout, pair_indices
+from daes.backbone.registry import register_backbone
+from daes.registry import Reference
 
 
+@register_backbone(
+    "afm",
+    title="AFM",
+    reference=Reference(
+        "Jun Xiao et al.",
+        "Attentional Factorization Machines: Learning the Weight of Feature Interactions via Attention Networks",
+        "IJCAI",
+        2017,
+    ),
+    order=11,
+    interactions="1, 2 (weighted by attention)",
+)
 class AFM(Backbone):
     """Attentional factorisation machine: the pairs' element-wise products, pooled by attention.
 
@@ -18,7 +32,7 @@ class AFM(Backbone):
     **Shape.** fields (B, n, d) → (B,).
 
     Args:
-        num_fields, dim, dropout: as in `Backbone`; there are no raw inputs.
+        num_fields, dim, dropout: as in `Backbone`; there are no plain inputs.
         attention_dim: length of h.
 
     >>> import torch
@@ -26,15 +40,14 @@ class AFM(Backbone):
     torch.Size([8])
     """
 
-    info = BackboneInfo(title="AFM", reference="Xiao et al., IJCAI 2017", order="1, 2 (weighted by attention)")
-    takes_raw = False
+    takes_plain = False
     first: Tensor
     second: Tensor
 
     def __init__(
-        self, num_fields: int, dim: int, *, raw_dim: int = 0, dropout: float = 0.2, attention_dim: int = 16
+        self, num_fields: int, dim: int, *, plain_dim: int = 0, dropout: float = 0.2, attention_dim: int = 16
     ) -> None:
-        super().__init__(num_fields, dim, raw_dim=raw_dim, hidden=(), dropout=dropout)
+        super().__init__(num_fields, dim, plain_dim=plain_dim, hidden=(), dropout=dropout)
         self.attention_dim = check_count("attention_dim", attention_dim)
         first, second = pair_indices(self.num_fields)
         self.register_buffer("first", first, persistent=False)
@@ -46,7 +59,7 @@ class AFM(Backbone):
         self.drop = nn.Dropout(self.dropout)
         self.readout = Readout(self.dim, bias=False)
 
-    def _logit(self, fields: Tensor, raw: Tensor | None) -> Tensor:
+    def _logit(self, fields: Tensor, plain: Tensor | None) -> Tensor:
         products = fields.index_select(1, self.first) * fields.index_select(1, self.second)
         weights = torch.softmax(self.attention(products), dim=1)
         pooled = torch.bmm(weights.unsqueeze(1).to(products.dtype), products).squeeze(1)

@@ -6,35 +6,47 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from daes.backbone.base import Backbone, BackboneInfo, Settings
-from daes.backbone.checks import check_count, check_flag
+from daes.backbone.arguments import check_count, check_flag
+from daes.backbone.base import Backbone, Settings
 from daes.backbone.layers import Readout
+from daes.backbone.registry import register_backbone
+from daes.registry import Reference
 
 
+@register_backbone(
+    "autoint",
+    title="AutoInt+",
+    reference=Reference(
+        "Weiping Song et al.",
+        "AutoInt: Automatic Feature Interaction Learning via Self-Attentive Neural Networks",
+        "CIKM",
+        2019,
+    ),
+    order=13,
+    interactions="attention, beside implicit",
+)
 class AutoInt(Backbone):
     """AutoInt: layers of multi-head self-attention between the fields, beside an MLP (AutoInt+).
 
         α_ij^h = softmax_j ⟨Q_h x_i, K_h x_j⟩
         x_i   ← ReLU([Σ_j α_ij^h V_h x_j]_h + R x_i),   x_i = e_i at first
-        logit  = ⟨u, [x_1, …, x_n]⟩ + MLP([e_1, …, e_n, raw])
+        logit  = ⟨u, [x_1, …, x_n]⟩ + MLP([e_1, …, e_n, plain])
 
     The scores are not scaled by a root, as in the paper. Dropout falls on the attention weights.
 
-    **Shape.** fields (B, n, d), raw (B, r) → (B,).
+    **Shape.** fields (B, n, d), plain (B, r) → (B,).
 
     Args:
-        num_fields, dim, raw_dim, hidden, dropout, batch_norm: as in `Backbone`.
+        num_fields, dim, plain_dim, hidden, dropout, batch_norm: as in `Backbone`.
         layers: number of attention layers.
         heads: number of heads in each.
         head_dim: width of a head; a field's vector has heads·head_dim coordinates after a layer.
-        deep: False leaves the MLP out (AutoInt without the plus), and with it `hidden` and raw inputs.
+        deep: False leaves the MLP out (AutoInt without the plus), and with it `hidden` and plain inputs.
 
     >>> import torch
     >>> AutoInt(num_fields=4, dim=16, layers=2, head_dim=8)(torch.randn(8, 4, 16)).shape
     torch.Size([8])
     """
-
-    info = BackboneInfo(title="AutoInt+", reference="Song et al., CIKM 2019", order="attention, beside implicit")
 
     def __init__(
         self,
@@ -51,8 +63,8 @@ class AutoInt(Backbone):
         self.layers = check_count("layers", layers)
         self.heads = check_count("heads", heads)
         self.head_dim = check_count("head_dim", head_dim)
-        if not check_flag("deep", deep) and self.raw_dim:
-            self._refuse_raw()
+        if not check_flag("deep", deep) and self.plain_dim:
+            self._refuse_plain()
         width = self.heads * self.head_dim
         self.attention = nn.Sequential(
             *(
@@ -63,9 +75,9 @@ class AutoInt(Backbone):
         self.readout = Readout(self.num_fields * width, bias=not deep)
         self.mlp = self._mlp(self.input_dim) if deep else None
 
-    def _logit(self, fields: Tensor, raw: Tensor | None) -> Tensor:
+    def _logit(self, fields: Tensor, plain: Tensor | None) -> Tensor:
         logit: Tensor = self.readout(self.attention(fields).flatten(1))
-        return logit if self.mlp is None else logit + self.mlp(self.flatten(fields, raw))
+        return logit if self.mlp is None else logit + self.mlp(self.flatten(fields, plain))
 
 
 class InteractingLayer(nn.Module):

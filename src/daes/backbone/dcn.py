@@ -5,30 +5,42 @@ from typing import Unpack
 import torch
 from torch import Tensor, nn
 
-from daes.backbone.base import Backbone, BackboneInfo, Settings
-from daes.backbone.checks import check_count
+from daes.backbone.arguments import check_count
+from daes.backbone.base import Backbone, Settings
 from daes.backbone.layers import HiddenLayers, Readout
+from daes.backbone.registry import register_backbone
+from daes.registry import Reference
 
 
+@register_backbone(
+    "dcn",
+    title="DCN",
+    reference=Reference(
+        "Ruoxi Wang, Bin Fu, Gang Fu, Mingliang Wang",
+        "Deep & Cross Network for Ad Click Predictions",
+        "ADKDD",
+        2017,
+    ),
+    order=14,
+    interactions="1 … L+1, beside implicit",
+)
 class DCN(Backbone):
     """Deep and cross network, first version: vector-weighted crosses beside an MLP.
 
-        x_0     = [e_1, …, e_n, raw]
+        x_0     = [e_1, …, e_n, plain]
         x_{l+1} = x_0 ⟨w_l, x_l⟩ + b_l + x_l
         logit   = ⟨u, [x_L, h(x_0)]⟩ + b,   h the hidden layers
 
-    **Shape.** fields (B, n, d), raw (B, r) → (B,).
+    **Shape.** fields (B, n, d), plain (B, r) → (B,).
 
     Args:
-        num_fields, dim, raw_dim, hidden, dropout, batch_norm: as in `Backbone`.
+        num_fields, dim, plain_dim, hidden, dropout, batch_norm: as in `Backbone`.
         layers: the number L of crosses.
 
     >>> import torch
     >>> DCN(num_fields=4, dim=16, layers=2)(torch.randn(8, 4, 16)).shape
     torch.Size([8])
     """
-
-    info = BackboneInfo(title="DCN", reference="Wang et al., ADKDD 2017", order="1 … L+1, beside implicit")
 
     def __init__(self, num_fields: int, dim: int, *, layers: int = 3, **settings: Unpack[Settings]) -> None:
         super().__init__(num_fields, dim, **settings)
@@ -37,8 +49,8 @@ class DCN(Backbone):
         self.deep = HiddenLayers(self.input_dim, self.hidden, dropout=self.dropout, batch_norm=self.batch_norm)
         self.readout = Readout(self.input_dim + self.deep.out_features)
 
-    def _logit(self, fields: Tensor, raw: Tensor | None) -> Tensor:
-        inputs = self.flatten(fields, raw)
+    def _logit(self, fields: Tensor, plain: Tensor | None) -> Tensor:
+        inputs = self.flatten(fields, plain)
         logit: Tensor = self.readout(torch.cat([self.cross(inputs), self.deep(inputs)], dim=1))
         return logit
 

@@ -5,22 +5,36 @@ from typing import Unpack
 import torch
 from torch import Tensor, nn
 
-from daes.backbone.base import Backbone, BackboneInfo, Settings
-from daes.backbone.checks import check_count
+from daes.backbone.arguments import check_count
+from daes.backbone.base import Backbone, Settings
 from daes.backbone.layers import HiddenLayers, Readout
+from daes.backbone.registry import register_backbone
+from daes.registry import Reference
 
 
+@register_backbone(
+    "dcnv2",
+    title="DCN v2",
+    reference=Reference(
+        "Ruoxi Wang et al.",
+        "DCN V2: Improved Deep & Cross Network and Practical Lessons for Web-Scale Learning to Rank Systems",
+        "WWW",
+        2021,
+    ),
+    order=5,
+    interactions="1 … L+1, beside implicit",
+)
 class DCNv2(Backbone):
     """Deep and cross network, version 2: matrix-weighted crosses beside an MLP (the parallel form).
 
-        x_0     = [e_1, …, e_n, raw]
+        x_0     = [e_1, …, e_n, plain]
         x_{l+1} = x_0 ⊙ (W_l x_l + b_l) + x_l
         logit   = ⟨u, [x_L, h(x_0)]⟩ + b,   h the hidden layers
 
-    **Shape.** fields (B, n, d), raw (B, r) → (B,).
+    **Shape.** fields (B, n, d), plain (B, r) → (B,).
 
     Args:
-        num_fields, dim, raw_dim, hidden, dropout, batch_norm: as in `Backbone`.
+        num_fields, dim, plain_dim, hidden, dropout, batch_norm: as in `Backbone`.
         layers: the number L of crosses.
         rank: None for full matrices of D² weights, D = n·d + r; a number k for W_l = U_l V_l with 2kD.
 
@@ -28,8 +42,6 @@ class DCNv2(Backbone):
     >>> DCNv2(num_fields=4, dim=16, rank=8)(torch.randn(8, 4, 16)).shape
     torch.Size([8])
     """
-
-    info = BackboneInfo(title="DCN v2", reference="Wang et al., WWW 2021", order="1 … L+1, beside implicit")
 
     def __init__(
         self, num_fields: int, dim: int, *, layers: int = 3, rank: int | None = None, **settings: Unpack[Settings]
@@ -41,8 +53,8 @@ class DCNv2(Backbone):
         self.deep = HiddenLayers(self.input_dim, self.hidden, dropout=self.dropout, batch_norm=self.batch_norm)
         self.readout = Readout(self.input_dim + self.deep.out_features)
 
-    def _logit(self, fields: Tensor, raw: Tensor | None) -> Tensor:
-        inputs = self.flatten(fields, raw)
+    def _logit(self, fields: Tensor, plain: Tensor | None) -> Tensor:
+        inputs = self.flatten(fields, plain)
         logit: Tensor = self.readout(torch.cat([self.cross(inputs), self.deep(inputs)], dim=1))
         return logit
 

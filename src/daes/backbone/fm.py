@@ -2,10 +2,24 @@
 
 from torch import Tensor
 
-from daes.backbone.base import Backbone, BackboneInfo
+from daes.backbone.base import Backbone
 from daes.backbone.layers import LinearPart, pool_pairs
+from daes.backbone.registry import register_backbone
+from daes.registry import Reference
 
 
+@register_backbone(
+    "fm",
+    title="FM",
+    reference=Reference(
+        "Steffen Rendle",
+        "Factorization Machines",
+        "ICDM",
+        2010,
+    ),
+    order=8,
+    interactions="1, 2",
+)
 class FM(Backbone):
     """Factorisation machine: every pair of fields by the inner product of their vectors.
 
@@ -16,20 +30,19 @@ class FM(Backbone):
     **Shape.** fields (B, n, d) → (B,).
 
     Args:
-        num_fields, dim: as in `Backbone`; there are no raw inputs.
+        num_fields, dim: as in `Backbone`; there are no plain inputs.
 
     >>> import torch
     >>> FM(num_fields=4, dim=16)(torch.randn(8, 4, 16)).shape
     torch.Size([8])
     """
 
-    info = BackboneInfo(title="FM", reference="Rendle, ICDM 2010", order="1, 2")
-    takes_raw = False
+    takes_plain = False
 
-    def __init__(self, num_fields: int, dim: int, *, raw_dim: int = 0) -> None:
-        super().__init__(num_fields, dim, raw_dim=raw_dim, hidden=())
+    def __init__(self, num_fields: int, dim: int, *, plain_dim: int = 0) -> None:
+        super().__init__(num_fields, dim, plain_dim=plain_dim, hidden=())
         self.linear = LinearPart(self.num_fields, self.dim)
 
-    def _logit(self, fields: Tensor, raw: Tensor | None) -> Tensor:
+    def _logit(self, fields: Tensor, plain: Tensor | None) -> Tensor:
         logit: Tensor = self.linear(fields) + pool_pairs(fields).sum(dim=1)
         return logit

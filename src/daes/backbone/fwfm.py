@@ -2,10 +2,24 @@
 
 from torch import Tensor, nn
 
-from daes.backbone.base import Backbone, BackboneInfo
+from daes.backbone.base import Backbone
 from daes.backbone.layers import InnerProducts, LinearPart, Readout
+from daes.backbone.registry import register_backbone
+from daes.registry import Reference
 
 
+@register_backbone(
+    "fwfm",
+    title="FwFM",
+    reference=Reference(
+        "Junwei Pan et al.",
+        "Field-Weighted Factorization Machines for Click-Through Rate Prediction in Display Advertising",
+        "WWW",
+        2018,
+    ),
+    order=9,
+    interactions="1, 2 (weighted by field pair)",
+)
 class FwFM(Backbone):
     """Field-weighted factorisation machine: FM with a learned strength for every pair of fields.
 
@@ -16,10 +30,10 @@ class FwFM(Backbone):
     **Shape.** fields (B, n, d) → (B,).
 
     Args:
-        num_fields, dim: as in `Backbone`; there are no raw inputs.
+        num_fields, dim: as in `Backbone`; there are no plain inputs.
 
     >>> import torch
-    >>> from daes.backbone import FM
+    >>> from daes.backbone.fm import FM
     >>> fields, fwfm, fm = torch.randn(8, 4, 16), FwFM(num_fields=4, dim=16), FM(num_fields=4, dim=16)
     >>> fm.load_state_dict(fwfm.state_dict(), strict=False).unexpected_keys
     ['strength.weight']
@@ -27,16 +41,15 @@ class FwFM(Backbone):
     True
     """
 
-    info = BackboneInfo(title="FwFM", reference="Pan et al., WWW 2018", order="1, 2 (weighted by field pair)")
-    takes_raw = False
+    takes_plain = False
 
-    def __init__(self, num_fields: int, dim: int, *, raw_dim: int = 0) -> None:
-        super().__init__(num_fields, dim, raw_dim=raw_dim, hidden=())
+    def __init__(self, num_fields: int, dim: int, *, plain_dim: int = 0) -> None:
+        super().__init__(num_fields, dim, plain_dim=plain_dim, hidden=())
         self.linear = LinearPart(self.num_fields, self.dim)
         self.pairs = InnerProducts(self.num_fields)
         self.strength = Readout(self.num_fields * (self.num_fields - 1) // 2, bias=False)
         nn.init.ones_(self.strength.weight)
 
-    def _logit(self, fields: Tensor, raw: Tensor | None) -> Tensor:
+    def _logit(self, fields: Tensor, plain: Tensor | None) -> Tensor:
         logit: Tensor = self.linear(fields) + self.strength(self.pairs(fields))
         return logit

@@ -162,6 +162,6 @@ def pool_pairs(fields: Tensor) -> Tensor:
     return pooled.to(fields.dtype)
 
 
-def append_raw(inputs: Tensor, raw: Tensor | None) -> Tensor:
-    """Inputs (B, k) and raw inputs (B, r), if any, side by side."""
-    return inputs if raw is None else torch.cat([inputs, raw], dim=1)
+def append_plain(inputs: Tensor, plain: Tensor | None) -> Tensor:
+    """Inputs (B, k) and plain inputs (B, r), if any, side by side."""
+    return inputs if plain is None else torch.cat([inputs, plain], dim=1)

@@ -2,10 +2,24 @@
 
 from torch import Tensor
 
-from daes.backbone.base import Backbone, BackboneInfo
+from daes.backbone.base import Backbone
 from daes.backbone.layers import LinearPart
+from daes.backbone.registry import register_backbone
+from daes.registry import Reference
 
 
+@register_backbone(
+    "lr",
+    title="LR",
+    reference=Reference(
+        "Matthew Richardson, Ewa Dominowska, Robert Ragno",
+        "Predicting Clicks: Estimating the Click-Through Rate for New Ads",
+        "WWW",
+        2007,
+    ),
+    order=7,
+    interactions="1",
+)
 class LR(Backbone):
     """Logistic regression: no interaction at all, the floor that every other model stands on.
 
@@ -14,20 +28,19 @@ class LR(Backbone):
     **Shape.** fields (B, n, d) → (B,).
 
     Args:
-        num_fields, dim: as in `Backbone`; there are no raw inputs.
+        num_fields, dim: as in `Backbone`; there are no plain inputs.
 
     >>> import torch
     >>> LR(num_fields=4, dim=16)(torch.randn(8, 4, 16)).shape
     torch.Size([8])
     """
 
-    info = BackboneInfo(title="LR", reference="Richardson et al., WWW 2007", order="1")
-    takes_raw = False
+    takes_plain = False
 
-    def __init__(self, num_fields: int, dim: int, *, raw_dim: int = 0) -> None:
-        super().__init__(num_fields, dim, raw_dim=raw_dim, hidden=())
+    def __init__(self, num_fields: int, dim: int, *, plain_dim: int = 0) -> None:
+        super().__init__(num_fields, dim, plain_dim=plain_dim, hidden=())
         self.linear = LinearPart(self.num_fields, self.dim)
 
-    def _logit(self, fields: Tensor, raw: Tensor | None) -> Tensor:
+    def _logit(self, fields: Tensor, plain: Tensor | None) -> Tensor:
         logit: Tensor = self.linear(fields)
         return logit

@@ -6,25 +6,39 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from daes.backbone.base import Backbone, BackboneInfo, Settings
-from daes.backbone.checks import check_count, check_positive_real
-from daes.backbone.layers import append_raw
+from daes.backbone.arguments import check_count, check_positive_real
+from daes.backbone.base import Backbone, Settings
+from daes.backbone.layers import append_plain
+from daes.backbone.registry import register_backbone
+from daes.registry import Reference
 
 
+@register_backbone(
+    "masknet",
+    title="MaskNet",
+    reference=Reference(
+        "Zhiqiang Wang, Qingyun She, Junlin Zhang",
+        "MaskNet: Introducing Feature-Wise Multiplication to CTR Ranking Models by Instance-Guided Mask",
+        "DLP-KDD",
+        2021,
+    ),
+    order=16,
+    interactions="masks, then implicit",
+)
 class MaskNet(Backbone):
     """MaskNet (the parallel form): blocks that multiply the fields by masks computed from all of them.
 
-        x     = [e_1, …, e_n, raw]
-        z     = [LN_1(e_1), …, LN_n(e_n), raw]
+        x     = [e_1, …, e_n, plain]
+        z     = [LN_1(e_1), …, LN_n(e_n), plain]
         y_k   = ReLU(LN(W_k (z ⊙ mask_k(x)))),   mask_k(x) = B_k ReLU(A_k x + a_k) + b_k
         logit = MLP([y_1, …, y_K])
 
     Dropout falls on the y_k as on hidden layers. The serial form, where a block reads the one before, is not here.
 
-    **Shape.** fields (B, n, d), raw (B, r) → (B,).
+    **Shape.** fields (B, n, d), plain (B, r) → (B,).
 
     Args:
-        num_fields, dim, raw_dim, hidden, dropout, batch_norm: as in `Backbone`.
+        num_fields, dim, plain_dim, hidden, dropout, batch_norm: as in `Backbone`.
         blocks: the number K of mask blocks.
         block_dim: width of a block's output y_k.
         reduction_ratio: width of A_k x over the width of x.
@@ -33,8 +47,6 @@ class MaskNet(Backbone):
     >>> MaskNet(num_fields=4, dim=16, blocks=2, block_dim=8)(torch.randn(8, 4, 16)).shape
     torch.Size([8])
     """
-
-    info = BackboneInfo(title="MaskNet", reference="Wang et al., DLP-KDD 2021", order="masks, then implicit")
 
     def __init__(
         self,
@@ -57,9 +69,9 @@ class MaskNet(Backbone):
         )
         self.mlp = self._mlp(len(self.blocks) * self.block_dim)
 
-    def _logit(self, fields: Tensor, raw: Tensor | None) -> Tensor:
-        inputs = self.flatten(fields, raw)
-        normed = append_raw(self.norm(fields).flatten(1), raw)
+    def _logit(self, fields: Tensor, plain: Tensor | None) -> Tensor:
+        inputs = self.flatten(fields, plain)
+        normed = append_plain(self.norm(fields).flatten(1), plain)
         logit: Tensor = self.mlp(torch.cat([block(inputs, normed) for block in self.blocks], dim=1))
         return logit
 

@@ -5,22 +5,36 @@ from typing import Literal, Unpack
 import torch
 from torch import Tensor, nn
 
-from daes.backbone.base import Backbone, BackboneInfo, Settings
-from daes.backbone.checks import check_choice
+from daes.backbone.arguments import check_choice
+from daes.backbone.base import Backbone, Settings
 from daes.backbone.layers import pair_indices
+from daes.backbone.registry import register_backbone
+from daes.registry import Reference
 
 
+@register_backbone(
+    "opnn",
+    title="OPNN",
+    reference=Reference(
+        "Yanru Qu et al.",
+        "Product-Based Neural Networks for User Response Prediction",
+        "ICDM",
+        2016,
+    ),
+    order=12,
+    interactions="2, then implicit",
+)
 class OPNN(Backbone):
     """Outer-product network: an MLP that is given outer products of the fields.
 
-        logit = MLP([e_1, …, e_n, raw, P])
+        logit = MLP([e_1, …, e_n, plain, P])
         product="sum":     P = flatten(s sᵀ),  s = Σ_i e_i     (the sum of all outer products e_i e_jᵀ)
         product="kernel":  P = (e_iᵀ K_ij e_j)_{i<j}           (each outer product weighed by a kernel)
 
-    **Shape.** fields (B, n, d), raw (B, r) → (B,). P is (B, d²) for `sum` and (B, n(n−1)/2) for `kernel`.
+    **Shape.** fields (B, n, d), plain (B, r) → (B,). P is (B, d²) for `sum` and (B, n(n−1)/2) for `kernel`.
 
     Args:
-        num_fields, dim, raw_dim, hidden, dropout, batch_norm: as in `Backbone`.
+        num_fields, dim, plain_dim, hidden, dropout, batch_norm: as in `Backbone`.
         product: `sum` is the superposition of Qu et al. (ICDM 2016), cheap and blind to which field a vector
             came from; `kernel` is the authors' later form (TOIS 2018) with d² weights a pair of fields.
 
@@ -28,8 +42,6 @@ class OPNN(Backbone):
     >>> OPNN(num_fields=4, dim=16, product="kernel")(torch.randn(8, 4, 16)).shape
     torch.Size([8])
     """
-
-    info = BackboneInfo(title="OPNN", reference="Qu et al., ICDM 2016", order="2, then implicit")
 
     def __init__(
         self, num_fields: int, dim: int, *, product: Literal["sum", "kernel"] = "sum", **settings: Unpack[Settings]
@@ -39,8 +51,8 @@ class OPNN(Backbone):
         self.outer = KernelProducts(self.num_fields, self.dim) if product == "kernel" else SummedProducts(self.dim)
         self.mlp = self._mlp(self.input_dim + self.outer.out_features)
 
-    def _logit(self, fields: Tensor, raw: Tensor | None) -> Tensor:
-        logit: Tensor = self.mlp(torch.cat([self.flatten(fields, raw), self.outer(fields)], dim=1))
+    def _logit(self, fields: Tensor, plain: Tensor | None) -> Tensor:
+        logit: Tensor = self.mlp(torch.cat([self.flatten(fields, plain), self.outer(fields)], dim=1))
         return logit
 
 

@@ -4,26 +4,38 @@ from typing import Unpack
 
 from torch import Tensor
 
-from daes.backbone.base import Backbone, BackboneInfo, Settings
+from daes.backbone.base import Backbone, Settings
 from daes.backbone.layers import LinearPart
+from daes.backbone.registry import register_backbone
+from daes.registry import Reference
 
 
+@register_backbone(
+    "widedeep",
+    title="Wide & Deep",
+    reference=Reference(
+        "Heng-Tze Cheng et al.",
+        "Wide & Deep Learning for Recommender Systems",
+        "DLRS",
+        2016,
+    ),
+    order=2,
+    interactions="1, beside implicit",
+)
 class WideDeep(Backbone):
     """Wide & Deep: a linear part on all fields, which remembers, beside an MLP, which generalises.
 
-        logit = Σ_i ⟨w_i, e_i⟩ + MLP([e_1, …, e_n, raw])
+        logit = Σ_i ⟨w_i, e_i⟩ + MLP([e_1, …, e_n, plain])
 
-    **Shape.** fields (B, n, d), raw (B, r) → (B,).
+    **Shape.** fields (B, n, d), plain (B, r) → (B,).
 
     Args:
-        num_fields, dim, raw_dim, hidden, dropout, batch_norm: as in `Backbone`.
+        num_fields, dim, plain_dim, hidden, dropout, batch_norm: as in `Backbone`.
 
     >>> import torch
     >>> WideDeep(num_fields=4, dim=16)(torch.randn(8, 4, 16)).shape
     torch.Size([8])
     """
-
-    info = BackboneInfo(title="Wide & Deep", reference="Cheng et al., DLRS 2016", order="1, beside implicit")
 
     # NOTE[DIFF]: the paper's wide part also has cross-product features chosen by hand; a library cannot choose them,
     # so a crossed column is one more categorical field of the schema here.
@@ -32,6 +44,6 @@ class WideDeep(Backbone):
         self.linear = LinearPart(self.num_fields, self.dim, bias=False)
         self.mlp = self._mlp(self.input_dim)
 
-    def _logit(self, fields: Tensor, raw: Tensor | None) -> Tensor:
-        logit: Tensor = self.linear(fields) + self.mlp(self.flatten(fields, raw))
+    def _logit(self, fields: Tensor, plain: Tensor | None) -> Tensor:
+        logit: Tensor = self.linear(fields) + self.mlp(self.flatten(fields, plain))
         return logit

@@ -8,22 +8,36 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from daes.backbone.base import Backbone, BackboneInfo, Settings
-from daes.backbone.checks import check_widths
+from daes.backbone.arguments import check_widths
+from daes.backbone.base import Backbone, Settings
 from daes.backbone.layers import LinearPart, Readout
+from daes.backbone.registry import register_backbone
+from daes.registry import Reference
 
 
+@register_backbone(
+    "xdeepfm",
+    title="xDeepFM",
+    reference=Reference(
+        "Jianxun Lian et al.",
+        "xDeepFM: Combining Explicit and Implicit Feature Interactions for Recommender Systems",
+        "KDD",
+        2018,
+    ),
+    order=6,
+    interactions="1 … L+1, beside implicit",
+)
 class XDeepFM(Backbone):
     """xDeepFM: linear part, compressed interaction network (CIN) and MLP side by side.
 
         X⁰_j  = e_j
         Xᵏ_h  = Σ_i Σ_j Wᵏ_hij (Xᵏ⁻¹_i ⊙ X⁰_j),   h = 1 … H_k
-        logit = Σ_i ⟨w_i, e_i⟩ + ⟨u, (Σ_c Xᵏ_hc)_{k≥1, h}⟩ + MLP([e_1, …, e_n, raw])
+        logit = Σ_i ⟨w_i, e_i⟩ + ⟨u, (Σ_c Xᵏ_hc)_{k≥1, h}⟩ + MLP([e_1, …, e_n, plain])
 
-    **Shape.** fields (B, n, d), raw (B, r) → (B,).
+    **Shape.** fields (B, n, d), plain (B, r) → (B,).
 
     Args:
-        num_fields, dim, raw_dim, hidden, dropout, batch_norm: as in `Backbone`.
+        num_fields, dim, plain_dim, hidden, dropout, batch_norm: as in `Backbone`.
         cin: the widths H_1, H_2, … of the CIN. Every feature map is both pooled and passed on (the paper's
             formula; not the split-half variant of its code), without activation, as the paper found best.
 
@@ -31,8 +45,6 @@ class XDeepFM(Backbone):
     >>> XDeepFM(num_fields=4, dim=16, cin=(8, 8))(torch.randn(8, 4, 16)).shape
     torch.Size([8])
     """
-
-    info = BackboneInfo(title="xDeepFM", reference="Lian et al., KDD 2018", order="1 … L+1, beside implicit")
 
     def __init__(
         self, num_fields: int, dim: int, *, cin: Sequence[int] = (32, 32, 32), **settings: Unpack[Settings]
@@ -43,9 +55,9 @@ class XDeepFM(Backbone):
         self.readout = Readout(self.cin.out_features, bias=False)
         self.mlp = self._mlp(self.input_dim)
 
-    def _logit(self, fields: Tensor, raw: Tensor | None) -> Tensor:
+    def _logit(self, fields: Tensor, plain: Tensor | None) -> Tensor:
         explicit = self.readout(self.cin(fields))
-        logit: Tensor = self.linear(fields) + explicit + self.mlp(self.flatten(fields, raw))
+        logit: Tensor = self.linear(fields) + explicit + self.mlp(self.flatten(fields, plain))
         return logit
 
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from inspect import Parameter, getdoc, signature
+from inspect import getdoc
 from textwrap import dedent
 from typing import Any
 
@@ -12,17 +12,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from daes.embedding import METHODS, PRESETS
-from daes.embedding.base import MethodInfo, NumericalEmbedding
-from daes.embedding.registry import method_info
-
-PAGES = {
-    "static binning": "static-binning",
-    "neural": "neural",
-    "interpolated binning": "interpolated-binning",
-    "dynamic quantile": "dynamic-quantile",
-}
-"""Family → page of docs/methods."""
+from daes.embedding import METHODS, MethodEntry, NumericalEmbedding
+from daes.embedding.registry import FAMILIES
 
 _RECONSTRUCTION = "* a reconstruction: no code is public; `daes methods NAME` says what is known and what was chosen."
 _PRESET = "`daes` is field-aware too with `modulation=`."
@@ -38,41 +29,22 @@ class Option:
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A row of the table."""
-
-    name: str
-    info: MethodInfo
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"name": self.name, **asdict(self.info)}
-
-
-@dataclass(frozen=True)
 class Explanation:
-    """All that is to be said of one method."""
+    """One method: what the registry knows, its docstring and its options."""
 
-    name: str
-    info: MethodInfo
+    entry: MethodEntry
     text: str
     options: Sequence[Option] = field(default_factory=tuple)
 
     def to_dict(self) -> dict[str, Any]:
         options = [{**asdict(option), "default": _plain(option.default)} for option in self.options]
-        return {"name": self.name, **asdict(self.info), "text": self.text, "options": options}
-
-
-def entries() -> list[Entry]:
-    """Every method, family by family."""
-    known = [Entry(name, method_info(name)) for name in METHODS]
-    return [entry for family in PAGES for entry in known if entry.info.family == family]
+        return {**self.entry.to_dict(), "text": self.text, "options": options}
 
 
 def explanation(name: str) -> Explanation:
     """One method: its docstring without the list of arguments, and these with their defaults."""
-    info = method_info(name)
-    text = getdoc(METHODS[name]) or ""
-    return Explanation(name, info, _without_arguments(text), list(_options(name)))
+    entry = METHODS.find(name)
+    return Explanation(entry, _without_arguments(getdoc(entry.cls) or ""), list(_options(entry)))
 
 
 def table(width: int) -> RenderableType:
@@ -88,26 +60,27 @@ def table(width: int) -> RenderableType:
     if wide:
         grid.add_column("reference", no_wrap=True)
     family = ""
-    for entry in entries():
-        info = entry.info
-        if info.family != family:
-            family = info.family
+    for entry in METHODS.values():
+        if entry.family != family:
+            family = entry.family
             grid.add_section()
             grid.add_row(Text(family, style="italic cyan", overflow="ignore"))
-        marks = [_mark(known) for known in (info.continuous, info.distribution_aware, info.field_aware)]
-        title, reference = ([info.title], [info.reference]) if wide else ([], [])
-        grid.add_row("  " + _starred(entry), *title, _learning(info), *marks, *reference)
+        title, reference = ([entry.title], [entry.citation]) if wide else ([], [])
+        grid.add_row("  " + _starred(entry), *title, _learning(entry), *_marks(entry), *reference)
     notes = Text(f"{_RECONSTRUCTION}\n{_PRESET}".replace("`", ""), style="dim")
     return Group(grid, "", notes)
 
 
 def render(explained: Explanation) -> RenderableType:
     """One method for a terminal."""
-    info = explained.info
-    traits = {"continuous": info.continuous, "distribution-aware": info.distribution_aware}
-    known = [info.family, _learning(info), *(name for name, has in traits.items() if has)]
-    known += ["field-aware"] if info.field_aware else []
-    known += ["a reconstruction"] if info.reconstruction else []
+    entry = explained.entry
+    traits = {
+        "continuous": entry.continuous,
+        "distribution-aware": entry.distribution_aware,
+        "field-aware": entry.field_aware,
+        "a reconstruction": entry.reconstruction,
+    }
+    known = [entry.family, _learning(entry), *(name for name, has in traits.items() if has)]
     options = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     options.add_column("option", style="bold", no_wrap=True)
     options.add_column("default")
@@ -115,8 +88,9 @@ def render(explained: Explanation) -> RenderableType:
     for option in explained.options:
         options.add_row(option.name, Text(_shown(option.default)), _styled(option.help))
     return Group(
-        Text.assemble((explained.name, "bold"), f"  {info.title}, {info.reference}"),
+        Text.assemble((entry.name, "bold"), f"  {entry.title}"),
         Text(", ".join(known), style="dim"),
+        *([Text(str(entry.reference), style="dim")] if entry.reference else []),
         "",
         _styled(_reflowed(explained.text)),
         "",
@@ -130,23 +104,23 @@ def markdown() -> str:
         "| name | method | family | learns | continuous | distribution-aware | field-aware | reference |",
         "| --- | --- | --- | --- | :---: | :---: | :---: | --- |",
     ]
-    for entry in entries():
-        info = entry.info
-        marks = [_mark(known) for known in (info.continuous, info.distribution_aware, info.field_aware)]
-        family = f"[{info.family}](methods/{PAGES[info.family]}.md)"
-        star = "\\*" if info.reconstruction else ""
-        cells = [f"`{entry.name}`{star}", info.title, family, _learning(info), *marks, info.reference]
+    for entry in METHODS.values():
+        family = f"[{entry.family}](methods/{page(entry.family)})" if entry.family in FAMILIES else entry.family
+        star = "\\*" if entry.reconstruction else ""
+        cells = [f"`{entry.name}`{star}", entry.title, family, _learning(entry), *_marks(entry), entry.citation]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([*lines, "", "\\" + _RECONSTRUCTION, _PRESET, ""])
 
 
-def _options(name: str) -> Iterator[Option]:
-    preset = PRESETS.get(name, {})
-    helps = _argument_helps(METHODS[name])
-    for parameter in list(signature(METHODS[name]).parameters.values())[2:]:
-        assert parameter.default is not Parameter.empty
-        default = preset.get(parameter.name, parameter.default)
-        yield Option(parameter.name, default, helps.get(parameter.name, ""))
+def page(family: str) -> str:
+    """The file in docs/methods that describes the family."""
+    return f"{family.replace(' ', '-')}.md"
+
+
+def _options(entry: MethodEntry) -> Iterator[Option]:
+    helps = _argument_helps(entry.cls)
+    for name, default in entry.options.items():
+        yield Option(name, default, helps.get(name, ""))
 
 
 def _argument_helps(method: type[NumericalEmbedding]) -> dict[str, str]:
@@ -198,16 +172,17 @@ def _styled(text: str) -> Text:
     return styled
 
 
-def _starred(entry: Entry) -> str:
-    return entry.name + "*" * entry.info.reconstruction
+def _starred(entry: MethodEntry) -> str:
+    return entry.name + "*" * entry.reconstruction
 
 
-def _learning(info: MethodInfo) -> str:
-    return "streaming" if info.streaming else "offline"
+def _learning(entry: MethodEntry) -> str:
+    return "streaming" if entry.streaming else "offline"
 
 
-def _mark(known: bool) -> str:
-    return "yes" if known else "–"
+def _marks(entry: MethodEntry) -> list[str]:
+    traits = (entry.continuous, entry.distribution_aware, entry.field_aware)
+    return ["yes" if has else "–" for has in traits]
 
 
 def _shown(default: Any) -> str:

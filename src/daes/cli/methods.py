@@ -32,13 +32,14 @@ def methods(
         daes methods autodis --json
     """
     from daes.cli import method_text
+    from daes.embedding import METHODS
 
     if markdown and (json or name is not None):
         raise ValueError("--markdown prints the whole table; it was given together with NAME or --json")
     if markdown:
         typer.echo(method_text.markdown(), nl=False)
     elif name is None and json:
-        typer.echo(dumps([entry.to_dict() for entry in method_text.entries()], ensure_ascii=False))
+        typer.echo(dumps([entry.to_dict() for entry in METHODS.values()], ensure_ascii=False))
     elif name is None:
         out.print(method_text.table(out.width))
     elif json:

@@ -1,21 +1,28 @@
-"""Number → vector: DAES and every method it is compared with, and tables for categories."""
+"""Number → vector: DAES and every method it is compared with, and tables for categories.
 
-from daes.embedding.base import Context, MethodInfo, NotFittedError, NumericalEmbedding
+A module of this package that registers a method is found by itself.
+"""
+
+from daes.embedding.base import Context, NotFittedError, NumericalEmbedding
 from daes.embedding.categorical import CategoricalEmbedding, suggest_sizes
 from daes.embedding.daes import DAES
 from daes.embedding.ple import PLE
-from daes.embedding.registry import METHODS, PRESETS, build_embedding
+from daes.embedding.registry import METHODS, MethodEntry, build_embedding, register_method
+from daes.registry import Reference, import_modules
+
+import_modules(__name__, __path__)
 
 __all__ = [
     "DAES",
     "METHODS",
     "PLE",
-    "PRESETS",
     "CategoricalEmbedding",
     "Context",
-    "MethodInfo",
+    "MethodEntry",
     "NotFittedError",
     "NumericalEmbedding",
+    "Reference",
     "build_embedding",
+    "register_method",
     "suggest_sizes",
 ]

@@ -5,10 +5,25 @@ from torch import Tensor, nn
 from torch.nn.functional import leaky_relu
 
 from daes.embedding.aggregation import aggregate
-from daes.embedding.base import Context, MethodInfo, NumericalEmbedding, check_positive
+from daes.embedding.base import Context, NumericalEmbedding, check_positive
 from daes.embedding.normalise import MinMax
+from daes.embedding.registry import register_method
+from daes.registry import Reference
 
 
+@register_method(
+    "autodis",
+    title="AutoDis",
+    family="neural",
+    reference=Reference(
+        "Huifeng Guo et al.",
+        "An Embedding Learning Framework for Numerical Features in CTR Prediction",
+        "KDD",
+        2021,
+    ),
+    order=4,
+    continuous=True,
+)
 class AutoDis(NumericalEmbedding):
     """Automatic discretisation: learned soft bins over M meta-embeddings a feature.
 
@@ -32,16 +47,6 @@ class AutoDis(NumericalEmbedding):
         temperature: τ; the smaller, the harder the bins.
         slope: of the LeakyReLU below 0.
     """
-
-    info = MethodInfo(
-        title="AutoDis",
-        family="neural",
-        streaming=True,
-        continuous=True,
-        distribution_aware=False,
-        field_aware=False,
-        reference="Guo et al., KDD 2021",
-    )
 
     def __init__(
         self,

@@ -2,12 +2,13 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding
+
+from daes.registry import Configurable
 
 
 class Context(NamedTuple):
@@ -22,25 +23,11 @@ class Context(NamedTuple):
     index: Tensor  # type: ignore[assignment]  # shadows tuple.index, which nobody needs here
 
 
-@dataclass(frozen=True)
-class MethodInfo:
-    """What is known of a method: a row of the methods table."""
-
-    title: str
-    family: str
-    streaming: bool
-    continuous: bool
-    distribution_aware: bool
-    field_aware: bool
-    reference: str
-    reconstruction: bool = False
-
-
 class NotFittedError(RuntimeError):
     """An offline method was used before `fit`."""
 
 
-class NumericalEmbedding(nn.Module, ABC):
+class NumericalEmbedding(Configurable, nn.Module, ABC):
     """Number → vector: the base class of every method.
 
     The base class owns the policies: shape and dtype checks, missing values (NaN) as a learned vector per
@@ -60,7 +47,6 @@ class NumericalEmbedding(nn.Module, ABC):
         init_std: standard deviation of the normal law that embeddings start from.
     """
 
-    info: ClassVar[MethodInfo]
     offline: ClassVar[bool] = False
     """Whether the method needs `fit` before use."""
     fitted: Tensor
@@ -82,8 +68,8 @@ class NumericalEmbedding(nn.Module, ABC):
 
     @property
     def uses_context(self) -> bool:
-        """Whether a context given in the call makes a difference."""
-        return self.info.field_aware
+        """Whether a context given in the call makes a difference; a field-aware method says True."""
+        return False
 
     def new_table(self, *shape: int) -> nn.Parameter:
         """A parameter drawn from N(0, init_std²), as every embedding of the project starts."""

@@ -5,10 +5,27 @@ from torch import Tensor, nn
 from torch.nn.functional import leaky_relu
 
 from daes.embedding.aggregation import aggregate
-from daes.embedding.base import Context, MethodInfo, NumericalEmbedding, check_positive
+from daes.embedding.base import Context, NumericalEmbedding, check_positive
 from daes.embedding.normalise import LARGEST, Standardise, Statistics
+from daes.embedding.registry import register_method
+from daes.registry import Reference
 
 
+@register_method(
+    "dae",
+    title="distribution-aware embedding",
+    family="dynamic quantile",
+    reference=Reference(
+        "Shen et al.",
+        "DAE: Distribution-Aware Embedding for Numerical Features in Click-Through Rate Prediction",
+        "CIKM",
+        2023,
+    ),
+    order=1,
+    continuous=True,
+    distribution_aware=True,
+    reconstruction=True,
+)
 class DAE(NumericalEmbedding):
     """Distribution-aware embedding: distances to running quantiles, a small network, soft bins.
 
@@ -35,17 +52,6 @@ class DAE(NumericalEmbedding):
         hidden: the width H of the network's hidden layer.
         momentum: the weight of the newest batch's quantiles, in (0, 1]; None for the plain mean over all batches.
     """
-
-    info = MethodInfo(
-        title="distribution-aware embedding",
-        family="dynamic quantile",
-        streaming=True,
-        continuous=True,
-        distribution_aware=True,
-        field_aware=False,
-        reference="Shen et al., 2023",
-        reconstruction=True,
-    )
 
     def __init__(
         self,

@@ -6,11 +6,13 @@ from typing import Any, Literal, Self
 import torch
 from torch import Tensor
 
-from daes.embedding.base import Context, MethodInfo, NumericalEmbedding, check_positive
+from daes.embedding.base import Context, NumericalEmbedding, check_positive
 from daes.embedding.interpolation import Basis, basis_weights, coordinate, thermometer, weighted_sum
 from daes.embedding.modulation import gate, pool_context, tran
 from daes.embedding.normal import normal_score
 from daes.embedding.observer import EstimatorFactory, KnotsModule
+from daes.embedding.registry import register_method
+from daes.registry import Reference
 
 Modulation = Literal["gate", "tran"]
 LinearPath = Literal["value", "score", "rank"]
@@ -19,6 +21,46 @@ _PATHS = ("value", "score", "rank")
 _FARTHEST_DEVIATION = 4.0
 
 
+_REFERENCE = Reference(
+    "Jiahao Liu et al.",
+    "Distribution-Aware End-to-End Embedding for Streaming Numerical Features in Click-Through Rate Prediction",
+    "arXiv",
+    2026,
+)
+
+
+@register_method(
+    "daes-gate",
+    title="DAES, gate, as published",
+    family="dynamic quantile",
+    reference=_REFERENCE,
+    preset={"modulation": "gate"},
+    order=2,
+    continuous=True,
+    distribution_aware=True,
+    field_aware=True,
+)
+@register_method(
+    "daes-tran",
+    title="DAES, tran, as published",
+    family="dynamic quantile",
+    reference=_REFERENCE,
+    preset={"modulation": "tran"},
+    order=3,
+    continuous=True,
+    distribution_aware=True,
+    field_aware=True,
+)
+@register_method(
+    "daes",
+    title="DAES, our preset",
+    family="dynamic quantile",
+    reference=_REFERENCE,
+    preset={"modulation": None, "basis": "hat", "knots": 100, "linear": "value", "raw": ["score", "value"]},
+    order=4,
+    continuous=True,
+    distribution_aware=True,
+)
 class DAES(KnotsModule, NumericalEmbedding):
     """A number by its place in the stream's distribution, reweighted by context, as a sum of meta-embeddings.
 
@@ -73,15 +115,6 @@ class DAES(KnotsModule, NumericalEmbedding):
             [10., 10., 30.]])
     """
 
-    info = MethodInfo(
-        title="DAES",
-        family="dynamic quantile",
-        streaming=True,
-        continuous=True,
-        distribution_aware=True,
-        field_aware=True,
-        reference="Liu et al., DAES",
-    )
     centre: Tensor
     scale: Tensor
 

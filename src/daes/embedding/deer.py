@@ -3,13 +3,29 @@
 import torch
 from torch import Tensor, nn
 
-from daes.embedding.base import Context, MethodInfo, NumericalEmbedding, check_positive
+from daes.embedding.base import Context, NumericalEmbedding, check_positive
 from daes.embedding.normalise import MinMax
+from daes.embedding.registry import register_method
+from daes.registry import Reference
 
 _NARROWEST = 1e-6
 """A bucket is at least this part of the range wide, so that its slope stays finite."""
 
 
+@register_method(
+    "deer",
+    title="DEER",
+    family="neural",
+    reference=Reference(
+        "Cheng et al.",
+        "Dynamic Explicit Embedding Representation for Numerical Features in Deep CTR Prediction",
+        "CIKM",
+        2022,
+    ),
+    order=5,
+    continuous=True,
+    reconstruction=True,
+)
 class DEER(NumericalEmbedding):
     """Rows at learned places of the range, and between two places a straight line from row to row.
 
@@ -35,17 +51,6 @@ class DEER(NumericalEmbedding):
     Args:
         num_meta: the number M of rows.
     """
-
-    info = MethodInfo(
-        title="DEER",
-        family="neural",
-        streaming=True,
-        continuous=True,
-        distribution_aware=False,
-        field_aware=False,
-        reference="Cheng et al., CIKM 2022",
-        reconstruction=True,
-    )
 
     def __init__(self, num_features: int, dim: int = 16, *, num_meta: int = 10, init_std: float = 0.01) -> None:
         check_positive(num_meta=num_meta)

@@ -5,10 +5,25 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
-from daes.embedding.base import Context, MethodInfo, NumericalEmbedding, check_positive
+from daes.embedding.base import Context, NumericalEmbedding, check_positive
 from daes.embedding.normalise import Standardise
+from daes.embedding.registry import register_method
+from daes.registry import Reference
 
 
+@register_method(
+    "dlrm",
+    title="DLRM bottom network",
+    family="neural",
+    reference=Reference(
+        "Maxim Naumov et al.",
+        "Deep Learning Recommendation Model for Personalization and Recommendation Systems",
+        "arXiv",
+        2019,
+    ),
+    order=2,
+    continuous=True,
+)
 class DLRM(NumericalEmbedding):
     """DLRM's bottom network: all standardised numbers become one vector, one field for the backbone.
 
@@ -29,16 +44,6 @@ class DLRM(NumericalEmbedding):
     Args:
         hidden: widths of the hidden layers; the default is that of DLRM's Criteo runs.
     """
-
-    info = MethodInfo(
-        title="DLRM bottom network",
-        family="neural",
-        streaming=True,
-        continuous=True,
-        distribution_aware=False,
-        field_aware=False,
-        reference="Naumov et al., 2019",
-    )
 
     def __init__(
         self, num_features: int, dim: int = 16, *, hidden: Sequence[int] = (512, 256, 64), init_std: float = 0.01

@@ -4,10 +4,24 @@ import numpy as np
 from torch import Tensor
 
 from daes.distribution.base import Floats, inverted_cdf
-from daes.embedding.base import MethodInfo
 from daes.embedding.binning import EdgeEmbedding
+from daes.embedding.registry import register_method
+from daes.registry import Reference
 
 
+@register_method(
+    "efd",
+    title="equal-frequency discretisation",
+    family="static binning",
+    reference=Reference(
+        "Yanru Qu et al.",
+        "Product-Based Neural Networks for User Response Prediction over Multi-Field Categorical Data",
+        "TOIS",
+        2018,
+    ),
+    order=1,
+    distribution_aware=True,
+)
 class EFD(EdgeEmbedding):
     """Equal-frequency discretisation: the row of the bin between two neighbouring i/M quantiles.
 
@@ -28,16 +42,6 @@ class EFD(EdgeEmbedding):
     Args:
         num_bins: the number M of bins.
     """
-
-    info = MethodInfo(
-        title="equal-frequency discretisation",
-        family="static binning",
-        streaming=False,
-        continuous=False,
-        distribution_aware=True,
-        field_aware=False,
-        reference="Qu et al., TOIS 2018",
-    )
 
     def __init__(self, num_features: int, dim: int = 16, *, num_bins: int = 10, init_std: float = 0.01) -> None:
         super().__init__(num_features, dim, num_bins=num_bins, init_std=init_std)

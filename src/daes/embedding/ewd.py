@@ -3,10 +3,24 @@
 import torch
 from torch import Tensor
 
-from daes.embedding.base import MethodInfo, check_positive
+from daes.embedding.base import check_positive
 from daes.embedding.binning import RowEmbedding
+from daes.embedding.registry import register_method
+from daes.registry import Reference
 
 
+@register_method(
+    "ewd",
+    title="equal-width discretisation",
+    family="static binning",
+    reference=Reference(
+        "James Dougherty, Ron Kohavi, Mehran Sahami",
+        "Supervised and Unsupervised Discretization of Continuous Features",
+        "ICML",
+        1995,
+    ),
+    order=2,
+)
 class EWD(RowEmbedding):
     """Equal-width discretisation: the row of one of M bins of the same width.
 
@@ -24,15 +38,6 @@ class EWD(RowEmbedding):
         num_bins: the number M of bins.
     """
 
-    info = MethodInfo(
-        title="equal-width discretisation",
-        family="static binning",
-        streaming=False,
-        continuous=False,
-        distribution_aware=False,
-        field_aware=False,
-        reference="Dougherty et al., ICML 1995",
-    )
     minimum: Tensor
     maximum: Tensor
 

@@ -2,10 +2,25 @@
 
 from torch import Tensor
 
-from daes.embedding.base import Context, MethodInfo, NumericalEmbedding
+from daes.embedding.base import Context, NumericalEmbedding
 from daes.embedding.normalise import Standardise
+from daes.embedding.registry import register_method
+from daes.registry import Reference
 
 
+@register_method(
+    "fe",
+    title="field embedding",
+    family="neural",
+    reference=Reference(
+        "Yury Gorishniy, Ivan Rubachev, Valentin Khrulkov, Artem Babenko",
+        "Revisiting Deep Learning Models for Tabular Data",
+        "NeurIPS",
+        2021,
+    ),
+    order=3,
+    continuous=True,
+)
 class FE(NumericalEmbedding):
     """Field embedding: the standardised value times one learned vector a feature, e(x) = x·v.
 
@@ -17,16 +32,6 @@ class FE(NumericalEmbedding):
     >>> bool((method.eval()(torch.tensor([[3.0]])) == method.table).all())
     True
     """
-
-    info = MethodInfo(
-        title="field embedding",
-        family="neural",
-        streaming=True,
-        continuous=True,
-        distribution_aware=False,
-        field_aware=False,
-        reference="Gorishniy et al., NeurIPS 2021",
-    )
 
     def __init__(self, num_features: int, dim: int = 16, *, init_std: float = 0.01) -> None:
         super().__init__(num_features, dim, init_std=init_std)

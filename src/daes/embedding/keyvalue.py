@@ -4,13 +4,29 @@ import torch
 from torch import Tensor
 
 from daes.embedding.aggregation import aggregate
-from daes.embedding.base import Context, MethodInfo, NumericalEmbedding, check_positive
+from daes.embedding.base import Context, NumericalEmbedding, check_positive
 from daes.embedding.normalise import MinMax, Normaliser, Rank
 from daes.embedding.observer import EstimatorFactory
+from daes.embedding.registry import register_method
+from daes.registry import Reference
 
 _INPUTS = ("rank", "minmax")
 
 
+@register_method(
+    "keyvalue",
+    title="key-value memory",
+    family="neural",
+    reference=Reference(
+        "Daya Guo et al.",
+        "Multi-Modal Representation Learning for Short Video Understanding and Recommendation",
+        "ICMEW",
+        2019,
+    ),
+    order=6,
+    continuous=True,
+    distribution_aware=True,
+)
 class KeyValue(NumericalEmbedding):
     """Key-value memory: M fixed keys equally spaced over [0, 1], each with a learned value.
 
@@ -33,15 +49,6 @@ class KeyValue(NumericalEmbedding):
         seed: where a reservoir's random numbers start.
     """
 
-    info = MethodInfo(
-        title="key-value memory",
-        family="neural",
-        streaming=True,
-        continuous=True,
-        distribution_aware=True,
-        field_aware=False,
-        reference="Guo et al., ICMEW 2019",
-    )
     keys: Tensor
 
     def __init__(

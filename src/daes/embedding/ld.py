@@ -4,13 +4,27 @@ import numpy as np
 from torch import Tensor
 
 from daes.distribution.base import Floats
-from daes.embedding.base import MethodInfo, check_positive
+from daes.embedding.base import check_positive
 from daes.embedding.binning import EdgeEmbedding
+from daes.embedding.registry import register_method
+from daes.registry import Reference
 
 _LARGEST_VALUE = 2.0
 """Values up to here are their own ids; larger ones share an id with others."""
 
 
+@register_method(
+    "ld",
+    title="logarithmic discretisation",
+    family="static binning",
+    reference=Reference(
+        "Yuchin Juan, Yong Zhuang, Wei-Sheng Chin, Chih-Jen Lin",
+        "Field-Aware Factorization Machines for CTR Prediction",
+        "RecSys",
+        2016,
+    ),
+    order=3,
+)
 class LD(EdgeEmbedding):
     """Logarithmic discretisation, made for counts: small values as they are, large ones by their logarithm.
 
@@ -34,16 +48,6 @@ class LD(EdgeEmbedding):
     Args:
         max_ids: room for ids, a feature. If the data have more, the most frequent are known, the rest take the nearest.
     """
-
-    info = MethodInfo(
-        title="logarithmic discretisation",
-        family="static binning",
-        streaming=False,
-        continuous=False,
-        distribution_aware=False,
-        field_aware=False,
-        reference="Juan et al., RecSys 2016",
-    )
 
     def __init__(self, num_features: int, dim: int = 16, *, max_ids: int = 1024, init_std: float = 0.01) -> None:
         check_positive(max_ids=max_ids)

@@ -3,10 +3,24 @@
 import torch
 from torch import Tensor
 
-from daes.embedding.base import MethodInfo
 from daes.embedding.efd import EFD
+from daes.embedding.registry import register_method
+from daes.registry import Reference
 
 
+@register_method(
+    "multihot",
+    title="MultiHot embedding",
+    family="static binning",
+    reference=Reference(
+        "Zhang et al.",
+        "MultiHot Embedding: A Multiple Activation Embedding Model for Numerical Features in Deep Learning",
+        "submitted to ICLR",
+        2024,
+    ),
+    order=5,
+    distribution_aware=True,
+)
 class MultiHot(EFD):
     """MultiHot embedding: the sum of the rows within h bins of the value's own.
 
@@ -30,16 +44,6 @@ class MultiHot(EFD):
         num_bins: the number M of bins.
         neighbours: how many bins h to each side are active too.
     """
-
-    info = MethodInfo(
-        title="MultiHot embedding",
-        family="static binning",
-        streaming=False,
-        continuous=False,
-        distribution_aware=True,
-        field_aware=False,
-        reference="Zhang et al., ICLR 2024 submission",
-    )
 
     def __init__(
         self, num_features: int, dim: int = 16, *, num_bins: int = 10, neighbours: int = 1, init_std: float = 0.01

@@ -7,13 +7,28 @@ import torch
 from torch import Tensor, nn
 
 from daes.distribution.base import Floats
-from daes.embedding.base import MethodInfo
 from daes.embedding.binning import EdgeEmbedding
 from daes.embedding.efd import equal_frequency_edges
+from daes.embedding.registry import register_method
+from daes.registry import Reference
 
 _POOLS = ("attention", "sum")
 
 
+@register_method(
+    "narydis",
+    title="hybrid N-ary encoding",
+    family="neural",
+    reference=Reference(
+        "Bo Chen et al.",
+        "Numerical Feature Representation with Hybrid N-ary Encoding",
+        "CIKM",
+        2022,
+    ),
+    order=7,
+    distribution_aware=True,
+    reconstruction=True,
+)
 class NaryDis(EdgeEmbedding):
     """Hybrid N-ary encoding: fine equal-frequency bins whose number is written in several bases.
 
@@ -44,16 +59,6 @@ class NaryDis(EdgeEmbedding):
         pool: "attention" or "sum".
     """
 
-    info = MethodInfo(
-        title="hybrid N-ary encoding",
-        family="neural",
-        streaming=False,
-        continuous=False,
-        distribution_aware=True,
-        field_aware=False,
-        reference="Chen et al., CIKM 2022",
-        reconstruction=True,
-    )
     digits: Tensor
 
     def __init__(

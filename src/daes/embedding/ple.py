@@ -3,10 +3,26 @@
 import torch
 from torch import Tensor
 
-from daes.embedding.base import Context, MethodInfo, NumericalEmbedding, check_positive
+from daes.embedding.base import Context, NumericalEmbedding, check_positive
 from daes.embedding.interpolation import offline_knots, thermometer, weighted_sum
+from daes.embedding.registry import register_method
+from daes.registry import Reference
 
 
+@register_method(
+    "ple",
+    title="piecewise linear encoding",
+    family="interpolated binning",
+    reference=Reference(
+        "Yury Gorishniy, Ivan Rubachev, Artem Babenko",
+        "On Embeddings for Numerical Features in Tabular Deep Learning",
+        "NeurIPS",
+        2022,
+    ),
+    order=1,
+    continuous=True,
+    distribution_aware=True,
+)
 class PLE(NumericalEmbedding):
     """Piecewise linear encoding: the thermometer vector of offline quantile bins, then a linear map a feature.
 
@@ -29,15 +45,6 @@ class PLE(NumericalEmbedding):
     tensor([[1., 2., 4.]])
     """
 
-    info = MethodInfo(
-        title="piecewise linear encoding",
-        family="interpolated binning",
-        streaming=False,
-        continuous=True,
-        distribution_aware=True,
-        field_aware=False,
-        reference="Gorishniy et al., NeurIPS 2022",
-    )
     offline = True
     knots: Tensor
 

@@ -5,10 +5,25 @@ from math import pi
 import torch
 from torch import Tensor, nn
 
-from daes.embedding.base import Context, MethodInfo, NumericalEmbedding, check_positive
+from daes.embedding.base import Context, NumericalEmbedding, check_positive
 from daes.embedding.normalise import Standardise
+from daes.embedding.registry import register_method
+from daes.registry import Reference
 
 
+@register_method(
+    "plr",
+    title="periodic, linear, ReLU",
+    family="neural",
+    reference=Reference(
+        "Yury Gorishniy, Ivan Rubachev, Artem Babenko",
+        "On Embeddings for Numerical Features in Tabular Deep Learning",
+        "NeurIPS",
+        2022,
+    ),
+    order=8,
+    continuous=True,
+)
 class PLR(NumericalEmbedding):
     """Periodic, linear, ReLU: e(x) = ReLU(A [cos(2πc x), sin(2πc x)] + b), with x the standardised value.
 
@@ -25,16 +40,6 @@ class PLR(NumericalEmbedding):
         num_frequencies: the number k of frequencies.
         sigma: how large the frequencies are at the start; worth tuning, says the paper.
     """
-
-    info = MethodInfo(
-        title="periodic, linear, ReLU",
-        family="neural",
-        streaming=True,
-        continuous=True,
-        distribution_aware=False,
-        field_aware=False,
-        reference="Gorishniy et al., NeurIPS 2022",
-    )
 
     def __init__(
         self,

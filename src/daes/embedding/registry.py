@@ -1,105 +1,65 @@
-"""Every method by name."""
+"""Numerical methods by name."""
 
-from collections.abc import Mapping
-from dataclasses import replace
-from difflib import get_close_matches
-from inspect import signature
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
-from daes.embedding.autodis import AutoDis
-from daes.embedding.base import MethodInfo, NumericalEmbedding
-from daes.embedding.dae import DAE
-from daes.embedding.daes import DAES
-from daes.embedding.deer import DEER
-from daes.embedding.dlrm import DLRM
-from daes.embedding.efd import EFD
-from daes.embedding.ewd import EWD
-from daes.embedding.fe import FE
-from daes.embedding.keyvalue import KeyValue
-from daes.embedding.ld import LD
-from daes.embedding.multihot import MultiHot
-from daes.embedding.narydis import NaryDis
-from daes.embedding.ple import PLE
-from daes.embedding.plr import PLR
-from daes.embedding.td import TD
-from daes.embedding.youtube import YouTube
+from daes.embedding.base import NumericalEmbedding
+from daes.registry import Entry, Registry
 
-METHODS: dict[str, type[NumericalEmbedding]] = {
-    "efd": EFD,
-    "ewd": EWD,
-    "ld": LD,
-    "td": TD,
-    "multihot": MultiHot,
-    "youtube": YouTube,
-    "dlrm": DLRM,
-    "fe": FE,
-    "autodis": AutoDis,
-    "deer": DEER,
-    "keyvalue": KeyValue,
-    "narydis": NaryDis,
-    "plr": PLR,
-    "ple": PLE,
-    "dae": DAE,
-    "daes-gate": DAES,
-    "daes-tran": DAES,
-    "daes": DAES,
-}
-"""Name → class."""
+FAMILIES = ("static binning", "neural", "interpolated binning", "dynamic quantile")
+"""The families of methods in the order of tables; a new family comes after them."""
 
-PRESETS: dict[str, dict[str, Any]] = {
-    "daes-gate": {"modulation": "gate"},
-    "daes-tran": {"modulation": "tran"},
-    "daes": {"modulation": None, "basis": "hat", "knots": 100, "linear": "value", "raw": ["score", "value"]},
-}
-"""Options a name stands for beside its class; given ones win."""
 
-_PRESET_INFO: dict[str, dict[str, Any]] = {
-    "daes-gate": {"title": "DAES, gate, as published"},
-    "daes-tran": {"title": "DAES, tran, as published"},
-    "daes": {"title": "DAES, our preset", "field_aware": False},
-}
-"""What is to be said of a name that its class's info does not say."""
+@dataclass(frozen=True, kw_only=True)
+class MethodEntry(Entry[NumericalEmbedding]):
+    """What is known about a method: a row of the methods table."""
+
+    inputs: ClassVar[tuple[str, ...]] = ("num_features", "dim")
+
+    family: str
+    continuous: bool = False
+    """Whether close values have close vectors."""
+    distribution_aware: bool = False
+    """Whether a value counts by its place among the others, not by its size."""
+    field_aware: bool = False
+    """Whether the vector depends on the row's categories too."""
+    reconstruction: bool = False
+    """Whether the method was rebuilt from descriptions, because its authors' code is not public."""
+
+    @property
+    def streaming(self) -> bool:
+        """Whether the statistics are learned in the stream; an offline method must be fitted before use."""
+        return not self.cls.offline
+
+    @property
+    def place(self) -> tuple[Any, ...]:
+        family = FAMILIES.index(self.family) if self.family in FAMILIES else len(FAMILIES)
+        return family, self.family, self.order, self.name
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**super().to_dict(), "streaming": self.streaming}
+
+
+METHODS = Registry("method", MethodEntry)
+"""Name → entry, family by family."""
+
+register_method = METHODS.register
+"""Decorate a class to register it as a method; `MethodEntry` says what can be said about one.
+
+>>> @register_method("double", title="the number, twice", family="neural", continuous=True)
+... class Double(NumericalEmbedding):
+...     def encode(self, values, context):
+...         return 2 * values.unsqueeze(-1).expand(-1, -1, self.dim)
+>>> build_embedding("double", num_features=3)
+Double(num_features=3, dim=16)
+>>> del METHODS["double"]
+"""
 
 
 def build_embedding(method: str, num_features: int, dim: int = 16, **options: Any) -> NumericalEmbedding:
-    """Make a method by its name in `METHODS`.
+    """Build a method by its name in `METHODS`; the options given take precedence over its preset.
 
     >>> build_embedding("efd", num_features=3, num_bins=20)
     EFD(num_features=3, dim=16, num_bins=20)
     """
-    _check_name(method)
-    known = list(signature(METHODS[method]).parameters)[2:]
-    for name in options:
-        if name not in known:
-            raise TypeError(f"{method} has no option {name!r}; it has {', '.join(known)}")
-    return METHODS[method](num_features, dim, **{**PRESETS.get(method, {}), **options})
-
-
-def spelled_out(method: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options with which the method is what it was when these were saved, however its preset has grown since.
-
-    They held the whole preset of their time, so that a name of today's preset that is not among them had the class's
-    default.
-
-    >>> spelled_out("daes", {"modulation": None, "basis": "hat"})
-    {'modulation': None, 'basis': 'hat', 'knots': None, 'linear': None, 'raw': ()}
-    """
-    parameters = signature(METHODS[method]).parameters
-    return {**{name: parameters[name].default for name in PRESETS.get(method, {})}, **options}
-
-
-def method_info(method: str) -> MethodInfo:
-    """What is known of a method by its name; of a preset, as it is without further options.
-
-    >>> method_info("daes-gate").field_aware, method_info("daes").field_aware
-    (True, False)
-    """
-    _check_name(method)
-    return replace(METHODS[method].info, **_PRESET_INFO.get(method, {}))
-
-
-def _check_name(method: str) -> None:
-    if method not in METHODS:
-        close = get_close_matches(method, METHODS, n=1)
-        hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}{hint}")
+    return METHODS.find(method).build(num_features, dim, **options)

@@ -7,13 +7,26 @@ import torch
 from torch import Tensor
 
 from daes.distribution.base import Floats
-from daes.embedding.base import MethodInfo
 from daes.embedding.binning import EdgeEmbedding
+from daes.embedding.registry import register_method
 from daes.extras import require
+from daes.registry import Reference
 
 _LEARNERS = ("sklearn", "lightgbm")
 
 
+@register_method(
+    "td",
+    title="tree discretisation",
+    family="static binning",
+    reference=Reference(
+        "Guolin Ke et al.",
+        "DeepGBM: A Deep Learning Framework Distilled by GBDT for Online Prediction Tasks",
+        "KDD",
+        2019,
+    ),
+    order=4,
+)
 class TD(EdgeEmbedding):
     """Tree discretisation: the row of the leaf that x falls into, of a tree of M leaves on this feature alone.
 
@@ -34,16 +47,6 @@ class TD(EdgeEmbedding):
         learner: "sklearn" for a `DecisionTreeClassifier`, "lightgbm" for the first tree of LightGBM, which looks at
             a histogram of the feature and keeps at least 20 rows a leaf.
     """
-
-    info = MethodInfo(
-        title="tree discretisation",
-        family="static binning",
-        streaming=False,
-        continuous=False,
-        distribution_aware=False,
-        field_aware=False,
-        reference="Ke et al., KDD 2019",
-    )
 
     def __init__(
         self,

@@ -3,11 +3,27 @@
 import torch
 from torch import Tensor
 
-from daes.embedding.base import Context, MethodInfo, NumericalEmbedding
+from daes.embedding.base import Context, NumericalEmbedding
 from daes.embedding.normalise import Rank
 from daes.embedding.observer import EstimatorFactory
+from daes.embedding.registry import register_method
+from daes.registry import Reference
 
 
+@register_method(
+    "youtube",
+    title="YouTube's powers",
+    family="neural",
+    reference=Reference(
+        "Paul Covington, Jay Adams, Emre Sargin",
+        "Deep Neural Networks for YouTube Recommendations",
+        "RecSys",
+        2016,
+    ),
+    order=1,
+    continuous=True,
+    distribution_aware=True,
+)
 class YouTube(NumericalEmbedding):
     """YouTube's powers: the rank p of a value, its square and its root (p, p², √p) as plain inputs to the network.
 
@@ -30,16 +46,6 @@ class YouTube(NumericalEmbedding):
         reservoir_size: slots of a reservoir.
         seed: where a reservoir's random numbers start.
     """
-
-    info = MethodInfo(
-        title="YouTube's powers",
-        family="neural",
-        streaming=True,
-        continuous=True,
-        distribution_aware=True,
-        field_aware=False,
-        reference="Covington et al., RecSys 2016",
-    )
 
     def __init__(
         self,

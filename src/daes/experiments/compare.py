@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from inspect import signature
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -229,7 +228,7 @@ def _variants(methods: Methods, common: Mapping[str, Any]) -> dict[str, tuple[st
     for label, described in methods.items():
         method = str(described.get("method", label))
         check_names("methods", [method], METHODS)
-        known = signature(METHODS[method]).parameters
+        known = METHODS[method].options
         own = {name: value for name, value in described.items() if name != "method"}
         variants[label] = (method, {name: value for name, value in common.items() if name in known} | own)
     for name in common:

@@ -99,8 +99,10 @@ class Comparison:
         It is the one asked for, else `daes`, else the first of the DAES methods, else the one with the best first
         measure. DAES methods are no baselines of each other.
         """
-        kinds = {result.label: METHODS.get(result.method) for result in self.results}
-        ours = [label for label in self.methods if kinds.get(label) is DAES]
+        daes = {
+            result.label for result in self.results if result.method in METHODS and METHODS[result.method].cls is DAES
+        }
+        ours = [label for label in self.methods if label in daes]
         subject = self.subject or ("daes" if "daes" in ours else ours[0] if ours else self._best())
         others = [label for label in self.methods if label != subject]
         return subject, tuple(label for label in others if subject not in ours or label not in ours)

@@ -58,7 +58,7 @@ def _scores(comparison: "Comparison", scope: str, auc: str, logloss: str) -> Tab
         for label in comparison.methods
     ]
     titles = [
-        f"{BACKBONES[backbone].info.title} {_MEASURE_NAMES[measure].split(',')[0]}" for backbone, measure in columns
+        f"{BACKBONES[backbone].title} {_MEASURE_NAMES[measure].split(',')[0]}" for backbone, measure in columns
     ]
     return Table(["method", *titles, "rank"], rows, caption=scope)
 
@@ -66,7 +66,7 @@ def _scores(comparison: "Comparison", scope: str, auc: str, logloss: str) -> Tab
 def _tests(comparison: "Comparison") -> Table:
     rows: list[list[str | Cell]] = [
         [
-            BACKBONES[test.backbone].info.title,
+            BACKBONES[test.backbone].title,
             _MEASURE_NAMES[test.measure],
             test.baseline,
             Cell(fixed(test.difference, sign=True), strong=test.better),

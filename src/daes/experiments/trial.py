@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from inspect import signature
 from typing import Any, Literal
 
 import numpy as np
@@ -92,7 +91,7 @@ class Trial:
         """Arguments of `CTRModel.from_sample`; a method with random numbers of its own draws them by the seed."""
         arguments = {**self.model, "embedding": self.method, "backbone": self.backbone}
         options = dict(arguments.get("embedding_options") or {})
-        if "seed" in signature(METHODS[self.method]).parameters:
+        if "seed" in METHODS[self.method].options:
             options.setdefault("seed", self.seed)
         return {**arguments, "embedding_options": options}
 

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from daes.embedding import METHODS, NumericalEmbedding, build_embedding
-from daes.embedding.registry import method_info
 from daes.extras import require
 
 Floats = NDArray[np.float64]
@@ -110,7 +109,7 @@ def draw(name: str, path: Path) -> None:
     left.set_xlabel("value", fontsize=8)
     right.set_xlabel("rank: share of rows up to this value", fontsize=8)
     _label_values(grid[0][1], values)
-    figure.suptitle(f"{name}: {method_info(name).title}", fontsize=9)
+    figure.suptitle(f"{name}: {METHODS[name].title}", fontsize=9)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110, metadata={"Software": None})
 

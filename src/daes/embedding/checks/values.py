@@ -19,6 +19,7 @@ from daes.embedding.checks.sample import (
     started,
     state_of,
 )
+from daes.embedding.registry import METHODS
 
 
 def check_shape_and_dtype(make: Make) -> None:
@@ -181,7 +182,7 @@ def check_input_is_unchanged(make: Make) -> None:
 
 
 def check_continuity(make: Make) -> None:
-    """A method is continuous just where its info says so.
+    """A registered method is continuous just where its entry says so.
 
     Between the ends of a feature's range, bisection goes on with the half in which the embedding changes most. Where
     it jumps, the jump is found; where it does not, nothing is left of the change. All values seen are different: at
@@ -196,10 +197,13 @@ def check_continuity(make: Make) -> None:
         change = _change_left(method, sample.values.double(), feature)
         whole, left = whole + change[0], left + change[1]
     ensure(whole > 0, "the embedding must not be the same everywhere")
-    if method.info.continuous:
+    entry = METHODS.entry_of(method)
+    if entry is None:
+        return
+    if entry.continuous:
         ensure(left < 1e-3 * whole, f"the embedding must be continuous, got it jumps by {left} of {whole}")
     else:
-        ensure(left > 1e-3 * whole, "the embedding must jump somewhere, as its info does not call it continuous")
+        ensure(left > 1e-3 * whole, "the embedding must jump somewhere, as it is not registered as continuous")
 
 
 def _change_left(method: NumericalEmbedding, seen: Tensor, feature: int) -> tuple[float, float]:

@@ -1,0 +1,222 @@
+"""Names for classes, with what is known about them: methods and backbones are registered and looked up here."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import wraps
+from importlib import import_module
+from inspect import signature
+from pkgutil import iter_modules
+from typing import Any, ClassVar, Generic, TypeVar
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Where something was published.
+
+    >>> reference = Reference("Steffen Rendle", "Factorization Machines", "ICDM", 2010)
+    >>> reference.short, str(reference)
+    ('Rendle, ICDM 2010', 'Steffen Rendle. Factorization Machines. ICDM 2010.')
+    """
+
+    authors: str
+    """Names separated by commas; of many authors, the first one and "et al."."""
+    title: str
+    venue: str
+    year: int
+
+    @property
+    def short(self) -> str:
+        """The citation in a few words, for tables."""
+        names = [author.split()[-1] for author in self.authors.removesuffix(" et al.").split(", ")]
+        several = len(names) > 2 or self.authors.endswith(" et al.")
+        return f"{names[0] + ' et al.' if several else ' & '.join(names)}, {self.venue} {self.year}"
+
+    def __str__(self) -> str:
+        return f"{self.authors.removesuffix('.')}. {self.title}. {self.venue} {self.year}."
+
+
+class Configurable:
+    """Base class that remembers the constructor's arguments, so that an object can be described by them.
+
+    `arguments` are those given to the constructor, by name; defaults are left out.
+    """
+
+    arguments: dict[str, Any]
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "__init__" in cls.__dict__:
+            cls.__init__ = _remembering(cls.__init__)  # type: ignore[method-assign]
+
+
+def _remembering(init: Callable[..., None]) -> Callable[..., None]:
+    @wraps(init)
+    def remember(self: Configurable, *args: Any, **kwargs: Any) -> None:
+        if "arguments" not in self.__dict__:  # the constructors of base classes are called within that of the class
+            names = list(signature(init).parameters)[1:]
+            self.__dict__["arguments"] = {**dict(zip(names, args, strict=False)), **kwargs}
+        init(self, *args, **kwargs)
+
+    return remember
+
+
+T = TypeVar("T", bound=Configurable)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry(Generic[T]):
+    """What is known about a registered name."""
+
+    inputs: ClassVar[tuple[str, ...]] = ()
+    """Arguments of the constructor that depend on the data and are not options."""
+
+    name: str
+    cls: type[T]
+    title: str
+    """The name in text."""
+    reference: Reference | None = None
+    preset: Mapping[str, Any] = field(default_factory=dict)
+    """Options that the name stands for; given ones take precedence."""
+    order: float = float("inf")
+    """Place in tables; entries without one come last, by name."""
+
+    @property
+    def place(self) -> tuple[Any, ...]:
+        """What entries are sorted by."""
+        return self.order, self.name
+
+    @property
+    def citation(self) -> str:
+        """The reference in a few words; empty where there is none."""
+        return "" if self.reference is None else self.reference.short
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Every option with its default, which is the preset's where it has one."""
+        return {name: self.preset.get(name, default) for name, default in self._defaults().items()}
+
+    def build(self, *inputs: Any, **options: Any) -> T:
+        """An object of the class, by the preset and the options given."""
+        self.check_options(options)
+        return self.cls(*inputs, **{**self.preset, **options})
+
+    def check_options(self, options: Iterable[str]) -> None:
+        """A TypeError for an option that the class does not have."""
+        known = self._defaults()
+        for name in options:
+            if name not in known and name not in self.inputs:
+                raise TypeError(f"{self.name} has no option {name!r}; it has {', '.join(known) or 'none'}")
+
+    def spelled_out(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The options, and the class's default for each option of the preset that is not among them.
+
+        Built with these an object does not depend on what the preset is.
+        """
+        defaults = self._defaults()
+        return {**{name: defaults[name] for name in self.preset}, **options}
+
+    def to_dict(self) -> dict[str, Any]:
+        """What is known about the name, as plain data."""
+        known = {name: value for name, value in vars(self).items() if name not in ("cls", "order")}
+        return {**known, "reference": str(self.reference or "")}
+
+    def _defaults(self) -> dict[str, Any]:
+        """The options of the class and their defaults; what it passes on as `**options` is its base class's."""
+        found: dict[str, Any] = {}
+        for cls in self.cls.__mro__:
+            if "__init__" not in cls.__dict__:
+                continue
+            parameters = list(signature(cls.__init__).parameters.values())[1:]  # type: ignore[misc]
+            named = {p.name: p.default for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+            found |= {name: value for name, value in named.items() if name not in (*self.inputs, *found)}
+            if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+                break
+        return found
+
+
+E = TypeVar("E", bound=Entry[Any])
+C = TypeVar("C", bound=type[Configurable])
+
+
+class Registry(Mapping[str, E]):
+    """Name → entry, in the order of tables.
+
+    Args:
+        kind: what is registered, for messages.
+        entry: the class of the entries.
+    """
+
+    def __init__(self, kind: str, entry: type[E]) -> None:
+        self.kind = kind
+        self._entry = entry
+        self._entries: dict[str, E] = {}
+
+    def register(self, name: str, **known: Any) -> Callable[[C], C]:
+        """Decorate a class to register it under a name; several names may stand for one class.
+
+        Args:
+            name: the name in code, options and files.
+            known: what is known about it: the fields of the entry.
+        """
+
+        def register(cls: C) -> C:
+            self._add(self._entry(name=name, cls=cls, **known))
+            return cls
+
+        return register
+
+    def _add(self, entry: E) -> None:
+        known = self._entries.get(entry.name)
+        # A class may be defined again, as in a notebook.
+        if known is not None and _full_name(known.cls) != _full_name(entry.cls):
+            raise ValueError(f"{self.kind} {entry.name!r} is already registered, for {_full_name(known.cls)}")
+        entry.check_options(entry.preset)
+        entries = {**self._entries, entry.name: entry}
+        self._entries = dict(sorted(entries.items(), key=lambda item: item[1].place))
+
+    def find(self, name: str) -> E:
+        """The entry of that name; a ValueError lists the names there are and suggests the closest."""
+        if name in self._entries:
+            return self._entries[name]
+        close = get_close_matches(name, self._entries, n=1)
+        hint = f" (did you mean {close[0]!r}?)" if close else ""
+        raise ValueError(f"{self.kind} must be one of {', '.join(self)}, got {name!r}{hint}")
+
+    def entry_of(self, obj: Configurable) -> E | None:
+        """The entry that an object is built by: that of its class, of several the one whose preset it agrees with."""
+        entries = [entry for entry in self.values() if entry.cls is type(obj)]
+        return max(entries, key=lambda entry: _agreement(entry, obj), default=None)
+
+    def __getitem__(self, name: str) -> E:
+        return self._entries[name]
+
+    def __delitem__(self, name: str) -> None:
+        del self._entries[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+def import_modules(package: str, path: Iterable[str]) -> None:
+    """Import the modules of a package, so that what they register is known."""
+    for module in iter_modules(path):
+        if not module.ispkg:
+            import_module(f"{package}.{module.name}")
+
+
+def _full_name(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _agreement(entry: Entry[Any], obj: Configurable) -> tuple[bool, int]:
+    """Whether an object has all options of a preset, and how many these are."""
+    options = {**entry.spelled_out({}), **obj.arguments}
+    return all(_plain(options[name]) == _plain(value) for name, value in entry.preset.items()), len(entry.preset)
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
