@@ -57,9 +57,7 @@ def _scores(comparison: "Comparison", scope: str, auc: str, logloss: str) -> Tab
         ]
         for label in comparison.methods
     ]
-    titles = [
-        f"{BACKBONES[backbone].title} {_MEASURE_NAMES[measure].split(',')[0]}" for backbone, measure in columns
-    ]
+    titles = [f"{BACKBONES[backbone].title} {_MEASURE_NAMES[measure].split(',')[0]}" for backbone, measure in columns]
     return Table(["method", *titles, "rank"], rows, caption=scope)
 
 
