@@ -162,6 +162,7 @@ class TestRooms:
     """A room imports only from rooms to its left; report, paper and cli look at everything, nothing looks at them."""
 
     ROOMS = (
+        ("table",),
         ("stream",),
         ("simulation",),
         ("distribution",),
@@ -175,8 +176,8 @@ class TestRooms:
         ("classifier", "serving"),
         ("report", "paper", "cli", "__main__"),
     )
-    BASE = ("extras", "registry")
-    EVERYWHERE = ("daes", "daes.extras", "daes.registry", "daes.storage.durable")
+    BASE = ("extras", "formatting", "registry")
+    EVERYWHERE = ("daes", "daes.extras", "daes.formatting", "daes.registry", "daes.storage.durable")
     PLACE = {name: place for place, names in enumerate(ROOMS) for name in names}  # noqa: RUF012
     MODEL, SHOW = PLACE["model"], PLACE["report"]
 
