@@ -5,11 +5,10 @@ import numpy as np
 import pytest
 
 from daes.report.data import rank_distance
-from daes.report.figures import MOST_SHOWN, Figure, Key, Line, View, first, lines, named, spread
+from daes.report.figures import MOST_SHOWN, Line, first, lines, named, spread
 from daes.report.heatmap import Heat, heat
-from daes.report.markup import embedded_json, text
 from daes.report.performance import thinned
-from daes.table import Cell, Table
+from daes.report.rendering import compact_json
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -53,7 +52,7 @@ def test_lines_without_a_number_have_no_frame_and_no_label():
     data, layout = lines([Line("a", "a", [1, 2], [math.nan, math.nan])], y_title="AUC", height=300)
     assert "range" not in layout["yaxis"]
     assert "annotations" not in layout
-    assert json.loads(embedded_json(data))[0]["y"] == [None, None]
+    assert json.loads(compact_json(data))[0]["y"] == [None, None]
 
 
 def test_a_constant_line_has_a_frame_around_it():
@@ -77,36 +76,13 @@ def test_a_heat_map_keeps_its_names_apart_and_its_gaps_blank():
     assert len(layout["yaxis"]["ticktext"]) == 2
     assert max(map(len, layout["yaxis"]["ticktext"])) <= 24
     assert max(map(len, layout["yaxis"]["narrowtext"])) <= 14
-    assert json.loads(embedded_json(data))[0]["z"] == [[50, None], [100, None]]
+    assert json.loads(compact_json(data))[0]["z"] == [[50, None], [100, None]]
     assert data[0]["zmax"] == pytest.approx(97.5)
 
 
 def test_names_in_plots_are_escaped_after_they_are_shortened():
     assert named("<b>&amp;</b>") == "&lt;b&gt;&amp;amp;&lt;/b&gt;"
     assert named("a" * 40, 9) == "aaaa…aaaa"
-
-
-def test_a_figure_has_its_choice_its_keys_and_its_table():
-    views = [View("<one>", [{"x": [1]}], {}), View("two", [{"x": [2]}], {})]
-    keys = [Key("a<", "a<", "c1"), Key("b", "b", "c2")]
-    table = Table(("name", "value"), [("<i>", Cell("1.0", strong=True, note="± 0.1"))])
-    html = Figure("f", "A & B", views, alt='what "it" shows', keys=keys, table=table).html("x-")
-    assert '<figure data-plot id="x-f">' in html
-    assert "<option>&lt;one&gt;</option><option>two</option>" in html
-    assert 'data-group="a&lt;"' in html
-    assert 'aria-label="what &quot;it&quot; shows"' in html
-    assert "<strong>1.0</strong> <small>± 0.1</small>" in html
-    assert '<th scope="row" class="left">&lt;i&gt;</th>' in html
-    assert "<select" not in Figure("f", "A", views[:1], alt="one").html()
-
-
-def test_text_has_no_control_characters():
-    assert text("a\x00b\x1b[31m\n") == "a\ufffdb\ufffd[31m\n"
-
-
-@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, np.float64("nan")])
-def test_json_has_null_for_what_is_no_number(value):
-    assert embedded_json([value, np.array([value, 1.0])]) == "[null,[null,1]]"
 
 
 def test_rank_distance_by_hand():

@@ -164,7 +164,7 @@ def test_it_is_one_file_of_a_sane_size_beside_the_run(gate_run):
         ("one_class_run", ["auc is not defined: labels of one class only"]),
         ("odd_columns_run", []),
         ("wide_run", ["Only the first 60 of 75 are shown."]),
-        ("dlrm_run", ["no vector of its own a feature"]),
+        ("dlrm_run", ["This method has no vector per feature."]),
     ],
 )
 def test_what_a_run_lacks_is_said(request, run, said):

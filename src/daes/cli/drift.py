@@ -153,13 +153,15 @@ def _check_plot(path: Path) -> None:
     if not path.parent.is_dir():
         raise ValueError(f"--plot must lie in a folder that exists, got {path}")
     require("plotly.offline")
+    require("jinja2")
 
 
 def _write_page(profiles: "dict[str, DriftProfile]", rows: int, data: str, path: Path) -> None:
     import numpy as np
 
+    from daes.report.content import Page, Section
     from daes.report.data import drift_figures, missing_figure
-    from daes.report.document import Section, document, stack
+    from daes.report.rendering import render
     from daes.report.run import Drift
     from daes.storage.durable import write_text
 
@@ -171,8 +173,8 @@ def _write_page(profiles: "dict[str, DriftProfile]", rows: int, data: str, path:
     }
     figures = drift_figures(Drift(tuple(profiles), ends, int(ends[0]), **series))
     missing = missing_figure({name: profile.missing for name, profile in profiles.items()}, ends)
-    sections = [Section("drift", "Drift", stack(figures))]
+    sections = [Section("drift", "Drift", figures)]
     if missing is not None:
-        sections.append(Section("missing", "Missing values", stack([missing])))
+        sections.append(Section("missing", "Missing values", [missing]))
     lead = f"{rows:,} rows in {some.segments} segments, each against the first."
-    write_text(path, document(f"Drift of {data}", lead, "", sections))
+    write_text(path, render(Page(f"Drift of {data}", lead, sections)))

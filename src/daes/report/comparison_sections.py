@@ -1,37 +1,35 @@
 """The sections of a comparison's page."""
 
-import re
 from collections.abc import Sequence
 
 from daes.formatting import duration, fixed
 from daes.report.comparison import Compared
 from daes.report.comparison_figures import dot_figure, epoch_figures, stream_figures
 from daes.report.comparison_tables import failure_table, rank_table, result_table, significance_table, verdict
-from daes.report.document import Section, stack
+from daes.report.content import Block, Heading, Paragraph, Section, drawn
 from daes.report.folder import read_run
 from daes.report.learned import look_at_model
-from daes.report.markup import paragraph, table_html, text
-from daes.report.run_sections import stream_sections
-from daes.report.setup import notes, settings
+from daes.report.run_sections import notes, stream_sections
+from daes.report.settings import settings
 
 
 def comparison_sections(compared: Compared, group: str = "") -> list[Section]:
     """All that there is to say about a comparison, in order; `group` names it where a page has several."""
-    ids = re.sub(r"\W+", "-", f"{group}-") if group else ""
     curves = "Along the stream" if compared.table.protocol == "stream" else "Epoch by epoch"
     sections = [
-        Section(f"{ids}result", "Result", _result(compared, ids), group),
-        Section(f"{ids}curves", curves, _curves(compared, ids), group),
+        Section("result", "Result", _result(compared), group),
+        Section("curves", curves, _curves(compared), group),
     ]
     if compared.run_dir is not None:
         run = read_run(compared.run_dir)
-        sections += stream_sections(run, look_at_model(compared.run_dir / "model", run), ids, group)
+        sections += stream_sections(run, look_at_model(compared.run_dir / "model", run), group)
     about = compared.table.about
-    said = notes(about.get("data", {}).get("notes", []))
-    said += settings("Configuration", compared.common_settings()) + settings(
-        "Environment", about.get("environment", {})
-    )
-    return [*sections, Section(f"{ids}setup", "Configuration", said, group)]
+    setup = [
+        *notes(about.get("data", {}).get("notes", [])),
+        *settings("Configuration", compared.common_settings()),
+        *settings("Environment", about.get("environment", {})),
+    ]
+    return [*sections, Section("setup", "Configuration", setup, group)]
 
 
 def best_facts(compared: Compared, group: str = "") -> list[tuple[str, str]]:
@@ -56,26 +54,24 @@ def work_facts(comparisons: Sequence[Compared]) -> list[tuple[str, str]]:
     return [("Models trained", str(len(results))), ("Time, added up", duration(seconds))]
 
 
-def _result(compared: Compared, ids: str) -> str:
-    parts = [paragraph(verdict(compared) or "No model was finished.", "said")]
+def _result(compared: Compared) -> list[Block]:
+    blocks: list[Block] = [Paragraph(verdict(compared) or "No model was finished.", "said")]
     several = len(compared.table.backbones) > 1
     for backbone in compared.table.backbones:
-        parts.append((f"<h3>{text(backbone)}</h3>" if several else "") + table_html(result_table(compared, backbone)))
+        blocks += [*([Heading(backbone)] if several else []), result_table(compared, backbone)]
     if several:
-        parts += ["<h3>Average rank over the backbones</h3>", table_html(rank_table(compared))]
-    parts.append(stack([dot_figure(compared)], ids))
+        blocks += [Heading("Average rank over the backbones"), rank_table(compared)]
+    dots = dot_figure(compared)
+    if dots is not None:
+        blocks.append(dots)
     tests = significance_table(compared)
     if tests is not None and len(compared.table.seeds) > 1:
-        parts += [
-            "<h3>Tests</h3>",
-            paragraph("Two-tailed unpaired t-test against the best baseline."),
-            table_html(tests),
-        ]
+        blocks += [Heading("Tests"), Paragraph("Two-tailed unpaired t-test against the best baseline."), tests]
     if compared.table.failures:
-        parts += ["<h3>Failures</h3>", table_html(failure_table(compared.table.failures))]
-    return "\n".join(part for part in parts if part)
+        blocks += [Heading("Failures"), failure_table(compared.table.failures)]
+    return blocks
 
 
-def _curves(compared: Compared, ids: str) -> str:
+def _curves(compared: Compared) -> list[Block]:
     make = stream_figures if compared.table.protocol == "stream" else epoch_figures
-    return stack(make(compared), ids) or paragraph("No history was kept.")
+    return drawn(make(compared), "No history was kept.")

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from daes.formatting import shorten
-from daes.report.markup import details, embedded_json, table_html, text
 from daes.table import Table
 
 Floats = NDArray[np.float64]
@@ -66,37 +65,11 @@ class Figure:
     labelled: bool = False
     table: Table | None = None
 
-    def html(self, ids: str = "") -> str:
-        """The figure element with its specification inside; `ids` comes before its name."""
+    @property
+    def specification(self) -> dict[str, Any]:
+        """What page.js draws."""
         views = [{"label": view.label, "data": view.data, "layout": view.layout} for view in self.views]
-        parts = [
-            f'<figure data-plot id="{text(ids + self.name)}">',
-            f'<div class="bar"><h3>{text(self.title)}</h3>{self._select()}</div>',
-            self._keys(),
-            f'<div class="plot" style="height:{self.height}px" role="img" aria-label="{text(self.alt)}"></div>',
-            f"<figcaption>{text(self.caption)}</figcaption>" if self.caption else "",
-            details("The numbers", table_html(self.table)) if self.table else "",
-            f'<script type="application/json">{embedded_json({"height": self.height, "views": views})}</script>',
-            "</figure>",
-        ]
-        return "\n".join(part for part in parts if part)
-
-    def _select(self) -> str:
-        if len(self.views) < 2:
-            return ""
-        options = "".join(f"<option>{text(view.label)}</option>" for view in self.views)
-        return f'<label>{text(self.choice)} <select>{options}</select><span class="chosen"></span></label>'
-
-    def _keys(self) -> str:
-        if len(self.keys) < 2:
-            return ""
-        buttons = "".join(
-            f'<button type="button" aria-pressed="true" data-group="{text(key.group)}">'
-            f'<i class="dot" style="background:var(--{text(key.colour)})"></i>{text(key.label)}</button>'
-            for key in self.keys
-        )
-        kind = "keys labelled" if self.labelled else "keys"
-        return f'<div class="{kind}" role="group" aria-label="Lines shown">{buttons}</div>'
+        return {"height": self.height, "views": views}
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,14 @@
-"""One page for a run or a comparison: a single HTML file that opens offline."""
+"""Writes the page of a run or a comparison: a single HTML file that opens offline."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from daes.report.comparison import Compared, read_comparison
 from daes.report.comparison_sections import best_facts, comparison_sections, work_facts
-from daes.report.document import document
+from daes.report.content import Page
 from daes.report.folder import read_run
 from daes.report.learned import look_at_model
-from daes.report.markup import facts
+from daes.report.rendering import render
 from daes.report.run_sections import run_facts, run_sections
 from daes.storage.durable import write_text
 
@@ -27,7 +27,7 @@ def write_report(run_dir: str | Path) -> Path:
     run = read_run(folder)
     path = folder / REPORT
     learned = look_at_model(folder / "model", run)
-    write_text(path, document(run.title, run.lead, facts(run_facts(run)), run_sections(run, learned)))
+    write_text(path, render(Page(run.title, run.lead, run_sections(run, learned), run_facts(run))))
     return path
 
 
@@ -43,13 +43,10 @@ def write_comparison(
     """
     compared = compared_in(compare_dir, run_dir=run_dir, ceiling=ceiling)
     path = Path(compare_dir) / REPORT
-    page = document(
-        f"Comparison on {compared.name}",
-        compared.lead,
-        facts([*best_facts(compared), *work_facts([compared])]),
-        comparison_sections(compared),
+    facts = [*best_facts(compared), *work_facts([compared])]
+    write_text(
+        path, render(Page(f"Comparison on {compared.name}", compared.lead, comparison_sections(compared), facts))
     )
-    write_text(path, page)
     return path
 
 
@@ -57,8 +54,8 @@ def write_comparisons(path: str | Path, title: str, lead: str, comparisons: Sequ
     """Write one page of several comparisons, one after the other."""
     path = Path(path)
     sections = [section for compared in comparisons for section in comparison_sections(compared, compared.name)]
-    top = [fact for compared in comparisons for fact in best_facts(compared, f"{compared.name}, ")]
-    write_text(path, document(title, lead, facts([*top, *work_facts(comparisons)]), sections))
+    best = [fact for compared in comparisons for fact in best_facts(compared, f"{compared.name}, ")]
+    write_text(path, render(Page(title, lead, sections, [*best, *work_facts(comparisons)])))
     return path
 
 
