@@ -78,13 +78,14 @@ class TrainingStep:
     def learn(self, batch: Batch | DeviceBatch, row: int) -> bool:
         """Take a step on the batch, which starts at that row of the stream; False if it cannot be learned from."""
         rows = self.prepare(batch)
+        inputs = (*rows.features, *rows.targets)
         self.model.train()
         # A batch without a step must not change BatchNorm either: a NaN would stay in its running statistics for ever.
         kept = [buffer.clone() for buffer in self._running_statistics()] if self.config.bad_batch == "skip" else []
         if self.observing:
             self.model.observe(*rows.features)
         with self.model.without_observing():
-            found = self._call(self._differentiate, *rows.features, *rows.targets)
+            found = self._call(self._differentiate, *inputs)
         # Loss and norm are read together, so that an accelerator is waited for once.
         self.loss, norm = found.tolist()
         reason = None

@@ -1,0 +1,103 @@
+"""The step itself; what surrounds it is tested with the trainer, the offline protocol, the classifier and graphs."""
+
+from copy import deepcopy
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from daes.training.config import TrainConfig
+from daes.training.step import BadBatch, TrainingError, TrainingStep, random_state, set_random_state
+
+CONFIG = TrainConfig(batch_size=100, learning_rate=0.01)
+
+
+def state_of(step):
+    return {name: tensor.clone() for name, tensor in step.model.state_dict().items()}
+
+
+def assert_same(left, right):
+    assert left.keys() == right.keys()
+    for name in left:
+        torch.testing.assert_close(left[name], right[name], rtol=0, atol=0, equal_nan=True, msg=name)
+
+
+def test_a_prepared_batch_is_used_as_it_is(make_rows, make_model):
+    step, batch = TrainingStep(make_model(), CONFIG), make_rows(100)
+    prepared = step.prepare(batch)
+    assert step.prepare(prepared) is prepared
+    assert len(prepared) == 100
+    np.testing.assert_array_equal(step.score(prepared), step.score(batch))
+
+
+def test_scoring_changes_nothing(make_rows, make_model):
+    step = TrainingStep(make_model(categorical_options={"mode": "vocabulary"}), CONFIG)
+    step.learn(make_rows(100), 0)
+    before, random = state_of(step), torch.get_rng_state()
+    first = step.score(make_rows(50))
+    assert first.dtype == np.float32
+    np.testing.assert_array_equal(first, step.score(make_rows(50)))
+    assert_same(before, state_of(step))
+    assert torch.equal(random, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_learning_is_a_step_on_the_weighted_mean_cross_entropy(make_rows, make_model, weighted):
+    batch = replace(make_rows(100), weight=np.linspace(0, 2, 100, dtype=np.float32) if weighted else None)
+    step, other = TrainingStep(make_model(), CONFIG), make_model().train()
+    torch.manual_seed(1)
+    assert step.learn(batch, 0)
+    torch.manual_seed(1)
+    logits = other(torch.from_numpy(batch.numerical), torch.from_numpy(batch.categorical))
+    losses = binary_cross_entropy_with_logits(logits, torch.from_numpy(batch.label), reduction="none")
+    weights = torch.ones(100) if batch.weight is None else torch.from_numpy(batch.weight)
+    loss = (losses * weights).sum() / weights.sum()
+    loss.backward()
+    assert step.loss == pytest.approx(loss.item(), rel=1e-6)
+    for (name, mine), theirs in zip(step.model.named_parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-4, atol=1e-8, msg=name)
+
+
+def test_learning_needs_labels_and_otherwise_changes_nothing(make_rows, make_model):
+    step = TrainingStep(make_model(), CONFIG)
+    before = state_of(step)
+    with pytest.raises(ValueError, match="batch must have labels to compute a loss, got None"):
+        step.learn(replace(make_rows(100), label=None), 0)
+    assert_same(before, state_of(step))
+
+
+def test_a_loaded_step_continues_with_the_same_bits(make_rows, make_model):
+    rows = make_rows(300)
+    step = TrainingStep(make_model(), replace(CONFIG, bad_batch="skip"))
+    step.learn(rows[:100], 0)
+    step.skip(100, "unreadable")
+    other = TrainingStep(make_model(seed=5), replace(CONFIG, bad_batch="skip"))
+    other.load_state_dict(deepcopy(step.state_dict()))
+    assert other.bad_batches == [BadBatch(100, "unreadable")]
+    for one in (step, other):
+        torch.manual_seed(2)
+        one.learn(rows[200:], 200)
+    assert step.loss == other.loss
+    assert_same(state_of(step), state_of(other))
+
+
+def test_only_bad_batches_in_a_row_end_a_run(make_rows, make_model):
+    step = TrainingStep(make_model(), replace(CONFIG, bad_batch="skip"))
+    for _ in range(20):
+        step.skip(0, "unreadable")
+    assert step.learn(make_rows(100), 0)
+    for row in range(20):
+        step.skip(row, "unreadable")
+    with pytest.raises(TrainingError, match="21 bad batches in a row, the last at row 99: unreadable"):
+        step.skip(99, "unreadable")
+    assert len(step.bad_batches) == 41
+
+
+def test_random_states_are_restored():
+    device = torch.device("cpu")
+    state = random_state(device)
+    first = torch.rand(3)
+    set_random_state(state, device)
+    assert torch.equal(first, torch.rand(3))
