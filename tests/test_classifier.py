@@ -5,12 +5,15 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+import torch
 from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import cross_val_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from daes.backbone.deepfm import DeepFM
 from daes.classifier import StreamingClassifier
+from daes.embedding import DAES
 from daes.training import TrainingError
 
 # A small, quick model: the conventions are what is tested here.
@@ -168,3 +171,18 @@ def test_bfloat16_is_used_for_learning_and_scoring(clicks):
     half = StreamingClassifier("fe", "fnn", batch_size=500, amp=True).fit(frame, y).decision_function(frame)
     assert not np.array_equal(exact, half)
     np.testing.assert_allclose(half, exact, atol=0.1)
+
+
+def test_modules_are_copied(clicks):
+    frame, y = clicks
+    method, backbone = DAES(2, 8, num_meta=5), DeepFM(3, 8, hidden=(16,))
+    before = method.missing.detach().clone()
+    model = clone(StreamingClassifier(method, backbone, batch_size=100, epochs=2, learning_rate=0.005))
+    assert model.method is not method
+    first = model.fit(frame, y).predict_proba(frame)
+    assert model.model_.numerical.num_meta == 5
+    assert model.model_.dim == 8
+    assert torch.equal(method.missing, before)
+    assert torch.equal(model.method.missing, before)
+    np.testing.assert_array_equal(model.fit(frame, y).predict_proba(frame), first)
+    assert roc_auc_score(y, first[:, 1]) > 0.7

@@ -10,8 +10,10 @@ import pytest
 import torch
 from torch import nn
 
-from daes.backbone import BACKBONES
-from daes.embedding import METHODS, Context, NotFittedError
+from daes.backbone import BACKBONES, Backbone
+from daes.backbone.dcnv2 import DCNv2
+from daes.backbone.fnn import FNN
+from daes.embedding import DAES, METHODS, Context, NotFittedError, NumericalEmbedding, build_embedding
 from daes.embedding.modulation import pool_context
 from daes.model import DEFAULT_SIZE, CTRModel, ranked_context
 from daes.stream.batch import Batch, batch_from_table
@@ -117,6 +119,119 @@ class TestEveryCell:
             make_model("deas")
         with pytest.raises(ValueError, match=r"backbone must be one of .*got 'deepfn'"):
             make_model(backbone="deepfn")
+
+
+class Slope(NumericalEmbedding):
+    """A method that nobody registered."""
+
+    def __init__(self, num_features, dim=16):
+        super().__init__(num_features, dim)
+        self.table = self.new_table(num_features, dim)
+
+    def encode(self, values, context):
+        return torch.tanh(values).unsqueeze(-1) * self.table
+
+
+class Total(Backbone):
+    """A backbone that nobody registered."""
+
+    def _logit(self, fields, plain):
+        return self.flatten(fields, plain).sum(dim=1)
+
+
+class TestModules:
+    def test_modules_are_taken_as_they_are(self):
+        numbers, network = DAES(3, 4, num_meta=7), FNN(6, 4, hidden=(5,))
+        model = CTRModel(SCHEMA, numbers, network, sizes=SIZES)
+        assert model.numerical is numbers
+        assert model.backbone is network
+        assert model.dim == 4
+        train(model)
+
+    def test_a_module_and_its_name_make_the_same_model(self):
+        def parts(seed):
+            torch.manual_seed(seed)
+            return DAES(3, 4, num_meta=7), FNN(6, 4, hidden=(5,))
+
+        model = CTRModel(SCHEMA, *parts(1), sizes=SIZES)
+        named = CTRModel(
+            SCHEMA,
+            "daes-gate",
+            "fnn",
+            dim=4,
+            sizes=SIZES,
+            embedding_options={"num_meta": 7},
+            backbone_options={"hidden": (5,)},
+        )
+        assert model.config == named.config
+        named.load_state_dict(model.state_dict())
+        assert torch.equal(model.eval()(make_batch()), named.eval()(make_batch()))
+
+    @pytest.mark.parametrize(
+        "numbers",
+        [DAES(3, 4, modulation="tran"), build_embedding("daes", 3, 4), build_embedding("efd", 3, 4, num_bins=3)],
+        ids=["daes-tran", "daes", "efd"],
+    )
+    def test_modules_of_registered_classes_are_saved_by_name_and_options(self, numbers, tmp_path, scored):
+        plain_dim = numbers.raw_dim
+        network = DCNv2(6, 4, plain_dim=plain_dim, layers=1, hidden=(5,), dropout=0.0)
+        model = CTRModel.from_sample(SCHEMA, make_batch(), embedding=copy.deepcopy(numbers), backbone=network)
+        train(model)
+        model.save_pretrained(tmp_path)
+        assert json.loads((tmp_path / "config.json").read_text())["model"]["embedding"] in METHODS
+        reloaded = CTRModel.from_pretrained(tmp_path)
+        assert reloaded.config == model.config
+        assert reloaded.backbone.layers == 1
+        assert np.array_equal(reloaded.predict_proba(scored), model.predict_proba(scored))
+
+    @pytest.mark.parametrize(
+        ("parts", "sentence"),
+        [
+            ((Slope(3, 4), "fnn"), r"embedding must be of a registered class .*Slope.* @register_method\(name"),
+            (("fe", Total(6, 4)), r"backbone must be of a registered class .*Total.* @register_backbone\(name"),
+        ],
+    )
+    def test_modules_of_other_classes_train_but_are_not_saved(self, parts, sentence, tmp_path):
+        model = CTRModel(SCHEMA, *parts, dim=4, sizes=SIZES)
+        train(model)
+        with pytest.raises(ValueError, match=sentence):
+            model.save_pretrained(tmp_path / "model")
+        assert not (tmp_path / "model").exists()
+
+    def test_a_backbone_without_plain_inputs_does_without_them(self):
+        numbers = build_embedding("daes", 3, 4)
+        assert numbers.raw_dim == 6
+        train(CTRModel(SCHEMA, numbers, FNN(6, 4), sizes=SIZES))
+        train(CTRModel(SCHEMA, numbers, FNN(6, 4, plain_dim=6), sizes=SIZES))
+        with pytest.raises(ValueError, match="backbone must have plain_dim=6, got plain_dim=5"):
+            CTRModel(SCHEMA, numbers, FNN(6, 4, plain_dim=5), sizes=SIZES)
+        with pytest.raises(ValueError, match="backbone must take plain inputs for embedding='youtube'"):
+            CTRModel(SCHEMA, "youtube", FNN(3, 4), sizes=SIZES)
+
+    @pytest.mark.parametrize(
+        ("arguments", "error", "sentence"),
+        [
+            ({"embedding": DAES(2, 4)}, ValueError, "embedding must have num_features=3, got num_features=2"),
+            ({"embedding": DAES(3, 4), "dim": 8}, ValueError, "dim must be the same .*got 8 and 4 in DAES"),
+            ({"embedding": "fe", "backbone": FNN(6, 4), "dim": 8}, ValueError, "got 8 and 4 in FNN"),
+            ({"embedding": DAES(3, 4), "backbone": FNN(6, 8)}, ValueError, "got 4 and 8 in FNN"),
+            (
+                {"embedding": "fe", "backbone": FNN(5, 4)},
+                ValueError,
+                "backbone must have num_fields=6, got num_fields=5",
+            ),
+            (
+                {"embedding": DAES(3, 4), "embedding_options": {"num_meta": 3}},
+                ValueError,
+                r"options of the method must be given to the module itself, got \{'num_meta': 3\}",
+            ),
+            ({"embedding": nn.Linear(3, 4)}, TypeError, "method must be a name or a module"),
+            ({"backbone": None}, TypeError, "backbone must be a name or a module, got None"),
+        ],
+    )
+    def test_parts_that_do_not_fit(self, arguments, error, sentence):
+        with pytest.raises(error, match=sentence):
+            CTRModel(SCHEMA, sizes=SIZES, **arguments)
 
 
 class TestPresets:

@@ -1,12 +1,15 @@
 """A scikit-learn classifier: `CTRModel` and its training step behind `fit`, `partial_fit` and `predict_proba`."""
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from typing import Any, Literal, Self
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
+from daes.backbone import Backbone
+from daes.embedding import NumericalEmbedding
 from daes.extras import require
 from daes.model import CTRModel
 from daes.stream.batch import Batch, batch_from_table
@@ -31,11 +34,12 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     missing.
 
     Args:
-        method: the method for numbers, a name of `daes.embedding.METHODS`. An offline one is fitted on the first rows.
-        backbone: the interaction, a name of `daes.backbone.BACKBONES`.
+        method: the method for numbers: a name of `daes.embedding.METHODS`, or a module, which is copied. An offline
+            method is fitted on the first rows.
+        backbone: the interaction: a name of `daes.backbone.BACKBONES`, or a module, which is copied.
         numerical: names of the numerical columns; None to choose by type.
         categorical: names of the categorical columns; None to choose by type.
-        dim: the dimension of embeddings.
+        dim: the dimension of embeddings; that of the modules given, 16 otherwise.
         epochs: passes of `fit` over its rows; `partial_fit` makes one pass.
         batch_size: rows per step.
         learning_rate: step size.
@@ -68,12 +72,12 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        method: str = "daes",
-        backbone: str = "deepfm",
+        method: str | NumericalEmbedding = "daes",
+        backbone: str | Backbone = "deepfm",
         *,
         numerical: Sequence[str] | None = None,
         categorical: Sequence[str] | None = None,
-        dim: int = 16,
+        dim: int | None = None,
         epochs: int = 1,
         batch_size: int = 1024,
         learning_rate: float = 1e-3,
@@ -176,8 +180,8 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.model_ = CTRModel.from_sample(
             self.schema_,
             batch,
-            embedding=self.method,
-            backbone=self.backbone,
+            embedding=deepcopy(self.method),
+            backbone=deepcopy(self.backbone),
             dim=self.dim,
             context=self.context,
             l2=self.l2,

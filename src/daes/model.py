@@ -14,19 +14,21 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from daes.backbone import BACKBONES, build_backbone
+from daes.backbone import BACKBONES, Backbone, build_backbone
 from daes.distribution import rank_context_fields, smallest_cardinality
 from daes.embedding import (
     METHODS,
     CategoricalEmbedding,
     Context,
     NotFittedError,
+    NumericalEmbedding,
     build_embedding,
     suggest_sizes,
 )
 from daes.embedding.base import check_positive
 from daes.embedding.modulation import pool_context
 from daes.export import export_onnx
+from daes.registry import Configurable, Registry
 from daes.storage.saved_model import CONFIG, load_model, load_weights, refuse_other_schema, save_model
 from daes.stream.batch import Batch
 from daes.stream.schema import Schema
@@ -71,17 +73,17 @@ class CTRModel(nn.Module):
 
     Args:
         schema: which columns there are. All-numerical and all-categorical schemas work.
-        embedding: the method for numbers, a name of `daes.embedding.METHODS`.
-        backbone: the interaction, a name of `daes.backbone.BACKBONES`.
-        dim: the dimension d of every embedding.
+        embedding: the method for numbers: a name of `daes.embedding.METHODS`, or a module.
+        backbone: the interaction: a name of `daes.backbone.BACKBONES`, or a module.
+        dim: the dimension d of every embedding; that of the modules given, 16 otherwise.
         sizes: rows of each categorical field's table, by name, or one number for all.
         context: the categorical fields that modulate numbers in field-aware methods: names, "smallest" (the
             `num_context` smallest tables, the paper's rule) or None.
         num_context: how many fields "smallest" takes.
         l2: λ of the paper's loss, BCE + λ‖Θ‖².
         categorical_options: further arguments of `CategoricalEmbedding` (mode, min_count, strict, sparse).
-        embedding_options: further arguments of the method.
-        backbone_options: further arguments of the backbone.
+        embedding_options: further arguments of a method given by name.
+        backbone_options: further arguments of a backbone given by name.
 
     >>> schema = Schema("click", numerical=("price", "age"), categorical=("city",))
     >>> model = CTRModel(schema, embedding="daes", backbone="deepfm", sizes={"city": 100})
@@ -90,6 +92,9 @@ class CTRModel(nn.Module):
     torch.Size([2])
     >>> model.predict_proba(batch).shape
     (2,)
+    >>> from daes.embedding import DAES
+    >>> CTRModel(schema, DAES(num_features=2, dim=8, num_meta=20), sizes={"city": 100}).dim
+    8
     """
 
     _context_index: Tensor
@@ -97,10 +102,10 @@ class CTRModel(nn.Module):
     def __init__(
         self,
         schema: Schema,
-        embedding: str = "daes",
-        backbone: str = "deepfm",
+        embedding: str | NumericalEmbedding = "daes",
+        backbone: str | Backbone = "deepfm",
         *,
-        dim: int = 16,
+        dim: int | None = None,
         sizes: int | Mapping[str, int] = DEFAULT_SIZE,
         context: str | Sequence[str] | None = "smallest",
         num_context: int = 3,
@@ -113,48 +118,63 @@ class CTRModel(nn.Module):
         if not 0 <= l2 < float("inf"):
             raise ValueError(f"l2 must be finite and not negative, got {l2}")
         self.schema = schema
-        self.dim = dim
+        self.dim = _common_dim(dim, embedding, backbone)
         self.l2 = l2
         self.sizes = _table_sizes(schema, sizes)
         self.context = _context_names(schema, context, self.sizes, num_context)
+        # A preset is spelled out, so that a saved model stays what it was if the preset is ever improved.
+        method, method_options = _description(METHODS, embedding, embedding_options)
+        interaction, interaction_options = _description(BACKBONES, backbone, backbone_options)
         self.config: dict[str, Any] = {
-            "embedding": embedding,
-            "backbone": backbone,
-            "dim": dim,
+            "embedding": method,
+            "backbone": interaction,
+            "dim": self.dim,
             "sizes": self.sizes,
             "context": list(self.context),
             "l2": l2,
             "categorical_options": dict(categorical_options or {}),
-            # A preset is spelled out, so that a saved model stays what it was if the preset is ever improved.
-            "embedding_options": _as_saved({**METHODS.find(embedding).preset, **(embedding_options or {})}),
-            "backbone_options": dict(backbone_options or {}),
+            "embedding_options": method_options,
+            "backbone_options": interaction_options,
         }
         self.numerical = None
         self.categorical = None
-        num_fields, plain_dim = schema.num_categorical, 0
         seeds = torch.randint(2**62, (3,), device="cpu").tolist()
-        if schema.num_numerical:
-            options = dict(self.config["embedding_options"])
-            if self.context and options.get("context_pool") == "concat":
-                options.setdefault("num_context", len(self.context))
+        if schema.num_numerical or isinstance(embedding, NumericalEmbedding):
             with _drawing_from(seeds[0]):
-                self.numerical = build_embedding(embedding, schema.num_numerical, dim, **options)
-            num_fields += self.numerical.num_outputs
-            plain_dim = self.numerical.raw_dim
-            if plain_dim and not BACKBONES.find(backbone).takes_plain:
-                if not self.numerical.num_outputs:
-                    raise ValueError(
-                        f"backbone must have an MLP or a cross network for embedding={embedding!r}, which gives plain "
-                        f"inputs and no vectors, got {backbone!r}"
-                    )
-                plain_dim = 0  # the vectors do without
+                self.numerical = self._make_embedding(embedding)
         if schema.num_categorical:
             with _drawing_from(seeds[1]):
-                self.categorical = CategoricalEmbedding(self.sizes, dim, **(categorical_options or {}))
+                self.categorical = CategoricalEmbedding(self.sizes, self.dim, **(categorical_options or {}))
         with _drawing_from(seeds[2]):
-            self.backbone = build_backbone(backbone, num_fields, dim, plain_dim=plain_dim, **(backbone_options or {}))
+            self.backbone = self._make_backbone(backbone)
         places = [schema.categorical.index(name) for name in self.context]
         self.register_buffer("_context_index", torch.tensor(places, dtype=torch.int64), persistent=False)
+
+    def _make_embedding(self, embedding: str | NumericalEmbedding) -> NumericalEmbedding:
+        if isinstance(embedding, NumericalEmbedding):
+            _check_sizes("embedding", embedding, num_features=self.schema.num_numerical)
+            return embedding
+        options = dict(self.config["embedding_options"])
+        if self.context and options.get("context_pool") == "concat":
+            options.setdefault("num_context", len(self.context))
+        return build_embedding(embedding, self.schema.num_numerical, self.dim, **options)
+
+    def _make_backbone(self, backbone: str | Backbone) -> Backbone:
+        numbers = self.numerical
+        num_fields = self.schema.num_categorical + (0 if numbers is None else numbers.num_outputs)
+        plain_dim = 0 if numbers is None else numbers.raw_dim
+        takes_plain = backbone.plain_dim > 0 if isinstance(backbone, Backbone) else BACKBONES.find(backbone).takes_plain
+        if numbers is not None and plain_dim and not takes_plain:
+            if not numbers.num_outputs:
+                raise ValueError(
+                    f"backbone must take plain inputs for embedding={self.config['embedding']!r}, which gives no "
+                    f"vectors, got {self.config['backbone']!r}"
+                )
+            plain_dim = 0  # the vectors do without
+        if isinstance(backbone, Backbone):
+            _check_sizes("backbone", backbone, num_fields=num_fields, plain_dim=plain_dim)
+            return backbone
+        return build_backbone(backbone, num_fields, self.dim, plain_dim=plain_dim, **self.config["backbone_options"])
 
     @classmethod
     def from_sample(cls, schema: Schema, sample: Batch, **arguments: Any) -> Self:
@@ -253,7 +273,16 @@ class CTRModel(nn.Module):
         return self.l2 * torch.stack([parameter.square().sum() for parameter in self.parameters()]).sum()
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write the model to a folder: `model.safetensors` with every tensor, `config.json` with all else."""
+        """Write the model to a folder: `model.safetensors` with every tensor, `config.json` with all else.
+
+        The parts are saved by name and options, so that a module given to the model must be of a registered class.
+        """
+        for part, registry in (("embedding", METHODS), ("backbone", BACKBONES)):
+            if self.config[part] not in registry:
+                raise ValueError(
+                    f"{part} must be of a registered class for the model to be saved, got {self.config[part]}: "
+                    f"decorate the class with @register_{registry.kind}(name, …)"
+                )
         save_model(self, self.schema, self.config, Path(folder))
 
     @classmethod
@@ -341,9 +370,35 @@ class CTRModel(nn.Module):
         return Context(pool_context(F.embedding(combinations, table.weight, sparse=table.sparse), pool), inverse)
 
 
-def _as_saved(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of their own, with lists for tuples, so that a saved model's are equal to them."""
-    return {name: list(value) if isinstance(value, tuple) else deepcopy(value) for name, value in options.items()}
+def _common_dim(dim: int | None, *parts: str | Configurable) -> int:
+    """The dimension that was asked for and that the modules have."""
+    for part in parts:
+        own = dim if isinstance(part, str) else getattr(part, "dim", dim)
+        if dim is not None and own != dim:
+            raise ValueError(f"dim must be the same for all parts, got {dim} and {own} in {type(part).__name__}")
+        dim = own
+    return 16 if dim is None else dim
+
+
+def _description(
+    registry: Registry[Any], part: str | Configurable, options: Mapping[str, Any] | None
+) -> tuple[str, dict[str, Any]]:
+    """Name and options of a part as they are saved: with lists for tuples, so that reading gives the same."""
+    if isinstance(part, str):
+        name, spelled = part, {**registry.find(part).preset, **(options or {})}
+    elif not isinstance(part, Configurable):
+        raise TypeError(f"{registry.kind} must be a name or a module, got {part!r}")
+    elif options:
+        raise ValueError(f"options of the {registry.kind} must be given to the module itself, got {dict(options)}")
+    else:
+        name, spelled = registry.describe(part)
+    return name, {key: list(value) if isinstance(value, tuple) else deepcopy(value) for key, value in spelled.items()}
+
+
+def _check_sizes(what: str, module: nn.Module, **expected: int) -> None:
+    for name, size in expected.items():
+        if getattr(module, name) != size:
+            raise ValueError(f"{what} must have {name}={size}, got {name}={getattr(module, name)}")
 
 
 def ranked_context(schema: Schema, sample: Batch, count: int = 3) -> tuple[str, ...]:

@@ -169,8 +169,8 @@ class Registry(Mapping[str, E]):
     def _add(self, entry: E) -> None:
         known = self._entries.get(entry.name)
         # A class may be defined again, as in a notebook.
-        if known is not None and _full_name(known.cls) != _full_name(entry.cls):
-            raise ValueError(f"{self.kind} {entry.name!r} is already registered, for {_full_name(known.cls)}")
+        if known is not None and full_name(known.cls) != full_name(entry.cls):
+            raise ValueError(f"{self.kind} {entry.name!r} is already registered, for {full_name(known.cls)}")
         entry.check_options(entry.preset)
         entries = {**self._entries, entry.name: entry}
         self._entries = dict(sorted(entries.items(), key=lambda item: item[1].place))
@@ -182,6 +182,14 @@ class Registry(Mapping[str, E]):
         close = get_close_matches(name, self._entries, n=1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
         raise ValueError(f"{self.kind} must be one of {', '.join(self)}, got {name!r}{hint}")
+
+    def describe(self, obj: Configurable) -> tuple[str, dict[str, Any]]:
+        """Name and options by which an object can be built again; of an unregistered class its full name."""
+        entry = self.entry_of(obj)
+        if entry is None:
+            return full_name(type(obj)), {}
+        given = {name: value for name, value in obj.arguments.items() if name not in entry.inputs}
+        return entry.name, entry.spelled_out(given)
 
     def entry_of(self, obj: Configurable) -> E | None:
         """The entry that an object is built by: that of its class, of several the one whose preset it agrees with."""
@@ -208,7 +216,8 @@ def import_modules(package: str, path: Iterable[str]) -> None:
             import_module(f"{package}.{module.name}")
 
 
-def _full_name(cls: type) -> str:
+def full_name(cls: type) -> str:
+    """Module and name of a class, as in an import."""
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
