@@ -76,8 +76,16 @@ def test_merged_banks_are_merged_reservoirs():
     count = a.count + b.count
     a.merge(b)
     assert a.count.tolist() == count.tolist()
+    alone, other = JumpReservoir(400, seed=1), JumpReservoir(400, seed=2)
+    alone.update(values[:9000, 2])
+    other.update(values[9000:, 2])
+    alone.merge(other)
+    alone.update(values[:, 2])
+    before = a.draws
     feed(a, values, 1000)
-    assert all(r.sample.size == 400 for r in a.estimators)
+    np.testing.assert_array_equal(a.estimators[2].sample, alone.sample)
+    assert len({id(a.estimators[feature].schedule) for feature in (0, 1, 3)}) == 1  # still without missing values
+    assert a.draws > before
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
@@ -116,7 +124,7 @@ def test_error_messages():
         bank.update(np.zeros((2, 2)))
     with pytest.raises(TypeError, match="values must be numeric"):
         bank.update(np.array([["a", "b", "c"]]))
-    with pytest.raises(ValueError, match="num_features=0"):
+    with pytest.raises(ValueError, match="num_features must be a positive integer, got 0"):
         ReservoirBank(0, 10)
     with pytest.raises(ValueError, match="shared must be False"):
         ReservoirBank(3, 10, shared=True, expiry=5)
@@ -126,5 +134,5 @@ def test_error_messages():
         bank.merge(EstimatorBank(lambda feature: OrderStatistics(), 3))
     with pytest.raises(ValueError, match="state has 2 features; this bank has 3"):
         bank.load_state_dict(ReservoirBank(2, 10).state_dict())
-    with pytest.raises(ValueError, match="feature 0: state has size=20"):
+    with pytest.raises(ValueError, match="feature 0: state must have size=10, got 20"):
         bank.load_state_dict(ReservoirBank(3, 20).state_dict())

@@ -122,7 +122,18 @@ def test_decay_is_plain_sampling_when_nothing_dies():
 
 
 def test_decay_uses_no_more_slots_than_live_values():
-    assert DecaySchedule(1000, 30.0, 0).size == round(1 / (1 - 2 ** (-1 / 30)))
+    assert DecaySchedule(1000, 30.0, 0).size == int(1 / (1 - 2 ** (-1 / 30)))
+
+
+@pytest.mark.parametrize("half_life", [0.4, 1.0, 1.5, 2.3])
+def test_a_half_life_of_few_values_is_exact(half_life, monkeypatch):
+    monkeypatch.setattr("daes.distribution.schedule.BLOCK", 16)
+    length, runs = 60, 4000
+    held = inclusion(lambda seed: DecaySchedule(10, half_life, seed), length, runs)[::-1]
+    size = DecaySchedule(10, half_life, 0).size
+    expected = runs * size * (1 - 2 ** (-1 / half_life)) * 2 ** (-np.arange(length) / half_life)
+    deviation = (held - expected)[expected > 20] / np.sqrt(expected[expected > 20])
+    assert np.abs(deviation).max() < 4
 
 
 @pytest.mark.parametrize("make", [ExactSchedule, PaperSchedule, lambda size, seed: DecaySchedule(size, 5000.0, seed)])
@@ -168,7 +179,14 @@ def test_threshold_after_is_one_while_everything_is_kept():
     rng = np.random.default_rng(0)
     assert threshold_after(rng, 5, 5) == 0.0
     assert threshold_after(rng, 0, 0) == 0.0
-    assert np.mean([np.exp(threshold_after(rng, 10, 99)) for _ in range(4000)]) == pytest.approx(0.1, rel=0.03)
+
+
+@pytest.mark.parametrize(("kept", "count"), [(0, 5), (1, 2), (10, 99)])
+def test_threshold_after_is_the_smallest_key_not_kept(kept, count):
+    rng = np.random.default_rng(0)
+    drawn = [np.exp(threshold_after(rng, kept, count)) for _ in range(2000)]
+    keys = np.sort(rng.random((2000, count)), axis=1)[:, kept]
+    assert stats.ks_2samp(drawn, keys).pvalue > 0.001
 
 
 @pytest.mark.parametrize("half_life", [0, -1.0, float("nan"), float("inf")])

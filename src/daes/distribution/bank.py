@@ -1,4 +1,4 @@
-"""Distributions of many features at once: what a model holds."""
+"""The distributions of several features at once."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
@@ -14,14 +14,14 @@ from daes.distribution.schedule import Schedule
 
 
 class EstimatorBank:
-    """One estimator a feature, on (B, q) batches: as a `DistributionEstimator`, with a column a feature.
+    """One estimator per feature on (B, q) batches, with the methods of a `DistributionEstimator`.
 
-    **Shape.** `update` takes (B, q), where NaN and ±inf are skipped; `quantile` takes levels (L,) and gives (q, L);
-    `cdf` takes (B, q) and gives the same; `count`, `skipped`, `minimum` and `maximum` are (q,).
+    **Shape.** `update` takes (B, q), where NaN and ±inf are skipped; `quantile` takes levels (L,) and returns (q, L);
+    `cdf` takes (B, q) and returns the same; `count`, `skipped`, `minimum` and `maximum` are (q,).
 
     Args:
         make: makes the estimator of feature f.
-        num_features: the number q of features.
+        num_features: number q of features.
 
     >>> from daes.distribution import OrderStatistics
     >>> bank = EstimatorBank(lambda feature: OrderStatistics([0.0, 0.5, 1.0]), num_features=2)
@@ -38,22 +38,22 @@ class EstimatorBank:
 
     @property
     def count(self) -> NDArray[np.int64]:
-        """How many finite values each feature has seen, (q,)."""
+        """Number of finite values of each feature, (q,)."""
         return np.array([estimator.count for estimator in self.estimators], np.int64)
 
     @property
     def skipped(self) -> NDArray[np.int64]:
-        """How many NaN and ±inf of each feature were skipped, (q,)."""
+        """Number of skipped NaN and ±inf of each feature, (q,)."""
         return np.array([estimator.skipped for estimator in self.estimators], np.int64)
 
     @property
     def minimum(self) -> Floats:
-        """The smallest value of each feature, (q,), NaN before the first."""
+        """The smallest value of each feature, (q,); NaN before the first."""
         return np.array([estimator.minimum for estimator in self.estimators])
 
     @property
     def maximum(self) -> Floats:
-        """The largest value of each feature, (q,), NaN before the first."""
+        """The largest value of each feature, (q,); NaN before the first."""
         return np.array([estimator.maximum for estimator in self.estimators])
 
     @property
@@ -73,13 +73,13 @@ class EstimatorBank:
         return np.stack([estimator.quantile(wanted) for estimator in self.estimators])
 
     def cdf(self, values: ArrayLike) -> Floats:
-        """F(x) of every value of a batch (B, q) under its feature's distribution; NaN where nothing was seen."""
+        """F(x) of every value of a batch (B, q) in its feature's distribution; NaN where nothing was seen."""
         batch = self._check(values)
         columns = [estimator.cdf(batch[:, feature]) for feature, estimator in enumerate(self.estimators)]
         return np.stack(columns, axis=1)
 
     def merge(self, other: Self) -> None:
-        """Take in a bank of a disjoint stream."""
+        """Add a bank of a disjoint stream."""
         if type(other) is not type(self):
             raise TypeError(f"other must be a {type(self).__name__} to merge, got {type(other).__name__}")
         if other.num_features != self.num_features:
@@ -88,7 +88,7 @@ class EstimatorBank:
             mine.merge(theirs)
 
     def state_dict(self) -> State:
-        """The states of all features, flat: `feature.name`."""
+        """The states of all features in one dictionary with the keys `feature.name`."""
         states = enumerate(estimator.state_dict() for estimator in self.estimators)
         return {f"{feature}.{name}": value for feature, state in states for name, value in state.items()}
 
@@ -116,19 +116,18 @@ class EstimatorBank:
 class ReservoirBank(EstimatorBank):
     """Jump reservoirs of q features on (B, q) batches.
 
-    With `shared=True` one row-level decision serves every feature that has missed no value yet: their reservoirs hold
-    the same rows, at the cost of one stream of random numbers. A feature's first missing value parts it from the
-    others; it goes on by the same schedule on a count of its own. Each sample is, bit for bit, that of
-    `JumpReservoir(size, seed=seed)` fed with the column: uniform over the stream, though the samples of different
-    features are not independent of each other.
+    With `shared=True` features without missing values share one sampling decision per row: their reservoirs hold the
+    same rows, at the cost of one stream of random numbers. At its first missing value a feature leaves the others and
+    continues on the same schedule by its own count. Each sample is, bit for bit, that of `JumpReservoir(size,
+    seed=seed)` on the column: uniform over the stream, but the samples of different features are not independent.
 
-    With `shared=False` (needed for reservoirs that adapt) feature f has the seed `seed + f`.
+    With `shared=False` (required for reservoirs that adapt) feature f has the seed `seed + f`.
 
     Args:
-        num_features: the number q of features.
-        size: slots a feature.
-        seed: where the random numbers start.
-        shared: whether features share sampling decisions; by default where no adaptation is asked for.
+        num_features: number q of features.
+        size: slots per feature.
+        seed: of the random numbers.
+        shared: whether features share sampling decisions; by default unless an adaptation is set.
         options: as of `JumpReservoir`.
 
     >>> bank = ReservoirBank(num_features=2, size=100)
@@ -157,12 +156,12 @@ class ReservoirBank(EstimatorBank):
 
     @property
     def draws(self) -> int:
-        """How many random numbers were used; what is shared counts once."""
+        """Number of random numbers used; shared ones count once."""
         return sum(schedule.draws for schedule in {id(r.schedule): r.schedule for r in self.estimators}.values())
 
     @property
     def nbytes(self) -> int:
-        """Memory of the samples."""
+        """Bytes of the samples."""
         return sum(reservoir.nbytes for reservoir in self.estimators)
 
     def update(self, values: ArrayLike) -> None:
@@ -170,21 +169,27 @@ class ReservoirBank(EstimatorBank):
         if not batch.shape[0]:
             return
         low, high = _column_range(batch)
-        whole = (np.isfinite(low) & np.isfinite(high)).tolist()
-        together = []
+        complete = (np.isfinite(low) & np.isfinite(high)).tolist()
+        groups: dict[int, list[int]] = {}
         for feature, reservoir in enumerate(self.estimators):
-            if self.shared and whole[feature] and reservoir.schedule is self._common:
-                together.append(feature)
-                continue
-            if reservoir.schedule is self._common:
-                reservoir.schedule = self._common.copy()
-            reservoir.update(batch[:, feature])
-        if together:
-            self._update_together(batch, together, low.tolist(), high.tolist())
+            groups.setdefault(id(reservoir.schedule), []).append(feature)
+        for features in groups.values():
+            shared = len(features) > 1
+            together = [feature for feature in features if shared and complete[feature]]
+            for feature in features:
+                if shared and complete[feature]:
+                    continue
+                reservoir = self.estimators[feature]
+                if shared:
+                    reservoir.schedule = reservoir.schedule.copy()
+                reservoir.update(batch[:, feature])
+            if together:
+                self._update_together(batch, together, low.tolist(), high.tolist())
 
     def _update_together(self, batch: NDArray[Any], features: list[int], low: list[float], high: list[float]) -> None:
-        start, rows = self.estimators[features[0]].count, batch.shape[0]
-        accepted = self._common.take(start + rows)
+        """Update features that share a schedule and have no missing value in this batch."""
+        first, rows = self.estimators[features[0]], batch.shape[0]
+        accepted, start = first.schedule.take(first.count + rows), first.count
         if accepted.slots.size:
             members = batch[accepted.positions - (start + 1)]
             for feature in features:
@@ -193,40 +198,28 @@ class ReservoirBank(EstimatorBank):
             self.estimators[feature].advance(rows, low[feature], high[feature])
 
     def merge(self, other: Self) -> None:
-        self._part()
+        for reservoir in self.estimators:  # each restarts its own schedule
+            reservoir.schedule = reservoir.schedule.copy()
         super().merge(other)
+        self.share()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._part()
         super().load_state_dict(state)
         self.share()
 
     def share(self) -> None:
-        """Let reservoirs whose schedules stand at the same point follow the first of them."""
-        self._common: Schedule = self.estimators[0].schedule
-        if not self.shared:
-            return
-        seen: dict[str, list[JumpReservoir]] = {}
-        for reservoir in self.estimators:
-            if not reservoir.skipped:
-                seen.setdefault(repr((reservoir.count, reservoir.seed, reservoir.schedule.state_dict())), []).append(
-                    reservoir
-                )
-        group = max(seen.values(), key=len, default=[])
-        for reservoir in group:
-            self._common = reservoir.schedule = group[0].schedule
-
-    def _part(self) -> None:
-        for reservoir in self.estimators:
-            if reservoir.schedule is self._common:
-                reservoir.schedule = self._common.copy()
-        self._common = self._common.copy()
+        """Let reservoirs with equal counts and schedules use one schedule object."""
+        if self.shared:
+            schedules: dict[str, Schedule] = {}
+            for reservoir in self.estimators:
+                key = repr((reservoir.count, reservoir.seed, reservoir.capacity, reservoir.schedule.state_dict()))
+                reservoir.schedule = schedules.setdefault(key, reservoir.schedule)
 
 
 def _column_range(batch: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The smallest and largest value of each column, NaN where it has one.
+    """The smallest and largest value of each column, NaN where it contains one.
 
-    A reduction over few columns runs in a short inner loop; many rows laid side by side make it long.
+    NumPy's inner loop runs over the columns, of which there are few; folding many rows side by side makes it long.
     """
     rows, columns = batch.shape
     wide = max(1, 1024 // columns)

@@ -1,4 +1,4 @@
-"""What every estimator of a feature's distribution can do, and the policies they share."""
+"""The interface of all estimators of a feature's distribution, and their common base class."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -15,12 +15,10 @@ State = dict[str, Any]
 
 @runtime_checkable
 class DistributionEstimator(Protocol):
-    """Knows the distribution of one feature at any moment of an endless stream, in fixed memory.
+    """Estimates the distribution of one feature at any point of an unbounded stream, in bounded memory.
 
-    **Shape.** `update` takes a 1-D array of any length, `quantile` and `cdf` an array of any shape
-    and give one of the same shape. NaN and ±inf are skipped and counted in `skipped`, never in `count`.
-
-    Example: any estimator fits wherever this protocol is asked for.
+    **Shape.** `update` takes a 1-D array of any length; `quantile` and `cdf` take an array of any shape and return one
+    of the same shape. NaN and ±inf are skipped and counted in `skipped`, not in `count`.
 
     >>> from daes.distribution import JumpReservoir
     >>> estimator: DistributionEstimator = JumpReservoir(size=1000)
@@ -35,19 +33,19 @@ class DistributionEstimator(Protocol):
 
     @property
     def count(self) -> int:
-        """How many finite values were seen."""
+        """Number of finite values seen."""
 
     @property
     def skipped(self) -> int:
-        """How many NaN and ±inf were skipped."""
+        """Number of NaN and ±inf skipped."""
 
     @property
     def minimum(self) -> float:
-        """The smallest value of the stream, NaN before the first."""
+        """The smallest value of the stream; NaN before the first."""
 
     @property
     def maximum(self) -> float:
-        """The largest value of the stream, NaN before the first."""
+        """The largest value of the stream; NaN before the first."""
 
     def update(self, values: ArrayLike) -> None:
         """Observe the next values of the stream."""
@@ -56,23 +54,23 @@ class DistributionEstimator(Protocol):
         """Estimate quantiles, the inverted CDF: inf{x : F(x) ≥ level}. NaN before the first value."""
 
     def cdf(self, values: ArrayLike) -> Floats:
-        """Estimate F(x), the part of the stream that is ≤ x. NaN before the first value."""
+        """Estimate F(x), the fraction of the stream that is ≤ x. NaN before the first value."""
 
     def merge(self, other: Self) -> None:
-        """Take in an estimator of a disjoint stream, so that this one stands for both."""
+        """Add an estimator of a disjoint stream: this one then estimates the union of both."""
 
     def state_dict(self) -> State:
-        """Everything needed to go on bit for bit."""
+        """Everything needed to continue bit for bit."""
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state that an estimator of the same settings saved."""
+        """Continue from the state of an estimator with the same settings."""
 
 
 class Estimator(ABC):
-    """Base class: owns checks, skipping, counting and state; a subclass owns its algorithm.
+    """Base class: checks arguments, skips, counts and handles state; a subclass implements the algorithm.
 
-    A subclass writes `_absorb`, `_quantile`, `_cdf`, `_merge`, `_state`, `_load` and names in
-    `_settings` the attributes that must agree for a merge or a load to make sense.
+    A subclass implements `_absorb`, `_quantile`, `_cdf`, `_merge`, `_state` and `_load`, and names in `_settings` the
+    attributes that must be equal for a merge or a load.
     """
 
     _settings: ClassVar[tuple[str, ...]] = ()
@@ -87,7 +85,7 @@ class Estimator(ABC):
         batch = check_values(values)
         if not batch.size:
             return
-        # NaN survives a minimum and ±inf is one, so two reductions find the range and prove all values finite.
+        # Both reductions propagate NaN and ±inf, so they give the range and show whether all values are finite.
         low, high = float(np.minimum.reduce(batch)), float(np.maximum.reduce(batch))
         if not (isfinite(low) and isfinite(high)):
             finite = batch[np.isfinite(batch)]
@@ -99,9 +97,9 @@ class Estimator(ABC):
         self.advance(batch.size, low, high)
 
     def advance(self, seen: int, low: float, high: float) -> None:
-        """Count `seen` more finite values that lie between low and high."""
+        """Count `seen` more finite values, with minimum `low` and maximum `high`."""
         self.count += seen
-        # A comparison with the NaN that stands for "nothing seen yet" is false, so its negation takes the first value.
+        # Before the first value both are NaN, and every comparison with NaN is false.
         if not self.minimum <= low:
             self.minimum = low
         if not self.maximum >= high:
@@ -123,11 +121,11 @@ class Estimator(ABC):
         if type(other) is not type(self):
             raise TypeError(f"other must be a {type(self).__name__} to merge, got {type(other).__name__}")
         if other is self:
-            raise ValueError("other must cover a disjoint stream; it is this very estimator")
+            raise ValueError("other must be an estimator of a disjoint stream, got this estimator itself")
         for name in self._settings:
             mine, theirs = getattr(self, name), getattr(other, name)
             if not np.array_equal(mine, theirs):
-                raise ValueError(f"other must have the same {name} to merge; {_brief(theirs)} is not {_brief(mine)}")
+                raise ValueError(f"other must have {name}={_brief(mine)} to merge, got {_brief(theirs)}")
         if other.count:
             self._merge(other)
             self.advance(other.count, other.minimum, other.maximum)
@@ -148,11 +146,11 @@ class Estimator(ABC):
         expected = self.state_dict()
         missing = sorted(expected.keys() - state.keys())
         if missing:
-            raise ValueError(f"state is incomplete or of another version: it lacks {', '.join(missing)}")
+            raise ValueError(f"state is incomplete or of another version: {', '.join(missing)} missing")
         for name in ("kind", *self._settings):
             if not np.array_equal(state[name], expected[name]):
-                raise ValueError(f"state has {name}={_brief(state[name])}; this estimator has {_brief(expected[name])}")
-        self._load(state)  # first, so that a state that is refused leaves nothing half loaded
+                raise ValueError(f"state must have {name}={_brief(expected[name])}, got {_brief(state[name])}")
+        self._load(state)  # first: a state that it rejects changes nothing
         self.count = int(state["count"])
         self.skipped = int(state["skipped"])
         self.minimum = float(state["minimum"])
@@ -160,31 +158,31 @@ class Estimator(ABC):
 
     @abstractmethod
     def _absorb(self, values: Floats) -> None:
-        """Take in finite values, at least one; `count` is still the number before them."""
+        """Add finite values, at least one; `count` does not include them yet."""
 
     @abstractmethod
     def _quantile(self, levels: Floats) -> Floats:
-        """Quantiles at valid levels, once at least one value was seen."""
+        """Quantiles at valid levels; at least one value was seen."""
 
     @abstractmethod
     def _cdf(self, values: Floats) -> Floats:
-        """The CDF, once at least one value was seen; ±inf may be asked for, the answer at NaN is not used."""
+        """The CDF at any points, ±inf included; the result at NaN is ignored. At least one value was seen."""
 
     @abstractmethod
     def _merge(self, other: Self) -> None:
-        """Take in an estimator of the same settings that saw something; `count` is still this one's alone."""
+        """Add an estimator with the same settings and at least one value; `count` does not include it yet."""
 
     @abstractmethod
     def _state(self) -> State:
-        """The subclass's own part of the state."""
+        """The subclass's part of the state."""
 
     @abstractmethod
     def _load(self, state: Mapping[str, Any]) -> None:
-        """Restore the subclass's own part of the state."""
+        """Restore the subclass's part of the state."""
 
 
 def check_values(values: ArrayLike) -> Floats:
-    """The values as a 1-D float64 array, or an error that says what is wrong with them."""
+    """The values as a 1-D float64 array; raises if they are not numeric or not 1-D."""
     array = np.asarray(values)
     if array.ndim != 1:
         raise ValueError(f"values must be one-dimensional, got shape {array.shape}")
@@ -196,7 +194,7 @@ def check_values(values: ArrayLike) -> Floats:
 
 
 def check_levels(levels: ArrayLike) -> Floats:
-    """The quantile levels as a float64 array within [0, 1]."""
+    """The quantile levels as a float64 array; raises if one lies outside [0, 1]."""
     array = np.asarray(levels, dtype=np.float64)
     outside = array[~((array >= 0) & (array <= 1))]
     if outside.size:
@@ -205,14 +203,14 @@ def check_levels(levels: ArrayLike) -> Floats:
 
 
 def check_positive(**arguments: int) -> None:
-    """Each argument must be a whole number above zero."""
+    """Raise unless each argument is a positive integer."""
     for name, value in arguments.items():
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value <= 0:
             raise ValueError(f"{name} must be a positive integer, got {value!r}")
 
 
 def inverted_cdf(ordered: Floats, levels: Floats) -> Floats:
-    """inf{x : F(x) ≥ level} of a sorted, non-empty sample: always one of its values.
+    """inf{x : F(x) ≥ level} of a sorted, non-empty sample, which is one of its values.
 
     >>> inverted_cdf(np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.0, 0.25, 0.26, 1.0]))
     array([1., 1., 2., 4.])
@@ -222,18 +220,18 @@ def inverted_cdf(ordered: Floats, levels: Floats) -> Floats:
 
 
 def rank_of(levels: Floats, size: int) -> NDArray[np.int64]:
-    """The least rank r ≥ 1 with r/size ≥ level.
+    """The smallest rank r ≥ 1 with r/size ≥ level.
 
     >>> rank_of(np.array([0.0, 0.07, 1.0]), 100)
     array([  1,   7, 100])
     """
     rank = np.ceil(levels * size)
-    # level·size may round just past a whole number (0.07·100); the definition asks whether rank/size reaches the level.
+    # level·size may round to just above an integer (0.07·100); then the rank below already reaches the level.
     rank = np.where((rank - 1) / size >= levels, rank - 1, rank)
     return np.maximum(rank, 1).astype(np.int64)
 
 
 def _brief(value: Any) -> str:
-    """A value for an error message, long arrays cut short."""
+    """A value for an error message, at most 80 characters."""
     text = np.array2string(value, threshold=8) if isinstance(value, np.ndarray) else repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,4 +1,4 @@
-"""Jump reservoir sampling: a uniform sample that costs next to nothing once the stream is long."""
+"""Jump reservoir sampling: a uniform sample whose cost grows with the logarithm of the stream's length."""
 
 import sys
 from collections.abc import Mapping
@@ -16,6 +16,7 @@ from daes.distribution.schedule import (
     ExactSchedule,
     PaperSchedule,
     Schedule,
+    WindowSchedule,
     threshold_after,
 )
 
@@ -23,35 +24,37 @@ Skip = Literal["exact", "paper"]
 
 
 class JumpReservoir(SampleEstimator):
-    """Jump reservoir sampling (`JRS` in the paper): draw the gap to the next accepted value, skip what lies between.
+    """Jump reservoir sampling (`JRS` in the paper): draw the gap to the next accepted value, skip the values before it.
 
-    `skip="exact"` is Li's Algorithm L: every value seen so far is a member with probability exactly m/t.
-    `skip="paper"` is the published rule, kept to reproduce the paper: it over-represents the first m values 1.5 times.
-    Both use two random numbers an acceptance, m·(1 + ln(t/m)) acceptances in all.
+    `skip="exact"` is Algorithm L (Li 1994): every value seen so far is a member with probability exactly m/t, also
+    after a merge or a warm start. `skip="paper"` is the published rule, kept to reproduce the paper: it
+    over-represents the first m values by a factor of 1.5. Both use two random numbers per acceptance and about
+    m·(1 + ln(t/m)) acceptances in total.
 
     The same values and seed give the same sample, bit for bit, however the stream is cut into batches.
 
-    A reservoir may adapt to drift, by one of:
+    A reservoir can adapt to drift in one of two ways:
 
-    - `expiry=n`: at every n-th value, discard the members older than n values and reset the index. The sample is
-      then uniform over the last n to 2n values.
-    - `half_life=h`: a value of age a (in values of this stream) is a member with probability proportional to 2^(−a/h).
+    - `expiry=n`: at every n-th value, members older than n values are discarded. The sample is uniform over the last
+      n to 2n values: each is a member with probability min(m/2n, 1), see `WindowSchedule`. Right after a discard about
+      half of the slots are free; if m is so small that all of them are, quantiles are NaN until the next acceptance.
+    - `half_life=h`: a value of age a, counted in values of this stream, is a member with probability proportional to
+      2^(−a/h), see `DecaySchedule`.
 
-    and it may choose its size: with `stability=ε`, whenever the stream has doubled, the rank error of the sample is
-    read off the disagreement of its two halves, and the number of slots is set between `min_size` and `size` to make
-    that error about ε. A feature with few distinct values needs few slots; where the error is too large the sample
-    grows again as the stream goes on. (The choice looks at the sample, so uniformity is then exact given the size up
-    to that choice.)
+    It can also choose its number of slots: with `stability=ε`, whenever the stream has doubled, the rank error of the
+    sample is estimated from its two halves and the number of slots is set between `min_size` and `size` to make that
+    error about ε. A feature with few distinct values needs few slots; where the error is too large, the sample grows
+    again with the stream. The choice depends on the sample, so uniformity is exact only given the sizes chosen.
 
     Args:
-        size: the number m of slots (with `stability`: at most).
+        size: number m of slots (with `stability`: at most).
         skip: the rule, "exact" or "paper".
-        seed: where the random numbers start. Give reservoirs that will be merged different seeds.
-        tolerance: how far a rank may lag behind the sample before it is put in order again (0: never).
+        seed: of the random numbers. Reservoirs that will be merged need different seeds.
+        tolerance: how far a rank may lag behind the sample before the sample is sorted again (0: not at all).
         expiry: age in values at which members are discarded.
         half_life: age in values at which a member is half as likely as a new one.
         stability: wanted rank error.
-        min_size: the least number of slots with `stability`.
+        min_size: smallest number of slots with `stability`.
 
     >>> reservoir = JumpReservoir(size=1000, seed=0)
     >>> for batch in np.split(np.arange(100_000.0), 10):
@@ -98,22 +101,23 @@ class JumpReservoir(SampleEstimator):
         self.min_size = min(min_size, self.size)
         self.schedule = self._new_schedule()
         self._drawn_by_others = 0
-        self._born = np.empty(self.size if expiry else 0, np.int64)  # the position of each member
-        self._window_start = 0
+        self._born = np.empty(self.size if expiry else 0, np.int64)  # the stream position of each member
 
     def _new_schedule(self) -> Schedule:
+        if self.expiry is not None:
+            return WindowSchedule(self.size, self.expiry, self.seed)
         if self.half_life is not None:
             return DecaySchedule(self.size, self.half_life, self.seed)
         return (ExactSchedule if self.skip == "exact" else PaperSchedule)(self.size, self.seed)
 
     @property
     def draws(self) -> int:
-        """How many random numbers the sample has used, those of merged reservoirs included."""
+        """Number of random numbers used, including those of merged reservoirs."""
         return self.schedule.draws + self._drawn_by_others
 
     @property
     def capacity(self) -> int:
-        """The number of slots at present: `size`, unless `stability` chose fewer or a short `half_life` needs fewer."""
+        """Current number of slots: `size`, unless `stability`, a short `expiry` or a short `half_life` needs fewer."""
         return self.schedule.size
 
     @property
@@ -122,34 +126,33 @@ class JumpReservoir(SampleEstimator):
         return self._slots.nbytes + self._born.nbytes
 
     def warm_start(self, history: ArrayLike, count: int | None = None) -> Self:
-        """Fill an empty reservoir from historical data, to spare the stream a cold start.
+        """Fill an empty reservoir from historical data, to avoid a cold start.
 
-        `count` says how many values of the stream the history shall stand for: all of them by default, fewer to let the
-        stream outweigh it sooner, more if the history is itself a sample. Later values enter with probability m/(count
-        + t).
+        `count` is the number of stream values that the history stands for: its length by default, fewer to let the
+        stream outweigh it sooner, more if the history is itself a sample. Value t of the stream is then accepted with
+        probability m/(count + t); if the history leaves slots free, see `threshold_after`.
         """
         if self.count:
             raise ValueError(f"warm_start needs an empty reservoir; it has seen {self.count} values")
         if self.expiry is not None or self.half_life is not None:
-            raise ValueError("warm_start does not go with expiry or half_life: the age of the history is not known")
+            raise ValueError("warm_start cannot be used with expiry or half_life: the age of the history is unknown")
         values = check_values(history)
         finite = values[np.isfinite(values)]
         kept = min(finite.size, self.capacity)
         count = finite.size if count is None else count
         if not kept:
-            raise ValueError(f"history must hold at least one finite value; none of {values.size} is")
+            raise ValueError(f"history must have at least one finite value, got none among {values.size}")
         if count < kept:
-            raise ValueError(f"count must be at least the {kept} members kept, got {count}")
+            raise ValueError(f"count must be at least {kept}, the number of members kept, got {count}")
         rng = self.schedule.rng()
-        self._replace(finite if kept == finite.size else rng.choice(finite, kept, replace=False))
+        self._restart(finite if kept == finite.size else rng.choice(finite, kept, replace=False), count, rng)
         self.skipped = values.size - finite.size
         self.advance(count, float(finite.min()), float(finite.max()))
-        self.schedule.restart(count, kept, threshold_after(rng, kept, count))
         return self
 
     def accept(self, accepted: Acceptances, members: Floats) -> None:
         """Write accepted values to their slots."""
-        if self._filled < self.capacity:  # free slots are taken in order
+        if self._filled < self.capacity:  # free slots are filled in order
             self._filled = max(self._filled, int(accepted.slots.max()) + 1)
         self._write(accepted.slots, members)
         if self.expiry is not None:
@@ -186,50 +189,57 @@ class JumpReservoir(SampleEstimator):
 
     def _expire(self, position: int) -> None:
         assert self.expiry is not None
-        self._window_start = position - self.expiry
-        young = self._born[: self._filled] > self._window_start
+        if position < 2 * self.expiry:
+            return
+        young = self._born[: self._filled] > position - self.expiry
         members = self._slots[: self._filled][young]
         self._born[: members.size] = self._born[: self._filled][young]
-        self._restart(members, position)
+        self._replace(members)
+        self.schedule.restart(position, members.size)
 
     def _stable_size(self, stability: float) -> int:
+        r"""The number of slots at which the rank error is about ε = `stability`.
+
+        The even and the odd slots are independent samples of n/2 values with empirical CDFs F₁ and F₂, and that of all
+        n members is their mean. F₁ − F₂ varies twice as much as the mean does about the true CDF, so half of the
+        Kolmogorov–Smirnov distance estimates the rank error of n slots, which falls as 1/√n:
+
+        $$ e_n = \tfrac{1}{2} \sup_x |F_1(x) - F_2(x)|, \qquad
+           m = \lceil n \, (e_n / \varepsilon)^2 \rceil $$
+
+        clipped to [`min_size`, `size`].
+        """
         members = self._slots[: self._filled]
-        # Slots are alike, so the even and the odd ones are two independent samples: each strays √2 times as far as the
-        # whole does, and twice as far from each other.
         error = ks_statistic(members[0::2], members[1::2]) / 2
         return int(np.clip(np.ceil(members.size * (error / stability) ** 2), self.min_size, self.size))
 
     def _resize(self, position: int, wanted: int) -> None:
         if self.capacity / 2 < wanted < self.capacity * 2:
-            return  # the error is itself a noisy reading: only a clear difference counts
-        members = self.sample
+            return  # the estimated error is noisy: only a clear difference counts
+        rng, members = self.schedule.rng(), self.sample
         if wanted < members.size:
-            members = self.schedule.rng().permutation(members)[:wanted]
+            members = rng.permutation(members)[:wanted]
         self.schedule.size = wanted
         self._slots = np.empty(wanted)
-        self._restart(members, position)
+        self._restart(members, position, rng)
 
-    def _restart(self, members: Floats, position: int) -> None:
-        threshold = threshold_after(self.schedule.rng(), members.size, position - self._window_start)
+    def _restart(self, members: Floats, count: int, rng: np.random.Generator) -> None:
+        """Continue from `members`, a uniform sample of `count` values."""
         self._replace(members)
-        self.schedule.restart(position, members.size, threshold)
+        self.schedule.restart(count, members.size, threshold_after(rng, members.size, count))
 
     def _merge(self, other: Self) -> None:
         for name in ("expiry", "half_life"):
             if getattr(self, name) is not None:
-                raise ValueError(f"reservoirs with {name} cannot be merged: ages in two streams do not compare")
+                raise ValueError(f"reservoirs with {name} cannot be merged: ages in two streams are not comparable")
         rng = self.schedule.rng()
-        members = self._union(other, self.capacity, rng)
-        count = self.count + other.count
-        self._replace(members)
-        self.schedule.restart(count, members.size, threshold_after(rng, members.size, count))
+        self._restart(self._union(other, self.capacity, rng), self.count + other.count, rng)
         self._drawn_by_others += other.draws
 
     def _state(self) -> State:
         return {
             **super()._state(),
             "capacity": self.capacity,
-            "window_start": self._window_start,
             "born": self._born[: self._filled].copy(),
             "drawn_by_others": self._drawn_by_others,
             **{f"schedule.{name}": value for name, value in self.schedule.state_dict().items()},
@@ -238,11 +248,10 @@ class JumpReservoir(SampleEstimator):
     def _load(self, state: Mapping[str, Any]) -> None:
         capacity = int(state["capacity"])
         if not 0 < capacity <= self.size:
-            raise ValueError(f"state has capacity={capacity}, got {self.size}")
+            raise ValueError(f"state's capacity must lie in [1, {self.size}], got {capacity}")
         self._slots = np.empty(self.size if self.stability is None else capacity)
         super()._load(state)
         self._born[: self._filled] = state["born"]
-        self._window_start = int(state["window_start"])
         self._drawn_by_others = int(state["drawn_by_others"])
         self.schedule = self._new_schedule()
         self.schedule.size = capacity

@@ -1,4 +1,4 @@
-"""A sorted view of a sample whose slots are overwritten now and then."""
+"""A sorted view of a sample whose slots are overwritten one by one."""
 
 import numpy as np
 
@@ -7,13 +7,13 @@ from daes.distribution.schedule import Ints
 
 
 class OrderedView:
-    """Keeps the members of a sample in order, redoing only what changed.
+    """Keeps the members of a sample sorted, updating only what changed.
 
-    `mark` says which slots were written. `read` gives the sorted members; up to `tolerance`·n writes may still be
-    left out, which moves no rank by more than `tolerance`.
+    `mark` records which slots were written. `read` returns the sorted members; up to `tolerance`·n writes may be
+    missing from it, which moves no rank by more than `tolerance`.
 
-    Which slot a value sits in does not matter for its rank: the values that left are struck out of the sorted array,
-    the new ones take their places, and one merging pass (a stable sort of an almost sorted array) puts them in order.
+    The rank of a value does not depend on its slot: overwritten values are replaced in the sorted array by the new
+    ones, and one merging pass (a stable sort of an almost sorted array) restores the order.
     """
 
     def __init__(self, tolerance: float = 0.0) -> None:
@@ -23,35 +23,35 @@ class OrderedView:
         self.reset()
 
     def reset(self) -> None:
-        """Forget the order: the sample was replaced as a whole."""
+        """Drop the order: the whole sample was replaced."""
         self._ordered: Floats | None = None
-        self._seen: Floats | None = None  # the members as they were when last put in order, by slot
+        self._seen: Floats | None = None  # the members by slot when they were last sorted
         self._dirty: list[Ints] = []
         self.pending = 0
         self._never_read = True
 
     @property
     def age(self) -> int:
-        """How many writes the order last read lags behind, −1 if it was never read."""
+        """Number of writes since the order was last read, −1 if it was never read."""
         return -1 if self._never_read else self.pending
 
     def restore(self, age: int) -> None:
-        """Let what was read from an earlier view of the same members stand as long as it would have there."""
+        """Continue from the `age` of an earlier view of the same members."""
         self.reset()
         self._never_read, self.pending = age < 0, max(age, 0)
 
     def mark(self, slots: Ints) -> None:
-        """Say that these slots were written."""
+        """Record that these slots were written."""
         self.pending += slots.size
         if self._ordered is not None:
             self._dirty.append(slots)
 
     def due(self, size: int) -> bool:
-        """Whether reading `size` members would put them in order anew."""
+        """Whether reading `size` members would sort them again."""
         return self._never_read or self.pending > self.tolerance * size
 
     def read(self, members: Floats) -> Floats:
-        """The sorted members. `members` may have grown since, never shrunk."""
+        """The sorted members. `members` may have grown since the last read, not shrunk."""
         if self._ordered is None or self.due(members.size):
             self._refresh(members)
         assert self._ordered is not None
@@ -61,7 +61,7 @@ class OrderedView:
         if self._ordered is None or self._seen is None or self.pending * 2 > members.size:
             self._ordered, self._seen = np.sort(members), members.copy()
         else:
-            flags = np.zeros(members.size, bool)  # quicker than to look for duplicates
+            flags = np.zeros(members.size, bool)  # faster than np.unique
             flags[np.concatenate(self._dirty)] = True
             written = np.flatnonzero(flags)
             old = self._ordered.size
@@ -81,7 +81,7 @@ class OrderedView:
 
 
 def _ranks_of(values: Floats, ordered: Floats) -> Ints:
-    """Distinct places in `ordered` that hold the sorted `values`, equal values taking consecutive places."""
+    """Distinct indices into `ordered` that hold the sorted `values`; equal values have consecutive indices."""
     first = values.searchsorted(values, side="left")
     places: Ints = ordered.searchsorted(values, side="left") + np.arange(values.size) - first
     return places

@@ -11,7 +11,7 @@ from daes.distribution.schedule import Ints, smallest_keys
 
 
 class SampleEstimator(Estimator):
-    """What reservoirs share: a sample in slots, its order, and the law of a merge."""
+    """Base class of reservoirs: a sample in slots, its sorted view, and the law of a merge."""
 
     _settings: ClassVar[tuple[str, ...]] = ("size",)
 
@@ -32,51 +32,60 @@ class SampleEstimator(Estimator):
 
     @property
     def tolerance(self) -> float:
-        """How far a rank may lag behind the sample."""
+        """How far a rank may lag behind the sample, as a fraction."""
         return self._view.tolerance
 
     @property
     def nbytes(self) -> int:
-        """Memory of the sample."""
+        """Bytes of the sample."""
         return self._slots.nbytes
 
     @property
     def due(self) -> bool:
-        """Whether the next read will differ from the last: more was written than `tolerance` lets pass."""
+        """Whether the next read sorts again: more was written since the last one than `tolerance` allows."""
         return self._view.due(self._filled)
 
     def ordered(self) -> Floats:
-        """The sorted members (up to `tolerance`); not to be written to."""
+        """The sorted members (up to `tolerance`); must not be written to."""
         return self._view.read(self._slots[: self._filled])
 
     def _quantile(self, levels: Floats) -> Floats:
-        return inverted_cdf(self.ordered(), levels)
+        ordered = self.ordered()
+        return inverted_cdf(ordered, levels) if ordered.size else np.full(levels.shape, np.nan)
 
     def _cdf(self, values: Floats) -> Floats:
         ordered = self.ordered()
-        shares: Floats = ordered.searchsorted(values, side="right") / ordered.size
-        return shares
+        below: Floats = ordered.searchsorted(values, side="right") / (ordered.size or np.nan)
+        return below
 
     def _write(self, slots: Ints, values: Floats) -> None:
-        # Of equal slots NumPy keeps the last value written: the latest acceptance, as it should be.
+        # Where a slot occurs twice, NumPy keeps the last value written: the latest acceptance.
         self._slots[slots] = values
         self._view.mark(slots)
 
     def _replace(self, members: Floats) -> None:
-        """Put other members in place of all."""
+        """Replace all members."""
         self._slots[: members.size] = members
         self._filled = members.size
         self._view.reset()
 
     def _union(self, other: Self, limit: int, rng: np.random.Generator) -> Floats:
-        """A uniform sample of both streams, of at most `limit` values.
+        r"""A uniform sample of the union of both streams, of at most m = `limit` values.
 
-        Each stream's members are those with the smallest of as many random keys as it had values. The smallest keys of
-        both together say how many members come from each (the hypergeometric law); which ones is then a free choice.
+        Give every value of both streams an independent uniform key; the sample of n values of which m are kept is the
+        values with the m smallest keys. Of the m smallest among all n₁ + n₂ keys, the number K from this stream has the
+        hypergeometric law
+
+        $$ P(K = k) = \binom{n_1}{k} \binom{n_2}{m - k} \Big/ \binom{n_1 + n_2}{m}, $$
+
+        and given K the members are a uniform K-subset of this sample and a uniform (m − K)-subset of the other. Only the
+        smallest keys are drawn, so n₁ and n₂ may be of any size.
+
+        If one stream keeps fewer than m of its values (`stability` chose fewer slots), keys beyond its last one are
+        unknown; the union is then cut there and has fewer than m members.
         """
         mine = smallest_keys(rng, self._filled, self.count)
         theirs = smallest_keys(rng, other._filled, other.count)
-        # A stream that keeps only part of its values knows nothing of keys beyond the last one kept.
         known = min(
             (keys[-1] for keys, whole in ((mine, self.count), (theirs, other.count)) if keys.size < whole),
             default=1.0,
@@ -97,7 +106,10 @@ class SampleEstimator(Estimator):
     def _load(self, state: Mapping[str, Any]) -> None:
         sample = np.asarray(state["sample"], dtype=np.float64)
         if sample.ndim != 1 or sample.size > self.size or sample.size > state["count"]:
-            raise ValueError(f"state has a sample of shape {sample.shape}, got at most {self.size} values fit")
+            raise ValueError(
+                f"state's sample must be one-dimensional with at most {min(self.size, state['count'])} values, "
+                f"got shape {sample.shape}"
+            )
         self.seed = int(state["seed"])
         self._replace(sample)
         self._view.restore(int(state["order_age"]))
@@ -107,16 +119,18 @@ class SampleEstimator(Estimator):
 
 
 class Reservoir(SampleEstimator):
-    """Plain reservoir sampling (`RS` in the paper): one random number a value.
+    """Plain reservoir sampling (`RS` in the paper): one random number per value.
 
-    The first m values fill the reservoir. Value t > m draws a uniform place among t; a place below m is the slot it
-    overwrites. So it enters with probability m/t and replaces a uniform member, and every value seen so far is a
-    member with probability exactly m/t.
+    The first m values fill the reservoir. Value t > m draws a uniform integer in [0, t); if it is below m, the value
+    overwrites that slot. So it enters with probability m/t and replaces a uniformly chosen member, and every value seen
+    so far is a member with probability exactly m/t.
+
+    Algorithm R of J. S. Vitter, "Random Sampling with a Reservoir", ACM TOMS 11(1), 1985.
 
     Args:
-        size: the number m of slots.
-        seed: where the random numbers start.
-        tolerance: how far a rank may lag behind the sample before it is put in order again (0: never).
+        size: number m of slots.
+        seed: of the random numbers.
+        tolerance: how far a rank may lag behind the sample before the sample is sorted again (0: not at all).
 
     >>> reservoir = Reservoir(size=3, seed=0)
     >>> reservoir.update([5.0, 1.0, 4.0, 2.0, 3.0])
@@ -133,7 +147,7 @@ class Reservoir(SampleEstimator):
 
     @property
     def draws(self) -> int:
-        """How many random numbers were drawn, those of merged reservoirs included."""
+        """Number of random numbers drawn, including those of merged reservoirs."""
         return self._drawn + self._drawn_by_others
 
     def _generator(self, *key: int, drawn: int = 0) -> np.random.Generator:
@@ -142,11 +156,11 @@ class Reservoir(SampleEstimator):
 
     def _absorb(self, values: Floats) -> None:
         start = self.count
-        room = min(self.size - self._filled, values.size)
-        if room > 0:
-            self._write(np.arange(self._filled, self._filled + room), values[:room])
-            self._filled += room
-            start, values = start + room, values[room:]
+        free = min(self.size - self._filled, values.size)
+        if free > 0:
+            self._write(np.arange(self._filled, self._filled + free), values[:free])
+            self._filled += free
+            start, values = start + free, values[free:]
         if not values.size:
             return
         self._drawn += values.size
@@ -172,6 +186,6 @@ class Reservoir(SampleEstimator):
 
 
 def check_seed(seed: int) -> None:
-    """A seed must be a whole number, zero or more."""
+    """Raise unless the seed is a non-negative integer."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise ValueError(f"seed must be a non-negative integer, got {seed!r}")

@@ -1,4 +1,4 @@
-"""When a reservoir accepts, and into which slot: decided ahead of the stream, without looking at its values."""
+"""Which stream positions a reservoir accepts and into which slots, drawn ahead of the stream without its values."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -12,13 +12,14 @@ from daes.distribution.base import Floats, State
 
 Ints = NDArray[np.int64]
 BLOCK = 4096
-"""Acceptances drawn at a time. Fixed, so that what is drawn never depends on how the stream is cut into batches."""
+"""Acceptances per block. Fixed, so that the random numbers do not depend on how the stream is cut into batches."""
 
-_FARTHEST = 2.0**62
+_FARTHEST = 2**62
+"""A position that no stream reaches."""
 
 
 class Acceptances(NamedTuple):
-    """Stream positions (the first value has position 1, ascending) and the slots their values go to."""
+    """Accepted stream positions, ascending from 1, and the slots that their values are written to."""
 
     positions: Ints
     slots: Ints
@@ -28,11 +29,13 @@ _NONE = Acceptances(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 class Schedule(ABC):
-    """The acceptances of one reservoir, in order, drawn in blocks.
+    """The acceptances of one reservoir in stream order, drawn in blocks.
 
-    `size` slots fill first, those below `filled` being taken. `take(end)` gives all acceptances up to stream position
-    `end` that were not taken yet. The random numbers come from PCG64, a generator that can jump ahead, so that a state
-    is a handful of numbers: a block is drawn again from where its first one was drawn.
+    Slots 0 … `filled` − 1 are occupied; the free ones are filled in order, after which an acceptance overwrites a
+    uniformly chosen slot. `take(end)` returns the acceptances up to stream position `end` that were not taken before.
+
+    The random numbers come from PCG64, which can jump ahead, so the state is a few numbers: loading it draws the
+    current block again from the place where the block started.
     """
 
     def __init__(self, size: int, seed: int) -> None:
@@ -43,7 +46,10 @@ class Schedule(ABC):
         self.restart(position=0, filled=0)
 
     def restart(self, position: int, filled: int, log_threshold: float = 0.0) -> None:
-        """Forget what was drawn and go on after `position` with `filled` slots taken, on fresh random numbers."""
+        """Continue after `position` with `filled` occupied slots, on new random numbers.
+
+        `log_threshold` is the log W of `threshold_after`.
+        """
         if self._generation:
             self._used = self.draws
         self._bits = _bit_generator(self.seed, self._generation)
@@ -51,29 +57,29 @@ class Schedule(ABC):
         self.position = position
         self.filled = filled
         self.log_threshold = log_threshold
-        self._drawn = 0  # numbers this generation drew, the block at hand included
-        self._cost = 0.0  # numbers an acceptance of the block at hand took
+        self._drawn = 0  # random numbers of this generation, including the current block
+        self._cost = 0.0  # random numbers per acceptance in the current block
         self._start: State = {}
         self._block = _NONE
         self._taken = 0
         self._next = position
 
     def rng(self) -> np.random.Generator:
-        """A generator for decisions outside the schedule (a merge, say), apart from the schedule's own numbers."""
+        """A generator for decisions outside the schedule, such as a merge; independent of the schedule's numbers."""
         return np.random.Generator(_bit_generator(self.seed, self._generation, 1))
 
     @property
     def pristine(self) -> bool:
-        """Whether it was never restarted, so that it is known by its size and seed alone."""
+        """Whether it was never restarted: size and seed then determine it."""
         return self._generation == 1
 
     @property
     def draws(self) -> int:
-        """How many random numbers the acceptances taken so far have used."""
+        """Number of random numbers used by the acceptances taken so far."""
         return self._used + self._drawn - round(self._cost * (self._block.positions.size - self._taken))
 
     def take(self, end: int) -> Acceptances:
-        """All acceptances at positions ≤ end that were not taken yet."""
+        """The acceptances at positions ≤ end that were not taken before."""
         if self._next > end:
             return _NONE
         parts = []
@@ -92,7 +98,7 @@ class Schedule(ABC):
         return Acceptances(*(np.concatenate(columns) for columns in zip(*parts, strict=True))) if parts else _NONE
 
     def copy(self) -> Self:
-        """A schedule that will go on exactly as this one."""
+        """A schedule that continues exactly like this one."""
         twin = type(self).__new__(type(self))
         twin.__dict__.update(self.__dict__)
         twin._bits = _bit_generator(self.seed, self._generation - 1).advance(self._drawn)
@@ -144,46 +150,8 @@ class Schedule(ABC):
         self._cost = (self._drawn - before) / max(self._block.positions.size, 1)
         self._taken = 0
 
-    @abstractmethod
     def _fill(self) -> Acceptances:
         """The next acceptances while slots are free; advances `filled`."""
-
-    @abstractmethod
-    def _jump(self) -> Acceptances:
-        """The next acceptances once every slot is taken."""
-
-    def _raw(self, count: int) -> NDArray[np.uint64]:
-        self._drawn += count
-        return self._bits.random_raw(count)
-
-    def _uniform(self, count: int) -> Floats:
-        """Uniform on the open interval (0, 1), so that a logarithm is always finite."""
-        return _to_unit(self._raw(count))
-
-    def _slots(self, count: int) -> tuple[Ints, Floats]:
-        """A uniform slot and, from the same 64-bit number, an independent uniform on (0, 1)."""
-        rest, slots = np.divmod(self._raw(count), np.uint64(self.size))
-        return slots.astype(np.int64), (rest.astype(np.float64) + 0.5) * (self.size / 2.0**64)
-
-    def _after(self, gaps: Floats) -> Ints:
-        """Go on from `position`, skipping `gaps` values before each acceptance."""
-        farthest = max(_FARTHEST - self.position, 0.0) / BLOCK  # keeps positions within 64 bits, on any stream
-        steps: Ints = np.minimum(gaps, farthest).astype(np.int64) + 1
-        positions: Ints = self.position + steps.cumsum()
-        self.position = int(positions[-1])
-        return positions
-
-
-class ExactSchedule(Schedule):
-    """Li's Algorithm L: every value seen so far is in the reservoir with probability exactly m/t.
-
-    Think of a uniform key a value and of a reservoir that keeps the m values with the smallest keys. The threshold W
-    is the largest key kept. A value enters if its key lies below W, so gaps are geometric; each acceptance lowers
-    W by a factor U^(1/m). While slots are free (at the start, where W = 1, or after old values were discarded) values
-    that pass the threshold fill them, and W stays.
-    """
-
-    def _fill(self) -> Acceptances:
         count = min(BLOCK, self.size - self.filled)
         if self.log_threshold == 0.0:
             gaps = np.zeros(count)
@@ -192,6 +160,43 @@ class ExactSchedule(Schedule):
         slots = np.arange(self.filled, self.filled + count)
         self.filled += count
         return Acceptances(self._after(gaps), slots)
+
+    @abstractmethod
+    def _jump(self) -> Acceptances:
+        """The next acceptances once every slot is occupied."""
+
+    def _raw(self, count: int) -> NDArray[np.uint64]:
+        self._drawn += count
+        return self._bits.random_raw(count)
+
+    def _uniform(self, count: int) -> Floats:
+        """Uniform on the open interval (0, 1), so that the logarithm is finite."""
+        return _to_unit(self._raw(count))
+
+    def _slots(self, count: int) -> tuple[Ints, Floats]:
+        """Uniform slots and, from the same 64-bit numbers, independent uniforms on (0, 1)."""
+        rest, slots = np.divmod(self._raw(count), np.uint64(self.size))
+        return slots.astype(np.int64), (rest.astype(np.float64) + 0.5) * (self.size / 2.0**64)
+
+    def _after(self, gaps: Floats) -> Ints:
+        """The positions that follow `position`, with `gaps` values skipped before each."""
+        farthest = max(_FARTHEST - self.position, 0) / BLOCK  # keeps positions within 64 bits
+        steps: Ints = np.minimum(gaps, farthest).astype(np.int64) + 1
+        positions: Ints = self.position + steps.cumsum()
+        self.position = int(positions[-1])
+        return positions
+
+
+class ExactSchedule(Schedule):
+    """Algorithm L: every value seen so far is in the reservoir with probability exactly m/t.
+
+    Give every value an independent uniform key; the reservoir keeps the m values with the smallest keys. A value is
+    accepted if its key is below the threshold W, the largest key kept, so the gaps are geometric, and an acceptance
+    multiplies W by U^(1/m). While slots are free, values below the threshold fill them and W stays (at the start
+    W = 1; after a restart see `threshold_after`).
+
+    K.-H. Li, "Reservoir-Sampling Algorithms of Time Complexity O(n(1 + log(N/n)))", ACM TOMS 20(4), 1994.
+    """
 
     def _jump(self) -> Acceptances:
         slots, shrink = self._slots(BLOCK)
@@ -202,42 +207,74 @@ class ExactSchedule(Schedule):
 
 
 class PaperSchedule(Schedule):
-    """The published rule: gap = floor(t·(U^(−1/m) − 1)).
+    """The rule published with DAES: gap = floor(t·(U^(−1/m) − 1)).
 
-    It accepts the value after t with probability 1 − (t/(t+1))^m, about 1 − e^(−m/t), in place of m/(t+1), so the
-    first m values stay over-represented 1.5 times for ever. Kept to reproduce the paper.
+    It accepts the value after t with probability 1 − (t/(t+1))^m ≈ 1 − e^(−m/t) instead of m/(t+1), so the first m
+    values stay over-represented by a factor of 1.5. Kept to reproduce the paper.
     """
-
-    def _fill(self) -> Acceptances:
-        count = min(BLOCK, self.size - self.filled)
-        slots = np.arange(self.filled, self.filled + count)
-        self.filled += count
-        return Acceptances(self._after(np.zeros(count)), slots)
 
     def _jump(self) -> Acceptances:
         growth = np.expm1(-np.log(self._uniform(BLOCK)) / self.size).tolist()
         slots, _ = self._slots(BLOCK)
         positions = np.empty(BLOCK, np.int64)
         position = self.position
-        for step, factor in enumerate(growth):  # each gap needs the position before it: no vector form
-            position += int(min(position * factor, max(_FARTHEST - position, 0.0) / BLOCK)) + 1
+        for step, factor in enumerate(growth):  # each gap depends on the position before it: no vector form
+            position += int(min(position * factor, max(_FARTHEST - position, 0) / BLOCK)) + 1
             positions[step] = position
         self.position = position
         return Acceptances(positions, slots)
 
 
+class WindowSchedule(ExactSchedule):
+    """A uniform sample of a window that loses its older half every `expiry` values: random pairing.
+
+    Up to position 2·expiry this is `ExactSchedule`. Then the reservoir discards the older half of its window, in which
+    d of its s = min(m, 2·expiry) members lie, and restarts. Each value discarded from the window is paired with one of
+    the next `expiry` values, which is accepted if and only if its partner was a member: the d free slots go to a
+    uniformly chosen d-subset of these positions. Hence the sample is uniform over the window given its size, every
+    value of the window is a member with probability s/(2·expiry) at any time, and after `expiry` values there are
+    s members again.
+
+    R. Gemulla, W. Lehner and P. J. Haas, "A Dip in the Reservoir: Maintaining Sample Synopses of Evolving Datasets",
+    VLDB 2006.
+    """
+
+    def __init__(self, size: int, expiry: int, seed: int) -> None:
+        self.expiry = expiry
+        super().__init__(min(size, 2 * expiry), seed)
+
+    def _fill(self) -> Acceptances:
+        if self.pristine:
+            return super()._fill()
+        free = self.size - self.filled
+        rng = np.random.Generator(_bit_generator(self.seed, self._generation - 1, 2))
+        offsets = np.sort(rng.choice(self.expiry, free, replace=False, shuffle=False))
+        accepted = Acceptances(self.position + 1 + offsets, np.arange(self.filled, self.size))
+        self._drawn += free
+        self.filled = self.size
+        return accepted
+
+    def _jump(self) -> Acceptances:
+        if self.pristine:
+            return super()._jump()
+        return Acceptances(np.array([_FARTHEST]), np.zeros(1, np.int64))  # nothing more before the next restart
+
+
 class DecaySchedule(Schedule):
     """Exponential decay: a value of age a is in the reservoir with probability p_t·2^(−a/half_life).
 
-    With λ = 2^(−1/half_life), each member must survive a step with probability λ·p_(t+1)/p_t.
+    With λ = 2^(−1/half_life), a member must survive a step with probability λ·p_(t+1)/p_t.
 
-    - While slots are free, p = 1: a value overwrites a uniform one of the n members with probability n·(1 − λ), else
-      it is appended.
-    - When full, an acceptance overwrites a uniform slot, so a member survives with probability 1 − p_(t+1)/m. Both hold
-      if 1/p_(t+1) = λ/p_t + 1/m, which takes p from 1 to the fixed point m·(1 − λ); at λ = 1 it is m/t, plain
-      reservoir sampling.
+    - While slots are free, p = 1: a value overwrites one of the n members, uniformly chosen, with probability
+      n·(1 − λ); otherwise it is appended.
+    - With all m slots occupied, an acceptance overwrites a uniformly chosen slot, so a member survives with probability
+      1 − p_(t+1)/m. Both hold if 1/p_(t+1) = λ/p_t + 1/m, which takes p from 1 to the fixed point m·(1 − λ). At λ = 1
+      this is p_t = m/t, plain reservoir sampling.
 
-    A half-life so short that 1/(1 − λ) < m leaves part of the slots unused: older values have died out.
+    The weights 1, λ, λ², … sum to 1/(1 − λ), the expected number of survivors at p = 1. No more slots than that are
+    used: m is at most floor(1/(1 − λ)).
+
+    The law is that of Aggarwal's biased reservoir sampling (VLDB 2006), here exact while slots are free too.
     """
 
     def __init__(self, size: int, half_life: float, seed: int) -> None:
@@ -245,16 +282,12 @@ class DecaySchedule(Schedule):
             raise ValueError(f"half_life must be a positive number of values, got {half_life}")
         death = -np.expm1(-log(2.0) / half_life)
         self.half_life = half_life
-        self.mass = 1.0 / death  # the number of values that the weights 1, λ, λ², … add up to
-        if self.mass <= size:
-            # A whole number of slots, each overwritten with the same probability 1/mass at every step.
-            self.mass = float(max(1, round(self.mass)))
-            size = int(self.mass)
+        self.mass = 1.0 / death  # 1 + λ + λ² + …
         self._full_at = 0
-        super().__init__(size, seed)
+        super().__init__(min(size, int(self.mass)), seed)
 
     def acceptance(self, position: Ints | int) -> Floats:
-        """p_t, the probability that the value at `position` is accepted once the reservoir is full."""
+        """p_t, the probability that the value at `position` is accepted once every slot is occupied."""
         age = np.asarray(position, dtype=np.float64) - self._full_at
         kept = np.exp2(-age / self.half_life)
         probability: Floats = 1.0 / (kept + (1.0 - kept) * self.mass / self.size)
@@ -279,7 +312,7 @@ class DecaySchedule(Schedule):
         return Acceptances(self._after(np.zeros(count)), slots[:count])
 
     def _jump(self) -> Acceptances:
-        # p_t never rises, so candidates at the rate of the block's start, thinned to p_t, are exact.
+        # p_t does not increase, so candidates at the rate of the block's start, thinned to p_t, follow p_t exactly.
         rate = float(self.acceptance(self.position + 1))
         candidates = self._after(_geometric(self._uniform(BLOCK), rate))
         slots, thin = self._slots(BLOCK)
@@ -294,12 +327,29 @@ class DecaySchedule(Schedule):
 
 
 def threshold_after(rng: np.random.Generator, kept: int, count: int) -> float:
-    """log W of a reservoir that holds a uniform sample of `kept` out of `count` values: the kept-th smallest key."""
-    return float(np.log(rng.beta(kept, count - kept + 1))) if kept < count else 0.0
+    r"""log W with which an exact schedule restarts from a uniform sample of k = `kept` out of n = `count` values.
+
+    W is the smallest key *not* kept, the (k+1)-th smallest of n independent uniform keys:
+
+    $$ W \sim \mathrm{Beta}(k + 1,\; n - k), \qquad W = 1 \text{ if } k = n. $$
+
+    Given W the kept keys are independent and uniform on (0, W). This is what the schedule assumes:
+
+    - *All m slots occupied (k = m).* The schedule multiplies W by U^(1/m) ~ Beta(m, 1) before it draws a gap. By
+      Beta(m+1, n−m)·Beta(m, 1) = Beta(m, n−m+1) the product is the m-th smallest key, the largest one kept. Its mean
+      m/(n+1) is the probability that value n + 1 is accepted, as it must be.
+    - *Free slots (k < m).* Later values with a key below W fill them. Of N later values, j have such a key, and the
+      reservoir is a uniform sample of the k + j values below W. By E[k/(k+j)] = n/(n+N), the unbiased estimate of
+      inverse sampling, old and new values are included equally often once the reservoir is full. Before that, a new
+      value is included with probability (k+1)/(n+1), an old one with k/n: values that were dropped cannot come back,
+      so no rule is exact for both.
+    - *Everything kept (k = n).* W = 1: the next values fill the free slots one by one.
+    """
+    return float(np.log(rng.beta(kept + 1, count - kept))) if kept < count else 0.0
 
 
 def smallest_keys(rng: np.random.Generator, kept: int, count: int) -> Floats:
-    """The `kept` smallest of `count` uniform keys in order, by Rényi's representation of exponential spacings."""
+    """The `kept` smallest of `count` uniform keys in ascending order, from exponential spacings (Rényi 1953)."""
     spacings = rng.standard_exponential(kept) / (count - np.arange(kept, dtype=np.float64))
     keys: Floats = -np.expm1(-spacings.cumsum())
     return keys
@@ -310,8 +360,8 @@ def _bit_generator(seed: int, *key: int) -> np.random.PCG64:
 
 
 def _geometric(uniform: Floats, probability: Floats | float) -> Floats:
-    """How many failures come before the first success."""
-    # At probability 1 the logarithm is −inf and the gap 0, at probability 0 the gap is infinite: as they should be.
+    """Number of failures before the first success."""
+    # Correct at the ends too: at probability 1 the logarithm is −inf and the gap 0, at 0 the gap is infinite.
     with np.errstate(divide="ignore", over="ignore"):
         gaps: Floats = np.floor(np.log(uniform) / np.log1p(-np.asarray(probability)))
     return gaps
