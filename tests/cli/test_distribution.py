@@ -18,7 +18,7 @@ from daes.cli.column import GeneratedColumn, open_column
 from daes.cli.comparison_plot import write_plot
 from daes.cli.comparison_text import render, shown_levels
 from daes.distribution import ESTIMATORS
-from daes.distribution.comparison import LABELS, Comparison, compare_estimators
+from daes.distribution.estimator_report import LABELS, EstimatorReport, compare_estimators
 from daes.formatting import duration, measured, nbytes, scientific
 
 runner = CliRunner()
@@ -192,11 +192,11 @@ def test_how_many_rows_to_expect(folder, tmp_path):
         ),
         (
             ["norows.parquet", "-c", "price"],
-            "column 'price' of {folder}/norows.parquet must hold at least one finite value, got the stream is empty",
+            "column 'price' of {folder}/norows.parquet must have at least one finite value, got none",
         ),
         (
             ["header.csv", "-c", "price"],
-            "…of {folder}/header.csv must hold at least one finite value; the stream is empty",
+            "…of {folder}/header.csv must have at least one finite value, got none",
         ),
         (["empty.csv", "-c", "price"], "{folder}/empty.csv is empty"),
         (["cut.parquet", "-c", "price"], "{folder}/cut.parquet is not a whole Parquet file: …"),
@@ -218,7 +218,7 @@ def test_how_many_rows_to_expect(folder, tmp_path):
         ),
         (
             ["clicks.parquet", "-c", "price", "--estimators", "kill"],
-            "estimators must be among reservoir, jump, …, got 'kill'",
+            "estimators must be from reservoir, jump, …, got 'kill'",
         ),
         (["clicks.parquet", "-c", "price", "--plot", "x.pdf"], "--plot must end in .html or .png, got x.pdf"),
         (
@@ -242,12 +242,12 @@ def test_a_column_needs_a_file():
 
 
 @pytest.fixture(scope="module")
-def comparison() -> Comparison:
+def comparison() -> EstimatorReport:
     rng = np.random.default_rng(0)
     return compare_estimators((1e5 * step + 1e5 * rng.random(1000) for step in range(30)), size=5000)
 
 
-def shown(comparison: Comparison, width: int, **options: bool) -> list[str]:
+def shown(comparison: EstimatorReport, width: int, **options: bool) -> list[str]:
     console = Console(width=width, record=True, file=open("/dev/null", "w"), color_system=None)  # noqa: PTH123, SIM115
     console.print(render(comparison, width, **options))
     return console.export_text().splitlines()

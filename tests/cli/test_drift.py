@@ -40,6 +40,6 @@ def test_a_page_to_look_at(daes, refused, clicks, tmp_path):
 
 
 def test_wrong_input_is_one_sentence(refused, clicks):
-    assert "segments must be from 2 to the number of rows" in refused("drift", clicks, "--segments", "5000")
+    assert "segments must lie between 2 and the number of rows" in refused("drift", clicks, "--segments", "5000")
     assert "at least 2 is needed, got 1" in refused("drift", clicks, "--segments", "1")
     assert "there is no numerical column" in refused("drift", clicks, "--exclude", "price,age,id,click")

@@ -85,7 +85,16 @@ def test_a_state_gives_the_same_bins():
 def test_arguments_are_checked():
     with pytest.raises(ValueError, match="reference must have shape"):
         DriftBins([1.0, 2.0])
-    with pytest.raises(ValueError, match="bins must divide resolution, got 10, resolution=25"):
+    with pytest.raises(ValueError, match="bins must be a divisor of resolution=25, got 10"):
         DriftBins([[1.0]], resolution=25)
     with pytest.raises(ValueError, match=r"values must have shape \(B, 1\)"):
         DriftBins([[1.0]]).count([[1.0, 2.0]])
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_lowest_float_may_be_a_cut():
+    lowest = -np.finfo(float).max
+    reference = np.array([[lowest]] * 50 + [[1.0], [2.0]] * 10)
+    values = np.array([[lowest], [1.0], [5.0]])
+    bins = DriftBins(reference)
+    np.testing.assert_allclose(bins.psi(bins.count(values)), psi(reference[:, 0], values[:, 0]))

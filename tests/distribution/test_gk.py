@@ -305,17 +305,17 @@ def test_the_batch_given_is_left_alone():
 
 @pytest.mark.parametrize("epsilon", [0, -0.1, 0.5, 1, NAN, True, "0.1", None])
 def test_bad_epsilon_is_an_error(epsilon):
-    with pytest.raises(ValueError, match=r"epsilon must lie between 0 and 0\.5, got epsilon="):
+    with pytest.raises(ValueError, match=r"epsilon must lie between 0 and 0\.5, got "):
         GKSketch(epsilon)
 
 
 def test_merging_or_loading_other_settings_or_kinds_is_an_error():
     sketch = GKSketch(0.01)
-    with pytest.raises(ValueError, match="same epsilon"):
+    with pytest.raises(ValueError, match=r"other must have epsilon=0\.01 to merge, got 0\.02"):
         sketch.merge(GKSketch(0.02))
     with pytest.raises(TypeError, match="GKSketch"):
         sketch.merge(OrderStatistics())
-    with pytest.raises(ValueError, match=r"epsilon=0\.02"):
+    with pytest.raises(ValueError, match=r"state must have epsilon=0\.\d+, got 0\.\d+"):
         sketch.load_state_dict(GKSketch(0.02).state_dict())
-    with pytest.raises(ValueError, match="lacks"):
+    with pytest.raises(ValueError, match="missing"):
         sketch.load_state_dict(OrderStatistics().state_dict())

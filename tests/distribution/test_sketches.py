@@ -174,14 +174,14 @@ def test_merge_stands_for_both_streams(kind):
 
 
 def test_merging_other_settings_or_kinds_is_an_error(kind):
-    with pytest.raises(ValueError, match="same k to merge; 100 is not 200"):
+    with pytest.raises(ValueError, match="other must have k=200 to merge, got 100"):
         kind(200).merge(kind(100))
     other = KINDS[1 - KINDS.index(kind)]
     with pytest.raises(TypeError, match=kind.__name__):
         kind().merge(other())
     with pytest.raises(ValueError, match="kind"):
         kind().load_state_dict(other().state_dict())
-    with pytest.raises(ValueError, match="k=100"):
+    with pytest.raises(ValueError, match="state must have k=200, got 100"):
         kind().load_state_dict(kind(100).state_dict())
 
 
@@ -260,8 +260,8 @@ def test_every_corrupt_byte_and_every_truncation_is_an_error(kind):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"sketch": np.zeros(3)}, "must be bytes, got dtype float64"),
-        ({"sketch": np.zeros((3, 3), dtype=np.uint8)}, "must be bytes, got dtype uint8"),
+        ({"sketch": np.zeros(3)}, "must be a 1-D array of uint8, got dtype float64"),
+        ({"sketch": np.zeros((3, 3), dtype=np.uint8)}, "must be a 1-D array of uint8, got dtype uint8, shape"),
         ({"count": 77}, "count=77"),
     ],
 )
@@ -274,7 +274,7 @@ def test_a_state_of_the_wrong_form_is_an_error(kind, change, message):
 def test_a_sketch_of_another_k_is_not_loaded(kind):
     values = streams(3000)["normal"]
     state, other = fed(kind, values).state_dict(), fed(kind, values, k=50).state_dict()
-    with pytest.raises(ValueError, match="k=200 and count=3000, got 50"):
+    with pytest.raises(ValueError, match="k=200 and count=3000, got k=50"):
         kind().load_state_dict({**other, "k": state["k"]})
 
 
@@ -289,18 +289,16 @@ def test_copies_go_their_own_way(kind):
 
 @pytest.mark.parametrize("k", [0, -5, 7, 65536, 1.5, True, None, "200"])
 def test_bad_k_is_an_error(kind, k):
-    with pytest.raises(ValueError, match=r"k must be an integer from \d+ to 65535, got k="):
+    with pytest.raises(ValueError, match=r"k must be an integer from \d+ to 65535, got "):
         kind(k)
 
 
-def test_tdigest_refuses_what_would_overflow():
-    sketch = fed(TDigestSketch, [1.0, 2.0])
-    with pytest.raises(ValueError, match=r"within ±8\.99e\+307 for a t-digest, got 1e\+308"):
-        sketch.update([-1e308, 0.0])
-    assert sketch.count == 2
-    most = np.finfo(np.float64).max / 2
-    sketch = fed(TDigestSketch, np.random.default_rng(3).choice([-most, most], size=5000))
+def test_the_largest_floats_do_not_overflow(kind):
+    largest = np.finfo(np.float64).max
+    sketch = fed(kind, np.random.default_rng(3).choice([-largest, 0.0, largest], size=5000))
     assert np.isfinite(sketch.quantile(LEVELS)).all()
+    np.testing.assert_array_equal(sketch.quantile([0.0, 0.1, 0.5, 0.9, 1.0]), [-largest, -largest, 0, largest, largest])
+    np.testing.assert_allclose(sketch.cdf([-largest, 0.0, largest]), [1 / 3, 2 / 3, 1], atol=0.03)
 
 
 def test_tdigest_in_an_unknown_format_is_an_error():
@@ -310,7 +308,7 @@ def test_tdigest_in_an_unknown_format_is_an_error():
 
     sketch = fed(TDigestSketch, [1.0, 2.0])
     sketch._sketch = Newer()
-    with pytest.raises(RuntimeError, match="format 1, got this one writes format 2"):
+    with pytest.raises(RuntimeError, match="in format 1, got format 2"):
         sketch.quantile(0.5)
 
 

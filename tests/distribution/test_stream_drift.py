@@ -37,10 +37,12 @@ def test_it_is_the_profile_of_each_whole_column(sizes, segments):
 
 
 def test_too_few_rows_and_bad_segments_are_errors():
-    with pytest.raises(ValueError, match="batches must have 1000 rows together"):
+    with pytest.raises(ValueError, match="batches must have 1000 rows in total, got fewer"):
         stream_drift([rows(999)], 1000, 10)
     for segments in (1, 1001):
-        with pytest.raises(ValueError, match=f"segments must be from 2 to the number of rows, got {segments!r}"):
+        with pytest.raises(
+            ValueError, match=f"segments must lie between 2 and the number of rows, 1000, got {segments!r}"
+        ):
             stream_drift([rows(1000)], 1000, segments)
 
 

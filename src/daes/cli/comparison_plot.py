@@ -5,7 +5,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from daes.distribution.comparison import Comparison, EstimatorResult
+from daes.distribution.estimator_report import EstimatorReport, EstimatorResult
 from daes.extras import require
 from daes.formatting import compact, count, duration, nbytes, percent, scientific
 from daes.storage.durable import write_text
@@ -35,7 +35,7 @@ def check_plot(path: Path) -> None:
     require("plotly.subplots" if path.suffix.lower() == ".html" else "matplotlib.figure")
 
 
-def write_plot(comparison: Comparison, path: Path, title: str) -> None:
+def write_plot(comparison: EstimatorReport, path: Path, title: str) -> None:
     """Draw quantiles and rank errors by level, to an .html or a .png file."""
     if path.suffix.lower() == ".html":
         write_text(path, _page(comparison, title))
@@ -43,7 +43,7 @@ def write_plot(comparison: Comparison, path: Path, title: str) -> None:
         _write_png(comparison, path, title)
 
 
-def _page(comparison: Comparison, title: str) -> str:
+def _page(comparison: EstimatorReport, title: str) -> str:
     figure = _figure(comparison).to_html(full_html=False, include_plotlyjs=True, post_script=_SCRIPT, config=_CONFIG)
     return Template(_PAGE).substitute(
         title=escape(title),
@@ -53,7 +53,7 @@ def _page(comparison: Comparison, title: str) -> str:
     )
 
 
-def _summary(comparison: Comparison) -> str:
+def _summary(comparison: EstimatorReport) -> str:
     total = comparison.count + comparison.skipped
     return (
         f"{total:,} values, {comparison.skipped:,} of them missing or infinite; "
@@ -61,7 +61,7 @@ def _summary(comparison: Comparison) -> str:
     )
 
 
-def _figure(comparison: Comparison) -> Any:
+def _figure(comparison: EstimatorReport) -> Any:
     figure = require("plotly.subplots").make_subplots(
         rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.07, row_heights=[0.55, 0.45]
     )
@@ -113,7 +113,7 @@ def _row(result: EstimatorResult) -> str:
     return f"<tr>{name}{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
 
 
-def _write_png(comparison: Comparison, path: Path, title: str) -> None:
+def _write_png(comparison: EstimatorReport, path: Path, title: str) -> None:
     # A figure of its own canvas: nothing of pyplot's global state, no display needed.
     figure = require("matplotlib.figure").Figure(figsize=(9, 8), dpi=150, layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=[0.55, 0.45])

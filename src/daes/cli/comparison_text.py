@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from daes.distribution.comparison import Comparison, EstimatorResult
+from daes.distribution.estimator_report import EstimatorReport, EstimatorResult
 from daes.formatting import compact, count, duration, measured, nbytes, percent, scientific
 
 FINE, POOR = 0.004, 0.02
@@ -21,7 +21,7 @@ _LABEL_WIDTH = 12
 _GAP = 3
 
 
-def headline(comparison: Comparison, description: str) -> RenderableType:
+def headline(comparison: EstimatorReport, description: str) -> RenderableType:
     """What was read, and how much of it there was."""
     rows = comparison.count + comparison.skipped
     lines = [
@@ -35,7 +35,7 @@ def headline(comparison: Comparison, description: str) -> RenderableType:
     return Group(Text(description, style="bold"), Text(" ".join(lines)), "")
 
 
-def render(comparison: Comparison, width: int, *, plain: bool = False) -> RenderableType:
+def render(comparison: EstimatorReport, width: int, *, plain: bool = False) -> RenderableType:
     """All three views, for a terminal of that width; `plain` for one that knows no bars."""
     return Group(
         costs(comparison, wide=width >= 100),
@@ -46,7 +46,7 @@ def render(comparison: Comparison, width: int, *, plain: bool = False) -> Render
     )
 
 
-def costs(comparison: Comparison, *, wide: bool) -> RenderableType:
+def costs(comparison: EstimatorReport, *, wide: bool) -> RenderableType:
     """One line an estimator: error and price. `wide` has room for two more columns."""
     table = _table()
     table.add_column("method", style="bold", no_wrap=True)
@@ -58,7 +58,7 @@ def costs(comparison: Comparison, *, wide: bool) -> RenderableType:
     return Group(_title("Error and cost"), table, Text(_legend(comparison), style="dim"))
 
 
-def strips(comparison: Comparison, width: int, bars: str = _BARS) -> RenderableType:
+def strips(comparison: EstimatorReport, width: int, bars: str = _BARS) -> RenderableType:
     """The rank error at every level, one bar each; neighbours share a bar, the worse one showing, if space is short."""
     levels = len(comparison.levels)
     share = -(-levels // max(width, 1))
@@ -78,7 +78,7 @@ def strips(comparison: Comparison, width: int, bars: str = _BARS) -> RenderableT
     return Group(_title("Rank error by level"), grid, Text(f"up to {scale} %, {bars[-1]} more", style="dim"))
 
 
-def quantiles(comparison: Comparison, width: int) -> RenderableType:
+def quantiles(comparison: EstimatorReport, width: int) -> RenderableType:
     """Estimated beside true quantiles, at a few of the levels; in several tables if the width does not hold one."""
     rows = shown_levels(comparison.levels)
     parts: list[list[EstimatorResult]] = [[]]
@@ -97,7 +97,7 @@ def quantiles(comparison: Comparison, width: int) -> RenderableType:
     return Group(_title("Quantiles"), *tables, Text(note, style="dim"))
 
 
-def _quantile_table(comparison: Comparison, results: Sequence[EstimatorResult], rows: Sequence[int]) -> Table:
+def _quantile_table(comparison: EstimatorReport, results: Sequence[EstimatorResult], rows: Sequence[int]) -> Table:
     table = _table()
     table.add_column("level", justify="right", no_wrap=True)
     table.add_column("true", justify="right", style="bold", no_wrap=True)
@@ -130,7 +130,7 @@ def _cells(result: EstimatorResult, wide: bool) -> list[Text]:
     return [worst, *map(Text, [*mean, *rest, *read, nbytes(result.nbytes)])]
 
 
-def _legend(comparison: Comparison) -> str:
+def _legend(comparison: EstimatorReport) -> str:
     return (
         f"Error: how far a quantile is off, in percent of the stream's ranks; the largest of {len(comparison.levels)} "
         "levels. "

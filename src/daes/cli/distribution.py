@@ -77,7 +77,7 @@ def distribution(
         daes distribution flights -c distance --estimators jump,kll --json
     """
     from daes.cli.comparison_plot import check_plot, write_plot
-    from daes.distribution.comparison import PERCENTILES, NoValuesError, compare_estimators
+    from daes.distribution.estimator_report import PERCENTILES, NoValuesError, compare_estimators
 
     wanted = PERCENTILES if levels is None else _numbers("--levels", levels)
     names = None if estimators is None else _names(estimators)

@@ -1,4 +1,4 @@
-"""What a feature's values look like: estimators of a stream's distribution, drift, and choice of context."""
+"""Estimators of the distribution of a stream, drift statistics, and the choice of context fields."""
 
 from collections.abc import Callable
 from functools import partial
@@ -22,7 +22,7 @@ ESTIMATORS: dict[str, Callable[..., DistributionEstimator]] = {
     "tdigest": TDigestSketch,
     "gk": GKSketch,
 }
-"""Every estimator by name."""
+"""All estimators by name."""
 
 __all__ = [
     "ESTIMATORS",

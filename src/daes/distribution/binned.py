@@ -1,4 +1,4 @@
-"""Drift against a fixed reference in constant memory: counts over fixed bins, which add up."""
+"""Drift against a fixed reference in constant memory: additive counts over fixed bins."""
 
 from collections.abc import Mapping
 from typing import Any, Self
@@ -13,22 +13,21 @@ Counts = NDArray[np.int64]
 
 
 class DriftBins:
-    """Bins of q features, cut at quantiles of a reference: any other rows become counts, and counts give PSI and KS.
+    """Bins of q features, cut at the quantiles of a reference, with PSI and KS computed from the counts of other rows.
 
-    Counts of two sets of rows add up to those of both, so that segments of a stream can be joined afterwards, which
-    samples cannot without being kept. `psi` is that of `daes.distribution.psi` on the same values. `ks` is the largest
-    gap between the CDFs at the i/`resolution` quantiles of the reference: at most 1/`resolution` below the supremum
-    where the reference has no ties.
+    Counts are additive, so segments of a stream can be joined afterwards without keeping their values. `psi` equals
+    `daes.distribution.psi` on the same values. `ks` is the largest difference between the CDFs at the i/`resolution`
+    quantiles of the reference: at most 1/`resolution` below the supremum if the reference has no ties.
 
-    **Shape.** `count` takes (B, q), NaN and ±inf left out, and gives (q, C+1) where C is the largest number of cuts;
-    `psi` and `ks` take such counts, also several of them stacked, (…, q, C+1), and give (…, q).
+    **Shape.** `count` takes (B, q), ignoring NaN and ±inf, and returns (q, C+1) where C is the largest number of cuts;
+    `psi` and `ks` take such counts, possibly stacked as (…, q, C+1), and return (…, q).
 
     Args:
         reference: the values (N, q) that others are compared with. A feature without a finite value has no bins, and
             NaN for psi and ks.
-        bins: of the PSI, a divisor of `resolution`.
-        resolution: quantiles at which the CDFs are compared.
-        floor: least mass of a bin that either side fills, see `daes.distribution.psi`.
+        bins: number of bins of the PSI, a divisor of `resolution`.
+        resolution: number of quantiles at which the CDFs are compared.
+        floor: smallest mass of a bin, see `daes.distribution.psi`.
 
     >>> from daes.distribution import psi
     >>> bins = DriftBins([[1.0], [2.0], [3.0], [4.0]], bins=2, resolution=4)
@@ -46,7 +45,7 @@ class DriftBins:
         _check_binning(bins, floor)
         check_positive(resolution=resolution)
         if resolution % bins:
-            raise ValueError(f"bins must divide resolution, got {bins!r}, {resolution=}")
+            raise ValueError(f"bins must be a divisor of resolution={resolution}, got {bins!r}")
         self.bins, self.resolution, self.floor = bins, resolution, floor
         samples = [_Sample(column[np.isfinite(column)]) for column in values.T]
         # The i/bins quantiles are among the i/resolution quantiles, so that every coarse cut is a fine one.
@@ -56,11 +55,11 @@ class DriftBins:
 
     @property
     def num_features(self) -> int:
-        """q."""
+        """Number q of features."""
         return len(self.cuts)
 
     def count(self, values: ArrayLike) -> Counts:
-        """How many of the values (B, q) lie in each bin, (q, C+1)."""
+        """Number of the values (B, q) in each bin, (q, C+1)."""
         batch = np.asarray(values, dtype=np.float64)
         if batch.ndim != 2 or batch.shape[1] != self.num_features:
             raise ValueError(f"values must have shape (B, {self.num_features}), got {batch.shape}")
@@ -90,7 +89,7 @@ class DriftBins:
 
     @property
     def filled(self) -> Counts:
-        """How many bins of the PSI the reference fills, (q,): fewer than asked for where values tie."""
+        """Number of bins of the PSI with reference values, (q,): fewer than requested if values tie."""
         filled = [
             int((np.add.reduceat(self.expected[feature], self._coarse_starts(feature)) > 0).sum())
             for feature in range(self.num_features)
@@ -110,7 +109,7 @@ class DriftBins:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Self:
-        """Bins as `state_dict` described them."""
+        """The bins of a `state_dict`."""
         made = cls.__new__(cls)
         made.bins, made.resolution, made.floor = int(state["bins"]), int(state["resolution"]), float(state["floor"])
         made.cuts, made._coarse_cuts = np.array(state["cuts"]), np.array(state["coarse_cuts"])
@@ -118,9 +117,9 @@ class DriftBins:
         return made
 
     def _coarse_starts(self, feature: int) -> NDArray[np.intp]:
-        """Where, among the fine bins, those of the PSI start."""
+        """The first fine bin of each bin of the PSI."""
         coarse = self._coarse_cuts[feature]
-        return np.append(0, self.cuts[feature].searchsorted(coarse[np.isfinite(coarse)]) + 1)
+        return np.append(0, self.cuts[feature].searchsorted(coarse[coarse < np.inf]) + 1)
 
 
 def _cuts_or_none(sample: _Sample, bins: int) -> Floats:
@@ -128,7 +127,7 @@ def _cuts_or_none(sample: _Sample, bins: int) -> Floats:
 
 
 def _stack(rows: list[Floats]) -> Floats:
-    """Rows of different lengths as one array, +inf after the end of each: no finite value lies beyond that."""
+    """Rows of different lengths as one array, padded with +inf, above which no finite value lies."""
     table = np.full((len(rows), max((row.size for row in rows), default=0)), np.inf)
     for place, row in zip(table, rows, strict=True):
         place[: row.size] = row

@@ -1,4 +1,4 @@
-"""How far apart two distributions are, and how far a feature drifts along a stream."""
+"""Distances between two distributions, and the drift of a feature along a stream."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -21,18 +21,18 @@ def psi(
     $$ \mathrm{PSI} = \sum_i (a_i - e_i) \ln \frac{a_i}{e_i} $$
 
     with $e_i$ and $a_i$ the masses of bin i. The bins are cut at the i/`bins` quantiles of `expected` and half-open,
-    $(c_i, c_{i+1}]$, the outer two unbounded. Cuts that coincide (ties) are one cut, so there may be fewer bins than
-    asked for. Where the lowest cut is the smallest value of `expected`, what lies below it has a bin of its own, as
-    what lies above the largest value always has: else a constant could fall without being seen.
+    $(c_i, c_{i+1}]$, the outer two unbounded. Equal cuts (ties) are merged, so there may be fewer bins than requested.
+    If the lowest cut is the smallest value of `expected`, values below it have their own bin, as values above the
+    largest one always have: otherwise a decrease of a constant would not be seen.
 
-    A bin that only one side fills would make the sum infinite. So in bins that either side fills, a mass below `floor`
-    is raised to it, and the masses of that side are rescaled to a total of one; where there is none, nothing changes.
+    A bin that is empty on one side only would make the sum infinite. So in bins that are not empty on both sides, a
+    mass below `floor` is raised to it, and the masses of that side are rescaled to a total of one.
 
     Args:
-        expected: the reference: a 1-D sample (NaN and ±inf are left out) or any estimator.
-        actual: what is compared with it, likewise.
-        bins: how many bins of equal expected mass, at least 2.
-        floor: the least mass of a bin that either side fills.
+        expected: the reference: a 1-D sample (NaN and ±inf are ignored) or any estimator.
+        actual: the distribution compared with it, likewise.
+        bins: number of bins of equal expected mass, at least 2.
+        floor: smallest mass of a bin that is not empty on both sides.
 
     Without drift, samples of n and m values still show (bins − 1)(1/n + 1/m) on average.
 
@@ -54,7 +54,7 @@ def kl_divergence(
     *,
     floor: float = 1e-6,
 ) -> float:
-    r"""Error of an estimated distribution: Kullback–Leibler divergence from the true one, in nats.
+    r"""Kullback–Leibler divergence of an estimated distribution from the true one, in nats.
 
     $$ D(P \,\|\, Q) = \sum_i p_i \ln \frac{p_i}{q_i} $$
 
@@ -62,10 +62,10 @@ def kl_divergence(
     to `floor` where $p_i > 0$, and Q rescaled. So the result is finite, never negative, and 0 for equal masses.
 
     Args:
-        true: the truth: a 1-D sample (NaN and ±inf are left out) or any estimator.
+        true: the true distribution: a 1-D sample (NaN and ±inf are ignored) or any estimator.
         estimated: the estimate, likewise.
-        bins: how many bins of equal true mass, at least 2.
-        floor: the least estimated mass of a bin that is truly occupied.
+        bins: number of bins of equal true mass, at least 2.
+        floor: smallest estimated mass of a bin with true mass.
 
     >>> kl_divergence(np.arange(1000), np.arange(1000))
     0.0
@@ -74,25 +74,26 @@ def kl_divergence(
     """
     truth, estimate = _read("true", true), _read("estimated", estimated)
     _check_binning(bins, floor)
-    # NOTE[DIFF]: the paper speaks of 100 intervals; here cuts that coincide are merged, because a feature of clustered
-    # integers (most of its 1 %…99 % quantiles are ties) has fewer distinct intervals than that.
+    # NOTE[DIFF]: the paper uses 100 intervals; here equal cuts are merged, because a feature of clustered integers
+    # (most of its 1 %…99 % quantiles are ties) has fewer distinct intervals.
     cuts = _cuts(truth, bins)
     p = _masses(truth, cuts)
     q = _raised(_masses(estimate, cuts), p > 0, floor)
-    # Rounding can leave a sum that is truly zero a hair below it.
+    # Rounding can make a sum of zero slightly negative.
     return max(float(np.sum(p[p > 0] * np.log(p[p > 0] / q[p > 0]))), 0.0)
 
 
 def ks_statistic(
     a: ArrayLike | DistributionEstimator, b: ArrayLike | DistributionEstimator, *, points: int = 10_000
 ) -> float:
-    r"""Kolmogorov–Smirnov statistic, the largest gap between two CDFs: $\sup_x |F_a(x) - F_b(x)|$.
+    r"""Kolmogorov–Smirnov statistic, the largest difference between two CDFs: $\sup_x |F_a(x) - F_b(x)|$.
 
-    Exact as soon as one side is a sample: between two neighbouring values of it that side is flat and the other
-    monotone, so the largest gap is found at the values themselves or just below them.
+    Exact if one side is a sample: between two neighbouring values of it that side is constant and the other monotone,
+    so the largest difference is at the values themselves or just below them. (`scipy.stats.ks_2samp` does not take
+    estimators.)
 
     Args:
-        a: a 1-D sample (NaN and ±inf are left out) or any estimator.
+        a: a 1-D sample (NaN and ±inf are ignored) or any estimator.
         b: likewise.
         points: two estimators are compared at the i/`points` quantiles of both, which is at most 1/`points` below the
             supremum, and exact for reservoirs of up to `points` values. Not used otherwise.
@@ -108,21 +109,22 @@ def ks_statistic(
 
 @dataclass(frozen=True, eq=False)
 class DriftProfile:
-    """Drift of one column: entry s of each series tells how segment s differs from segment 0.
+    """Drift of one column: entry s of each series compares segment s with segment 0.
 
-    **Shape.** Every series has one entry a segment; `bounds` has one more: segment s is rows bounds[s] … bounds[s+1]−1.
-    A segment without a finite value has NaN in `psi` and `ks`; if it is the first, all of them have.
+    **Shape.** Every series has one entry per segment; `bounds` has one more: segment s is rows bounds[s] to
+    bounds[s+1] − 1. A segment without a finite value has NaN in `psi` and `ks`; if segment 0 has none, all entries are
+    NaN.
     """
 
     psi: Floats
     ks: Floats
     missing: Floats
-    """Part of the segment's values that are missing (NaN) or not finite (±inf)."""
+    """Fraction of the segment's values that are missing (NaN) or ±inf."""
     counts: NDArray[np.int64]
     """Finite values of the segment."""
     bounds: NDArray[np.int64]
     bins: int
-    """Bins that segment 0 fills: fewer than asked for where values tie."""
+    """Number of bins with values in segment 0: fewer than requested if values tie."""
 
     @property
     def segments(self) -> int:
@@ -130,22 +132,22 @@ class DriftProfile:
 
     @property
     def empty(self) -> int:
-        """How many segments have no finite value."""
+        """Number of segments without a finite value."""
         return int((self.counts == 0).sum())
 
     @property
     def psi_by_chance(self) -> Floats:
-        """The PSI that a column without drift shows on average: (bins − 1)(1/n₀ + 1/n_s).
+        """The expected PSI of a column without drift: (bins − 1)(1/n₀ + 1/n_s).
 
-        Short segments drift by chance alone: with 137 values in each and ten bins this is 0.13.
+        It is large for short segments: 0.13 with 137 values in each and ten bins.
         """
         return (self.bins - 1) * self._inverse_counts()
 
     @property
     def ks_by_chance(self) -> Floats:
-        """The KS that a column without drift shows on average: √(π/2)·ln 2·√(1/n₀ + 1/n_s).
+        """The expected KS of a column without drift: √(π/2)·ln 2·√(1/n₀ + 1/n_s).
 
-        The mean of Kolmogorov's distribution: for long segments of a continuous feature; ties make it smaller.
+        This is the mean of Kolmogorov's distribution, for long segments of a continuous feature; ties make it smaller.
         """
         return float(np.sqrt(np.pi / 2) * np.log(2)) * np.sqrt(self._inverse_counts())
 
@@ -167,11 +169,11 @@ class DriftProfile:
 
 
 def drift_profile(column: ArrayLike, segments: int = 1000, bins: int = 10, *, floor: float = 1e-4) -> DriftProfile:
-    """Cut a column, in the order of the stream, into segments and compare each with the first.
+    """Split a column, in stream order, into segments and compare each with the first.
 
     Args:
         column: the values, 1-D; NaN is missing.
-        segments: how many segments, at least 2, of equal length up to one row.
+        segments: number of segments, at least 2, of equal length up to one row.
         bins: as in `psi`.
         floor: as in `psi`.
 
@@ -190,12 +192,12 @@ def drift_profile(column: ArrayLike, segments: int = 1000, bins: int = 10, *, fl
     _check_binning(bins, floor)
     check_positive(segments=segments)
     if segments < 2:
-        raise ValueError(f"segments must be at least 2, one to compare and one to compare with, got {segments!r}")
+        raise ValueError(f"segments must be at least 2, got {segments!r}")
     if segments > values.size:
-        raise ValueError(f"segments must not exceed the number of values, got {segments!r}, {values.size} values")
+        raise ValueError(f"segments must be at most the number of values, {values.size}, got {segments!r}")
     finite = np.isfinite(values)
     if not finite.any():
-        raise ValueError(f"column must have a finite value; all {values.size} are NaN or ±inf")
+        raise ValueError(f"column must have a finite value, got none among {values.size}")
 
     bounds = np.arange(segments + 1) * values.size // segments
     counts = np.add.reduceat(finite, bounds[:-1], dtype=np.int64)
@@ -217,7 +219,7 @@ def drift_profile(column: ArrayLike, segments: int = 1000, bins: int = 10, *, fl
 
 
 class _Readable(Protocol):
-    """What is read from a sample and from an estimator alike."""
+    """What a sample and an estimator have in common."""
 
     @property
     def minimum(self) -> float: ...
@@ -228,7 +230,7 @@ class _Readable(Protocol):
 
 
 class _Sample:
-    """A sample, read as a distribution. At least one value, all finite."""
+    """The distribution of a sample of at least one value, all finite."""
 
     def __init__(self, values: Floats) -> None:
         self.ordered = np.sort(values)
@@ -279,33 +281,33 @@ def _check_binning(bins: int, floor: float) -> None:
     if bins < 2:
         raise ValueError(f"bins must be at least 2, got {bins!r}")
     if not 0 < floor < 1 / bins:
-        raise ValueError(f"floor must be above 0 and below 1/bins, got {floor!r}, {bins=}")
+        raise ValueError(f"floor must lie in (0, 1/bins), got {floor!r} with {bins=}")
 
 
 def _cuts(reference: _Readable, bins: int) -> Floats:
-    """The distinct inner quantiles, and a cut just below the smallest value where that is one of them."""
+    """The distinct inner quantiles, preceded by a cut just below the smallest value if that is one of them."""
     cuts = np.unique(reference.quantile(np.arange(1, bins) / bins))
     if cuts[0] <= reference.minimum:
-        cuts = np.concatenate([np.nextafter(cuts[:1], -np.inf), cuts])
+        cuts = np.concatenate([_just_below(cuts[:1]), cuts])
     return cuts
 
 
 def _masses(distribution: _Readable, cuts: Floats) -> Floats:
     """The mass of each interval (−∞, c_0], (c_0, c_1], …, (c_k, ∞)."""
-    # Sketches are not bound to be monotone; a mass is never negative.
+    # The CDF of a sketch need not be monotone; a mass is never negative.
     below = np.maximum.accumulate(_cdf(distribution, cuts))
     masses: Floats = np.diff(below, prepend=0.0, append=1.0)
     return masses
 
 
 def _cdf(distribution: _Readable, points: Floats) -> Floats:
-    # The range of a stream is known exactly, also to a sketch whose CDF blurs the ends.
+    # The range of a stream is known exactly, even if the CDF of a sketch is inexact at the ends.
     inside = np.clip(distribution.cdf(points), 0.0, 1.0)
     return np.where(points < distribution.minimum, 0.0, np.where(points >= distribution.maximum, 1.0, inside))
 
 
 def _raised(masses: Floats, filled: NDArray[np.bool_], floor: float) -> Floats:
-    """Masses of a total of one that are at least `floor`, up to that rescaling, in the filled bins."""
+    """The masses with those below `floor` in the filled bins raised to it, rescaled to a total of one."""
     low = filled & (masses < floor)
     if not low.any():
         return masses
@@ -328,15 +330,20 @@ def _probes(first: _Readable, second: _Readable, points: int) -> Floats:
 
 
 def _with_left_limits(values: Floats) -> Floats:
-    """The values, and before each the float just below it: what a CDF is before its jump."""
-    both: Floats = np.stack([np.nextafter(values, -np.inf), values], axis=1).ravel()
+    """The values, each preceded by the float just below it, where the CDF has not jumped yet."""
+    both: Floats = np.stack([_just_below(values), values], axis=1).ravel()
     return both
+
+
+def _just_below(values: Floats) -> Floats:
+    with np.errstate(over="ignore"):  # −inf below the lowest float
+        return np.nextafter(values, -np.inf)
 
 
 def _span(name: str, series: Floats, by_chance: Floats | None) -> str:
     known = series[~np.isnan(series)]
     if not known.size:
-        return f"{name:<8} unknown: the first segment has no finite value"
+        return f"{name:<8} undefined: the first segment has no finite value"
     largest = int(np.nanargmax(series))
     chance = "" if by_chance is None else f" (by chance {by_chance[largest]:.4g})"
     return f"{name:<8} median {np.median(known):.4g}, largest {series[largest]:.4g} in segment {largest}{chance}"

@@ -11,11 +11,12 @@ from daes.distribution.base import Estimator, Floats, State, rank_of
 Ints = NDArray[np.int64]
 
 
-class Summary(NamedTuple):
-    """Some of the values seen, in order, each with the least and the greatest rank (from 1) it can have in the stream.
+class RankSummary(NamedTuple):
+    """Some of the values seen, sorted, each with the smallest and the largest rank (from 1) it can have in the stream.
 
-    GK's tuples (v, g, Δ) in another notation: low is the running sum of g, high − low is Δ. The first and the last
-    value of the stream are always there, so `high[-1]` is the number of values seen. Both bounds increase strictly.
+    These are GK's tuples (v, g, Δ) in another notation: low is the running sum of g, high − low is Δ. The smallest and
+    the largest value of the stream are always included, so `high[-1]` is the number of values seen. Both bounds
+    increase strictly.
     """
 
     values: Floats
@@ -24,30 +25,32 @@ class Summary(NamedTuple):
 
 
 class GKSketch(Estimator):
-    """Greenwald and Khanna's summary (SIGMOD 2001): deterministic, every answer within ε·n ranks of the truth.
+    """The Greenwald–Khanna sketch: deterministic, every result within ε·n ranks of the exact one.
 
-    After n values `quantile(α)` gives a value of the stream one of whose ranks is within ε·n of ⌈α·n⌉, and `cdf(x)` is
-    within ε of F(x), on every stream, in every order, cut into any batches. Levels 0 and 1 give the exact minimum and
+    After n values `quantile(α)` returns a value of the stream one of whose ranks is within ε·n of ⌈α·n⌉, and `cdf(x)`
+    is within ε of F(x), for every stream, order and split into batches. Levels 0 and 1 give the exact minimum and
     maximum, and below 1/ε values everything is exact.
 
-    A batch is sorted, its exact summary combined with the kept one (possible ranks add up), and the outcome thinned
-    to as few tuples as leave high[i+1] − low[i] ≤ 2·ε·n. Combining with exact ranks widens no such gap, so the bound
-    holds for good.
+    A batch is sorted, its exact summary combined with the kept one (possible ranks add up), and the result thinned to
+    as few tuples as keep high[i+1] − low[i] ≤ 2·ε·n. Combining with exact ranks widens no such gap, so the bound
+    always holds.
 
-    **Memory.** 24 bytes a tuple; `num_tuples` is about 0.7/ε on streams in random or sorted order, and at most
-    (1 + log₂(1 + ε·n))/ε on all that the tests try, among them ones made to hurt.
+    **Memory.** 24 bytes per tuple; `num_tuples` is about 0.7/ε on streams in random or sorted order, and at most
+    (1 + log₂(1 + ε·n))/ε on all streams in the tests, including adversarial ones.
 
-    **Merging** keeps ε, as ε·n₁ + ε·n₂ = ε·(n₁ + n₂), but not the size: it may become the sum of both (GK is not
-    known to be mergeable in small space), and shrinks again as the stream goes on.
+    **Merging** keeps ε, since ε·n₁ + ε·n₂ = ε·(n₁ + n₂), but not the size, which may become the sum of both (GK is not
+    known to be mergeable in small space) and shrinks again as the stream continues.
 
-    NOTE[DIFF]: the paper thins within bands of tuples of like age, which proves a size of at most 11/(2ε)·log₂(2εn);
+    M. Greenwald and S. Khanna, "Space-Efficient Online Computation of Quantile Summaries", SIGMOD 2001.
+
+    NOTE[DIFF]: the paper thins within bands of tuples of similar age, which proves a size of at most 11/(2ε)·log₂(2εn);
     here the thinning is greedy (as in GKArray of Luo et al., VLDB Journal 2016), because it is as small in practice and
-    vectorises. The error bound does not depend on it; a proof of the size for it is not known to us.
+    vectorises. The error bound does not depend on it; we know of no proof of its size.
 
     **Shape.** As of every estimator: `update` (B,), `quantile` and `cdf` any shape.
 
     Args:
-        epsilon: the greatest rank error, as a part of n; in (0, 0.5).
+        epsilon: largest rank error, as a fraction of n; in (0, 0.5).
 
     >>> sketch = GKSketch(epsilon=0.01)
     >>> for batch in np.split(np.arange(100_000.0), 10):
@@ -67,11 +70,11 @@ class GKSketch(Estimator):
         if isinstance(epsilon, bool) or not isinstance(epsilon, float | int | np.floating) or not 0 < epsilon < 0.5:
             raise ValueError(f"epsilon must lie between 0 and 0.5, got {epsilon!r}")
         self.epsilon = float(epsilon)
-        self._summary = Summary(np.empty(0), np.empty(0, np.int64), np.empty(0, np.int64))
+        self._summary = RankSummary(np.empty(0), np.empty(0, np.int64), np.empty(0, np.int64))
 
     @property
     def num_tuples(self) -> int:
-        """How many values are kept."""
+        """Number of values kept."""
         return len(self._summary.values)
 
     @property
@@ -81,16 +84,16 @@ class GKSketch(Estimator):
 
     def _absorb(self, values: Floats) -> None:
         ranks = np.arange(1, values.size + 1, dtype=np.int64)
-        self._take(Summary(np.sort(values), ranks, ranks), self.count + values.size)
+        self._take(RankSummary(np.sort(values), ranks, ranks), self.count + values.size)
 
     def _merge(self, other: Self) -> None:
         self._take(other._summary, self.count + other.count)
 
-    def _take(self, summary: Summary, count: int) -> None:
+    def _take(self, summary: RankSummary, count: int) -> None:
         self._summary = _thin(_combine(self._summary, summary), self._widest(count))
 
     def _widest(self, count: int) -> int:
-        # Neighbours of an exact summary are one rank apart, which costs nothing.
+        # Neighbours in an exact summary are one rank apart.
         return max(1, int(2 * self.epsilon * count))
 
     def _quantile(self, levels: Floats) -> Floats:
@@ -112,18 +115,18 @@ class GKSketch(Estimator):
         return {name: part.copy() for name, part in self._summary._asdict().items()}
 
     def _load(self, state: Mapping[str, Any]) -> None:
-        summary = Summary(
+        summary = RankSummary(
             np.array(state["values"], dtype=np.float64),
             np.array(state["low"], dtype=np.int64),
             np.array(state["high"], dtype=np.int64),
         )
         count = int(state["count"])
         if not _is_sound(summary, count, self._widest(count)):
-            raise ValueError(f"state's values, low and high are not a summary of {count} values: they are corrupt")
+            raise ValueError(f"state is corrupt: values, low and high are not a summary of {count} values")
         self._summary = summary
 
 
-def _combine(first: Summary, second: Summary) -> Summary:
+def _combine(first: RankSummary, second: RankSummary) -> RankSummary:
     """The summary of both streams. Ranks add up: of a value in its own stream, and of its neighbours in the other.
 
     Gaps add up too, less one: rank bounds of neighbours here lie no further apart than the widest gap in `first` plus
@@ -135,7 +138,7 @@ def _combine(first: Summary, second: Summary) -> Summary:
         (second, first, np.searchsorted(first.values, second.values, side="right")),
     )
     size = first.values.size + second.values.size
-    union = Summary(np.empty(size), np.empty(size, np.int64), np.empty(size, np.int64))
+    union = RankSummary(np.empty(size), np.empty(size, np.int64), np.empty(size, np.int64))
     for own, other, before in parts:
         place = before + np.arange(before.size)
         others = other.high[-1] if other.high.size else 0
@@ -145,21 +148,21 @@ def _combine(first: Summary, second: Summary) -> Summary:
     return union
 
 
-def _thin(summary: Summary, widest: int) -> Summary:
-    """The fewest tuples, first and last among them, whose neighbours lie at most `widest` ranks apart."""
+def _thin(summary: RankSummary, widest: int) -> RankSummary:
+    """The fewest tuples, including the first and the last, whose neighbours are at most `widest` ranks apart."""
     last = summary.values.size - 1
     jump = np.searchsorted(summary.high, summary.low + widest, side="right") - 1
-    assert (jump[:-1] > np.arange(last)).all(), "neighbours lie further apart than allowed"
+    assert (jump[:-1] > np.arange(last)).all(), "neighbours are further apart than allowed"
     kept = np.zeros(1, np.int64)
-    # Walk from tuple to tuple as far as allowed, doubling: `jump` takes as many steps at once as there are tuples kept.
+    # Greedy steps from tuple to tuple by doubling: `jump` makes as many steps at once as there are tuples in `kept`.
     while kept[-1] < last:
         kept = np.concatenate((kept, jump[kept]))
         jump = jump[jump]
     kept = kept[: np.searchsorted(kept, last) + 1]
-    return Summary(summary.values[kept], summary.low[kept], summary.high[kept])
+    return RankSummary(summary.values[kept], summary.low[kept], summary.high[kept])
 
 
-def _is_sound(summary: Summary, count: int, widest: int) -> bool:
+def _is_sound(summary: RankSummary, count: int, widest: int) -> bool:
     values, low, high = summary
     if not values.ndim == low.ndim == high.ndim == 1 or not values.size == low.size == high.size:
         return False

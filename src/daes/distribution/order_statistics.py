@@ -15,13 +15,13 @@ class OrderStatistics(Estimator):
 
         q_α = (1/t) · Σ_i inf{x : F_i(x) ≥ α}        F_i the empirical CDF of batch i = 1…t
 
-    Every batch counts the same, whatever its size; a batch without a finite value does not count. Between two kept
-    levels the quantile is interpolated linearly, outside the kept levels it is that of the nearest one; `cdf` inverts
-    this, right-continuously.
+    Every batch has the same weight, whatever its size; a batch without a finite value is ignored. Between two kept
+    levels the quantile is interpolated linearly, outside the kept levels it is that of the nearest one; `cdf` is the
+    right-continuous inverse.
 
-    Right for large batches of i.i.d. values, wrong under drift: a stream that moves linearly from U[a, a+(b−a)/t] to
-    U[b−(b−a)/t, b] in t batches gives E[q_α] − Q_α = (t−1)(1−2α)(b−a)/(2t), so that the distribution looks narrower
-    than it is. The extreme levels estimate the mean smallest and largest value of a batch; those of the stream are
+    Accurate for large batches of i.i.d. values, biased under drift: a stream that moves linearly from U[a, a+(b−a)/t]
+    to U[b−(b−a)/t, b] in t batches gives E[q_α] − Q_α = (t−1)(1−2α)(b−a)/(2t), so the estimated distribution is too
+    narrow. The extreme levels estimate the mean smallest and largest value of a batch; those of the stream are
     `minimum` and `maximum`.
 
     **Shape.** As of every estimator: `update` (B,), `quantile` and `cdf` any shape.
@@ -46,9 +46,9 @@ class OrderStatistics(Estimator):
         super().__init__()
         kept = check_levels(np.arange(101) / 100 if levels is None else levels).copy()
         if kept.ndim != 1 or not kept.size:
-            raise ValueError(f"levels must be a list of at least one level, got shape {kept.shape}")
+            raise ValueError(f"levels must be one-dimensional and not empty, got shape {kept.shape}")
         if not (np.diff(kept) > 0).all():
-            raise ValueError(f"levels must increase, got {kept.tolist()}")
+            raise ValueError(f"levels must be increasing, got {kept.tolist()}")
         kept.setflags(write=False)
         self.levels = kept
         self.batches = 0
@@ -68,8 +68,8 @@ class OrderStatistics(Estimator):
     def _blend(self, means: Floats, batches: int) -> None:
         self.batches += batches
         share = batches / self.batches
-        # The difference of two products neither overflows nor moves the mean of a constant. It may round two nearly
-        # equal means into the wrong order.
+        # The difference of two products does not overflow and keeps the mean of a constant. Rounding may swap two
+        # nearly equal means.
         self._means = np.maximum.accumulate(self._means + (share * means - share * self._means))
 
     def _quantile(self, levels: Floats) -> Floats:
@@ -85,7 +85,7 @@ class OrderStatistics(Estimator):
         means = np.array(state["means"], dtype=np.float64)
         batches = int(state["batches"])
         if means.shape != self.levels.shape or not np.isfinite(means).all() or (means[1:] < means[:-1]).any():
-            raise ValueError(f"state's means must be {self.levels.size} finite values in order, got {means}")
+            raise ValueError(f"state's means must be {self.levels.size} finite, nondecreasing values, got {means}")
         if not int(state["count"] > 0) <= batches <= state["count"]:
-            raise ValueError(f"state's batches must suit count={state['count']}, got {batches}")
+            raise ValueError(f"state's batches must be consistent with count={state['count']}, got {batches}")
         self.batches, self._means = batches, means

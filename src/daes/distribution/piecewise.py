@@ -6,10 +6,10 @@ from daes.distribution.base import Floats
 
 
 def quantile_between(points: Floats, ranks: Floats, levels: Floats) -> Floats:
-    """inf{x : F(x) ≥ level} where F runs straight from (points[i], ranks[i]) to the next; the end points outside.
+    """inf{x : F(x) ≥ level} where F is linear from (points[i], ranks[i]) to the next; the end points outside.
 
-    **Shape.** `points` and `ranks` are 1-D, of one length and nondecreasing; the answer has the shape of `levels`.
-    It is nondecreasing in the level, and gives a point exactly at that point's rank.
+    **Shape.** `points` and `ranks` are 1-D, of equal length and nondecreasing; the result has the shape of `levels`.
+    It is nondecreasing in the level, and exact at the rank of each point.
 
     >>> points, ranks = np.array([0.0, 10.0, 10.0, 30.0]), np.array([0.0, 0.2, 0.8, 1.0])
     >>> quantile_between(points, ranks, np.array([0.1, 0.2, 0.5, 0.9]))
@@ -20,10 +20,10 @@ def quantile_between(points: Floats, ranks: Floats, levels: Floats) -> Floats:
     inside = np.clip(levels, ranks[left], ranks[right])
     span = ranks[right] - ranks[left]
     back = np.divide(ranks[right] - inside, span, out=np.zeros(levels.shape), where=span > 0)
-    # Half the way back, twice: the whole distance between two floats may be infinite.
-    half_way = back * (points[right] / 2 - points[left] / 2)
-    answer: Floats = np.clip(points[right] - half_way - half_way, points[left], points[right])
-    return answer
+    # Half of the distance, twice: the distance between two floats may overflow.
+    half = back * (points[right] / 2 - points[left] / 2)
+    result: Floats = np.clip(points[right] - half - half, points[left], points[right])
+    return result
 
 
 def cdf_between(points: Floats, ranks: Floats, values: Floats) -> Floats:
@@ -41,5 +41,5 @@ def cdf_between(points: Floats, ranks: Floats, values: Floats) -> Floats:
     span = points[right] / 2 - points[left] / 2
     share = np.divide(inside / 2 - points[left] / 2, span, out=np.zeros(values.shape), where=span > 0)
     between = np.clip(ranks[left] + share * (ranks[right] - ranks[left]), ranks[left], ranks[right])
-    answer: Floats = np.where(beyond, 1.0, np.where(values < points[0], 0.0, between))
-    return answer
+    result: Floats = np.where(beyond, 1.0, np.where(values < points[0], 0.0, between))
+    return result

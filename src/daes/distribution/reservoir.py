@@ -78,8 +78,8 @@ class SampleEstimator(Estimator):
 
         $$ P(K = k) = \binom{n_1}{k} \binom{n_2}{m - k} \Big/ \binom{n_1 + n_2}{m}, $$
 
-        and given K the members are a uniform K-subset of this sample and a uniform (m − K)-subset of the other. Only the
-        smallest keys are drawn, so n₁ and n₂ may be of any size.
+        and given K the members are a uniform K-subset of this sample and a uniform (m − K)-subset of the other. Only
+        the smallest keys are drawn, so n₁ and n₂ may be of any size.
 
         If one stream keeps fewer than m of its values (`stability` chose fewer slots), keys beyond its last one are
         unknown; the union is then cut there and has fewer than m members.

@@ -15,12 +15,16 @@ from daes.extras import require
 _HEADER_BYTES = 32
 _CENTROID = np.dtype([("mean", "<f8"), ("weight", "<u8")])
 
+# DataSketches multiplies differences of values by weights; values scaled by this power of two cannot overflow there.
+# The scaling is exact but for values below 1e-289.
+_SCALE = 2.0**-64
+
 
 class DataSketch(Estimator):
-    """What the estimators on DataSketches share: the sketch itself and how it is kept.
+    """Base class of the estimators on DataSketches.
 
-    The state holds the serialised sketch with its length and CRC-32. Corrupt bytes must never reach the C++ code:
-    its reader of KLL sketches crashes the process on them, its reader of t-digests mostly takes them for good.
+    The state contains the serialised sketch with its length and CRC-32. Corrupt bytes must not reach the C++ code: its
+    KLL reader crashes the process on them, and its t-digest reader accepts most of them.
     """
 
     _settings: ClassVar[tuple[str, ...]] = ("k",)
@@ -44,7 +48,7 @@ class DataSketch(Estimator):
         return len(self._sketch.serialize())
 
     def _absorb(self, values: Floats) -> None:
-        # DataSketches refuses read-only arrays, which is what Arrow gives.
+        # DataSketches rejects read-only arrays, such as those from Arrow.
         self._sketch.update(np.require(values, requirements=["C", "A", "W"]))
 
     def _merge(self, other: Self) -> None:
@@ -61,7 +65,9 @@ class DataSketch(Estimator):
     def _load(self, state: Mapping[str, Any]) -> None:
         stored = np.asarray(state["sketch"])
         if stored.dtype != np.uint8 or stored.ndim != 1:
-            raise ValueError(f"state's sketch must be bytes, got dtype {stored.dtype}, shape {stored.shape}")
+            raise ValueError(
+                f"state's sketch must be a 1-D array of uint8, got dtype {stored.dtype}, shape {stored.shape}"
+            )
         data = stored.tobytes()
         if len(data) != state["sketch_length"]:
             raise ValueError(f"state's sketch is truncated: {len(data)} bytes of {state['sketch_length']}")
@@ -71,26 +77,27 @@ class DataSketch(Estimator):
         if (sketch.k, self._seen(sketch)) != (self.k, state["count"]):
             raise ValueError(
                 f"state's sketch must have k={self.k} and count={state['count']}, "
-                f"got {sketch.k}, count={self._seen(sketch)}"
+                f"got k={sketch.k} and count={self._seen(sketch)}"
             )
         self._sketch = sketch
 
     @staticmethod
     @abstractmethod
     def _seen(sketch: Any) -> int:
-        """How many values a sketch has seen."""
+        """Number of values a sketch has seen."""
 
 
 class KLLSketch(DataSketch):
-    """Karnin, Lang and Liberty's sketch (FOCS 2016): a few hundred values of the stream, weighted by powers of two.
+    """The KLL sketch: a few hundred values of the stream, weighted by powers of two.
 
-    `quantile` gives values of the stream. At any one level the rank error is below `rank_error` with probability 99 %:
-    1.33 % of n at k = 200, in about 5 kB.
+    `quantile` returns values of the stream. At any one level the rank error is below `rank_error` with probability
+    99 %: 1.33 % of n at k = 200, in about 5 kB.
 
-    **Reproducibility.** KLL draws random bits, and DataSketches offers no way to seed them (on purpose, see
-    apache/datasketches-cpp#361): two runs over the same stream differ, within the error. A loaded state gives exactly
-    the saved answers, but what follows is not bit for bit what would have followed without the interruption. Where that
-    matters, use a reservoir or GK.
+    **Reproducibility.** KLL draws random bits that DataSketches offers no way to seed (apache/datasketches-cpp#361):
+    two runs over the same stream differ, within the error. A loaded state gives exactly the saved results, but does
+    not continue bit for bit as the saved sketch would have. Where that matters, use a reservoir or GK.
+
+    Z. Karnin, K. Lang and E. Liberty, "Optimal Quantile Approximation in Streams", FOCS 2016.
 
     **Shape.** As of every estimator: `update` (B,), `quantile` and `cdf` any shape.
 
@@ -110,16 +117,16 @@ class KLLSketch(DataSketch):
 
     @property
     def rank_error(self) -> float:
-        """The rank error, as a part of n, that one quantile keeps within with probability 99 %."""
+        """The bound on the rank error of one quantile, as a fraction of n, that holds with probability 99 %."""
         return float(self._sketch.normalized_rank_error(False))
 
     def _quantile(self, levels: Floats) -> Floats:
         found = np.array(self._sketch.get_quantiles(levels.ravel().tolist(), inclusive=True)).reshape(levels.shape)
-        # At the ends DataSketches gives the extremes of what is left in the sketch, not of the stream.
+        # At the ends DataSketches returns the extremes of the sketch, not of the stream.
         return np.where(levels == 0, self.minimum, np.where(levels == 1, self.maximum, found))
 
     def _cdf(self, values: Floats) -> Floats:
-        # DataSketches wants its points increasing, without NaN; the base class does not use the answer at NaN.
+        # DataSketches requires increasing points without NaN; the base class ignores the result at NaN.
         points, place = np.unique(np.nan_to_num(values, posinf=np.inf, neginf=-np.inf), return_inverse=True)
         if not points.size:
             return np.empty(values.shape)
@@ -132,19 +139,21 @@ class KLLSketch(DataSketch):
 
 
 class TDigestSketch(DataSketch):
-    """Dunning's t-digest: neighbouring values pooled into centroids, small in the tails, large in the middle.
+    """The t-digest: neighbouring values pooled into centroids, small in the tails and large in the middle.
 
-    `quantile` interpolates between the means of centroids: its values need not be in the stream. There is no guarantee
-    of the error; it is least in the tails, and none as long as all centroids are single values.
+    `quantile` interpolates between the means of centroids: its values need not occur in the stream. The error has no
+    bound; it is smallest in the tails, and zero while all centroids are single values.
 
-    NOTE[DIFF]: quantiles and CDF are read from the centroids here rather than asked of DataSketches, because its
-    `get_quantile` swaps the interpolation weights (5.2; apache/datasketches-java#755 mends it in Java), so that it is
-    not monotone and errs by 2 % where the centroids allow 0.1 %, and its `get_rank` gives the middle of a tie where
-    F(x) counts all of it. A centroid that is a single value, or shares its mean with a neighbour, is a step of the CDF;
-    any other has half of its weight on either side of its mean.
+    NOTE[DIFF]: quantiles and CDF are computed from the centroids here instead of by DataSketches, because its
+    `get_quantile` swaps the interpolation weights (5.2; apache/datasketches-java#755 fixes it in Java), so that it is
+    not monotone and is off by 2 % where the centroids allow 0.1 %, and its `get_rank` returns the middle of a tie where
+    F(x) includes all of it. A centroid that is a single value, or shares its mean with a neighbour, is a step of the
+    CDF; any other has half of its weight on either side of its mean.
 
-    **Reproducibility.** No random numbers. The digest is compressed after every update, so that looking at it or saving
-    it changes nothing of what follows: a loaded state goes on bit for bit. Other batches give another digest.
+    **Reproducibility.** No random numbers. The digest is compressed after every update, so that reading or saving it
+    does not change it: a loaded state continues bit for bit. A different split into batches gives a different digest.
+
+    T. Dunning and O. Ertl, "Computing Extremely Accurate Quantiles Using t-Digests", 2019, arXiv:1902.04023.
 
     **Shape.** As of every estimator: `update` (B,), `quantile` and `cdf` any shape.
 
@@ -161,11 +170,7 @@ class TDigestSketch(DataSketch):
     _least_k: ClassVar[int] = 10
 
     def _absorb(self, values: Floats) -> None:
-        # Centroids are moved by differences, which must be finite.
-        limit = np.finfo(np.float64).max / 2
-        if max(-values.min(), values.max()) > limit:
-            raise ValueError(f"values must lie within ±{limit:.3g} for a t-digest, got {np.abs(values).max():.3g}")
-        super()._absorb(values)
+        super()._absorb(values * _SCALE)
         self._sketch.compress()
 
     def _quantile(self, levels: Floats) -> Floats:
@@ -175,7 +180,7 @@ class TDigestSketch(DataSketch):
         return cdf_between(*self._points(), values)
 
     def _points(self) -> tuple[Floats, Floats]:
-        """The points of the CDF, two a centroid: where its part of the CDF begins and ends."""
+        """The points of the CDF, two per centroid: where its part of the CDF begins and ends."""
         means, weights = self._centroids()
         tied = means[1:] == means[:-1]
         step = (weights == 1) | np.append(tied, False) | np.append(False, tied)
@@ -190,10 +195,10 @@ class TDigestSketch(DataSketch):
             return np.array([self.minimum]), np.ones(1)
         data = self._sketch.serialize()
         if data[1] != 1:
-            raise RuntimeError(f"datasketches writes t-digests in format 1, got this one writes format {data[1]}")
+            raise RuntimeError(f"datasketches must write t-digests in format 1, got format {data[1]}")
         stored = np.frombuffer(data, dtype=_CENTROID, offset=_HEADER_BYTES)
         # Pooling may round a mean past its neighbour's.
-        means = np.maximum.accumulate(stored["mean"]).clip(self.minimum, self.maximum)
+        means = np.maximum.accumulate(stored["mean"] / _SCALE).clip(self.minimum, self.maximum)
         return means, stored["weight"].astype(np.float64)
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Drift along a stream that need not fit into memory: one segment is held at a time, and the first."""
+"""Drift along a stream that does not fit into memory: only the first and the current segment are kept."""
 
 from collections.abc import Iterable
 
@@ -12,19 +12,19 @@ from daes.distribution.drift import DriftProfile, ks_statistic, psi
 def stream_drift(
     batches: Iterable[ArrayLike], num_rows: int, segments: int = 100, bins: int = 10, *, floor: float = 1e-4
 ) -> list[DriftProfile]:
-    """Cut the rows of a stream into segments and compare each with the first, feature by feature.
+    """Split the rows of a stream into segments and compare each with the first, feature by feature.
 
-    The same as `drift_profile` of each whole column, with no more than two segments in memory.
+    Equals `drift_profile` of each column, with at most two segments in memory.
 
     Args:
         batches: (B, q) arrays in the order of the stream; NaN is missing.
-        num_rows: rows of all batches together.
-        segments: how many segments, at least 2, of equal length up to one row.
+        num_rows: total number of rows.
+        segments: number of segments, at least 2, of equal length up to one row.
         bins: as in `psi`.
         floor: as in `psi`.
 
     Returns:
-        one profile a feature.
+        one profile per feature.
 
     >>> rows = np.array([[1, 2, 3, 4, 1, 2, 3, 4, 3, 4, 5, 6, 1, 2, np.nan, np.nan]]).T
     >>> (profile,) = stream_drift([rows[:5], rows[5:]], num_rows=16, segments=4, bins=2)
@@ -32,7 +32,7 @@ def stream_drift(
     (array([0. , 0. , 0.5, 0.5]), array([0. , 0. , 0. , 0.5]))
     """
     if not 2 <= segments <= num_rows:
-        raise ValueError(f"segments must be from 2 to the number of rows, got {segments!r}, {num_rows} rows")
+        raise ValueError(f"segments must lie between 2 and the number of rows, {num_rows}, got {segments!r}")
     bounds = np.arange(segments + 1) * num_rows // segments
     first: list[Floats] = []
     table: list[list[tuple[float, float, int]]] = []
@@ -49,7 +49,7 @@ def stream_drift(
 
 
 def _filled(reference: Floats, bins: int) -> int:
-    """How many bins have a value: one ends at each distinct i/bins quantile, the largest value being the last."""
+    """Number of bins with a value: one ends at each distinct i/bins quantile, the last at the largest value."""
     if not reference.size:
         return 0
     return np.unique(inverted_cdf(np.sort(reference), np.arange(1, bins + 1) / bins)).size
@@ -64,20 +64,20 @@ def _compare(reference: Floats, values: Floats, bins: int, floor: float) -> tupl
 def _cut(batches: Iterable[ArrayLike], bounds: NDArray[np.int64]) -> Iterable[Floats]:
     """The rows between each two bounds, (n, q)."""
     waiting: list[Floats] = []
-    held = 0
+    num_waiting = 0
     lengths = iter(np.diff(bounds).tolist())
     length = next(lengths)
     for given in batches:
         batch = np.asarray(given, dtype=np.float64)
-        while held + len(batch) >= length:
-            missing = length - held
+        while num_waiting + len(batch) >= length:
+            missing = length - num_waiting
             yield np.concatenate([*waiting, batch[:missing]])
-            waiting, held, batch = [], 0, batch[missing:]
+            waiting, num_waiting, batch = [], 0, batch[missing:]
             length = next(lengths, 0)
             if not length:
                 return
         if len(batch):
             waiting.append(batch)
-            held += len(batch)
-    if held or length:
-        raise ValueError(f"batches must have {bounds[-1]} rows together; they have fewer")
+            num_waiting += len(batch)
+    if num_waiting or length:
+        raise ValueError(f"batches must have {bounds[-1]} rows in total, got fewer")

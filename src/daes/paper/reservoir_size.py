@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from daes.distribution import JumpReservoir
-from daes.distribution.comparison import rank_errors
+from daes.distribution.estimator_report import rank_errors
 from daes.formatting import count, nbytes, percent, scientific
 from daes.paper import figures
 from daes.paper.data import DataSet, Floats

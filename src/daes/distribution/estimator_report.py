@@ -1,4 +1,4 @@
-"""Estimators side by side: one stream, read once by all of them, and how far each strays from the truth."""
+"""Accuracy and cost of several estimators on one stream, read once by all of them."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,7 +15,7 @@ from daes.distribution.jump import JumpReservoir
 from daes.distribution.reservoir import check_seed
 
 PERCENTILES = tuple(level / 100 for level in range(1, 100))
-"""The levels compared by default: 1 %, 2 %, … 99 %."""
+"""Default quantile levels: 1 %, 2 %, … 99 %."""
 
 LABELS = {
     "reservoir": "RS",
@@ -26,43 +26,43 @@ LABELS = {
     "tdigest": "t-digest",
     "gk": "GK",
 }
-"""What the estimators are called in the paper, by their names in `ESTIMATORS`."""
+"""Display names of the estimators (the paper's where it has one), by their names in `ESTIMATORS`."""
 
 _KEEP = 20_000_000
 
 
 class NoValuesError(ValueError):
-    """The stream had no finite value: there is no distribution to estimate."""
+    """The stream has no finite value, hence no distribution."""
 
 
 @dataclass(frozen=True)
 class EstimatorResult:
-    """What one estimator made of the stream, and at what price."""
+    """Quantiles, errors and cost of one estimator."""
 
     name: str
     label: str
     quantiles: tuple[float, ...]
     """The estimate at each level."""
     rank_errors: tuple[float, ...]
-    """How far its rank in the stream is above (+) or below (−) each level; see `rank_errors`."""
+    """Signed rank error at each level; see `rank_errors`."""
     max_rank_error: float
     mean_rank_error: float
     kl_divergence: float
     draws: int | None
-    """Random numbers used; None where the estimator does not say (KLL) or needs none."""
+    """Random numbers used; None if unknown (KLL) or none are needed."""
     seconds: float
-    """Time of all updates together."""
+    """Total time of all updates."""
     read_seconds: float
-    """Time of reading all quantiles once, at the end."""
+    """Time of reading all quantiles once at the end."""
     values_per_second: float
-    """Values of the stream, missing ones included, a second of updating."""
+    """Values of the stream, including missing ones, per second of updating."""
     nbytes: int
     """Bytes of the state."""
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """Estimators against the truth at `levels`, each result in the order asked for."""
+class EstimatorReport:
+    """Results of several estimators, in the order requested, against the true quantiles at `levels`."""
 
     levels: tuple[float, ...]
     true_quantiles: tuple[float, ...]
@@ -77,19 +77,19 @@ class Comparison:
     size: int
     seed: int
     kept: int
-    """Values that the truth rests on: all of them, or a uniform sample of a longer stream."""
+    """Number of values behind the true quantiles: all, or a uniform sample of a longer stream."""
 
     @property
     def truth_is_exact(self) -> bool:
-        """Whether the truth rests on all values."""
+        """Whether the true quantiles are computed from all values."""
         return self.kept == self.count
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, as plain values."""
+        """All fields as plain values."""
         return {**asdict(self), "truth_is_exact": self.truth_is_exact}
 
     def to_json(self) -> str:
-        """Everything, as one JSON object."""
+        """All fields as one JSON object."""
         return json.dumps(self.to_dict(), allow_nan=False)
 
 
@@ -102,57 +102,55 @@ def compare_estimators(
     seed: int = 0,
     keep: int = _KEEP,
     progress: Callable[[int], None] | None = None,
-) -> Comparison:
-    """Stream the batches of one column once through several estimators and measure each against the truth.
+) -> EstimatorReport:
+    """Pass the batches of one column once through several estimators and compare each with the true quantiles.
 
-    The truth costs what estimators are there to spare: all finite values are kept aside, for this comparison alone. Of
-    a stream longer than `keep` a uniform sample of that many stands in, whose own ranks err by 0.5/√keep at most (one
-    standard deviation). Keeping the truth is not part of any estimator's time.
+    For the true quantiles all finite values are kept in memory. Of a stream longer than `keep` a uniform sample of that
+    size is kept, whose ranks have a standard deviation of at most 0.5/√keep. This is not part of any estimator's time.
 
-    Order statistics are told the levels beforehand, besides every whole percent. Times are of this one run: compare
-    them with each other, not with those of another. KLL draws random bits that cannot be seeded; all other estimates
-    are repeatable.
+    Order statistics are given the levels in advance, in addition to every whole percent. Times are comparable within
+    one call only. KLL draws random bits that cannot be seeded; all other results are reproducible.
 
     Args:
-        batches: 1-D arrays of numbers, of any lengths; NaN and ±inf are skipped and counted.
+        batches: 1-D arrays of numbers of any length; NaN and ±inf are skipped and counted.
         size: slots of the reservoirs.
-        levels: where quantiles are compared, in [0, 1]; put in order, equal ones once.
-        estimators: names of `ESTIMATORS`, all of them by default.
+        levels: quantile levels in [0, 1]; sorted and without duplicates in the result.
+        estimators: names from `ESTIMATORS`, all by default.
         seed: of the reservoirs.
-        keep: how many values the truth may rest on.
-        progress: called after each batch with the number of its values, missing ones included.
+        keep: largest number of values kept for the true quantiles.
+        progress: called after each batch with its number of values, including missing ones.
 
     >>> rng = np.random.default_rng(0)
     >>> stream = (rng.lognormal(size=1000) for _ in range(20))
-    >>> comparison = compare_estimators(stream, size=5000, levels=[0.1, 0.5, 0.9], estimators=["jump", "gk"])
-    >>> comparison.count, [result.label for result in comparison.results]
+    >>> report = compare_estimators(stream, size=5000, levels=[0.1, 0.5, 0.9], estimators=["jump", "gk"])
+    >>> report.count, [result.label for result in report.results]
     (20000, ['JRS exact', 'GK'])
-    >>> max(result.max_rank_error for result in comparison.results) < 0.02
+    >>> max(result.max_rank_error for result in report.results) < 0.02
     True
     """
     wanted = _distinct_levels(levels)
     check_positive(size=size, keep=keep)
     check_seed(seed)
-    contenders = _build(estimators, size, wanted, seed)
-    seconds = dict.fromkeys(contenders, 0.0)
+    built = _build(estimators, size, wanted, seed)
+    seconds = dict.fromkeys(built, 0.0)
     truth = JumpReservoir(keep, seed=seed + 1)
     read = 0
     for batch in _writable(batches):
         read += 1
         truth.update(batch)
-        for name, estimator in contenders.items():
+        for name, estimator in built.items():
             start = perf_counter()
             estimator.update(batch)
             seconds[name] += perf_counter() - start
         if progress is not None:
             progress(batch.size)
     if not truth.count:
-        found = f"all {truth.skipped} are NaN or ±inf" if truth.skipped else "the stream is empty"
-        raise NoValuesError(f"batches must hold at least one finite value, got {found}")
-    return Comparison(
+        found = f"{truth.skipped} values that are NaN or ±inf" if truth.skipped else "none"
+        raise NoValuesError(f"batches must have at least one finite value, got {found}")
+    return EstimatorReport(
         levels=_floats(wanted),
         true_quantiles=_floats(truth.quantile(wanted)),
-        results=tuple(_judge(name, contenders[name], seconds[name], truth, wanted) for name in contenders),
+        results=tuple(_result(name, built[name], seconds[name], truth, wanted) for name in built),
         count=truth.count,
         skipped=truth.skipped,
         batches=read,
@@ -165,12 +163,12 @@ def compare_estimators(
 
 
 def rank_errors(ordered: Floats, levels: Floats, estimated: Floats) -> Floats:
-    """How far the rank of each estimated quantile is above (+) or below (−) its level, as a part of n.
+    """How far the rank of each estimated quantile is above (+) or below (−) its level, as a fraction of n.
 
-    A value x takes up all ranks from F(x−), the part of the sample below it, to F(x): the error is the distance from
-    the level to that interval, 0 within it. So a value that occurs often is right at every level it covers.
+    A value x has all ranks from F(x−), the fraction of the sample below it, to F(x); the error is the distance from the
+    level to that interval. So a frequent value has no error at any level it covers.
 
-    **Shape.** `ordered` (n,), the true values in order; `levels` and `estimated` of one shape, as is the result.
+    **Shape.** `ordered` (n,), the true values sorted; `levels`, `estimated` and the result have one shape.
 
     >>> rank_errors(np.array([0.0, 0.0, 0.0, 1.0]), np.array([0.5, 0.5, 0.25]), np.array([0.0, 1.0, -1.0]))
     array([ 0.  ,  0.25, -0.25])
@@ -186,10 +184,10 @@ def _build(names: Sequence[str] | None, size: int, levels: Floats, seed: int) ->
 
     chosen = tuple(ESTIMATORS) if names is None else tuple(names)
     if not chosen:
-        raise ValueError("estimators must name at least one estimator; it is empty")
+        raise ValueError(f"estimators must name at least one estimator, got {names!r}")
     for name in chosen:
         if name not in ESTIMATORS:
-            raise ValueError(f"estimators must be among {', '.join(ESTIMATORS)}, got {name!r}")
+            raise ValueError(f"estimators must be from {', '.join(ESTIMATORS)}, got {name!r}")
     settings: dict[str, dict[str, Any]] = {
         "order-statistics": {"levels": np.union1d(levels, np.arange(101) / 100)},
         **{name: {"size": size, "seed": seed} for name in ("reservoir", "jump", "jump-paper")},
@@ -199,11 +197,11 @@ def _build(names: Sequence[str] | None, size: int, levels: Floats, seed: int) ->
 
 def _writable(batches: Iterable[ArrayLike]) -> Iterator[Floats]:
     for batch in batches:
-        # DataSketches copies what it may not write to, such as Arrow's arrays: that is no cost of the sketch itself.
+        # DataSketches would copy read-only arrays, such as Arrow's; that is not a cost of the sketch itself.
         yield np.require(check_values(batch), requirements=["C", "A", "W"])
 
 
-def _judge(
+def _result(
     name: str, estimator: DistributionEstimator, seconds: float, truth: JumpReservoir, levels: Floats
 ) -> EstimatorResult:
     start = perf_counter()
@@ -229,7 +227,7 @@ def _judge(
 def _distinct_levels(levels: ArrayLike) -> Floats:
     wanted = np.unique(check_levels(levels))
     if not wanted.size:
-        raise ValueError(f"levels must hold at least one level, got {levels!r}")
+        raise ValueError(f"levels must have at least one level, got {levels!r}")
     return wanted
 
 
