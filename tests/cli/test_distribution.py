@@ -187,8 +187,8 @@ def test_how_many_rows_to_expect(folder, tmp_path):
         (["ragged.csv", "-c", "price"], "row 2 of {folder}/ragged.csv: 2 fields are expected; there are 1"),
         (
             ["clicks.parquet", "-c", "gone"],
-            "column 'gone' of {folder}/clicks.parquet must hold at least one finite value, got "
-            f"all {ROWS} are NaN or ±inf",
+            "column 'gone' of {folder}/clicks.parquet must have at least one finite value, got "
+            f"{ROWS} values that are NaN or ±inf",
         ),
         (
             ["norows.parquet", "-c", "price"],
