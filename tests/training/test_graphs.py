@@ -134,8 +134,8 @@ def test_reallocated_tensors_are_recorded_again(stream):
 class Waiting(FNN):
     """A backbone that waits for the device."""
 
-    def _logit(self, fields, raw):
-        logit = super()._logit(fields, raw)
+    def _logit(self, fields, plain):
+        logit = super()._logit(fields, plain)
         return logit * (1.0 if float(logit.sum().item()) < 1e9 else 2.0)
 
 
@@ -144,7 +144,7 @@ def test_a_step_that_waits_for_the_device_is_not_recorded(stream):
     batch = stream.batch(0, ROWS, stream.schema)
     torch.manual_seed(0)
     model = CTRModel.from_sample(stream.schema, batch[:1000], embedding="daes", backbone="fnn")
-    model.backbone = Waiting(model.backbone.num_fields, model.dim, raw_dim=model.backbone.raw_dim)
+    model.backbone = Waiting(model.backbone.num_fields, model.dim, plain_dim=model.backbone.plain_dim)
     step = TrainingStep(model.to("cuda"), TrainConfig(batch_size=BATCH))
     stream_before = torch.cuda.current_stream()
     with pytest.warns(RuntimeWarning, match="not recorded as CUDA graphs"):
