@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from daes.embedding import DAES, METHODS, CategoricalEmbedding, build_embedding
     from daes.model import CTRModel
     from daes.storage.checkpoint import CheckpointStore
-    from daes.stream import DATASETS, Batch, Schema, batch_from_table, infer_schema
+    from daes.stream import DATASETS, Batch, Dataset, Schema, batch_from_table, infer_schema
     from daes.training import StreamTrainer, TrainConfig
 
 __version__ = "0.1.0"
@@ -29,7 +29,7 @@ _NAMES = {
     "daes.embedding": ("DAES", "METHODS", "CategoricalEmbedding", "build_embedding"),
     "daes.model": ("CTRModel",),
     "daes.storage.checkpoint": ("CheckpointStore",),
-    "daes.stream": ("DATASETS", "Batch", "Schema", "batch_from_table", "infer_schema"),
+    "daes.stream": ("DATASETS", "Batch", "Dataset", "Schema", "batch_from_table", "infer_schema"),
     "daes.training": ("StreamTrainer", "TrainConfig"),
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names}
@@ -44,6 +44,7 @@ __all__ = [
     "CTRModel",
     "CategoricalEmbedding",
     "CheckpointStore",
+    "Dataset",
     "JumpReservoir",
     "Schema",
     "StreamTrainer",

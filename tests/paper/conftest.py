@@ -6,15 +6,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from daes.paper import EXPERIMENTS, DataSet, Means, Result, Settings, figures
+from daes.paper import EXPERIMENTS, Means, Result, Settings, figures
+from daes.paper.data import describe
 from daes.paper.result import command_of, plain, settings_of, versions
+from daes.stream.dataset import Dataset
 from daes.stream.datasets.criteo import CRITEO
 
 ROWS = 3000
 
 
 @pytest.fixture(scope="session")
-def criteo(tmp_path_factory) -> DataSet:
+def criteo(tmp_path_factory) -> Dataset:
     """A small file with Criteo's columns: clustered integers, long tails, missing values, some signal."""
     rng = np.random.default_rng(0)
     columns = {"label": pa.array(rng.integers(0, 2, ROWS))}
@@ -25,7 +27,7 @@ def criteo(tmp_path_factory) -> DataSet:
         columns[name] = pa.array([f"{code:08x}" for code in rng.integers(0, 3 + 5 * place, ROWS)])
     path = tmp_path_factory.mktemp("criteo") / "train.parquet"
     pq.write_table(pa.table(columns), path)
-    return DataSet(f"criteo:{path}")
+    return Dataset.open(f"criteo:{path}")
 
 
 @pytest.fixture
@@ -36,12 +38,11 @@ def means(tmp_path) -> Means:
 def make_result(name: str, findings: dict, settings: Settings, data: str | None = None) -> Result:
     """A result as it would be read from a file."""
     experiment = EXPERIMENTS[name]
-    one = None if data is None else DataSet(data)
     return Result(
         name,
-        None if one is None else one.describe(settings.rows),
+        None if data is None else describe(Dataset.open(data, limit=settings.rows)),
         settings_of(experiment, settings),
-        command_of(experiment, settings, one),
+        command_of(experiment, settings, data),
         versions(),
         1.0,
         json.loads(json.dumps(plain(findings))),
@@ -63,8 +64,8 @@ def show(result: Result, folder: Path) -> tuple[str, str]:
     return experiment.markdown(result), experiment.verdict(result)
 
 
-def run_and_show(name: str, settings: Settings, data: DataSet | None, means: Means) -> tuple[dict, str, str]:
+def run_and_show(name: str, settings: Settings, data: Dataset | None, means: Means) -> tuple[dict, str, str]:
     experiment = EXPERIMENTS[name]
     findings = experiment.run(settings, data, means)
-    result = make_result(name, findings, settings, None if data is None else data.spec)
+    result = make_result(name, findings, settings, None if data is None else data.what)
     return result.results, *show(result, means.folder.parent)

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from daes.distribution.context import ContextRanking
-from daes.paper import EXPERIMENTS, DataSet, Settings
+from daes.paper import EXPERIMENTS, Settings
 from daes.paper.judging import word
+from daes.stream.dataset import Dataset
 
 from .conftest import make_result, run_and_show, show
 
 SMALL = Settings(rows=400, seeds=1, batch_size=200)
-DATA = DataSet("adstream:400")
+DATA = Dataset.open("adstream:400")
 
 
 def made_up(labels, seeds=3, backbones=("fnn", "dcnv2"), **further):
@@ -97,7 +98,7 @@ def test_feature_count_adds_one_feature_at_a_time(means, monkeypatch):
 
 def test_context_chooses_fields_by_their_strength(means):
     settings = Settings(rows=3000, seeds=1, batch_size=1000)
-    found, markdown, verdict = run_and_show("context", settings, DataSet("adstream:3000"), means)
+    found, markdown, verdict = run_and_show("context", settings, Dataset.open("adstream:3000"), means)
     strength = {row["field"]: row["strength"] for row in found["ranking"]}
     significant, weakest = found["contexts"]["significant"], found["contexts"]["insignificant"]
     assert len(significant) == len(weakest) == 3
@@ -113,8 +114,8 @@ def test_context_chooses_fields_by_their_strength(means):
 def test_fields_are_ranked_on_rows_that_are_not_judged(protocol, ranked):
     from daes.paper.context import _ranking
 
-    assert _ranking(DataSet("adstream:1000"), Settings(protocol=protocol)).rows_used == ranked
-    assert _ranking(DataSet("adstream:1000"), Settings(protocol=protocol, rows=5000)).rows_used == ranked
+    assert _ranking(Dataset.open("adstream:1000"), Settings(protocol=protocol)).rows_used == ranked
+    assert _ranking(Dataset.open("adstream:1000"), Settings(protocol=protocol, rows=5000)).rows_used == ranked
 
 
 def test_the_weakest_fields_are_none_of_the_significant_ones():

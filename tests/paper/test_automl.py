@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from daes.paper import DataSet, Settings
+from daes.paper import Settings
+from daes.stream.dataset import Dataset
 
 from .conftest import run_and_show
 
@@ -11,7 +12,7 @@ ROWS = 2200
 
 
 @pytest.fixture(scope="module")
-def automl(tmp_path_factory) -> DataSet:
+def automl(tmp_path_factory) -> Dataset:
     folder = tmp_path_factory.mktemp("automl")
     rng = np.random.default_rng(0)
     (folder / "ad_feat.type").write_text("Time\nNumerical\nNumerical\nCategorical\nCategorical\nMulti-value\n")
@@ -21,7 +22,7 @@ def automl(tmp_path_factory) -> DataSet:
     ]
     (folder / "ad_train1.data").write_text("\n".join(rows) + "\n")
     (folder / "ad_train1.solution").write_text("\n".join(str(rng.integers(2)) for _ in range(ROWS)) + "\n")
-    return DataSet(f"automl:{folder}")
+    return Dataset.open(f"automl:{folder}")
 
 
 def test_stationarity(automl, means):

@@ -2,13 +2,16 @@ import numpy as np
 import pytest
 
 from daes.formatting import scientific
-from daes.paper import EXPERIMENTS, DataSet, Means, Settings, figures
+from daes.paper import EXPERIMENTS, Means, Settings, figures
+from daes.stream.dataset import Dataset
 
 from .conftest import make_result, run_and_show
 
 
 def test_the_simulated_stream_has_the_length_asked_for(means, tmp_path):
-    found, markdown, verdict = run_and_show("estimation", Settings(rows=60_000, seeds=2), DataSet("adstream"), means)
+    found, markdown, verdict = run_and_show(
+        "estimation", Settings(rows=60_000, seeds=2), Dataset.open("adstream"), means
+    )
     for kind in ("clustered", "spread"):
         assert found[kind]["values"] == 60_000
         share, ten_thousand = found[kind]["reservoirs"]
@@ -32,7 +35,7 @@ def test_genuine_columns(criteo, means):
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory):
     means = Means(tmp_path_factory.mktemp("estimation") / "work")
-    return run_and_show("estimation", Settings(rows=60_000, seeds=2), DataSet("adstream"), means)
+    return run_and_show("estimation", Settings(rows=60_000, seeds=2), Dataset.open("adstream"), means)
 
 
 def test_each_reservoir_has_its_sentence(shown):
@@ -128,4 +131,4 @@ def test_the_figure_shows_every_reservoir_and_the_paper_by_itself(shown):
 @pytest.mark.parametrize("rows", [1, 30, 999])
 def test_too_few_values_are_an_error(means, rows):
     with pytest.raises(ValueError, match=f"clicks_7d of adstream must have 1,000 finite values or more, got {rows}"):
-        run_and_show("estimation", Settings(rows=rows, seeds=1), DataSet("adstream"), means)
+        run_and_show("estimation", Settings(rows=rows, seeds=1), Dataset.open("adstream"), means)

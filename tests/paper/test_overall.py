@@ -42,7 +42,7 @@ def published_as_ours(criteo, seeds=3, noise=0.0002, change=None):
     if change is not None:
         change(found["scores"])
     found |= {"ranks": _ranks(found, "auc"), "logloss_ranks": _ranks(found, "logloss"), "tests": _tests(found)}
-    return make_result("overall", found, Settings(seeds=seeds), criteo.spec)
+    return make_result("overall", found, Settings(seeds=seeds), criteo.what)
 
 
 def test_the_papers_own_numbers_confirm_the_papers_claim(criteo, tmp_path):

@@ -30,7 +30,7 @@ def test_the_page_tells_every_result_and_what_is_missing(results, criteo):
         assert EXPERIMENTS[name].differs in text
     assert "`daes paper estimation --data criteo:train.parquet --seeds 1`" in text
     assert "no results of `jump-bias`" in text
-    assert criteo.spec.partition(":")[2] not in text
+    assert criteo.what.partition(":")[2] not in text
     assert "| Criteo | 26 | 13 | 3,000 | genuine |" in text
 
 

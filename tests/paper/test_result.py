@@ -4,7 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from daes.paper import EXPERIMENTS, DataSet, Result, Settings
+from daes.paper import EXPERIMENTS, Result, Settings
 from daes.paper.result import command_of, plain, settings_of
 
 
@@ -62,7 +62,7 @@ def test_files_that_are_no_results_are_refused(tmp_path, text):
 
 def test_commands_name_what_is_not_usual():
     settings = Settings(rows=500, seeds=1, tune=True, methods=("fe", "ple"))
-    command = command_of(EXPERIMENTS["overall"], settings, DataSet("criteo:/data/my train.txt"))
+    command = command_of(EXPERIMENTS["overall"], settings, "criteo:/data/my train.txt")
     assert command == "daes paper overall --data 'criteo:my train.txt' --rows 500 --seeds 1 --tune --methods fe,ple"
     # What does not matter to an experiment is neither kept nor shown.
     experiment = replace(EXPERIMENTS["jump-bias"], uses=("rows", "tune"))

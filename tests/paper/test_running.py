@@ -4,11 +4,12 @@ from time import monotonic
 
 import pytest
 
-from daes.paper import EXPERIMENTS, DataSet, Means, OutOfTimeError, Settings
+from daes.paper import EXPERIMENTS, Means, OutOfTimeError, Settings
+from daes.paper.data import name_in
 from daes.paper.running import draw, find, plan, run_experiment
 
 SETTINGS = Settings(rows=400, seeds=1, batch_size=200, methods=("fe", "ple"), backbones=("fnn",))
-DATA = DataSet("adstream:400")
+DATA = "adstream:400"
 
 
 def run(out, settings=SETTINGS, *, name="overall", resume=False, overwrite=False, deadline=None):
@@ -74,7 +75,7 @@ def make_sources(folder, ends):
         (place / "x_feat.type").write_text("Numerical\nCategorical\n")
         (place / "x_train1.data").write_text("".join(f"{row} {row % 3}\n" for row in range(400)))
         (place / "x_train1.solution").write_text("".join(f"{row % 2}\n" for row in range(399)) + f"{end}\n")
-        yield DataSet(f"automl:{place}")
+        yield f"automl:{place}"
 
 
 def test_a_result_of_other_data_of_the_same_name_is_refused(tmp_path):
@@ -183,9 +184,7 @@ def test_data_without_numbers_are_refused(tmp_path):
     (tmp_path / "x_train1.solution").write_text("0\n1\n")
     for name in ("feature-count", "cost"):
         with pytest.raises(ValueError, match=f"{name} needs numerical features; automl:.* has none"):
-            run_experiment(
-                EXPERIMENTS[name], Settings(), DataSet(f"automl:{tmp_path}"), tmp_path / "out", Means(tmp_path)
-            )
+            run_experiment(EXPERIMENTS[name], Settings(), f"automl:{tmp_path}", tmp_path / "out", Means(tmp_path))
 
 
 def test_figures_are_made_from_json_alone(tmp_path):
@@ -196,12 +195,12 @@ def test_figures_are_made_from_json_alone(tmp_path):
 
 def test_plans():
     def named(*arguments):
-        return [(experiment.name, data and data.name) for experiment, data in plan(*arguments)]
+        return [(experiment.name, data and name_in(data)) for experiment, data in plan(*arguments)]
 
-    data = [DataSet("criteo:x"), DataSet("flights")]
+    data = ["criteo:x", "flights"]
     assert named(["space"], data) == [("space", "criteo"), ("space", "flights")]
     assert named(["value-space-limit"], data) == [("value-space-limit", None)]
-    assert named(["estimation"], [DataSet("clicks.parquet")]) == []
+    assert named(["estimation"], ["clicks.parquet"]) == []
     assert {data for _, data in named(list(EXPERIMENTS), [])} == {None, "adstream", "flights"}
     with pytest.raises(ValueError, match="there is no experiment 'spice'"):
         find("spice")

@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 
 from daes.distribution import drift_profile
-from daes.paper import EXPERIMENTS, DataSet, Settings, figures
+from daes.paper import EXPERIMENTS, Settings, figures
 from daes.paper.stationarity import _shuffled, _summary, daily_repetition
+from daes.stream.dataset import Dataset
 
 from .conftest import make_result, run_and_show
 
@@ -93,7 +94,7 @@ def test_missing_values_stay_where_they_are_when_shuffled():
 
 def test_the_simulated_stream_drifts(means, monkeypatch):
     monkeypatch.setattr("daes.paper.stationarity.SHUFFLES", 4)
-    found, _, verdict = run_and_show("stationarity", Settings(rows=60_000), DataSet("adstream:60000"), means)
+    found, _, verdict = run_and_show("stationarity", Settings(rows=60_000), Dataset.open("adstream:60000"), means)
     assert [profile["segments"] for profile in found["profiles"]] == [1000, 100]
     features = found["profiles"][1]["features"].values()
     assert sum(one["psi"] > 2 * one["psi_by_chance"] for one in features) > 3
@@ -142,7 +143,7 @@ def test_segments_beyond_the_axis_are_marked(criteo, means):
     found, _, _ = run_and_show("stationarity", Settings(), criteo, means)
     found["profiles"][0]["series"]["I3"]["psi"][40] = 50.0
     with figures.style():
-        figure = EXPERIMENTS["stationarity"].draw(make_result("stationarity", found, Settings(), criteo.spec))
+        figure = EXPERIMENTS["stationarity"].draw(make_result("stationarity", found, Settings(), criteo.what))
     panel = figure.axes[0]
     assert panel.get_ylim()[1] < 50
     (marks,) = [line for line in panel.lines if line.get_marker() == "^" and len(line.get_xdata())]

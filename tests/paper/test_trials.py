@@ -5,11 +5,12 @@ from time import monotonic
 
 import pytest
 
-from daes.paper import DataSet, Means, OutOfTimeError, Settings
+from daes.paper import Means, OutOfTimeError, Settings
 from daes.paper.published import L2_WEIGHTS, LEARNING_RATES
 from daes.paper.trials import L2, LEARNING_RATE, Variant, suitable_batch_size, summary, train_variants
+from daes.stream.dataset import Dataset
 
-DATA = DataSet("adstream:600")
+DATA = Dataset.open("adstream:600")
 SETTINGS = Settings(seeds=2, batch_size=200)
 VARIANTS = {"linear": Variant("fe"), "bins": Variant("efd", {"num_bins": 4})}
 
@@ -137,8 +138,8 @@ def test_tuning_sees_a_quarter_of_a_stream_of_unknown_length(means, tmp_path):
     path = tmp_path / "train.txt"
     line = "\t".join(["1", *["5"] * 13, *["00ab"] * 26]) + "\n"
     path.write_text("".join(line if row % 3 else "0" + line[1:] for row in range(400)))
-    data = DataSet(f"criteo:{path}")
-    assert data.open().source.num_rows is None
+    data = Dataset.open(f"criteo:{path}")
+    assert data.num_rows is None
     train_variants(replace(SETTINGS, seeds=1, tune=True), data, means, {"linear": Variant("fe")}, ["fnn"])
     assert sorted({cell["rows"] for cell in lines(means)}) == [100, 400]
 
@@ -148,7 +149,9 @@ def test_nothing_is_fitted_on_rows_that_are_judged(means):
     train_variants(settings, DATA, means, {"linear": Variant("fe")}, ["fnn"])
     assert {(cell["rows"], cell["settings"]["sample_rows"]) for cell in lines(means)} == {(150, 75), (600, 300)}
     once = Settings(seeds=1, batch_size=10_000)
-    train_variants(once, DataSet("adstream:30000"), means, {"linear": Variant("fe", numerical=("price",))}, ["fnn"])
+    train_variants(
+        once, Dataset.open("adstream:30000"), means, {"linear": Variant("fe", numerical=("price",))}, ["fnn"]
+    )
     assert lines(means)[-1]["settings"]["sample_rows"] == 10_000
 
 

@@ -204,11 +204,11 @@ def hostile_names() -> tuple[str, ...]:
 
 def make_run(folder: Path, what: Any, *, batch_size: int = 200, schema: Any = None, **model: Any) -> Path:
     """A small run, without its page."""
+    from daes.stream.dataset import Dataset
     from daes.training.config import TrainConfig
-    from daes.training.data import Data
     from daes.training.run import train_run
 
-    data = Data.find(what) if schema is None else Data(what, schema)
+    data = Dataset.open(what, schema=schema)
     config = TrainConfig(batch_size=batch_size, window=1000)
     train_run(data, folder, model={"backbone": "fnn", **model}, config=config, prefetch=0)
     return folder

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from daes.stream.csv import CsvSource
-from daes.stream.opening import open as open_stream
+from daes.stream.opening import open_source
 from daes.stream.source import SourceError
 
 CSV = b"a,b\n" + b"".join(b"%d,x%d\n" % (row, row) for row in range(5000))
@@ -64,7 +64,7 @@ def url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def test_files_on_a_web_server(url: str, monkeypatch: pytest.MonkeyPatch, ranges: bool) -> None:
     monkeypatch.setattr(Handler, "ranges", ranges)
     for name in ("rows.csv", "rows.parquet", "rows.csv?key=1"):
-        source = open_stream(f"{url}/{name}").source
+        source = open_source(f"{url}/{name}")
         values = [value for table in source.iter_tables(["a"], 999) for value in table["a"].to_pylist()]
         assert values == [float(row) for row in range(5000)]
         source.seek({"row": 4321})

@@ -17,9 +17,9 @@ from daes.model import CTRModel
 from daes.simulation import AdStream
 from daes.storage.checkpoint import CheckpointStore
 from daes.stream.batch import Batch
+from daes.stream.source import BatchSource
 from daes.training.config import TrainConfig
 from daes.training.graphs import GraphRecorder
-from daes.training.held import HeldRows
 from daes.training.step import TrainingStep, _can_record
 from daes.training.trainer import StreamTrainer
 
@@ -59,7 +59,7 @@ def run(stream, graphs, method="daes", backbone="deepfm", *, rows=ROWS, weights=
     trainer = StreamTrainer(model, config)
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
-        trainer.run(HeldRows(batch, stream.schema))
+        trainer.run(BatchSource(batch, stream.schema))
     return model, trainer
 
 
@@ -187,7 +187,7 @@ def test_an_interrupted_run_ends_with_the_same_bits(stream, tmp_path, determinis
             with CheckpointStore(tmp_path / folder, keep=1) as store:
                 trainer = StreamTrainer(model, config, store=store, callbacks=[stop_at(stop)])
                 with nullcontext() if stop is None else pytest.raises(Stop):
-                    trainer.run(HeldRows(batch, stream.schema))
+                    trainer.run(BatchSource(batch, stream.schema))
             assert recorded_functions(trainer.step) == ["_differentiate", "_logits"]
         states.append(model.state_dict())
     for name, tensor in states[0].items():

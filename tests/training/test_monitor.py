@@ -8,8 +8,8 @@ from daes.distribution import ks_statistic, psi
 from daes.storage.nested_state import decode_state, encode_state
 from daes.stream.batch import Batch
 from daes.stream.schema import Schema
+from daes.stream.source import BatchSource
 from daes.training.config import TrainConfig
-from daes.training.held import HeldRows
 from daes.training.monitor import Monitor
 from daes.training.trainer import StreamTrainer
 
@@ -20,7 +20,7 @@ def watch(model, rows, schema, monitor, *, size=100, **options):
     scores = []
     callbacks = [monitor, lambda trainer, batch, logits: scores.append(logits)]
     config = TrainConfig(batch_size=size, learning_rate=0.01, **options)
-    StreamTrainer(model, config, callbacks=callbacks, extra={"monitor": monitor}).run(HeldRows(rows, schema))
+    StreamTrainer(model, config, callbacks=callbacks, extra={"monitor": monitor}).run(BatchSource(rows, schema))
     return np.concatenate(scores).astype(np.float64)
 
 

@@ -4,16 +4,17 @@ import torch
 from sklearn.metrics import log_loss, roc_auc_score
 
 from daes.distribution.base import inverted_cdf
+from daes.stream.dataset import Dataset
+from daes.stream.source import BatchSource
 from daes.training import offline
 from daes.training.config import TrainConfig
-from daes.training.held import FirstRows, HeldRows
 from daes.training.offline import OfflineConfig, train_offline
 from daes.training.step import TrainingError
 
 TRAIN = TrainConfig(batch_size=100, learning_rate=0.01)
 
 
-class Uncounted(HeldRows):
+class Uncounted(BatchSource):
     """A source that does not know its length, as a CSV file does not."""
 
     num_rows = None
@@ -23,7 +24,7 @@ def parameters(model):
     return [parameter.detach().clone() for parameter in model.parameters()]
 
 
-@pytest.mark.parametrize("kind", [HeldRows, Uncounted])
+@pytest.mark.parametrize("kind", [BatchSource, Uncounted])
 def test_the_parts_are_chronological_and_tested_on_their_end(make_rows, make_model, schema, kind):
     rows = make_rows(1000)
     model = make_model()
@@ -40,7 +41,7 @@ def test_the_parts_are_chronological_and_tested_on_their_end(make_rows, make_mod
 def test_one_epoch_is_one_pass_in_order(make_rows, make_model, schema):
     rows = make_rows(1000)
     model, other = make_model(), make_model()
-    train_offline(model, HeldRows(rows, schema), OfflineConfig(TRAIN, epochs=1))
+    train_offline(model, BatchSource(rows, schema), OfflineConfig(TRAIN, epochs=1))
     optimizer = torch.optim.Adam(other.parameters(), lr=0.01, fused=True)
     torch.manual_seed(0)
     other.train()
@@ -81,13 +82,13 @@ def test_the_epoch_with_the_lowest_validation_loss_is_kept(
     scripted(monkeypatch, losses)
     model = make_model()
     config = OfflineConfig(TRAIN, epochs=len(losses), patience=patience)
-    result = train_offline(model, HeldRows(rows, schema), config)
+    result = train_offline(model, BatchSource(rows, schema), config)
     assert (result.epoch, len(result.history)) == (best, run)
     assert result.valid["logloss"] == losses[best - 1]
     monkeypatch.undo()
     other = make_model()
     scripted(monkeypatch, sorted(losses[:best], reverse=True))
-    train_offline(other, HeldRows(rows, schema), OfflineConfig(TRAIN, epochs=best))
+    train_offline(other, BatchSource(rows, schema), OfflineConfig(TRAIN, epochs=best))
     for mine, theirs in zip(parameters(model), parameters(other), strict=True):
         assert torch.equal(mine, theirs)
 
@@ -95,13 +96,13 @@ def test_the_epoch_with_the_lowest_validation_loss_is_kept(
 def test_without_a_finite_loss_there_is_no_result(make_rows, make_model, schema, monkeypatch):
     scripted(monkeypatch, [float("nan")] * 9)
     with pytest.raises(TrainingError, match="none of 5 epochs had a finite LogLoss"):
-        train_offline(make_model(), HeldRows(make_rows(1000), schema), OfflineConfig(TRAIN))
+        train_offline(make_model(), BatchSource(make_rows(1000), schema), OfflineConfig(TRAIN))
 
 
 def test_estimation_is_a_single_pass(make_rows, make_model, schema):
     rows = make_rows(1000)
     model = make_model(categorical_options={"mode": "vocabulary", "min_count": 2})
-    train_offline(model, HeldRows(rows, schema), OfflineConfig(TRAIN, epochs=3))
+    train_offline(model, BatchSource(rows, schema), OfflineConfig(TRAIN, epochs=3))
     seen = np.isfinite(rows.numerical[:800]).sum(axis=0)
     np.testing.assert_array_equal(model.numerical.bank.count, seen)
     assert int(model.categorical.vocabulary.observed) == 800
@@ -111,7 +112,7 @@ def test_estimation_is_a_single_pass(make_rows, make_model, schema):
 def test_an_offline_method_is_fitted_on_the_training_part(make_rows, make_model, schema, at_most):
     rows = make_rows(1000)
     model = make_model("efd")
-    train_offline(model, HeldRows(rows, schema), OfflineConfig(TRAIN, epochs=1, fit_rows=at_most))
+    train_offline(model, BatchSource(rows, schema), OfflineConfig(TRAIN, epochs=1, fit_rows=at_most))
     values = rows.numerical[: 800 : 1 if at_most is None else 10, 0].astype(np.float64)
     expected = inverted_cdf(np.sort(values[np.isfinite(values)]), np.arange(1, 10) / 10)
     np.testing.assert_allclose(model.numerical.edges[0].numpy(), expected, rtol=1e-6)
@@ -131,7 +132,7 @@ def test_shuffling_is_by_the_seed_and_within_the_training_part(make_rows, make_m
     for seed in (0, 0, 1):
         seen.clear()
         config = OfflineConfig(TrainConfig(batch_size=100, seed=seed), epochs=2, shuffle=True)
-        train_offline(make_model(), HeldRows(rows, schema), config)
+        train_offline(make_model(), BatchSource(rows, schema), config)
         runs.append(np.concatenate(seen).reshape(2, 800))
     np.testing.assert_array_equal(runs[0], runs[1])
     assert not np.array_equal(runs[0], runs[2], equal_nan=True)
@@ -143,7 +144,7 @@ def test_shuffling_is_by_the_seed_and_within_the_training_part(make_rows, make_m
 
 def test_progress_counts_the_rows_of_all_epochs(make_rows, make_model, schema):
     calls = []
-    source = FirstRows(HeldRows(make_rows(5000), schema), 1000)
+    source = Dataset(BatchSource(make_rows(5000), schema), schema, limit=1000)
     config = OfflineConfig(TRAIN, epochs=2)
     train_offline(make_model(), source, config, progress=lambda done, total: calls.append((done, total)))
     assert calls[0] == (100, 1600)
@@ -167,4 +168,4 @@ def test_the_configuration_is_checked(change, message):
 
 def test_too_few_rows_are_an_error(make_rows, make_model, schema):
     with pytest.raises(ValueError, match="got 4 rows split into 3, 1 and 0"):
-        train_offline(make_model(), HeldRows(make_rows(4), schema))
+        train_offline(make_model(), BatchSource(make_rows(4), schema))

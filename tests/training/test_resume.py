@@ -12,8 +12,8 @@ import pytest
 
 from daes.storage.checkpoint import CheckpointStore, CheckpointWarning
 from daes.storage.state_file import read_state
+from daes.stream.dataset import Dataset
 from daes.training.config import TrainConfig
-from daes.training.data import Data
 from daes.training.run import RunExistsError, train_run
 
 # A process that forks one run after the other and kills it after a random time, until one comes to its end. Forking
@@ -24,12 +24,12 @@ from glob import glob
 import torch
 torch.set_num_threads(1)
 from daes.training.config import TrainConfig
-from daes.training.data import Data
+from daes.stream.dataset import Dataset
 from daes.training.run import train_run
 
 folder, seed, longest = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
-data = Data.find("adstream:ROWS")
-data.open().source.batch(0, 10)
+data = Dataset.open("adstream:ROWS")
+data.source.batch(0, 10)
 config = TrainConfig(batch_size=100, label_delay=2, checkpoint_every=300, window=1000, learning_rate=0.01)
 model = {"embedding": "daes-gate", "backbone": "deepfm", "dim": 4,
          "categorical_options": {"mode": "vocabulary", "min_count": 2}}
@@ -126,7 +126,7 @@ def test_a_run_that_is_killed_many_times_ends_with_the_same_bits(finished, tmp_p
 def small_run(folder, rows, **options):
     config = TrainConfig(batch_size=100, checkpoint_every=300, window=500)
     model = {"embedding": "daes", "backbone": "fnn", "dim": 4}
-    data = options.pop("data", None) or Data.find(f"adstream:{rows}")
+    data = options.pop("data", None) or Dataset.open(f"adstream:{rows}")
     return train_run(data, folder, model=model, config=config, sample_rows=500, **options)
 
 
@@ -168,15 +168,15 @@ def test_with_no_sound_checkpoint_left_nothing_begins_by_itself(tmp_path):
 
 
 def test_a_finished_run_is_resumed_to_the_same_end_and_beyond(tmp_path):
-    data = Data.find("adstream:5000")
-    first = small_run(tmp_path / "run", 0, data=Data(data.what, data.schema, max_rows=1000))
+    data = Dataset.open("adstream:5000")
+    first = small_run(tmp_path / "run", 0, data=data.head(1000))
     before = contents(tmp_path / "run")
-    again = small_run(tmp_path / "run", 0, data=Data(data.what, data.schema, max_rows=1000), resume=True)
+    again = small_run(tmp_path / "run", 0, data=data.head(1000), resume=True)
     assert (first.resumed_at, again.resumed_at) == (None, 1000)
     assert contents(tmp_path / "run") == before
-    longer = small_run(tmp_path / "run", 0, data=Data(data.what, data.schema, max_rows=2000), resume=True)
+    longer = small_run(tmp_path / "run", 0, data=data.head(2000), resume=True)
     assert (longer.resumed_at, longer.result.rows) == (1000, 2000)
-    small_run(tmp_path / "whole", 0, data=Data(data.what, data.schema, max_rows=2000))
+    small_run(tmp_path / "whole", 0, data=data.head(2000))
     ours, theirs = contents(tmp_path / "run"), contents(tmp_path / "whole")
     assert ours["model"] == theirs["model"]
     assert ours["metrics"] == theirs["metrics"]
@@ -224,6 +224,6 @@ def test_a_run_does_not_go_on_as_another(tmp_path):
         ValueError, match=r"started with data.what='adstream:500' and cannot be resumed with 'adstream:600'"
     ):
         small_run(tmp_path / "run", 600, resume=True)
-    data = Data.find("adstream:500", exclude=["price"])
+    data = Dataset.open("adstream:500", exclude=["price"])
     with pytest.raises(ValueError, match=r"started with schema.numerical="):
         small_run(tmp_path / "run", 0, data=data, resume=True)

@@ -8,6 +8,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 
 from daes.model import CTRModel
 from daes.stream.batch import batch_from_table
+from daes.stream.dataset import Dataset
 from daes.stream.schema import Schema
 from daes.training.scoring import evaluate, load_trained, predict
 
@@ -49,7 +50,7 @@ def test_metrics_on_other_rows(model, table):
     assert metrics.compute()["auc"] == pytest.approx(roc_auc_score(labels, chances), abs=1e-3)
     assert metrics.compute()["logloss"] == pytest.approx(log_loss(labels, chances), rel=1e-6)
     assert metrics.count == 1000
-    assert evaluate(model, table, batch_size=300, max_rows=450).count == 450
+    assert evaluate(model, Dataset.open(table, schema=SCHEMA, limit=450), batch_size=300).count == 450
     renamed = table.rename_columns(["id", "clicked", "price", "city", "at"]).drop_columns(["at"])
     assert evaluate(model, renamed, label="clicked", batch_size=300).compute() == metrics.compute()
     for name, tensor in model.state_dict().items():
@@ -75,7 +76,7 @@ def test_scores_in_the_order_of_the_rows(model, table, tmp_path, ending, size):
 
 def test_a_part_of_the_rows_and_another_name(model, table, tmp_path):
     out = tmp_path / "scores.parquet"
-    assert predict(model, table, out, column="p", max_rows=130, batch_size=100) == 130
+    assert predict(model, Dataset.open(table, schema=SCHEMA, limit=130), out, column="p", batch_size=100) == 130
     read = pq.read_table(out)
     assert (read.column_names, read.num_rows) == (["p"], 130)
 

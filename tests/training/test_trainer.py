@@ -12,12 +12,12 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from daes.model import CTRModel
 from daes.storage.checkpoint import CheckpointStore
+from daes.stream.dataset import Dataset
 from daes.stream.prefetch import Prefetch
 from daes.stream.schema import Schema
-from daes.stream.source import BatchError, TableSource
+from daes.stream.source import BatchError, BatchSource, TableSource
 from daes.training import trainer as trainer_module
 from daes.training.config import TrainConfig
-from daes.training.held import HeldRows
 from daes.training.step import MAX_CONSECUTIVE_BAD, TrainingError
 from daes.training.trainer import StreamTrainer
 
@@ -82,7 +82,7 @@ def test_every_batch_is_scored_before_it_is_learned_and_learned_after_the_delay(
     rows, kept = make_rows(1050), Kept()
     model, other = make_model(method), make_model(method)
     trainer = StreamTrainer(model, replace(CONFIG, label_delay=delay), callbacks=[kept])
-    result = trainer.run(HeldRows(rows, schema))
+    result = trainer.run(BatchSource(rows, schema))
     expected = oracle(other, rows, delay)
     assert len(kept.logits) == 11
     for ours, theirs in zip(kept.logits, expected, strict=True):
@@ -96,13 +96,13 @@ def test_every_batch_is_scored_before_it_is_learned_and_learned_after_the_delay(
 def test_a_batch_is_moved_to_the_device_once(make_rows, make_model, schema, monkeypatch, delay):
     moved, plain = [], CTRModel.prepare
     monkeypatch.setattr(CTRModel, "prepare", lambda self, batch: moved.append(len(batch)) or plain(self, batch))
-    StreamTrainer(make_model(), replace(CONFIG, label_delay=delay)).run(HeldRows(make_rows(1050), schema))
+    StreamTrainer(make_model(), replace(CONFIG, label_delay=delay)).run(BatchSource(make_rows(1050), schema))
     assert moved == [100] * 10 + [50]
 
 
 def test_metrics_are_those_of_the_scores_before_training(make_rows, make_model, schema):
     rows, kept = make_rows(2000), Kept()
-    result = StreamTrainer(make_model(), CONFIG, callbacks=[kept]).run(HeldRows(rows, schema))
+    result = StreamTrainer(make_model(), CONFIG, callbacks=[kept]).run(BatchSource(rows, schema))
     scores = np.concatenate(kept.logits).astype(np.float64)
     chances = 1 / (1 + np.exp(-scores))
     assert result.metrics["auc"] == pytest.approx(roc_auc_score(rows.label, scores), abs=1e-4)
@@ -115,13 +115,13 @@ def test_metrics_are_those_of_the_scores_before_training(make_rows, make_model, 
 def test_an_offline_method_must_be_fitted(make_rows, make_model, schema):
     rows = make_rows(300)
     with pytest.raises(TrainingError, match="offline and not fitted"):
-        StreamTrainer(make_model("efd"), CONFIG).run(HeldRows(rows, schema))
+        StreamTrainer(make_model("efd"), CONFIG).run(BatchSource(rows, schema))
     model = make_model("efd").fit_embedding(rows)
-    assert StreamTrainer(model, CONFIG).run(HeldRows(rows, schema)).rows == 300
+    assert StreamTrainer(model, CONFIG).run(BatchSource(rows, schema)).rows == 300
 
 
 def test_an_empty_stream_gives_nothing(make_rows, make_model, schema):
-    result = StreamTrainer(make_model(), CONFIG).run(HeldRows(make_rows(1)[:0], schema))
+    result = StreamTrainer(make_model(), CONFIG).run(BatchSource(make_rows(1)[:0], schema))
     assert (result.rows, result.history, result.bad_batches) == (0, [], [])
     assert np.isnan(result.metrics["auc"])
 
@@ -130,7 +130,7 @@ def test_gradients_are_clipped_to_a_norm(make_rows, make_model, schema):
     rows = make_rows(100)
     config = TrainConfig(batch_size=100, optimizer="sgd", learning_rate=1.0, clip_norm=0.01)
     model, other = make_model("fe"), make_model("fe")
-    StreamTrainer(model, config).run(HeldRows(rows, schema))
+    StreamTrainer(model, config).run(BatchSource(rows, schema))
     torch.manual_seed(0)
     other.train()
     other.loss(rows).backward()
@@ -145,7 +145,7 @@ def test_l2_as_weight_decay_is_the_gradient_of_the_penalty(make_rows, make_model
     rows = make_rows(200)
     model, other = make_model("fe", l2=0.05), make_model("fe", l2=0.05)
     start = [parameter.detach().clone() for parameter in other.parameters()]
-    StreamTrainer(model, TrainConfig(batch_size=200, optimizer="sgd", learning_rate=0.1)).run(HeldRows(rows, schema))
+    StreamTrainer(model, TrainConfig(batch_size=200, optimizer="sgd", learning_rate=0.1)).run(BatchSource(rows, schema))
     torch.manual_seed(0)
     other.train()
     other.loss(rows).backward()
@@ -190,14 +190,14 @@ def test_a_loss_that_is_not_finite_stops_the_run_with_its_row(marked, make_model
     model = make_model()
     spoil(model, {1004.0}, kind)
     with pytest.raises(TrainingError, match=f"the batch at row 400 cannot be learned from: {reason}"):
-        StreamTrainer(model, CONFIG).run(HeldRows(marked, schema))
+        StreamTrainer(model, CONFIG).run(BatchSource(marked, schema))
 
 
 @pytest.mark.parametrize("kind", ["loss", "activation"])
 def test_a_bad_batch_is_skipped_and_reported_and_leaves_no_trace(marked, make_model, schema, kind):
     model, other = make_model(), make_model()
     spoil(model, {1004.0, 1007.0}, kind)
-    result = StreamTrainer(model, replace(CONFIG, bad_batch="skip")).run(HeldRows(marked, schema))
+    result = StreamTrainer(model, replace(CONFIG, bad_batch="skip")).run(BatchSource(marked, schema))
     assert [(bad.row, bad.reason) for bad in result.bad_batches] == [(400, "the loss is nan"), (700, "the loss is nan")]
     assert result.rows == 1000
     assert all(torch.isfinite(tensor).all() for name, tensor in model.state_dict().items() if "_extra" not in name)
@@ -223,19 +223,19 @@ def test_an_exploding_gradient_makes_a_bad_batch(marked, make_model, schema):
     model = make_model()
     spoil(model, {1002.0}, "gradient")
     config = replace(CONFIG, bad_batch="skip", max_norm=1e4)
-    result = StreamTrainer(model, config).run(HeldRows(marked, schema))
+    result = StreamTrainer(model, config).run(BatchSource(marked, schema))
     assert [bad.row for bad in result.bad_batches] == [200]
     assert "the gradient's norm is" in result.bad_batches[0].reason
     again = make_model()
     spoil(again, {1002.0}, "gradient")
-    assert StreamTrainer(again, CONFIG).run(HeldRows(marked, schema)).bad_batches == []
+    assert StreamTrainer(again, CONFIG).run(BatchSource(marked, schema)).bad_batches == []
 
 
 def test_a_delayed_bad_batch_is_reported_with_its_own_row(marked, make_model, schema):
     model = make_model()
     spoil(model, {1004.0, 1009.0})
     config = replace(CONFIG, bad_batch="skip", label_delay=2)
-    result = StreamTrainer(model, config).run(HeldRows(marked, schema))
+    result = StreamTrainer(model, config).run(BatchSource(marked, schema))
     assert [bad.row for bad in result.bad_batches] == [400, 900]
 
 
@@ -244,9 +244,9 @@ def test_scores_that_are_not_finite_make_a_bad_batch_that_no_metric_sees(marked,
     with torch.no_grad():
         model.categorical.weight.fill_(torch.nan)
     with pytest.raises(TrainingError, match="at row 0 cannot be learned from: 100 of 100 scores are not finite"):
-        StreamTrainer(model, CONFIG).run(HeldRows(marked, schema))
+        StreamTrainer(model, CONFIG).run(BatchSource(marked, schema))
     trainer = StreamTrainer(model, replace(CONFIG, bad_batch="skip"))
-    result = trainer.run(HeldRows(marked, schema))
+    result = trainer.run(BatchSource(marked, schema))
     assert len(result.bad_batches) == 10
     assert result.metrics["rows"] == 0
 
@@ -257,7 +257,7 @@ def test_too_many_bad_batches_in_a_row_end_the_run(make_rows, make_model, schema
     model.cross_entropy = lambda logits, label, weight: logits.sum() * torch.inf
     trainer = StreamTrainer(model, replace(CONFIG, batch_size=10, bad_batch="skip"))
     with pytest.raises(TrainingError, match=f"{MAX_CONSECUTIVE_BAD + 1} bad batches in a row, the last at row 200"):
-        trainer.run(HeldRows(rows, schema))
+        trainer.run(BatchSource(rows, schema))
 
 
 def table_with_a_label_of_two(count=1000, at=450):
@@ -287,31 +287,31 @@ def test_values_that_are_refused_stop_the_run_or_are_left_out(prefetch):
 
 
 @pytest.mark.parametrize(("limit", "sizes"), [(250, [100, 100, 50]), (300, [100, 100, 100]), (5000, [100] * 10)])
-def test_max_rows_is_exact(make_rows, make_model, schema, limit, sizes):
+def test_the_limit_is_exact(make_rows, make_model, schema, limit, sizes):
     seen = []
-    source = HeldRows(make_rows(1000), schema)
+    source = Dataset(BatchSource(make_rows(1000), schema), schema, limit=limit)
     trainer = StreamTrainer(make_model(), CONFIG, callbacks=[lambda t, batch, _: seen.append(len(batch))])
-    result = trainer.run(source, max_rows=limit)
+    result = trainer.run(source)
     assert seen == sizes
     assert result.rows == result.metrics["rows"] == min(limit, 1000)
 
 
-def test_a_run_that_reached_max_rows_goes_on_with_the_next_row(make_rows, make_model, schema, tmp_path):
+def test_a_run_that_reached_its_limit_goes_on_with_the_next_row(make_rows, make_model, schema, tmp_path):
     rows = make_rows(1000)
     seen = []
     with CheckpointStore(tmp_path) as store:
-        StreamTrainer(make_model(), CONFIG, store=store).run(HeldRows(rows, schema), max_rows=250)
+        StreamTrainer(make_model(), CONFIG, store=store).run(Dataset(BatchSource(rows, schema), schema, limit=250))
     with CheckpointStore(tmp_path) as store:
         trainer = StreamTrainer(make_model(), CONFIG, store=store, callbacks=[lambda t, b, _: seen.append(b)])
-        result = trainer.run(HeldRows(rows, schema), max_rows=600)
+        result = trainer.run(Dataset(BatchSource(rows, schema), schema, limit=600))
     assert result.rows == 600
     np.testing.assert_array_equal(np.concatenate([batch.numerical for batch in seen]), rows.numerical[250:600])
 
 
 def test_bfloat16_scores_stay_close_and_are_float32(make_rows, make_model, schema):
     rows, plain, half = make_rows(500), Kept(), Kept()
-    StreamTrainer(make_model(), CONFIG, callbacks=[plain]).run(HeldRows(rows, schema))
-    StreamTrainer(make_model(), replace(CONFIG, amp=True), callbacks=[half]).run(HeldRows(rows, schema))
+    StreamTrainer(make_model(), CONFIG, callbacks=[plain]).run(BatchSource(rows, schema))
+    StreamTrainer(make_model(), replace(CONFIG, amp=True), callbacks=[half]).run(BatchSource(rows, schema))
     ours, theirs = np.concatenate(half.logits), np.concatenate(plain.logits)
     assert ours.dtype == np.float32
     assert not np.array_equal(ours, theirs)
@@ -325,7 +325,7 @@ def test_sparse_gradients_learn_the_same_as_dense_ones(make_rows, make_model, sc
     models = []
     for sparse in (False, True):
         models.append(make_model(categorical_options={"sparse": sparse}))
-        StreamTrainer(models[-1], config).run(HeldRows(rows, schema))
+        StreamTrainer(models[-1], config).run(BatchSource(rows, schema))
     for (name, dense), sparse in zip(models[0].named_parameters(), models[1].parameters(), strict=True):
         torch.testing.assert_close(dense, sparse, rtol=1e-5, atol=1e-6, msg=name)
 
@@ -333,11 +333,11 @@ def test_sparse_gradients_learn_the_same_as_dense_ones(make_rows, make_model, sc
 def test_sparse_adam_learns_and_a_sparse_gradient_is_looked_at(marked, make_model, schema):
     model = make_model(categorical_options={"sparse": True})
     start = model.categorical.weight.detach().clone()
-    StreamTrainer(model, CONFIG).run(HeldRows(marked, schema))
+    StreamTrainer(model, CONFIG).run(BatchSource(marked, schema))
     assert not torch.equal(start, model.categorical.weight)
     model.categorical.weight.register_hook(lambda gradient: gradient * torch.inf)
     with pytest.raises(TrainingError, match="the gradient's norm is"):
-        StreamTrainer(model, CONFIG).run(HeldRows(marked, schema))
+        StreamTrainer(model, CONFIG).run(BatchSource(marked, schema))
 
 
 def state_without_clock(trainer):
@@ -377,7 +377,7 @@ def test_an_interrupted_run_ends_with_the_same_bits(make_rows, make_model, schem
     rows = make_rows(2050)
     config = replace(CONFIG, label_delay=delay, checkpoint_every=300, bad_batch="skip")
     whole = StreamTrainer(make_model(method, **options), config, store=CheckpointStore(tmp_path / "whole"))
-    expected = whole.run(HeldRows(rows, schema))
+    expected = whole.run(BatchSource(rows, schema))
 
     class Stop(Exception):
         pass
@@ -395,10 +395,10 @@ def test_an_interrupted_run_ends_with_the_same_bits(make_rows, make_model, schem
             model = make_model(method, seed=seed, **options)
             trainer = StreamTrainer(model, config, store=store, callbacks=[stop_at(count)])
             with pytest.raises(Stop):
-                trainer.run(HeldRows(rows, schema))
+                trainer.run(BatchSource(rows, schema))
     with CheckpointStore(tmp_path / "parts") as store:
         last = StreamTrainer(make_model(method, seed=9, **options), config, store=store)
-        result = last.run(HeldRows(rows, schema))
+        result = last.run(BatchSource(rows, schema))
     assert_equal_trees(state_without_clock(last), state_without_clock(whole))
     assert result.metrics == expected.metrics
 
@@ -406,15 +406,15 @@ def test_an_interrupted_run_ends_with_the_same_bits(make_rows, make_model, schem
 def test_resume_false_starts_anew(make_rows, make_model, schema, tmp_path):
     rows = make_rows(500)
     with CheckpointStore(tmp_path) as store:
-        StreamTrainer(make_model(), CONFIG, store=store).run(HeldRows(rows, schema), max_rows=300)
+        StreamTrainer(make_model(), CONFIG, store=store).run(Dataset(BatchSource(rows, schema), schema, limit=300))
         trainer = StreamTrainer(make_model(), CONFIG)
-        assert trainer.run(HeldRows(rows, schema), resume=False).rows == 500
+        assert trainer.run(BatchSource(rows, schema), resume=False).rows == 500
 
 
 def test_the_history_keeps_a_bounded_number_of_records(make_rows, make_model, schema, monkeypatch):
     monkeypatch.setattr(trainer_module, "_MAX_RECORDS", 8)
     trainer = StreamTrainer(make_model("fe"), replace(CONFIG, batch_size=10))
-    history = trainer.run(HeldRows(make_rows(605), schema)).history
+    history = trainer.run(BatchSource(make_rows(605), schema)).history
     rows = [record["rows"] for record in history]
     assert 4 <= len(rows) <= 9
     assert rows[-1] == 605
@@ -422,7 +422,7 @@ def test_the_history_keeps_a_bounded_number_of_records(make_rows, make_model, sc
 
 def test_the_history_is_denser_at_the_start(make_rows, make_model, schema):
     trainer = StreamTrainer(make_model("fe"), replace(CONFIG, batch_size=10, window=400))
-    history = trainer.run(HeldRows(make_rows(805), schema)).history
+    history = trainer.run(BatchSource(make_rows(805), schema)).history
     rows = [int(record["rows"]) for record in history]
     assert rows[:8] == list(range(10, 81, 10))
     assert rows[-4:] == [700, 750, 800, 805]
@@ -431,7 +431,7 @@ def test_the_history_is_denser_at_the_start(make_rows, make_model, schema):
 
 def test_the_history_by_a_given_interval(make_rows, make_model, schema):
     trainer = StreamTrainer(make_model("fe"), replace(CONFIG, record_every=250))
-    history = trainer.run(HeldRows(make_rows(1000), schema)).history
+    history = trainer.run(BatchSource(make_rows(1000), schema)).history
     assert [record["rows"] for record in history] == [300, 500, 800, 1000]
     assert history[-1]["auc"] == trainer.metrics.compute()["auc"]
 

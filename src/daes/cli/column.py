@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from daes.stream.source import Source
+    from daes.stream.dataset import Dataset
 
     Floats = NDArray[np.float64]
 
@@ -23,10 +23,14 @@ _LISTED = 20
 class FileColumn:
     """A column of a Parquet or CSV file, or of whatever else `daes.stream` opens."""
 
-    source: "Source"
+    data: "Dataset"
     name: str
     where: str
-    notes: tuple[str, ...] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was done to the data on the way."""
+        return self.data.notes
 
     @property
     def description(self) -> str:
@@ -37,10 +41,10 @@ class FileColumn:
         """How many rows there are, for a plain CSV file by the length of those read so far; None where unknown."""
         from daes.stream.files import COMPRESSIONS
 
-        if self.source.num_rows is not None:
-            return self.source.num_rows
-        position = self.source.position()
-        paths: tuple[str, ...] = getattr(self.source, "paths", ())
+        if self.data.num_rows is not None:
+            return self.data.num_rows
+        position = self.data.position()
+        paths: tuple[str, ...] = getattr(self.data.source, "paths", ())
         read, rows = int(position.get("offset", 0)), int(position.get("offset_row", 0))
         if not (read and rows) or len(paths) != 1 or Path(paths[0]).suffix.lower() in COMPRESSIONS:
             return None
@@ -52,7 +56,7 @@ class FileColumn:
     def batches(self, batch_size: int) -> "Iterator[Floats]":
         """The values as float64, NaN where there is none; one pass."""
         float64 = require("pyarrow").float64()
-        for table in self.source.iter_tables([self.name], batch_size):
+        for table in self.data.iter_tables([self.name], batch_size):
             yield _plain(table.column(0)).cast(float64, safe=False).to_numpy()
 
 
@@ -94,34 +98,36 @@ class GeneratedColumn:
 def open_column(where: str, name: str | None) -> FileColumn:
     """Find the column; an error says which ones there are."""
     from daes.stream.csv import CsvSource
-    from daes.stream.opening import open as open_stream
+    from daes.stream.dataset import Dataset
     from daes.stream.schema import Schema
 
-    # The schema makes a CSV source read the column as numbers, whatever its first rows look like.
-    stream = open_stream(where, schema=None if name is None else Schema(None, (name,), ()))
-    columns = stream.source.arrow_schema
+    # The schema makes a CSV source read the column as numbers, whatever its first rows look like. Where no column is
+    # named, the names are looked at first: any schema will do for that.
+    data = Dataset.open(where, schema=Schema(None, (name or "?",), ()))
+    columns = data.arrow_schema
     if name is None:
         names = _names_of_numbers(columns)
         if len(names) != 1:
             raise ValueError(f"--column must name one column of {where}: {_columns_of_numbers(columns)}")
-        return open_column(where, names[0])
+        name = names[0]
+        data = data.with_schema(Schema(None, (name,), ()))
     choice = _columns_of_numbers(columns)
     if name not in columns.names:
         raise ValueError(f"--column must be a column of {where}, got {name!r}{_meant(name, columns.names)}; {choice}")
     found = columns.field(name).type
     if not is_numeric(found):
         # One bad row makes a CSV column of numbers look like text: only where it starts with text it is the wrong one.
-        text = _first_text(where, name) if isinstance(stream.source, CsvSource) else None
+        text = _first_text(data, name) if isinstance(data.source, CsvSource) else None
         if text is None or not _is_number(text):
             holds = f"is of type {found}" if text is None else f"starts with {text!r}"
             raise ValueError(f"--column must hold numbers, got {name!r} of {where} {holds}; {choice}")
-    return FileColumn(stream.source, name, where, stream.notes)
+    return FileColumn(data, name, where)
 
 
-def _first_text(where: str, name: str) -> str | None:
-    from daes.stream.opening import open as open_stream
+def _first_text(data: "Dataset", name: str) -> str | None:
+    from daes.stream.schema import Schema
 
-    for table in open_stream(where).source.iter_tables([name], 1000):
+    for table in data.with_schema(Schema(None, (), (name,))).iter_tables([name], 1000):
         for value in table.column(0).drop_null():
             return str(value)
     return None

@@ -152,7 +152,7 @@ def compare(
     from daes.experiments.compare import compare as run_comparison
     from daes.report.page import write_report
 
-    found = columns.find(data, reading)
+    found = columns.open(data, reading)
     training = training.settled(found)
     with _Progress() as progress:
         comparison = run_comparison(

@@ -49,15 +49,12 @@ def context(
     """
     from daes.distribution import rank_context_fields, smallest_cardinality
     from daes.stream.schema import Schema
-    from daes.training.held import hold
 
-    found = columns.find(data, reading, needs_label=False).schema
-    if not found.numerical or not found.categorical:
+    found = columns.open(data, reading, needs_label=False)
+    if not found.schema.numerical or not found.schema.categorical:
         raise ValueError(f"{data} must have a numerical and a categorical column; it lacks one of the kinds")
-    schema = Schema(None, found.numerical, found.categorical)
-    source = columns.find(data, reading, needs_label=False).open().source
-    sample = hold(source, schema, max_rows=min(rows, reading.max_rows or rows))
-    assert sample is not None
+    schema = Schema(None, found.schema.numerical, found.schema.categorical)
+    sample = found.with_schema(schema).sample(rows)
     ranking = rank_context_fields(
         dict(zip(schema.numerical, sample.numerical.T, strict=True)),
         dict(zip(schema.categorical, sample.categorical.T, strict=True)),

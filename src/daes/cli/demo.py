@@ -17,7 +17,7 @@ from daes.cli.options import Json, whole_number
 if TYPE_CHECKING:
     from daes.experiments.compare import TrialProgress
     from daes.report.comparison import Compared
-    from daes.training.data import Data
+    from daes.stream.dataset import Dataset
 
 METHODS = ("efd", "fe", "autodis", "ple", "dae", "daes-gate", "daes")
 BACKBONE = "fnn"
@@ -76,7 +76,7 @@ class DemoStream:
     """A stream, and what the true probabilities score on it where they are known."""
 
     name: str
-    data: "Data"
+    data: "Dataset"
     ceiling: Mapping[str, float]
 
 
@@ -84,11 +84,11 @@ def _streams(rows: int) -> list[DemoStream]:
     """The flights, if they are installed, and the simulated ads."""
     from daes.extras import MissingExtraError
     from daes.simulation import AdStream
-    from daes.training.data import Data
+    from daes.stream.dataset import Dataset
 
     found = []
     try:
-        found.append(DemoStream("flights", Data.find("flights", max_rows=rows), {}))
+        found.append(DemoStream("flights", Dataset.open("flights", limit=rows), {}))
     except MissingExtraError as error:
         err.print(f"without the flights: {error}", soft_wrap=True)
     whole, half = (AdStream(rows).bayes_metrics(start) for start in (0, rows // 2))
@@ -98,7 +98,7 @@ def _streams(rows: int) -> list[DemoStream]:
         "half_auc": half.auc,
         "half_logloss": half.logloss,
     }
-    found.append(DemoStream("adstream", Data.find(f"adstream:{rows}"), ceiling))
+    found.append(DemoStream("adstream", Dataset.open(f"adstream:{rows}"), ceiling))
     return found
 
 
@@ -140,7 +140,7 @@ def _follow(streams: Sequence[DemoStream], folder: Path, train: Any, jobs: int, 
             raise RuntimeError(f"the run of daes on {name} failed: {problem}")
 
 
-def _run(train: Any, item: tuple[str, "Data", str], note: Callable[[int], None]) -> str | None:
+def _run(train: Any, item: tuple[str, "Dataset", str], note: Callable[[int], None]) -> str | None:
     """One run in a process of its own; the error, if there is one."""
     from daes.training.run import train_run
 

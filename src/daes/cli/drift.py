@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from daes.distribution.drift import DriftProfile
-    from daes.training.data import Data
+    from daes.stream.dataset import Dataset
 
 
 @grouped
@@ -49,7 +49,7 @@ def drift(
     """
     if plot is not None:
         _check_plot(plot)
-    found = columns.find(data, reading, needs_label=False)
+    found = columns.open(data, reading, needs_label=False)
     if not found.schema.numerical:
         raise ValueError(f"there is no numerical column in {data}")
     profiles, rows = _profiles(found, segments, bins)
@@ -63,24 +63,22 @@ def drift(
     out.print(_table(profiles))
 
 
-def _profiles(data: "Data", segments: int, bins: int) -> "tuple[dict[str, DriftProfile], int]":
+def _profiles(data: "Dataset", segments: int, bins: int) -> "tuple[dict[str, DriftProfile], int]":
     from daes.cli.progress import steps
     from daes.distribution.stream_drift import stream_drift
 
-    known = data.open().source.num_rows
-    with steps("counting") as bar:
-        total = known if known is not None else sum(len(batch) for batch in _batches(data, bar))
-    total = total if data.max_rows is None else min(total, data.max_rows)
+    with steps("counting"):
+        total = data.count_rows()
     with steps("reading", total) as bar:
         series = stream_drift((batch.numerical for batch in _batches(data, bar)), total, segments, bins)
     return dict(zip(data.schema.numerical, series, strict=True)), total
 
 
-def _batches(data: "Data", bar: Any) -> "Iterator[Any]":
+def _batches(data: "Dataset", bar: Any) -> "Iterator[Any]":
     from daes.stream.schema import Schema
 
     schema = Schema(None, data.schema.numerical, ())
-    for batch in data.open(prefetch=2).source.iter_batches(schema, 65_536):
+    for batch in data.from_start(prefetch=2).iter_batches(schema, 65_536):
         bar.advance(len(batch))
         yield batch
 

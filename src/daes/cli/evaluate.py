@@ -51,14 +51,12 @@ def evaluate(
     from daes.training.scoring import load_trained
 
     model = load_trained(run, find_device(device))
-    with steps("scoring", reading.max_rows) as bar:
+    with steps("scoring", reading.limit) as bar:
         metrics = measure(
             model,
-            data,
+            reading.open(data, model.schema),
             label=label,
             batch_size=batch_size,
-            max_rows=reading.max_rows,
-            options=reading.options(),
             progress=bar.advance,
         )
     values = metrics.compute()

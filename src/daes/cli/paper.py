@@ -233,19 +233,19 @@ def _run(
     deadline: float | None,
     json: bool,
 ) -> None:
-    from daes.paper import EXPERIMENTS, DataSet, Means, OutOfTimeError
+    from daes.paper import EXPERIMENTS, Means, OutOfTimeError
+    from daes.paper.data import name_in
     from daes.paper.running import plan, run_experiment
 
     if resume and overwrite:
         raise ValueError("--resume and --overwrite exclude each other, got both")
-    data = [DataSet(spec) for spec in specs]
-    runs = list(plan(list(EXPERIMENTS) if what == "all" else [what], data))
+    runs = list(plan(list(EXPERIMENTS) if what == "all" else [what], specs))
     if not runs:
         raise ValueError(f"{what} does not run on {', '.join(specs)}")
     means = Means(place, jobs, resume, deadline, lambda line: err.print(line, soft_wrap=True, markup=False))
     failed, incomplete = [], []
     for number, (experiment, one) in enumerate(runs, start=1):
-        name = experiment.name + ("" if one is None else f" on {one.name}")
+        name = experiment.name + ("" if one is None else f" on {name_in(one)}")
         err.print(f"[{number}/{len(runs)}] {name}", soft_wrap=True, markup=False)
         try:
             result, known = run_experiment(experiment, settings, one, place, means, overwrite=overwrite)

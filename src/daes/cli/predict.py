@@ -46,16 +46,14 @@ def predict(
     from daes.training.scoring import predict as write_predictions
 
     model = load_trained(run, find_device(device))
-    with steps("scoring", reading.max_rows) as bar:
+    with steps("scoring", reading.limit) as bar:
         rows = write_predictions(
             model,
-            data,
+            reading.open(data, model.schema),
             out,
             keep=keep or (),
             column=column,
             batch_size=batch_size,
-            max_rows=reading.max_rows,
-            options=reading.options(),
             progress=bar.advance,
         )
     if json:

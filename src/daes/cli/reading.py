@@ -8,7 +8,8 @@ import typer
 from daes.cli.settings import Names, given_options, names_option, option, rows_option
 
 if TYPE_CHECKING:
-    from daes.training.data import Data
+    from daes.stream.dataset import Dataset
+    from daes.stream.schema import Schema
 
 DATA_HELP = (
     "A Parquet or CSV file (.csv, .tsv, also .gz and .zst), a glob, a folder or a URL of such files, or a dataset: "
@@ -21,7 +22,7 @@ DataArgument = Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP, sho
 class Reading:
     """How to read."""
 
-    max_rows: Annotated[int | None, rows_option("--max-rows", "Reading", "Read no more than so many rows.")] = None
+    limit: Annotated[int | None, rows_option("--limit", "Reading", "Read no more than so many rows.")] = None
     format: Annotated[
         str | None,
         option("--format", panel="Reading", metavar="NAME", help="parquet or csv, where file names do not tell."),
@@ -42,8 +43,14 @@ class Reading:
     ] = None
 
     def options(self) -> dict[str, Any]:
-        """Options of `daes.stream.open`."""
-        return given_options({name: getattr(self, name) for name in ("format", "separator", "bad_rows")})
+        """Options of `Dataset.open`."""
+        return given_options({name: getattr(self, name) for name in ("limit", "format", "separator", "bad_rows")})
+
+    def open(self, what: str, schema: "Schema") -> "Dataset":
+        """The data, with what their columns mean."""
+        from daes.stream.dataset import Dataset
+
+        return Dataset.open(what, schema=schema, **self.options())
 
 
 @dataclass(frozen=True)
@@ -67,11 +74,11 @@ class Columns:
     ] = None
     exclude: Annotated[Names | None, names_option("--exclude", "Columns", "Columns to leave alone.")] = None
 
-    def find(self, what: str, reading: Reading, *, needs_label: bool = True) -> "Data":
+    def open(self, what: str, reading: Reading, *, needs_label: bool = True) -> "Dataset":
         """The data with what its columns mean: named here, or inferred."""
-        from daes.training.data import Data
+        from daes.stream.dataset import Dataset
 
-        return Data.find(
+        return Dataset.open(
             what,
             label=self.label,
             numerical=self.numerical,
@@ -79,7 +86,6 @@ class Columns:
             time=self.time,
             weight=self.weight,
             exclude=self.exclude or (),
-            options=reading.options(),
-            max_rows=reading.max_rows,
             needs_label=needs_label,
+            **reading.options(),
         )

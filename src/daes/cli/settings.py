@@ -10,8 +10,8 @@ import typer
 from daes.cli.options import whole_number
 
 if TYPE_CHECKING:
+    from daes.stream.dataset import Dataset
     from daes.training.config import TrainConfig
-    from daes.training.data import Data
 
 METHODS_HELP = (
     "efd, ewd, ld, td, multihot, youtube, dlrm, fe, autodis, deer, keyvalue, narydis, plr, ple, dae, daes-gate, "
@@ -231,7 +231,7 @@ class TrainingOptions:
         ),
     ] = "auto"
 
-    def settled(self, data: "Data") -> "TrainingOptions":
+    def settled(self, data: "Dataset") -> "TrainingOptions":
         """The same with what was left open decided: the window by the number of rows, the device by what is there."""
         rows = data.num_rows if self.window is None else None
         window = self.window or (100_000 if rows is None else min(max(rows // 10, 1000), 100_000))

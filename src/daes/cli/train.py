@@ -105,7 +105,7 @@ def train(
         reading = restored(call, reading, stored)
     if data is None:
         raise typer.BadParameter("DATA is needed: what to train on", ctx=call)
-    found = columns.find(data, reading)
+    found = columns.open(data, reading)
     training = training.settled(found)
     groups: tuple[Any, ...] = (choice, columns, reading, model, training)
     try:

@@ -3,10 +3,9 @@
 from daes.experiments.compare import TrialProgress, compare, run_trials
 from daes.experiments.comparison import Comparison
 from daes.experiments.significance import average_rank, t_test
-from daes.experiments.trial import CellData, Trial, TrialResult, run_trial
+from daes.experiments.trial import Trial, TrialResult, run_trial
 
 __all__ = [
-    "CellData",
     "Comparison",
     "Trial",
     "TrialProgress",

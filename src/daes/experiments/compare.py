@@ -14,16 +14,16 @@ from typing import Any
 import torch
 
 from daes.backbone import BACKBONES
+from daes.choices import check_choices
 from daes.embedding import METHODS
 from daes.experiments.comparison import Comparison
 from daes.experiments.results import Results
-from daes.experiments.trial import MEASURES, CellData, Protocol, Trial, TrialResult, run_trial
+from daes.experiments.trial import MEASURES, Protocol, Trial, TrialResult, run_trial
 from daes.experiments.workers import Death, run_tasks
 from daes.storage.run_folder import write_json
+from daes.stream.dataset import Dataset
 from daes.training.config import TrainConfig
-from daes.training.data import Data
 from daes.training.environment import environment
-from daes.training.names import check_names
 from daes.training.offline import OfflineConfig
 
 TABLE = "comparison.json"
@@ -46,7 +46,7 @@ Methods = Sequence[str] | Mapping[str, Mapping[str, Any]]
 
 
 def compare(
-    data: Data | Any,
+    data: Any,
     *,
     methods: Methods,
     backbones: Sequence[str] = ("deepfm",),
@@ -74,7 +74,7 @@ def compare(
     scored: that favours them, as in the paper.
 
     Args:
-        data: a `Data`, or anything `Data.find` takes.
+        data: a `Dataset`, or anything that `Dataset.open` takes.
         methods: names of `daes.embedding.METHODS`, or labels with what they stand for, as
             `{"daes, M=20": {"method": "daes", "num_meta": 20}}`.
         backbones: names of `daes.backbone.BACKBONES`.
@@ -99,18 +99,18 @@ def compare(
     >>> [row["label"] for row in comparison.rows()], comparison.failures
     (['fe', 'ple'], [])
     """
-    data = data if isinstance(data, Data) else Data.find(data)
+    data = Dataset.open(data)
     numbers = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
     if not numbers or len(set(numbers)) < len(numbers) or min(numbers) < 0:
         raise ValueError(f"seeds must be a positive number or distinct seeds, got {seeds}")
     if jobs < 1:
         raise ValueError(f"jobs must be positive, got {jobs}")
     model = dict(model or {})
-    check_names("protocol", [protocol], MEASURES)
+    check_choices("protocol", [protocol], MEASURES)
     variants = _variants(methods, model.pop("embedding_options", None) or {})
-    check_names("backbones", backbones, BACKBONES)
+    check_choices("backbones", backbones, BACKBONES)
     if subject is not None:
-        check_names("subject", [subject], variants)
+        check_choices("subject", [subject], variants)
     trials = [
         Trial(
             label=label,
@@ -137,7 +137,7 @@ def compare(
 
 def run_trials(
     trials: Sequence[Trial],
-    data: Data,
+    data: Dataset,
     *,
     jobs: int = 1,
     out: str | Path | None = None,
@@ -149,13 +149,12 @@ def run_trials(
 
     Past `deadline`, a `time.monotonic`, no further trial is begun, and those without a result are left out.
     """
-    shared = CellData(data, max_bytes)
-    fingerprint = shared.fingerprint()
+    fingerprint = data.fingerprint()
     keys = [trial.key(fingerprint) for trial in trials]
     with Results(None if out is None else Path(out)) as done:
         missing = [trial for trial, key in zip(trials, keys, strict=True) if key not in done]
         noted = _Noted(progress, len(trials), len(trials) - len(missing))
-        for trial, result in _run(missing, shared, jobs, noted.rows, lambda: _is_past(deadline)):
+        for trial, result in _run(missing, data, max_bytes, jobs, noted.rows, lambda: _is_past(deadline)):
             done.add(replace(result, key=trial.key(fingerprint)))
             noted.result(trial, result)
         known = done.results
@@ -164,19 +163,21 @@ def run_trials(
 
 def _run(
     trials: Sequence[Trial],
-    shared: CellData,
+    data: Dataset,
+    max_bytes: int,
     jobs: int,
     note: Callable[[Trial, tuple[int, int | None]], None],
     enough: Callable[[], bool],
 ) -> Iterator[tuple[Trial, TrialResult]]:
+    attempt = partial(_attempt, max_bytes)
     if jobs == 1 or len(trials) < 2:
         for trial in trials:
             if enough():
                 return
-            yield trial, _attempt(shared, trial, partial(note, trial))
+            yield trial, attempt(data, trial, partial(note, trial))
         return
     threads = max(1, torch.get_num_threads() // jobs)
-    for trial, result in run_tasks(_attempt, shared, trials, jobs=jobs, threads=threads, on_note=note, enough=enough):
+    for trial, result in run_tasks(attempt, data, trials, jobs=jobs, threads=threads, on_note=note, enough=enough):
         yield trial, _failure(trial, str(result)) if isinstance(result, Death) else result
 
 
@@ -184,10 +185,10 @@ def _is_past(deadline: float | None) -> bool:
     return deadline is not None and time.monotonic() >= deadline
 
 
-def _attempt(shared: CellData, trial: Trial, note: Callable[[Any], None]) -> TrialResult:
+def _attempt(max_bytes: int, data: Dataset, trial: Trial, note: Callable[[Any], None]) -> TrialResult:
     """The result of a trial, also where that is an error."""
     try:
-        return run_trial(trial, shared, lambda rows, total: note((rows, total)))
+        return run_trial(trial, data.in_memory(max_bytes), lambda rows, total: note((rows, total)))
     except Exception as error:
         sentence = " ".join(str(error).split()) or "no message"
         return replace(_failure(trial, f"{type(error).__name__}: {sentence}"), traceback=traceback.format_exc())
@@ -220,14 +221,14 @@ def _variants(methods: Methods, common: Mapping[str, Any]) -> dict[str, tuple[st
     """Each label with its method and that method's options: its own, and of the common ones those that it has."""
     if not isinstance(methods, Mapping):
         names = [methods] if isinstance(methods, str) else list(methods)
-        check_names("methods", names, METHODS)
+        check_choices("methods", names, METHODS)
         methods = {name: {} for name in names}
     if not methods:
         raise ValueError("methods must name at least one, got none")
     variants: dict[str, tuple[str, dict[str, Any]]] = {}
     for label, described in methods.items():
         method = str(described.get("method", label))
-        check_names("methods", [method], METHODS)
+        check_choices("methods", [method], METHODS)
         known = METHODS[method].options
         own = {name: value for name, value in described.items() if name != "method"}
         variants[label] = (method, {name: value for name, value in common.items() if name in known} | own)
@@ -237,10 +238,10 @@ def _variants(methods: Methods, common: Mapping[str, Any]) -> dict[str, tuple[st
     return variants
 
 
-def _about(data: Data, device: str) -> dict[str, Any]:
+def _about(data: Dataset, device: str) -> dict[str, Any]:
     return {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "data": data.describe(data.open()),
+        "data": data.describe(),
         "schema": json.loads(data.schema.to_json()),
         "environment": environment(device),
     }

@@ -5,7 +5,6 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -21,14 +20,12 @@ from daes.metrics.stream import LogLoss
 from daes.model import CTRModel
 from daes.storage.run_folder import strict
 from daes.stream.batch import Batch
-from daes.stream.source import BatchError, Source
+from daes.stream.dataset import Dataset
+from daes.stream.source import Source
 from daes.training.config import TrainConfig
-from daes.training.data import Data
-from daes.training.held import FirstRows, HeldRows, hold
 from daes.training.monitor import plain
 from daes.training.offline import OfflineConfig, read_part, split_rows, train_offline
 from daes.training.optimizer import count_parameters
-from daes.training.run import read_sample
 from daes.training.trainer import StreamTrainer
 
 Protocol = Literal["stream", "paper"]
@@ -134,79 +131,33 @@ class TrialResult:
         return cls(**fields)
 
 
-class CellData:
-    """The rows as the trials of one process read them: from memory, if they fit.
-
-    Args:
-        data: what to read.
-        max_bytes: rows that take more memory than this are read anew by each trial.
-    """
-
-    def __init__(self, data: Data, max_bytes: int = 1 << 30) -> None:
-        self.data = data
-        self.max_bytes = max_bytes
-
-    @cached_property
-    def _held(self) -> Batch | None:
-        source = self.data.open(prefetch=1).source
-        try:
-            return hold(source, self.data.schema, max_rows=self.data.max_rows, max_bytes=self.max_bytes)
-        except BatchError:
-            return None  # what to do with rows that are refused is for each trial to decide
-
-    def source(self) -> Source:
-        """The rows from the start, no more than `max_rows`."""
-        if self._held is not None:
-            return HeldRows(self._held, self.data.schema)
-        source = self.data.open(prefetch=2).source
-        return source if self.data.max_rows is None else FirstRows(source, self.data.max_rows)
-
-    def with_numerical(self, names: tuple[str, ...] | None) -> "CellData":
-        """The same rows with these numerical columns alone, or with all; rows in memory are not read again."""
-        if names is None:
-            return self
-        schema = self.data.schema
-        picked = CellData(replace(self.data, schema=replace(schema, numerical=names)), self.max_bytes)
-        if self._held is not None:
-            columns = [schema.numerical.index(name) for name in names]
-            picked._held = replace(self._held, numerical=self._held.numerical[:, columns])
-        return picked
-
-    def fingerprint(self) -> str:
-        """A hash of the columns, of the first rows and of how many there are: other data give another one."""
-        source = self.data.open().source
-        sample = read_sample(source, self.data, 10_000, TrainConfig(bad_batch="skip"))
-        digest = hashlib.sha256(f"{self.data.schema.to_json()} {source.num_rows} {self.data.max_rows}".encode())
-        for array in vars(sample).values():
-            if array is not None:
-                digest.update(np.ascontiguousarray(array).data)
-        return digest.hexdigest()
-
-
 Progress = Callable[[int, int | None], None]
 """Called now and then with the rows that are done and all of them, if known."""
 
 
-def run_trial(trial: Trial, data: CellData, progress: Progress | None = None) -> TrialResult:
+def run_trial(trial: Trial, data: Dataset, progress: Progress | None = None) -> TrialResult:
     """Train and judge one trial. One seed gives the same result, bit for bit, on one machine.
 
     Models of one seed and backbone start with the same categorical tables and the same network where these have the
     same shape, and see the same batches, whatever the method.
 
-    >>> data = CellData(Data.find("adstream:4000"))
+    >>> data = Dataset.open("adstream:4000")
     >>> result = run_trial(Trial("ple", "ple", "fnn", seed=0, train=TrainConfig(batch_size=500)), data)
     >>> result.rows, sorted(result.metrics)
     (4000, ['auc', 'half_auc', 'half_logloss', 'logloss'])
     """
     started = time.perf_counter()
-    data = data.with_numerical(trial.numerical)
+    if trial.numerical is not None:
+        data = data.with_schema(replace(data.schema, numerical=trial.numerical))
     run = _run_stream if trial.protocol == "stream" else _run_paper
-    result = run(trial, data.source(), data.data, _throttled(progress))
+    result = run(trial, data, data.from_start(prefetch=2), _throttled(progress))
     return replace(result, seconds=time.perf_counter() - started)
 
 
-def _run_stream(trial: Trial, source: Source, data: Data, progress: Progress) -> TrialResult:
-    model = _build(trial, data, read_sample(source, data, trial.sample_rows, trial.train))
+def _run_stream(trial: Trial, data: Dataset, source: Source, progress: Progress) -> TrialResult:
+    train = trial.train
+    sample = data.sample(trial.sample_rows, batch_size=train.batch_size, skip_bad_batches=train.bad_batch == "skip")
+    model = _build(trial, data, sample)
     total = source.num_rows
     scores = _Scores()
 
@@ -220,7 +171,7 @@ def _run_stream(trial: Trial, source: Source, data: Data, progress: Progress) ->
     )
 
 
-def _run_paper(trial: Trial, source: Source, data: Data, progress: Progress) -> TrialResult:
+def _run_paper(trial: Trial, data: Dataset, source: Source, progress: Progress) -> TrialResult:
     config = replace(trial.offline, train=replace(trial.train, seed=trial.seed))
     part, *_ = split_rows(source, data.schema, config)
     model = _build(trial, data, read_part(source, data.schema, part, config.fit_rows))
@@ -238,7 +189,7 @@ def _run_paper(trial: Trial, source: Source, data: Data, progress: Progress) -> 
     return _result(trial, model, rows, metrics, history, len(result.bad_batches))
 
 
-def _build(trial: Trial, data: Data, sample: Batch) -> CTRModel:
+def _build(trial: Trial, data: Dataset, sample: Batch) -> CTRModel:
     torch.manual_seed(trial.seed)
     return CTRModel.from_sample(data.schema, sample, **trial.model_arguments()).to(trial.device)
 

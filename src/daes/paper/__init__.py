@@ -2,7 +2,6 @@
 
 from importlib import import_module
 
-from daes.paper.data import DataSet
 from daes.paper.experiment import Experiment, Means, OutOfTimeError, Settings
 from daes.paper.result import Result
 
@@ -29,4 +28,4 @@ EXPERIMENTS: dict[str, Experiment] = {
 }
 """Every experiment by name, in the order in which they are run and reported."""
 
-__all__ = ["EXPERIMENTS", "DataSet", "Experiment", "Means", "OutOfTimeError", "Result", "Settings"]
+__all__ = ["EXPERIMENTS", "Experiment", "Means", "OutOfTimeError", "Result", "Settings"]

@@ -7,12 +7,12 @@ import numpy as np
 
 from daes.formatting import count, fixed, percent
 from daes.paper import figures
-from daes.paper.data import DataSet
 from daes.paper.experiment import Experiment, Findings, Means, Settings
 from daes.paper.judging import ENOUGH_SEEDS, Glance
 from daes.paper.market import Market, simulate
 from daes.paper.published import ARPU_GAIN, METHOD_TITLES
 from daes.paper.result import Result
+from daes.stream.dataset import Dataset
 from daes.table import markdown_table
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _LEAST_REQUESTS = 1000
 _COLOURS = (figures.GREY, figures.BLUE, figures.PURPLE, figures.GREEN)
 
 
-def run(settings: Settings, data: DataSet | None, means: Means) -> Findings:
+def run(settings: Settings, data: Dataset | None, means: Means) -> Findings:
     from daes.paper.resumable import run_pieces
 
     market = _market(settings)

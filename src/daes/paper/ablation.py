@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, product
 from typing import TYPE_CHECKING
 
-from daes.paper.data import DataSet
 from daes.paper.experiment import TRAINING, Experiment, Findings, Means, Settings
 from daes.paper.judging import Glance
 from daes.paper.result import Result
 from daes.paper.scores import Comparison, Series, compare_pairs, failures, how_trained, scores_table, series_table
 from daes.paper.trials import Variant, train_variants
+from daes.stream.dataset import Dataset
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,7 +19,7 @@ BACKBONES = ("deepfm",)
 FIXED_METHODS = tuple(name for name in TRAINING if name != "methods")
 """The settings of an ablation whose methods are its own."""
 
-Variants = Callable[[Settings, DataSet], tuple[Mapping[str, Variant], Findings]]
+Variants = Callable[[Settings, Dataset], tuple[Mapping[str, Variant], Findings]]
 
 
 def ablation(
@@ -46,7 +46,7 @@ def ablation(
         more: Markdown to follow the scores.
     """
 
-    def run(settings: Settings, data: DataSet | None, means: Means) -> Findings:
+    def run(settings: Settings, data: Dataset | None, means: Means) -> Findings:
         assert data is not None
         trained, further = variants(settings, data)
         return {**train_variants(settings, data, means, trained, BACKBONES), **further}

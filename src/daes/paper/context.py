@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from daes.formatting import count, fixed, p_value
 from daes.paper.ablation import ablation
-from daes.paper.data import DataSet
 from daes.paper.experiment import Findings, Settings
 from daes.paper.judging import Glance
 from daes.paper.result import Result
 from daes.paper.scores import compare_pairs, dot_figure
 from daes.paper.trials import Variant
+from daes.stream.dataset import Dataset
 from daes.table import markdown_table
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _RANKED_SHARE = {"stream": 0.5, "paper": 0.8}  # the rows that are not judged
 _MOST_ROWS = 200_000
 
 
-def variants(settings: Settings, data: DataSet) -> tuple[Mapping[str, Variant], Findings]:
+def variants(settings: Settings, data: Dataset) -> tuple[Mapping[str, Variant], Findings]:
     ranking = _ranking(data, settings)
     contexts = {
         "significant": ranking.significant(_FIELDS),
@@ -42,19 +42,15 @@ def variants(settings: Settings, data: DataSet) -> tuple[Mapping[str, Variant], 
     return chosen, {"contexts": contexts, "ranking": fields, "rows_ranked": ranking.rows_used}
 
 
-def _ranking(data: DataSet, settings: Settings) -> "ContextRanking":
+def _ranking(data: Dataset, settings: Settings) -> "ContextRanking":
     """Fields by strength, from the first rows, none of which is judged."""
     from daes.distribution import rank_context_fields
-    from daes.training.held import hold
 
-    stream = data.open()
-    assert stream.schema is not None
-    most = min(int(data.length(settings.rows) * _RANKED_SHARE[settings.protocol]), _MOST_ROWS)
-    sample = hold(stream.source, stream.schema, max_rows=max(most, 1))
-    assert sample is not None
+    rows = data.head(settings.rows).count_rows()
+    sample = data.sample(max(min(int(rows * _RANKED_SHARE[settings.protocol]), _MOST_ROWS), 1))
     return rank_context_fields(
-        dict(zip(stream.schema.numerical, sample.numerical.T, strict=True)),
-        dict(zip(stream.schema.categorical, sample.categorical.T, strict=True)),
+        dict(zip(data.schema.numerical, sample.numerical.T, strict=True)),
+        dict(zip(data.schema.categorical, sample.categorical.T, strict=True)),
     )
 
 

@@ -10,11 +10,12 @@ import numpy as np
 
 from daes.formatting import count, percent
 from daes.paper import figures
-from daes.paper.data import DataSet
+from daes.paper.data import without_folders
 from daes.paper.experiment import Experiment, Findings, Means, Settings
 from daes.paper.judging import Glance
 from daes.paper.published import BATCH_SIZE, METHOD_TITLES, QPS_CHANGE, RESERVOIR_SIZE
 from daes.paper.result import Result
+from daes.stream.dataset import Dataset
 from daes.table import markdown_table
 
 if TYPE_CHECKING:
@@ -33,19 +34,15 @@ _REPEATS_A_SEED = 4
 _AGE = 10  # times its reservoir that a model has observed before it is timed
 
 
-def run(settings: Settings, data: DataSet | None, means: Means) -> Findings:
+def run(settings: Settings, data: Dataset | None, means: Means) -> Findings:
     import torch
 
     from daes.paper.resumable import run_pieces
-    from daes.training.held import hold
 
     assert data is not None
-    stream = data.open()
-    assert stream.schema is not None
-    rows = hold(stream.source, stream.schema, max_rows=min(settings.rows or _ROWS, _ROWS))
-    if rows is None or len(rows) < _SMALL_BATCH:
-        there = 0 if rows is None else len(rows)
-        raise ValueError(f"{data.shown} must have {_SMALL_BATCH} rows or more, got {there}")
+    rows = data.sample(min(settings.rows or _ROWS, _ROWS))
+    if len(rows) < _SMALL_BATCH:
+        raise ValueError(f"{data.what} must have {_SMALL_BATCH} rows or more, got {len(rows)}")
     size = min(settings.batch_size or BATCH_SIZE, len(rows))
     methods = settings.methods or METHODS
     backbone = (settings.backbones or ("deepfm",))[0]
@@ -53,11 +50,11 @@ def run(settings: Settings, data: DataSet | None, means: Means) -> Findings:
     small = [rows[start : start + _SMALL_BATCH] for start in range(0, len(rows) - _SMALL_BATCH + 1, _SMALL_BATCH)]
     learners = {}
     for method in methods:
-        means.note(f"{data.title}: {METHOD_TITLES[method]}")
-        learners[method] = _aged(method, backbone, stream.schema, rows, settings.device)
+        means.note(f"{data.name}: {METHOD_TITLES[method]}")
+        learners[method] = _aged(method, backbone, data.schema, rows, settings.device)
     name = torch.cuda.get_device_name(settings.device) if settings.device.startswith("cuda") else "CPU"
     setting = {
-        "data": data.shown,
+        "data": without_folders(data.what),
         "rows": len(rows),
         "backbone": backbone,
         "batch_size": size,

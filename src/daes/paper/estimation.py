@@ -9,7 +9,7 @@ import numpy as np
 
 from daes.distribution import ESTIMATORS, JumpReservoir, OrderStatistics, kl_divergence
 from daes.formatting import count, percent, scientific
-from daes.paper.data import DataSet, Floats, column_batches
+from daes.paper.data import Floats, column_batches
 from daes.paper.divergence import FLOOR, bucket_divergence, expected_draws, kl_by_chance, occupied_bins, slots
 from daes.paper.estimation_figure import errors_figure
 from daes.paper.experiment import Experiment, Findings, Means, Settings
@@ -17,6 +17,7 @@ from daes.paper.judging import Glance, most
 from daes.paper.published import BATCH_SIZE, ESTIMATION, ESTIMATION_LENGTHS
 from daes.paper.result import Result
 from daes.simulation import AdStream
+from daes.stream.dataset import Dataset
 from daes.table import markdown_table
 
 FEATURES = {
@@ -37,31 +38,31 @@ _FEW_CALLS = 0.05
 READINGS = ("masses", "buckets")
 
 
-def run(settings: Settings, data: DataSet | None, means: Means) -> Findings:
+def run(settings: Settings, data: Dataset | None, means: Means) -> Findings:
     assert data is not None
     # Of a simulated stream each feature has as many rows as it needs.
-    found: Findings = {"rows": None} if data.simulated else {}
+    found: Findings = {"rows": None} if isinstance(data.source, AdStream) else {}
     for kind, feature, paper_length in zip(KINDS, FEATURES[data.name], ESTIMATION_LENGTHS, strict=True):
-        means.note(f"{data.title}: {feature}")
-        values = np.concatenate([np.empty(0), *_finite_values(data, feature, settings.rows, paper_length)])
+        means.note(f"{data.name}: {feature}")
+        values = np.concatenate([np.empty(0), *_finite_values(data.head(settings.rows), feature, paper_length)])
         _check_enough(data, feature, values.size)
         found[kind] = {"feature": feature, **_compare(values, paper_length, settings.seeds)}
     return found
 
 
-def _check_enough(data: DataSet, feature: str, values: int) -> None:
+def _check_enough(data: Dataset, feature: str, values: int) -> None:
     if values < _LEAST_VALUES:
-        raise ValueError(f"{feature} of {data.shown} must have {_LEAST_VALUES:,} finite values or more, got {values}")
+        raise ValueError(f"{feature} of {data.what} must have {_LEAST_VALUES:,} finite values or more, got {values}")
 
 
-def _finite_values(data: DataSet, feature: str, rows: int | None, paper_length: int) -> Iterator[Floats]:
+def _finite_values(data: Dataset, feature: str, paper_length: int) -> Iterator[Floats]:
     """The values of a column; of a simulated stream as many as the paper's had, over as many days."""
-    if not data.simulated:
-        for batch in column_batches(data, feature, rows, 1 << 16):
+    if not isinstance(data.source, AdStream):
+        for batch in column_batches(data, feature, 1 << 16):
             yield batch[np.isfinite(batch)]
         return
-    given = data.length(None) if ":" in data.spec else None
-    left = min(limit for limit in (rows, given, paper_length) if limit is not None)
+    given = data.count_rows() if ":" in data.what else data.limit
+    left = paper_length if given is None else min(given, paper_length)
     _check_enough(data, feature, left)
     stream = AdStream(None, rows_per_day=-(-left // _DAYS))
     for start in counting(0, 1 << 20):

@@ -7,8 +7,9 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
 
-from daes.paper.data import DataSet
+from daes.paper.data import name_in
 from daes.paper.judging import Glance
+from daes.stream.dataset import Dataset
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -62,15 +63,15 @@ class Settings:
         if self.protocol not in PROTOCOLS:
             raise ValueError(f"protocol must be one of {', '.join(PROTOCOLS)}, got {self.protocol!r}")
         if self.methods is not None:
+            from daes.choices import check_choices
             from daes.embedding import METHODS
-            from daes.training.names import check_names
 
-            check_names("methods", self.methods, METHODS)
+            check_choices("methods", self.methods, METHODS)
         if self.backbones is not None:
             from daes.backbone import BACKBONES
-            from daes.training.names import check_names
+            from daes.choices import check_choices
 
-            check_names("backbones", self.backbones, BACKBONES)
+            check_choices("backbones", self.backbones, BACKBONES)
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ class Experiment:
         glance: which parts of the claim hold in a result (none where nothing is judged), and a sentence or two for an
             overview. Its docstring, in Markdown, says what the parts are.
         draw: draws a result, from its JSON alone.
-        data: the data sets it runs on where none are named, by `daes.stream.open`'s names; empty where it needs none.
+        data: the datasets it runs on where none are named, as `Dataset.open` takes them; empty where it needs none.
         accepts: the data sets it can run on; None for all.
         uses: the settings that matter to it. It is run with no other, and only these are kept with a result, shown in
             its command and compared with those of a result that is there.
@@ -129,7 +130,7 @@ class Experiment:
     what: str
     claim: str
     differs: str
-    run: Callable[[Settings, DataSet | None, Means], Findings]
+    run: Callable[[Settings, Dataset | None, Means], Findings]
     markdown: Callable[["Result"], str]
     verdict: Callable[["Result"], str]
     glance: Callable[["Result"], Glance]
@@ -142,11 +143,11 @@ class Experiment:
         for name in ("claim", "differs"):
             object.__setattr__(self, name, cleandoc(getattr(self, name)))
 
-    def takes(self, data: DataSet | None) -> bool:
-        """Whether it can run on such data, by their name."""
+    def takes(self, data: str | None) -> bool:
+        """Whether it can run on a dataset, as it is written."""
         if data is None:
             return not self.data
-        return bool(self.data) and (self.accepts is None or data.name in self.accepts)
+        return bool(self.data) and (self.accepts is None or name_in(data) in self.accepts)
 
     def check(self, data: Mapping[str, Any] | None) -> None:
         """Refuse data, as described, that it cannot be run on."""

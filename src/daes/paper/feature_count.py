@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from daes.formatting import fixed
 from daes.paper.ablation import ablation, against_autodis, ours
-from daes.paper.data import DataSet
 from daes.paper.experiment import TRAINING, Findings, Settings
 from daes.paper.judging import Glance, most
 from daes.paper.published import METHOD_TITLES
 from daes.paper.result import Result
 from daes.paper.scores import Comparison, Series, changes, line_figure
 from daes.paper.trials import Variant, known
+from daes.stream.dataset import Dataset
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,10 +20,9 @@ if TYPE_CHECKING:
 METHODS = ("daes-gate", "autodis")
 
 
-def variants(settings: Settings, data: DataSet) -> tuple[Mapping[str, Variant], Findings]:
+def variants(settings: Settings, data: Dataset) -> tuple[Mapping[str, Variant], Findings]:
     methods = settings.methods or METHODS
-    schema = data.open().schema
-    assert schema is not None
+    schema = data.schema
     chosen = {
         _label(method, number): Variant(method, numerical=schema.numerical[:number])
         for number in range(schema.num_numerical + 1)

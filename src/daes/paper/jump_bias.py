@@ -8,10 +8,11 @@ from daes.distribution import JumpReservoir
 from daes.distribution.jump import Skip
 from daes.formatting import percent
 from daes.paper import figures
-from daes.paper.data import DataSet, Floats
+from daes.paper.data import Floats
 from daes.paper.experiment import Experiment, Findings, Means, Settings
 from daes.paper.judging import STANDARD_ERRORS, Glance
 from daes.paper.result import Result
+from daes.stream.dataset import Dataset
 from daes.table import markdown_table
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ _GROUPS = 50
 _COLOURS = {"paper": figures.VERMILION, "exact": figures.GREEN}
 
 
-def run(settings: Settings, data: DataSet | None, means: Means) -> Findings:
+def run(settings: Settings, data: Dataset | None, means: Means) -> Findings:
     times = [number for number in TIMES if settings.rows is None or number * SIZE <= settings.rows]
     if not times:
         raise ValueError(f"rows must be {TIMES[0] * SIZE:,} or more, got {settings.rows}")

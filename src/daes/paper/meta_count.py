@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 
 from daes.formatting import fixed
 from daes.paper.ablation import ablation, against_autodis, ours
-from daes.paper.data import DataSet
 from daes.paper.experiment import TRAINING, Findings, Settings
 from daes.paper.judging import Glance, most
 from daes.paper.published import METHOD_TITLES
 from daes.paper.result import Result
 from daes.paper.scores import Series, changes, line_figure
 from daes.paper.trials import Variant, known
+from daes.stream.dataset import Dataset
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,7 +20,7 @@ COUNTS = (10, 20, 30, 40, 50)
 METHODS = ("daes-gate", "daes-tran", "autodis")
 
 
-def variants(settings: Settings, data: DataSet) -> tuple[Mapping[str, Variant], Findings]:
+def variants(settings: Settings, data: Dataset) -> tuple[Mapping[str, Variant], Findings]:
     methods = settings.methods or METHODS
     chosen = {_label(method, number): Variant(method, {"num_meta": number}) for method in methods for number in COUNTS}
     return chosen, {"methods": methods}

@@ -7,10 +7,11 @@ import numpy as np
 from daes.distribution import JumpReservoir, OrderStatistics
 from daes.formatting import fixed
 from daes.paper import figures
-from daes.paper.data import DataSet, Floats
+from daes.paper.data import Floats
 from daes.paper.experiment import Experiment, Findings, Means, Settings
 from daes.paper.judging import STANDARD_ERRORS, Glance
 from daes.paper.result import Result
+from daes.stream.dataset import Dataset
 from daes.table import markdown_table
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ _LEAST_VALUES = 20 * BATCHES[-1]  # as many a batch as there are levels, and one
 _COLOURS = (figures.BLACK, figures.SKY, figures.GREEN, figures.ORANGE, figures.VERMILION)
 
 
-def run(settings: Settings, data: DataSet | None, means: Means) -> Findings:
+def run(settings: Settings, data: Dataset | None, means: Means) -> Findings:
     values = _VALUES if settings.rows is None else min(settings.rows, _VALUES)
     if values < _LEAST_VALUES:
         raise ValueError(f"rows must be {_LEAST_VALUES:,} or more, got {values}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from daes.formatting import fixed, p_value
-from daes.paper.data import DataSet, Floats
+from daes.paper.data import Floats
 from daes.paper.experiment import TRAINING, Experiment, Findings, Means, Settings
 from daes.paper.judging import SIGNIFICANT, Glance, most
 from daes.paper.overall_figure import methods_figure
@@ -22,6 +22,7 @@ from daes.paper.published import (
 from daes.paper.result import Result
 from daes.paper.scores import MEASURES, failures, how_trained, scores_table
 from daes.paper.trials import Variant, known, summary, train_variants
+from daes.stream.dataset import Dataset
 from daes.table import markdown_table
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 OURS = ("daes-gate", "daes-tran", "daes")
 
 
-def run(settings: Settings, data: DataSet | None, means: Means) -> Findings:
+def run(settings: Settings, data: Dataset | None, means: Means) -> Findings:
     assert data is not None
     methods = settings.methods or (*PAPER_METHODS, "daes")
     found = train_variants(

@@ -9,10 +9,11 @@ from daes.distribution import JumpReservoir
 from daes.distribution.estimator_report import rank_errors
 from daes.formatting import count, nbytes, percent, scientific
 from daes.paper import figures
-from daes.paper.data import DataSet, Floats
+from daes.paper.data import Floats
 from daes.paper.experiment import Experiment, Findings, Means, Settings
 from daes.paper.judging import STANDARD_ERRORS, Glance
 from daes.paper.result import Result
+from daes.stream.dataset import Dataset
 from daes.table import markdown_table
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ _COLOURS = (figures.SKY, figures.BLUE, figures.GREEN, figures.ORANGE)
 _PERCENTS = np.arange(1, 100) / 100
 
 
-def run(settings: Settings, data: DataSet | None, means: Means) -> Findings:
+def run(settings: Settings, data: Dataset | None, means: Means) -> Findings:
     length = LENGTH if settings.rows is None else min(settings.rows, LENGTH)
     if length < _LEAST_LENGTH:
         raise ValueError(f"rows must be {_LEAST_LENGTH:,} or more, got {length}")

@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 import daes
-from daes.paper.data import DataSet
+from daes.paper.data import without_folders
 from daes.paper.experiment import Experiment, Findings, Settings
 from daes.storage.durable import write_text
 
@@ -112,16 +112,16 @@ def settings_of(experiment: Experiment, settings: Settings) -> dict[str, Any]:
     return chosen
 
 
-def command_of(experiment: Experiment, settings: Settings, data: DataSet | None) -> str:
+def command_of(experiment: Experiment, settings: Settings, data: str | None) -> str:
     """The command that makes such a result; the folders of this machine are left out.
 
     >>> from daes.paper import EXPERIMENTS
-    >>> command_of(EXPERIMENTS["estimation"], Settings(seeds=3), DataSet("criteo:/data/train.txt"))
+    >>> command_of(EXPERIMENTS["estimation"], Settings(seeds=3), "criteo:/data/train.txt")
     'daes paper estimation --data criteo:train.txt --seeds 3'
     """
     words = ["daes", "paper", experiment.name]
     if data is not None:
-        words += ["--data", data.shown]
+        words += ["--data", without_folders(data)]
     given, usual = settings_of(experiment, settings), settings_of(experiment, Settings())
     for name, value in given.items():
         if value == usual[name]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from time import monotonic
 
 from daes.paper import EXPERIMENTS, figures
-from daes.paper.data import DataSet
+from daes.paper.data import describe, open_dataset
 from daes.paper.experiment import Experiment, Means, Settings
 from daes.paper.result import Result, command_of, plain, settings_of, versions
 from daes.storage.durable import clear_leftovers, write_text
@@ -20,17 +20,17 @@ ENDINGS = (".png", ".svg")
 """Of figures."""
 
 
-def plan(names: Sequence[str], data: Sequence[DataSet]) -> Iterator[tuple[Experiment, DataSet | None]]:
+def plan(names: Sequence[str], data: Sequence[str]) -> Iterator[tuple[Experiment, str | None]]:
     """Which experiments run on which data: the data given, or the experiment's own where none are.
 
-    >>> [(experiment.name, data and data.name) for experiment, data in plan(["jump-bias", "stationarity"], [])]
+    >>> [(experiment.name, data) for experiment, data in plan(["jump-bias", "stationarity"], [])]
     [('jump-bias', None), ('stationarity', 'adstream'), ('stationarity', 'flights')]
     """
     for name in names:
         experiment = find(name)
         if not experiment.data:
             yield experiment, None
-        for one in data or [DataSet(spec) for spec in experiment.data]:
+        for one in data or experiment.data:
             if experiment.takes(one):
                 yield experiment, one
 
@@ -45,7 +45,7 @@ def find(name: str) -> Experiment:
 def run_experiment(
     experiment: Experiment,
     settings: Settings,
-    data: DataSet | None,
+    data: str | None,
     out: Path,
     means: Means,
     *,
@@ -55,7 +55,8 @@ def run_experiment(
     """Run one experiment and write `STEM.json`, `STEM.md` and its figure into a folder.
 
     Args:
-        experiment, settings, data: what to run.
+        experiment, settings: what to run.
+        data: the dataset to run it on, as it is written: `criteo:PATH`.
         out: the folder.
         means: how; its folder is not used, the work is kept in `work/STEM` of `out`.
         overwrite: make anew what is there; a result is replaced once there is a new one. What is there is an error
@@ -70,7 +71,8 @@ def run_experiment(
         OutOfTimeError: past the deadline; what is finished is kept.
     """
     settings = experiment.used(settings)
-    description = None if data is None else data.describe(settings.rows)
+    opened = None if data is None else open_dataset(data)
+    description = None if opened is None else describe(opened.head(settings.rows))
     experiment.check(description)
     chosen, command = settings_of(experiment, settings), command_of(experiment, settings, data)
     fresh = Result(experiment.name, description, chosen, command, versions(), 0.0, {})
@@ -95,7 +97,7 @@ def run_experiment(
     work.mkdir(parents=True, exist_ok=True)
     write_text(clock, f"{before:.1f}\n")
     try:
-        findings = experiment.run(settings, data, _with_folder(means, work))
+        findings = experiment.run(settings, opened, _with_folder(means, work))
         seconds = round(before + monotonic() - started, 1)
         if description is not None and "rows" in findings:
             description["rows"] = findings["rows"]  # an experiment may use other rows than all

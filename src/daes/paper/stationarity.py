@@ -8,12 +8,13 @@ import numpy as np
 
 from daes.distribution import DriftProfile, drift_profile
 from daes.formatting import fixed, percent
-from daes.paper.data import DataSet, Floats, columns, days
+from daes.paper.data import Floats, columns, days
 from daes.paper.experiment import Experiment, Findings, Means, Settings
 from daes.paper.judging import Glance, most
 from daes.paper.published import PROFILED
 from daes.paper.result import Result
 from daes.paper.stationarity_figure import SATURATED, segments_figure
+from daes.stream.dataset import Dataset
 from daes.table import markdown_table
 
 SEGMENTS = (1000, 100)
@@ -28,15 +29,14 @@ _ROTATIONS = 999
 _LEAST_A_DAY, _LEAST_DAYS = 6, 4
 
 
-def run(settings: Settings, data: DataSet | None, means: Means) -> Findings:
+def run(settings: Settings, data: Dataset | None, means: Means) -> Findings:
     assert data is not None
-    schema = data.open().schema
-    assert schema is not None
-    read = columns(data, schema.numerical, settings.rows)
-    rows = len(next(iter(read.values())))
+    data = data.head(settings.rows)
+    read = columns(data, data.schema.numerical)
+    rows = data.count_rows()
     if rows < SEGMENTS[-1] * _LEAST_ROWS:
-        raise ValueError(f"{data.spec} must have {SEGMENTS[-1] * _LEAST_ROWS} rows or more, got {rows}")
-    span = days(data, rows)
+        raise ValueError(f"{data.what} must have {SEGMENTS[-1] * _LEAST_ROWS} rows or more, got {rows}")
+    span = days(data)
     parts: list[Findings] = []
     for segments in SEGMENTS:
         if rows < segments * _LEAST_ROWS:
@@ -47,7 +47,7 @@ def run(settings: Settings, data: DataSet | None, means: Means) -> Findings:
             if not np.isfinite(values).any():
                 continue
             means.check_time(f"{len(parts)} of {len(SEGMENTS)} profiles are done")
-            means.note(f"{data.title}: {segments} segments, {name}")
+            means.note(f"{data.name}: {segments} segments, {name}")
             profile = drift_profile(values, segments)
             found["features"][name] = _summary(profile, _shuffled(values, segments, seed=place), per_day)
             found["series"][name] = {measure: np.round(getattr(profile, measure), 4) for measure in MEASURES}

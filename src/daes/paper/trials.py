@@ -7,9 +7,9 @@ from math import isfinite, log2
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
-from daes.paper.data import DataSet
 from daes.paper.experiment import Findings, Means, OutOfTimeError, Settings
 from daes.paper.published import BATCH_SIZE, L2_WEIGHTS, LEARNING_RATES
+from daes.stream.dataset import Dataset
 
 if TYPE_CHECKING:
     from daes.experiments.compare import TrialProgress
@@ -54,7 +54,7 @@ class Tuned:
 
 
 def train_variants(
-    settings: Settings, data: DataSet, means: Means, variants: Mapping[str, Variant], backbones: Sequence[str]
+    settings: Settings, data: Dataset, means: Means, variants: Mapping[str, Variant], backbones: Sequence[str]
 ) -> Findings:
     """Train every variant on every backbone with every seed.
 
@@ -68,7 +68,8 @@ def train_variants(
         none), `tuned` (label → backbone → what tuning chose), `seconds` (label → mean of a cell), `failures` (a line
         for each cell without a result) and `notes` (a line for each cell that left something out).
     """
-    rows = data.length(settings.rows)
+    data = data.head(settings.rows)
+    rows = data.count_rows()
     names = settings.backbones or tuple(backbones)
     batch_size = settings.batch_size or suitable_batch_size(rows)
     grid = _Grid(settings, data, means, variants, names, rows, batch_size)
@@ -124,7 +125,7 @@ class _Grid:
     """The cells of one experiment, and what went wrong in them."""
 
     settings: Settings
-    data: DataSet
+    data: Dataset
     means: Means
     variants: Mapping[str, Variant]
     backbones: Sequence[str]
@@ -194,7 +195,6 @@ class _Grid:
 
     def _run(self, cells: Sequence["Trial"], rows: int) -> list["TrialResult"]:
         from daes.experiments.compare import run_trials
-        from daes.training.data import Data
 
         def progress(state: "TrialProgress") -> None:
             if state.result is not None:
@@ -202,10 +202,8 @@ class _Grid:
                 done = f"{state.trials_done}/{state.trials}"
                 self.means.note(f"{done} {cell.label} {cell.backbone} seed {cell.seed}: {outcome}")
 
-        means, schema = self.means, self.data.open().schema
-        assert schema is not None
-        source = Data(self.data.spec, schema, max_rows=self.settings.rows if rows == self.rows else rows)
-        return run_trials(cells, source, jobs=means.jobs, out=means.folder, progress=progress, deadline=means.deadline)
+        means, data = self.means, self.data.head(rows)
+        return run_trials(cells, data, jobs=means.jobs, out=means.folder, progress=progress, deadline=means.deadline)
 
 
 def _scores(results: Sequence["TrialResult"], protocol: str) -> Findings:

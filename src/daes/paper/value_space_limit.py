@@ -6,10 +6,11 @@ import numpy as np
 
 from daes.formatting import percent
 from daes.paper import figures
-from daes.paper.data import DataSet, Floats
+from daes.paper.data import Floats
 from daes.paper.experiment import Experiment, Findings, Means, Settings
 from daes.paper.judging import Glance
 from daes.paper.result import Result
+from daes.stream.dataset import Dataset
 from daes.table import markdown_table
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ _VALUES = 200_000
 _LEAST_VALUES = 10 * BUCKETS
 
 
-def run(settings: Settings, data: DataSet | None, means: Means) -> Findings:
+def run(settings: Settings, data: Dataset | None, means: Means) -> Findings:
     knots = np.array(QUANTILES)
     bucket = int(np.searchsorted(knots, VALUE, side="right")) - 1
     distances = np.abs(VALUE - knots)

@@ -3,10 +3,10 @@
 from typing import Any
 
 from daes.simulation import AdStream
-from daes.stream.source import Stream
+from daes.stream.dataset import Dataset
 
 
-def open_adstream(num_rows: int = 1_000_000, *, shard: tuple[int, int] | None = None, **options: Any) -> Stream:
+def open_adstream(num_rows: int = 1_000_000, *, shard: tuple[int, int] | None = None, **options: Any) -> Dataset:
     """Open the simulated ad stream.
 
     Args:
@@ -14,8 +14,8 @@ def open_adstream(num_rows: int = 1_000_000, *, shard: tuple[int, int] | None = 
         shard: `(rank, world)` of a distributed reader.
         options: as of `AdStream` (seed, drift, base_rate, signal, ...).
 
-    >>> open_adstream(1000, seed=3).source.num_rows
+    >>> open_adstream(1000, seed=3).num_rows
     1000
     """
     source = AdStream(num_rows, shard=shard, **options)
-    return Stream(source, source.schema, "adstream", ("the rows are simulated",))
+    return Dataset(source, source.schema, name="adstream", notes=["the rows are simulated"])

@@ -77,7 +77,7 @@ class CsvSource(FilesSource):
             bad_rows=bad_rows,
         )
         self.bad_rows = BadRows()
-        self._given_roles = {} if schema is None else schema_roles(schema)
+        self.schema = schema
 
     def _file_schema(self, file: DataFile) -> Any:
         pa = require("pyarrow")
@@ -91,8 +91,9 @@ class CsvSource(FilesSource):
     def _file_cursor(
         self, file: DataFile, types: Mapping[str, Any], roles: Roles, place: Position, rows_at_once: int
     ) -> Cursor:
-        parts = roles or self._given_roles
-        parsed = {name: column_type(parts.get(name), inferred) for name, inferred in types.items()}
+        if not roles and self.schema is not None:
+            roles = schema_roles(self.schema)
+        parsed = {name: column_type(roles.get(name), inferred) for name, inferred in types.items()}
         return CsvCursor(file, self.format, parsed, place, self.bad_rows, self._files.index(file))
 
 

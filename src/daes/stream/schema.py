@@ -58,7 +58,7 @@ class Schema:
                 )
             parts[name] = part
         if not self.numerical and not self.categorical:
-            raise ValueError("a schema needs at least one feature, got () and categorical=()")
+            raise ValueError("a schema needs at least one feature; numerical and categorical are empty")
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -94,7 +94,7 @@ class Schema:
         given = stored.keys() - {"format", "version"}
         if given != known:
             unknown, lacking = sorted(given - known), sorted(known - given)
-            raise ValueError(f"a schema has the keys {sorted(known)}, got {unknown!r}, {lacking=}")
+            raise ValueError(f"a schema has the keys {sorted(known)}; {unknown} are unknown, {lacking} are missing")
         for part in ("numerical", "categorical"):
             if not isinstance(stored[part], list):
                 raise ValueError(f"{part} must be a list of column names, got {stored[part]!r}")

@@ -15,21 +15,29 @@ store with a model; after `seek(position)` the stream goes on with the same valu
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from daes.extras import require
 from daes.stream.batch import Batch
-from daes.stream.cursor import BatchError, Cursor, CursorSource, Position, Roles, SourceError, skip_by_reading
+from daes.stream.cursor import (
+    BatchError,
+    Cursor,
+    CursorSource,
+    Position,
+    Roles,
+    SourceError,
+    schema_roles,
+    skip_by_reading,
+)
 from daes.stream.schema import Schema
 
 __all__ = [
     "BatchError",
+    "BatchSource",
     "Position",
     "ReaderSource",
     "Source",
     "SourceError",
-    "Stream",
     "TableSource",
     "as_table",
 ]
@@ -63,19 +71,6 @@ class Source(Protocol):
     def seek(self, position: Mapping[str, int | str]) -> None:
         """Go to what `position()` said, or to `{"row": n}`, the n-th row from the start (0 rewinds)."""
         ...
-
-
-@dataclass(frozen=True)
-class Stream:
-    """What `daes.stream.open` returns: rows, what their columns mean where that is known, and a name for reports.
-
-    `notes` are sentences on what was done to the data on the way, such as rows without a label that were dropped.
-    """
-
-    source: Source
-    schema: Schema | None
-    name: str
-    notes: tuple[str, ...] = ()
 
 
 class TableSource(CursorSource):
@@ -131,6 +126,74 @@ class _TableCursor:
 
     def close(self) -> None:
         pass
+
+
+class BatchSource:
+    """Rows in memory, as one batch; a batch of the same columns is a view.
+
+    Args:
+        rows: the rows.
+        schema: what their columns are.
+
+    >>> import numpy as np
+    >>> schema = Schema("click", numerical=("price",), categorical=())
+    >>> rows = Batch(np.arange(5, dtype=np.float32).reshape(5, 1), np.empty((5, 0), np.int64), np.ones(5, np.float32))
+    >>> source = BatchSource(rows, schema)
+    >>> [len(batch) for batch in source.iter_batches(schema, 2)], source.position()
+    ([2, 2, 1], {'row': 5, 'batch': 3})
+    """
+
+    def __init__(self, rows: Batch, schema: Schema) -> None:
+        self.rows = rows
+        self.schema = schema
+        self._position: Position = {"row": 0, "batch": 0}
+
+    @property
+    def num_rows(self) -> int | None:
+        """All rows."""
+        return len(self.rows)
+
+    @property
+    def arrow_schema(self) -> Any:
+        """There is none: arrays have no Arrow types any more."""
+        raise TypeError("rows in memory are arrays and have no Arrow schema")
+
+    def iter_batches(self, schema: Schema, batch_size: int) -> Iterator[Batch]:
+        """Batches of exactly `batch_size` rows (the last may be short), from `position()` on."""
+        select = self._selection(schema)
+        while int(self._position["row"]) < len(self.rows):
+            start, number = int(self._position["row"]), int(self._position["batch"])
+            stop = min(start + batch_size, len(self.rows))
+            self._position = {"row": stop, "batch": number + 1}
+            yield select(self.rows[start:stop])
+
+    def iter_tables(self, columns: Sequence[str] | None, batch_size: int) -> Iterator[Any]:
+        """Not possible: the columns of text are hashes by now."""
+        raise TypeError("rows in memory are arrays and cannot be read as tables")
+
+    def position(self) -> Position:
+        """The next row not yet handed out."""
+        return dict(self._position)
+
+    def seek(self, position: Mapping[str, int | str]) -> None:
+        """Go to what `position()` said, or to `{"row": n}`."""
+        self._position = {"row": int(position["row"]), "batch": int(position.get("batch", 0))}
+
+    def _selection(self, schema: Schema) -> Callable[[Batch], Batch]:
+        """What picks the columns of a schema out of a batch."""
+        own = schema_roles(self.schema)
+        for name, role in schema_roles(schema).items():
+            if own.get(name) != role:
+                raise ValueError(f"the rows in memory have no {role} column {name!r}, got the columns {own}")
+        if schema == self.schema:
+            return lambda batch: batch
+        numerical = [self.schema.numerical.index(name) for name in schema.numerical]
+        categorical = [self.schema.categorical.index(name) for name in schema.categorical]
+        return lambda batch: Batch(
+            batch.numerical.take(numerical, axis=1),
+            batch.categorical.take(categorical, axis=1),
+            **{part: getattr(batch, part) for part in ("label", "weight", "time") if getattr(schema, part) is not None},
+        )
 
 
 def as_table(data: Any) -> Any:

@@ -1,7 +1,6 @@
 """Training: one step, one pass over a stream, the paper's offline protocol, and runs in folders."""
 
 from daes.training.config import TrainConfig
-from daes.training.data import Data
 from daes.training.monitor import Monitor
 from daes.training.offline import OfflineConfig, OfflineResult, train_offline
 from daes.training.run import RunExistsError, TrainedRun, train_run
@@ -12,7 +11,6 @@ from daes.training.trainer import BatchCallback, StreamTrainer, TrainResult
 __all__ = [
     "BadBatch",
     "BatchCallback",
-    "Data",
     "Monitor",
     "OfflineConfig",
     "OfflineResult",

@@ -16,7 +16,6 @@ from daes.stream.batch import Batch
 from daes.stream.schema import Schema
 from daes.stream.source import Source
 from daes.training.config import TrainConfig
-from daes.training.held import hold
 from daes.training.step import BadBatch, TrainingError, TrainingStep
 
 
@@ -189,20 +188,18 @@ class _Epochs:
 
     def __init__(self, source: Source, schema: Schema, rows: range, config: OfflineConfig) -> None:
         self.source, self.schema, self.rows, self.config = source, schema, rows, config
-        self._held: Batch | None = None
+        self._in_memory: Batch | None = None
 
     def batches(self, epoch: int) -> Iterator[Batch]:
         size = self.config.train.batch_size
         if not self.config.shuffle:
             yield from iter_part(self.source, self.schema, self.rows, size)
             return
-        if self._held is None:
-            self.source.seek({"row": self.rows.start})
-            self._held = hold(self.source, self.schema, max_rows=len(self.rows))
-        assert self._held is not None
-        order = np.random.default_rng([self.config.train.seed, epoch]).permutation(len(self._held))
+        if self._in_memory is None:
+            self._in_memory = read_part(self.source, self.schema, self.rows)
+        order = np.random.default_rng([self.config.train.seed, epoch]).permutation(len(self._in_memory))
         for start in range(0, len(order), size):
-            yield self._held[order[start : start + size]]
+            yield self._in_memory[order[start : start + size]]
 
 
 def _learn_epoch(

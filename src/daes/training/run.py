@@ -12,17 +12,15 @@ import torch
 from daes.model import CTRModel
 from daes.storage.checkpoint import CheckpointStore
 from daes.storage.run_folder import FORMAT, VERSION, RunFolder, strict
-from daes.stream.batch import Batch
-from daes.stream.source import BatchError, Source
+from daes.stream.dataset import Dataset
 from daes.training.config import TrainConfig
-from daes.training.data import Data
 from daes.training.environment import environment
 from daes.training.monitor import Monitor, plain
 from daes.training.optimizer import count_parameters
 from daes.training.trainer import BatchCallback, StreamTrainer, TrainResult
 
 _FIXED = ("data", "schema", "model", "training", "run")
-_CHANGEABLE = {"data": ("max_rows",), "training": ("checkpoint_every", "cuda_graphs"), "run": ("keep", "prefetch")}
+_CHANGEABLE = {"data": ("limit",), "training": ("checkpoint_every", "cuda_graphs"), "run": ("keep", "prefetch")}
 
 
 class RunExistsError(ValueError):
@@ -49,7 +47,7 @@ class TrainedRun:
 
 
 def train_run(
-    data: Data,
+    data: Dataset,
     folder: str | Path,
     *,
     model: Mapping[str, Any] | None = None,
@@ -68,7 +66,7 @@ def train_run(
     """Train a model in one pass over a stream and write everything about it to a folder (docs/run-folder.md).
 
     Args:
-        data: the rows; its `max_rows` ends the pass.
+        data: the rows.
         folder: where to write. It must not exist, unless `resume` or `overwrite` is given.
         model: arguments of `CTRModel.from_sample`, as `{"embedding": "daes", "backbone": "deepfm"}`.
         config: how to train; its seed is also that of the initial weights.
@@ -85,7 +83,7 @@ def train_run(
         callbacks: called after every batch.
 
     >>> import tempfile
-    >>> data = Data.find("adstream:3000")
+    >>> data = Dataset.open("adstream:3000")
     >>> path = Path(tempfile.mkdtemp()) / "run"
     >>> run = train_run(data, path, model={"backbone": "fnn"}, config=TrainConfig(batch_size=500))
     >>> run.result.rows, run.folder.read("metrics")["rows"], CTRModel.from_pretrained(run.folder.model).dim
@@ -94,12 +92,11 @@ def train_run(
     config = config or TrainConfig()
     place = RunFolder(folder)
     _prepare_folder(place, resume, overwrite)
-    stream = data.open(prefetch=prefetch)
-    sample = read_sample(stream.source, data, sample_rows, config)
+    sample = data.sample(sample_rows, batch_size=config.batch_size, skip_bad_batches=config.bad_batch == "skip")
     torch.manual_seed(config.seed)
     made = CTRModel.from_sample(data.schema, sample, **(model or {})).to(device)
     description = {
-        "data": data.describe(stream),
+        "data": data.describe(),
         "schema": json.loads(data.schema.to_json()),
         "model": made.config,
         "training": asdict(config),
@@ -112,38 +109,15 @@ def train_run(
     monitor = Monitor(data.schema)
     with CheckpointStore(place.checkpoints, keep=keep) as store:
         trainer = StreamTrainer(made, config, store=store, callbacks=[monitor, *callbacks], extra={"monitor": monitor})
-        resumed_at = trainer.restore(stream.source) if resume else None
+        source = data.from_start(prefetch=prefetch)
+        resumed_at = trainer.restore(source) if resume else None
         if on_start is not None:
-            on_start(trainer, data.rows_of(stream))
-        result = trainer.run(stream.source, resume=False, max_rows=data.max_rows)
+            on_start(trainer, data.num_rows)
+        result = trainer.run(source, resume=False)
     made.eval()
     made.save_pretrained(place.model)
     write_results(place, trainer, result, monitor)
     return TrainedRun(place, made, result, resumed_at, report(place.path) if report else None)
-
-
-def read_sample(source: Source, data: Data, rows: int, config: TrainConfig) -> Batch:
-    """The first rows of the stream, in the batches of training, without those that are refused where the policy is so.
-
-    The source stands at its start again afterwards.
-    """
-    rows = rows if data.max_rows is None else min(rows, data.max_rows)
-    pieces: list[Batch] = []
-    while sum(map(len, pieces)) < rows:
-        try:
-            for batch in source.iter_batches(data.schema, config.batch_size):
-                pieces.append(batch)
-                if sum(map(len, pieces)) >= rows:
-                    break
-            break
-        except BatchError as error:
-            if config.bad_batch == "stop":
-                raise
-            source.seek(error.next_position)
-    if not pieces:
-        raise ValueError(f"the data must have at least one row that can be read; {data.what} has none")
-    source.seek({"row": 0})
-    return Batch.concat(pieces)[:rows]
 
 
 def write_results(place: RunFolder, trainer: StreamTrainer, result: TrainResult, monitor: Monitor) -> None:

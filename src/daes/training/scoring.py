@@ -14,7 +14,7 @@ from daes.metrics.stream import StreamMetrics
 from daes.model import CTRModel
 from daes.storage.run_folder import RunFolder
 from daes.stream.batch import batch_from_table
-from daes.stream.opening import open as open_stream
+from daes.stream.dataset import Dataset
 from daes.stream.schema import Schema, no_such_column
 
 Progress = Callable[[int], None]
@@ -33,52 +33,42 @@ def load_trained(folder: str | Path, device: str = "cpu") -> CTRModel:
 
 def evaluate(
     model: CTRModel,
-    what: Any,
+    data: Any,
     *,
     label: str | None = None,
     batch_size: int = 8192,
-    max_rows: int | None = None,
-    options: dict[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> StreamMetrics:
     """Metrics of a model on rows that it does not learn from.
 
     Args:
         model: a trained model.
-        what: the rows, as for `daes.stream.open`; their columns are those of the model's schema.
+        data: the rows: a `Dataset`, or anything that `Dataset.open` takes; the columns are those of the model's schema.
         label: the column of clicks, if it is not called as in training.
         batch_size: rows scored at once.
-        max_rows: no more than so many.
-        options: further options of `daes.stream.open`.
         progress: called after every batch.
     """
     schema = replace(model.schema, label=label or model.schema.label, time=None)
     if schema.label is None:
         raise ValueError("label must be named, since the model was saved without one")
-    source = open_stream(what, schema=schema, prefetch=2, **(options or {})).source
+    source = Dataset.open(data, schema=schema).from_start(prefetch=2)
     metrics = StreamMetrics(window=None)
-    left = max_rows
     for batch in source.iter_batches(schema, batch_size):
-        batch = batch if left is None else batch[:left]
         assert batch.label is not None
         metrics.update(logits(model, batch), batch.label, batch.weight)
         if progress is not None:
             progress(len(batch))
-        if left is not None and (left := left - len(batch)) <= 0:
-            break
     return metrics
 
 
 def predict(
     model: CTRModel,
-    what: Any,
+    data: Any,
     out: str | Path,
     *,
     keep: Sequence[str] = (),
     column: str = "score",
     batch_size: int = 8192,
-    max_rows: int | None = None,
-    options: dict[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> int:
     """Write the probability of a click for every row, in the order of the rows; how many there were.
@@ -87,19 +77,18 @@ def predict(
 
     Args:
         model: a trained model.
-        what: the rows, as for `daes.stream.open`.
+        data: the rows: a `Dataset`, or anything that `Dataset.open` takes.
         out: a path that ends in .parquet or .csv.
         keep: columns of the data to write beside the score.
         column: what the scores are called.
         batch_size: rows scored at once.
-        max_rows: no more than so many.
-        options: further options of `daes.stream.open`.
         progress: called after every batch.
     """
     schema = Schema(None, model.schema.numerical, model.schema.categorical)
     if column in keep:
         raise ValueError(f"column must not be among those to keep, got {column!r}")
-    source = open_stream(what, schema=schema, prefetch=2, **(options or {})).source
+    data = Dataset.open(data, schema=schema)
+    source = data.from_start(prefetch=2)
     for name in keep:
         if name not in source.arrow_schema.names:
             raise ValueError(no_such_column(name, source.arrow_schema.names))
@@ -107,7 +96,6 @@ def predict(
     done = 0
     with _writing(Path(out)) as write:
         for table in source.iter_tables(names, batch_size):
-            table = table if max_rows is None else table.slice(0, max_rows - done)
             try:
                 batch = batch_from_table(table, schema)
             except (ValueError, TypeError) as error:
@@ -116,10 +104,8 @@ def predict(
             done += table.num_rows
             if progress is not None:
                 progress(table.num_rows)
-            if done == max_rows:
-                break
         if not done:
-            raise ValueError(f"the data must have at least one row; {what} has none")
+            raise ValueError(f"the data must have at least one row; {data.name} has none")
     return done
 
 

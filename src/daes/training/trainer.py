@@ -102,13 +102,12 @@ class StreamTrainer:
         """The batches that were not learned from."""
         return self.step.bad_batches
 
-    def run(self, source: Source, *, resume: bool = True, max_rows: int | None = None) -> TrainResult:
+    def run(self, source: Source, *, resume: bool = True) -> TrainResult:
         """Train on the source from its position, or from that of the newest checkpoint.
 
         Args:
             source: the rows; their columns are those of the model's schema.
             resume: continue from a checkpoint of the store, if there is one.
-            max_rows: stop after so many rows, those before a checkpoint included; None for all.
         """
         if self.model.needs_fit:
             raise TrainingError(
@@ -120,7 +119,7 @@ class StreamTrainer:
             self.restore(source)
         self._position = source.position()
         started = time.perf_counter() - self.seconds
-        for row, batch in self._batches(source, max_rows):
+        for row, batch in self._batches(source):
             logits = self._process(batch, row)
             self.rows += len(batch)
             self.batches += 1
@@ -136,11 +135,12 @@ class StreamTrainer:
             self.store.save(self.batches, self.state_dict())
         return TrainResult(self.rows, self.seconds, self.metrics.compute(), self.history, self.bad_batches)
 
-    def _batches(self, source: Source, max_rows: int | None) -> Iterator[tuple[int, Batch]]:
+    def _batches(self, source: Source) -> Iterator[tuple[int, Batch]]:
         """The batches with the rows they start at, without those that cannot be read, if the policy is "skip"."""
         while True:
             try:
-                for batch in self._until(source, max_rows):
+                for batch in source.iter_batches(self.model.schema, self.config.batch_size):
+                    self._position = source.position()
                     yield int(self._position["row"]) - len(batch), batch
                 return
             except BatchError as error:
@@ -149,19 +149,6 @@ class StreamTrainer:
                 self.step.skip(int(error.position["row"]), str(error))
                 source.seek(error.next_position)
                 self._position = error.next_position
-
-    def _until(self, source: Source, max_rows: int | None) -> Iterator[Batch]:
-        if max_rows is not None and self.rows >= max_rows:
-            return
-        for batch in source.iter_batches(self.model.schema, self.config.batch_size):
-            self._position = source.position()
-            surplus = 0 if max_rows is None else self.rows + len(batch) - max_rows
-            if surplus > 0:
-                self._position = {"row": int(self._position["row"]) - surplus}
-                batch = batch[: len(batch) - surplus]
-            yield batch
-            if surplus >= 0 and max_rows is not None:
-                return
 
     def _process(self, batch: Batch, row: int) -> NDArray[np.float32]:
         """Score the batch, update the metrics, and learn from the batch that is due by the label delay; the logits."""

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from daes.stream.batch import Batch
+from daes.stream.dataset import Dataset
 from daes.stream.datasets.automl import open_automl
 from daes.stream.hashing import hash_text
-from daes.stream.source import SourceError, Stream
+from daes.stream.source import SourceError
 
 
 def write(path: Path, text: str) -> Path:
@@ -15,9 +16,8 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
-def only_batch(stream: Stream) -> Batch:
-    assert stream.schema is not None
-    (batch,) = stream.source.iter_batches(stream.schema, 1_000_000)
+def only_batch(stream: Dataset) -> Batch:
+    (batch,) = stream.iter_batches(stream.schema, 1_000_000)
     return batch
 
 
@@ -46,7 +46,6 @@ def automl(tmp_path: Path) -> Path:
 
 def test_automl_columns_and_values(automl: Path) -> None:
     stream = open_automl(automl)
-    assert stream.schema is not None
     assert stream.name == "automl:rl"
     assert stream.notes == ()
     assert stream.schema.numerical == ("I1", "I2")
@@ -68,7 +67,6 @@ def test_automl_columns_and_values(automl: Path) -> None:
 
 def test_automl_counts_of_values(automl: Path) -> None:
     stream = open_automl(automl, multi_value="first+count")
-    assert stream.schema is not None
     assert stream.schema.numerical == ("I1", "I2", "M1_count", "M2_count")
     batch = only_batch(stream)
     np.testing.assert_array_equal(batch.numerical[:3, 2:], [[3, 1], [1, np.nan], [np.nan, 2]])
@@ -79,12 +77,11 @@ def test_automl_counts_of_values(automl: Path) -> None:
 @pytest.mark.parametrize("shard", [None, (1, 2)])
 def test_automl_resumes(automl: Path, shard: tuple[int, int] | None) -> None:
     stream = open_automl(automl, shard=shard)
-    assert stream.schema is not None
-    whole = [batch.numerical[:, 0].tolist() for batch in stream.source.iter_batches(stream.schema, 2)]
-    stream.source.seek({"row": 0})
-    for number, _ in enumerate(stream.source.iter_batches(stream.schema, 2), start=1):
-        again = open_automl(automl, shard=shard).source
-        again.seek(stream.source.position())
+    whole = [batch.numerical[:, 0].tolist() for batch in stream.iter_batches(stream.schema, 2)]
+    stream.seek({"row": 0})
+    for number, _ in enumerate(stream.iter_batches(stream.schema, 2), start=1):
+        again = open_automl(automl, shard=shard)
+        again.seek(stream.position())
         assert [batch.numerical[:, 0].tolist() for batch in again.iter_batches(stream.schema, 2)] == whole[number:]
 
 
@@ -99,7 +96,6 @@ def test_automl_solutions_elsewhere_or_nowhere(automl: Path, tmp_path: Path) -> 
     for path in automl.glob("*.solution"):
         path.unlink()
     stream = open_automl(automl)
-    assert stream.schema is not None
     assert stream.schema.label is None
     assert len(only_batch(stream)) == 15
 

@@ -8,9 +8,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from daes.stream.batch import Batch
+from daes.stream.dataset import Dataset
 from daes.stream.datasets.criteo import CRITEO, open_criteo
 from daes.stream.hashing import hash_text
-from daes.stream.source import SourceError, Stream
+from daes.stream.source import SourceError
 
 
 def write(path: Path, text: str) -> Path:
@@ -22,9 +23,8 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
-def only_batch(stream: Stream) -> Batch:
-    assert stream.schema is not None
-    (batch,) = stream.source.iter_batches(stream.schema, 1_000_000)
+def only_batch(stream: Dataset) -> Batch:
+    (batch,) = stream.iter_batches(stream.schema, 1_000_000)
     return batch
 
 
@@ -38,7 +38,7 @@ def criteo_text(rows: range, labelled: bool = True) -> str:
     return "".join("\t".join(criteo_cells(row, labelled)) + "\n" for row in rows)
 
 
-def check_criteo(stream: Stream, rows: Sequence[int]) -> None:
+def check_criteo(stream: Dataset, rows: Sequence[int]) -> None:
     batch = only_batch(stream)
     assert len(batch) == len(rows)
     for index, row in enumerate(rows):
@@ -74,7 +74,6 @@ def test_criteo_folders_and_globs(tmp_path: Path) -> None:
 
 def test_criteo_without_labels(tmp_path: Path) -> None:
     stream = open_criteo(write(tmp_path / "test.txt", criteo_text(range(6), labelled=False)))
-    assert stream.schema is not None
     assert stream.schema.label is None
     check_criteo(stream, range(6))
 

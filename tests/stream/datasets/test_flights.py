@@ -5,22 +5,22 @@ import pandas as pd
 import pytest
 
 from daes.extras import MissingExtraError
+from daes.stream.dataset import Dataset
 from daes.stream.datasets import flights
 from daes.stream.datasets.flights import FLIGHTS, open_flights
-from daes.stream.source import Stream
 
 
 @pytest.fixture(scope="module")
-def stream() -> Stream:
+def stream() -> Dataset:
     return open_flights()
 
 
-def test_flights_are_chronological_labelled_and_counted(stream: Stream) -> None:
+def test_flights_are_chronological_labelled_and_counted(stream: Dataset) -> None:
     assert stream.schema == FLIGHTS
-    assert stream.source.num_rows == 336_776 - 9_430
+    assert stream.num_rows == 336_776 - 9_430
     assert stream.notes == ("9430 of 336776 flights have no arrival delay (cancelled or diverted) and were dropped",)
-    stream.source.seek({"row": 0})
-    (batch,) = stream.source.iter_batches(FLIGHTS, 1_000_000)
+    stream.seek({"row": 0})
+    (batch,) = stream.iter_batches(FLIGHTS, 1_000_000)
     assert batch.time is not None
     assert batch.label is not None
     assert (np.diff(batch.time) >= 0).all()
@@ -39,7 +39,7 @@ def test_flights_know_nothing_of_the_outcome() -> None:
     assert not known_afterwards & set(FLIGHTS.columns)
 
 
-def test_flights_are_joined_as_pandas_would(stream: Stream) -> None:
+def test_flights_are_joined_as_pandas_would(stream: Dataset) -> None:
     folder = flights._folder()
     with zipfile.ZipFile(folder / "flights.csv.zip") as archive, archive.open(archive.namelist()[0]) as file:
         table = pd.read_csv(file)
@@ -49,8 +49,8 @@ def test_flights_are_joined_as_pandas_would(stream: Stream) -> None:
     joined = joined[joined.arr_delay.notna()]
     joined["when"] = pd.to_datetime(joined.time_hour) + pd.to_timedelta(joined.minute, unit="min")
     joined = joined.sort_values(["when", "carrier", "flight", "origin", "dest", "tailnum"], kind="stable")
-    stream.source.seek({"row": 0})
-    (got,) = stream.source.iter_tables(None, 1_000_000)
+    stream.seek({"row": 0})
+    (got,) = stream.iter_tables(None, 1_000_000)
     got = got.to_pandas()
     date = pd.to_datetime(joined[["year", "month", "day"]])
     want = {

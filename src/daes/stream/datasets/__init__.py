@@ -1,68 +1,110 @@
-"""The datasets that `daes.stream.open` knows by name, each with its schema.
+"""The datasets that `Dataset.open` knows by name, each with its schema. A dataset's code is loaded when it is opened.
 
 >>> DATASETS["flights"].usage, DATASETS["criteo"].usage
 ('flights', 'criteo:PATH')
 """
 
-from collections.abc import Callable
+import re
 from dataclasses import dataclass
-from importlib import import_module
-from typing import Any
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any, Literal
 
-from daes.stream.datasets.automl import open_automl
-from daes.stream.datasets.criteo import open_criteo
-from daes.stream.datasets.flights import open_flights
-from daes.stream.source import Stream
-
-__all__ = ["DATASETS", "DatasetInfo", "open_automl", "open_criteo", "open_flights"]
+if TYPE_CHECKING:
+    from daes.stream.dataset import Dataset
 
 
 @dataclass(frozen=True)
-class DatasetInfo:
+class DatasetEntry:
     """A dataset by name.
 
     Args:
-        name: what `open` calls it.
+        name: what `Dataset.open` calls it.
+        title: what reports call it.
         description: one sentence.
-        open: makes the `Stream`; called with the path first where `needs_path`, then with options by keyword, of which
-            every one takes `shard`.
-        needs_path: whether the data are yours to bring, as in `criteo:PATH`.
-        sized: whether the number of rows may be given, as in `adstream:200000`.
+        opener: the function that makes the `Dataset`, as "module:function"; it takes the argument, if there is one,
+            then options by keyword, `shard` among them.
+        argument: what stands after the colon: "path" where the data are yours to bring (`criteo:PATH`), "rows" where
+            the number of rows may be given (`adstream:200000`), None for nothing.
+        simulated: whether the rows are made up.
     """
 
     name: str
+    title: str
     description: str
-    open: Callable[..., Stream]
-    needs_path: bool = False
-    sized: bool = False
+    opener: str
+    argument: Literal["path", "rows"] | None = None
+    simulated: bool = False
 
     @property
     def usage(self) -> str:
         """How to write it: `flights`, `criteo:PATH`, `adstream[:ROWS]`."""
-        return self.name + (":PATH" if self.needs_path else "[:ROWS]" if self.sized else "")
+        return self.name + {"path": ":PATH", "rows": "[:ROWS]", None: ""}[self.argument]
+
+    def open(self, spec: str, **options: Any) -> "Dataset":
+        """The dataset that is written as `spec`."""
+        _, colon, given = spec.partition(":")
+        argument: list[str | int] = [given] if colon else []
+        if self.argument == "path" and not given:
+            raise ValueError(f"{self.name} needs the path of its files, as in {self.usage}")
+        if colon and self.argument == "rows":
+            if not given.replace("_", "").isdigit():
+                raise ValueError(f"{self.name} takes a number of rows, as in {self.name}:200000, got {spec}")
+            argument = [int(given)]
+        if colon and self.argument is None:
+            raise ValueError(f"{self.name} takes no path, got {spec}")
+        data: Dataset = resolve_name(self.opener)(*argument, **options)
+        return data
 
 
-def _in_room(module: str, name: str) -> Callable[..., Stream]:
-    """A function of a room that imports this one: loaded when it is first called."""
-
-    def call(*arguments: Any, **options: Any) -> Stream:
-        stream: Stream = getattr(import_module(module), name)(*arguments, **options)
-        return stream
-
-    return call
-
-
-DATASETS: dict[str, DatasetInfo] = {
-    info.name: info
-    for info in (
-        DatasetInfo("criteo", "Criteo display advertising, TSV as published or Parquet", open_criteo, needs_path=True),
-        DatasetInfo("automl", "a folder of the NeurIPS 2018 lifelong AutoML challenge", open_automl, needs_path=True),
-        DatasetInfo("flights", "is a flight of 2013 from New York more than 15 minutes late", open_flights),
-        DatasetInfo(
+DATASETS: dict[str, DatasetEntry] = {
+    entry.name: entry
+    for entry in (
+        DatasetEntry(
+            "criteo",
+            "Criteo",
+            "Criteo display advertising, TSV as published or Parquet",
+            "daes.stream.datasets.criteo:open_criteo",
+            "path",
+        ),
+        DatasetEntry(
+            "automl",
+            "AutoML",
+            "a folder of the NeurIPS 2018 lifelong AutoML challenge",
+            "daes.stream.datasets.automl:open_automl",
+            "path",
+        ),
+        DatasetEntry(
+            "flights",
+            "Flights",
+            "is a flight of 2013 from New York more than 15 minutes late",
+            "daes.stream.datasets.flights:open_flights",
+        ),
+        DatasetEntry(
             "adstream",
+            "Simulated ad stream",
             "a simulated ad stream whose true click probabilities are known",
-            _in_room("daes.simulation.dataset", "open_adstream"),
-            sized=True,
+            "daes.simulation.dataset:open_adstream",
+            "rows",
+            simulated=True,
         ),
     )
 }
+
+
+def find_entry(what: Any) -> DatasetEntry | None:
+    """The entry that `what` names, None where it is something else; a name that is nothing is an error."""
+    if not isinstance(what, str):
+        return None
+    name, _, rest = what.partition(":")
+    if name in DATASETS and not rest.startswith("//"):
+        return DATASETS[name]
+    if Path(what).exists():
+        return None
+    usages = ", ".join(entry.usage for entry in DATASETS.values())
+    # Two letters at least, so that a drive of Windows is none.
+    if re.fullmatch(r"[a-z][a-z0-9_]+:(?!//).*", what):
+        raise ValueError(f"there is no dataset {name!r}; there are: {usages}")
+    if what.isidentifier():
+        raise FileNotFoundError(f"there is no file {what}, and no dataset of that name; there are: {usages}")
+    return None

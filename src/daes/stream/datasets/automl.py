@@ -20,10 +20,10 @@ from daes.stream.csv import infer_types
 from daes.stream.csv_rows import BadRows, CsvCursor
 from daes.stream.csv_text import MISSING, CsvFormat
 from daes.stream.cursor import Cursor, Position, Roles, SourceError, skip_by_reading
+from daes.stream.dataset import Dataset
 from daes.stream.files import DataFile, find_files, natural_order
 from daes.stream.files_source import FilesSource
 from daes.stream.schema import Schema
-from daes.stream.source import Stream
 
 _PREFIXES = {"numerical": "I", "categorical": "C", "multi-value": "M", "time": "T"}
 _DATA = re.compile(r"(?P<name>.+)_(?P<part>train|test)[0-9]*\.data")
@@ -36,7 +36,7 @@ def open_automl(
     multi_value: str = "first",
     solutions: str | Path | None = None,
     shard: tuple[int, int] | None = None,
-) -> Stream:
+) -> Dataset:
     """A dataset of the challenge: all training batches, then all test batches, each in the order of its numbers.
 
     Columns are named by kind, each counted from 1: numerical `I1`…, categorical `C1`…, multi-value `M1`…, time `T1`….
@@ -75,7 +75,7 @@ def open_automl(
         time=kinds["time"][0] if kinds["time"] else None,
     )
     source = AutoMLSource(labelled or data, columns, {k: v for k, v in labels.items() if v is not None}, shard=shard)
-    return Stream(source, schema, f"automl:{name}", tuple(notes))
+    return Dataset(source, schema, name=f"automl:{name}", notes=notes)
 
 
 def _data_files(files: Sequence[DataFile], path: str | Path) -> tuple[str, list[DataFile]]:

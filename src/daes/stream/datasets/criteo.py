@@ -6,10 +6,10 @@ from pathlib import Path
 from daes.stream.csv import CsvSource
 from daes.stream.csv_text import CsvBlocks, CsvFormat
 from daes.stream.cursor import SourceError
+from daes.stream.dataset import Dataset
 from daes.stream.files import DataFile, find_files
 from daes.stream.parquet import SUFFIXES, ParquetSource
 from daes.stream.schema import Schema
-from daes.stream.source import Stream
 
 CRITEO = Schema(
     label="label",
@@ -18,7 +18,7 @@ CRITEO = Schema(
 )
 
 
-def open_criteo(path: str | Path, *, bad_rows: str = "error", shard: tuple[int, int] | None = None) -> Stream:
+def open_criteo(path: str | Path, *, bad_rows: str = "error", shard: tuple[int, int] | None = None) -> Dataset:
     """Criteo's rows, from what Criteo publishes or from Parquet.
 
     Args:
@@ -42,7 +42,7 @@ def open_criteo(path: str | Path, *, bad_rows: str = "error", shard: tuple[int, 
     lacking = [name for name in CRITEO.columns[1:] if name not in source.arrow_schema.names]
     if lacking:
         raise SourceError(f"{files[0].path} must have the columns I1 … I13 and C1 … C26; {lacking} are missing")
-    return Stream(source, CRITEO if labelled else replace(CRITEO, label=None), "criteo")
+    return Dataset(source, CRITEO if labelled else replace(CRITEO, label=None), name="criteo")
 
 
 def _choose(files: list[DataFile], path: str | Path) -> list[DataFile]:

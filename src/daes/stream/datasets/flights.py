@@ -14,8 +14,9 @@ import numpy as np
 
 from daes.extras import MissingExtraError, require
 from daes.stream.cursor import SourceError
+from daes.stream.dataset import Dataset
 from daes.stream.schema import Schema
-from daes.stream.source import Stream, TableSource
+from daes.stream.source import TableSource
 
 _WEATHER = ("temp", "dewp", "humid", "wind_dir", "wind_speed", "wind_gust", "precip", "pressure", "visib")
 
@@ -40,19 +41,19 @@ FLIGHTS = Schema(
 )
 
 
-def open_flights(*, shard: tuple[int, int] | None = None) -> Stream:
+def open_flights(*, shard: tuple[int, int] | None = None) -> Dataset:
     """The flights in the order of their scheduled departure (UTC), which is the schema's time.
 
     Numerical: scheduled departure and arrival in minutes after midnight, distance, the weather, the plane's age and
     seats. Categorical: carrier, origin, destination, tail number, flight number, weekday (0 is Monday), hour, and the
     plane's type, manufacturer, model and engine. Flights without an arrival delay (cancelled, diverted) are dropped;
-    the stream's `notes` say how many.
+    the dataset's `notes` say how many.
 
     Args:
         shard: `(rank, world)`, see `CursorSource`.
     """
     table, note = _joined(_folder())
-    return Stream(TableSource(table, shard=shard), FLIGHTS, "flights", (note,))
+    return Dataset(TableSource(table, shard=shard), FLIGHTS, name="flights", notes=[note])
 
 
 @lru_cache(maxsize=1)  # a comparison opens the stream many times, and Arrow tables never change

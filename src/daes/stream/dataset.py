@@ -1,0 +1,331 @@
+"""`Dataset`: what to read, what its columns mean, and how many rows of it."""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from daes.stream.batch import Batch
+from daes.stream.csv import CsvSource
+from daes.stream.cursor import BatchError, Position
+from daes.stream.datasets import find_entry
+from daes.stream.opening import name_of, open_source
+from daes.stream.prefetch import Prefetch
+from daes.stream.schema import LABEL_NAMES, Schema, infer_schema, no_such_column
+from daes.stream.source import BatchSource, Source
+
+_ROWS_AT_ONCE = 65_536
+_FINGERPRINT_ROWS = 10_000
+_T = TypeVar("_T")
+
+
+class Dataset:
+    """Rows and what their columns mean. A dataset is itself a source of its rows, at most `limit` of them.
+
+    `Dataset.open` opens files, tables and datasets by name; the constructor takes a source.
+
+    All datasets made from one another (`head`, `with_schema`, `from_start`) read through one opened source, each from a
+    position of its own; only one of them can be iterated at a time. A pickled dataset opens its files anew, so that a
+    worker process reads for itself.
+
+    Args:
+        source: where the rows come from; it is read from row 0.
+        schema: what its columns mean.
+        name: a short name for reports; by default that of the source's class.
+        notes: sentences on what was done to the data on the way, such as rows without a label that were dropped.
+        limit: never yield more than so many rows from the start; None for all.
+
+    >>> import pyarrow as pa
+    >>> table = pa.table({"click": [0, 1, 1], "price": [0.5, 2.0, 1.0], "city": ["Bern", "Rome", "Bern"]})
+    >>> data = Dataset.open(table, limit=2)
+    >>> data.schema
+    Schema(label='click', numerical=('price',), categorical=('city',), time=None, weight=None)
+    >>> data.num_rows, [batch.numerical.tolist() for batch in data.iter_batches(data.schema, batch_size=8)]
+    (2, [[[0.5], [2.0]]])
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        schema: Schema,
+        *,
+        name: str | None = None,
+        notes: Sequence[str] = (),
+        limit: int | None = None,
+    ) -> None:
+        if limit is not None and limit < 1:
+            raise ValueError(f"limit must be positive, got {limit}")
+        self.schema = schema
+        self.name = type(source).__name__ if name is None else name
+        self.notes = tuple(notes)
+        self.limit = limit
+        self.what: Any = source
+        self.options: Mapping[str, Any] = {}
+        self._source: Source | None = source
+        self._position: Position = {"row": 0}
+        self._memory: Dataset | None = None
+
+    @classmethod
+    def open(
+        cls,
+        what: Any,
+        *,
+        schema: Schema | None = None,
+        label: str | None = None,
+        numerical: Sequence[str] | None = None,
+        categorical: Sequence[str] | None = None,
+        time: str | None = None,
+        weight: str | None = None,
+        exclude: Sequence[str] = (),
+        needs_label: bool = True,
+        limit: int | None = None,
+        **options: Any,
+    ) -> "Dataset":
+        """Open what is named and find out what its columns mean.
+
+        Args:
+            what: a dataset by name (`flights`) or with its path (`criteo:PATH`, `automl:PATH`; see `DATASETS`); a path,
+                a glob, a directory or a URL of Parquet or CSV files, or a sequence of these (see
+                `daes.stream.files.find_files`); a pyarrow Table, RecordBatch or RecordBatchReader; a pandas or polars
+                frame; a source; or a `Dataset`. A file that is called as a dataset is `./flights`.
+            schema: what the columns mean, if all of it is known; otherwise it is the dataset's own schema, or what
+                `infer_schema` finds, changed by the following arguments.
+            label, numerical, categorical, time, weight: columns by name; what is named wins over what is inferred.
+            exclude: columns to leave alone.
+            needs_label: whether a schema without a label is an error.
+            limit: read no more than so many rows from the start; None for all.
+            options: `format` ("parquet" or "csv", where the file names do not tell); `shard=(rank, world)`, to get
+                the batches i with i % world == rank; for CSV files those of `CsvSource` (`separator`, `column_names`,
+                `quoting`, `missing`, `missing_categories`, `bad_rows`); for a dataset by name its own.
+        """
+        named = {"label": label, "numerical": numerical, "categorical": categorical, "time": time, "weight": weight}
+        found = _open(what, options)
+        if schema is None:
+            if found.schema is None:
+                schema = infer_schema(found.source.arrow_schema, **named, exclude=exclude)  # type: ignore[arg-type]
+            else:
+                schema = _changed(found.schema, found.source, named, exclude)
+            if needs_label and schema.label is None:
+                raise ValueError(
+                    f"label must be named, since no column of numbers is called {', '.join(LABEL_NAMES)}; "
+                    f"the columns are: {', '.join(found.source.arrow_schema.names)}"
+                )
+        if isinstance(what, Dataset):
+            return what.with_schema(schema).head(limit)
+        data = cls(found.source, schema, name=found.name, notes=found.notes, limit=limit)
+        data.what, data.options = what, options
+        return data
+
+    @property
+    def source(self) -> Source:
+        """What the rows are read from, opened once."""
+        if self._source is None:
+            self._source = _open(self.what, self.options).source
+        return self._source
+
+    def head(self, rows: int | None) -> "Dataset":
+        """The first rows alone; None for all that there are."""
+        limits = [limit for limit in (self.limit, rows) if limit is not None]
+        return self._with(limit=min(limits, default=None))
+
+    def with_schema(self, schema: Schema) -> "Dataset":
+        """The same rows with other columns."""
+        return self._with(schema=schema)
+
+    def from_start(self, *, prefetch: int = 0) -> Source:
+        """The rows from the start, whatever the position; a thread reads `prefetch` batches ahead."""
+        start = self._with()
+        return Prefetch(start, prefetch) if prefetch and not isinstance(self.source, BatchSource) else start
+
+    def in_memory(self, max_bytes: int = 1 << 30) -> "Dataset":
+        """The same rows in memory, read once; the dataset itself if they need more than `max_bytes`.
+
+        Rows of which some are refused stay where they are as well: what to do with them is for each reader to decide.
+        """
+        if self._memory is None:
+            rows = self._read_all(max_bytes)
+            self._memory = self if rows is None else self._with(source=BatchSource(rows, self.schema))
+        return self._memory
+
+    def sample(self, rows: int, *, batch_size: int = _ROWS_AT_ONCE, skip_bad_batches: bool = False) -> Batch:
+        """The first rows as one batch, or all if there are fewer.
+
+        Args:
+            rows: how many.
+            batch_size: rows read at once; of a batch that is refused, all rows are.
+            skip_bad_batches: leave out a batch whose values are refused; otherwise it is a `BatchError`.
+        """
+        source = self._with()
+        pieces: list[Batch] = []
+        found = 0
+        while True:
+            try:
+                for batch in source.iter_batches(self.schema, batch_size):
+                    pieces.append(batch)
+                    found += len(batch)
+                    if found >= rows:
+                        break
+                break
+            except BatchError as error:
+                if not skip_bad_batches:
+                    raise
+                source.seek(error.next_position)
+        if not pieces:
+            raise ValueError(f"the data must have at least one row that can be read; {self.name} has none")
+        return Batch.concat(pieces)[:rows]
+
+    def count_rows(self) -> int:
+        """How many rows there are; where only reading them tells, they are read once."""
+        return self._count
+
+    def fingerprint(self) -> str:
+        """A hash of the columns, of the first rows and of how many there are: other data give another one."""
+        return self._fingerprint
+
+    def describe(self) -> dict[str, Any]:
+        """What is read, as plain values."""
+        return {
+            "what": str(self.what) if isinstance(self.what, str | Path) else self.name,
+            "name": self.name,
+            "rows": self.source.num_rows,
+            "notes": list(self.notes),
+            "options": dict(self.options),
+            "limit": self.limit,
+        }
+
+    @property
+    def num_rows(self) -> int | None:
+        """How many rows there are; None where counting them means reading them."""
+        known = self.source.num_rows
+        return known if known is None or self.limit is None else min(known, self.limit)
+
+    @property
+    def arrow_schema(self) -> Any:
+        """Column names and types as a pyarrow Schema."""
+        return self.source.arrow_schema
+
+    def iter_batches(self, schema: Schema, batch_size: int) -> Iterator[Batch]:
+        """Batches of exactly `batch_size` rows (the last may be short), from `position()` on."""
+        return self._up_to_limit(self._at_position().iter_batches(schema, batch_size))
+
+    def iter_tables(self, columns: Sequence[str] | None, batch_size: int) -> Iterator[Any]:
+        """The same rows as pyarrow Tables of these columns (None: all)."""
+        source = self._at_position()
+        if isinstance(source, CsvSource):
+            source.schema = self.schema  # text is parsed by what a column means, whatever its first rows look like
+        return self._up_to_limit(source.iter_tables(columns, batch_size))
+
+    def position(self) -> Position:
+        """The place of the next row not yet handed out, JSON-able."""
+        return dict(self._position)
+
+    def seek(self, position: Mapping[str, int | str]) -> None:
+        """Go to what `position()` said, or to `{"row": n}`."""
+        self.source.seek(position)
+        self._position = self.source.position()
+
+    def _at_position(self) -> Source:
+        if self.source.position() != self._position:
+            self.source.seek(self._position)
+        return self.source
+
+    def _up_to_limit(self, items: Iterator[_T]) -> Iterator[_T]:
+        """Batches or tables until `limit` rows are read; the position is then the row after the limit."""
+        if self._rows_left() <= 0:
+            return
+        for item in items:
+            self._position = self.source.position()
+            left = self._rows_left()
+            if left < 0:
+                item = item[: max(len(item) + int(left), 0)]  # type: ignore[index, arg-type]
+                self.seek({"row": self.limit})  # type: ignore[dict-item]
+            if len(item):  # type: ignore[arg-type]
+                yield item
+            if left <= 0:
+                return
+
+    def _rows_left(self) -> float:
+        return np.inf if self.limit is None else self.limit - int(self._position["row"])
+
+    def _read_all(self, max_bytes: int) -> Batch | None:
+        """All rows as one batch; None if they need more memory or some are refused."""
+        pieces: list[Batch] = []
+        size = 0
+        try:
+            for piece in self.from_start(prefetch=1).iter_batches(self.schema, _ROWS_AT_ONCE):
+                # A piece of a larger table would keep all of it alive; the concatenation copies it.
+                pieces.append(piece)
+                size += sum(array.nbytes for array in vars(piece).values() if array is not None)
+                if size > max_bytes:
+                    return None
+        except BatchError:
+            return None
+        return Batch.concat(pieces) if pieces else None
+
+    @cached_property
+    def _count(self) -> int:
+        known = self.num_rows
+        if known is not None:
+            return known
+        column = (*self.schema.categorical, *self.schema.columns)[0]  # as text, which any row has
+        return sum(table.num_rows for table in self._with().iter_tables([column], _ROWS_AT_ONCE))
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        digest = hashlib.sha256(f"{self.schema.to_json()} {self._count}".encode())
+        sample = self.sample(_FINGERPRINT_ROWS, batch_size=8192, skip_bad_batches=True)
+        for array in vars(sample).values():
+            if array is not None:
+                digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
+
+    def _with(self, **changes: Any) -> "Dataset":
+        """The same dataset at its start, with other attributes."""
+        now = {"source": self.source, "schema": self.schema, "name": self.name, "notes": self.notes}
+        made = Dataset(**{**now, "limit": self.limit, **changes})
+        made.what, made.options = self.what, self.options
+        return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        kept = ("schema", "name", "notes", "limit", "what", "options", "_position")
+        return {**{name: getattr(self, name) for name in kept}, "_source": None, "_memory": None}
+
+
+class _Opened(NamedTuple):
+    source: Source
+    schema: Schema | None
+    name: str
+    notes: tuple[str, ...] = ()
+
+
+def _open(what: Any, options: Mapping[str, Any]) -> _Opened:
+    entry = find_entry(what)
+    if entry is None and not isinstance(what, Dataset):
+        return _Opened(open_source(what, **options), None, name_of(what))
+    if isinstance(what, Dataset) and options:
+        raise TypeError(f"options are for what is not open yet, got {', '.join(options)} and a Dataset")
+    data = what if entry is None else entry.open(what, **options)
+    return _Opened(data.source, data.schema, data.name, data.notes)
+
+
+def _changed(
+    schema: Schema, source: Source, named: Mapping[str, str | Sequence[str] | None], exclude: Sequence[str]
+) -> Schema:
+    """A dataset's schema with some parts named anew; a column that is given another part loses its own."""
+    given = {part: value for part, value in named.items() if value is not None}
+    taken = {name for value in given.values() for name in ([value] if isinstance(value, str) else value)}
+    for name in (*taken, *exclude):
+        if name not in (available := source.arrow_schema.names):
+            raise ValueError(no_such_column(name, available))
+    parts: dict[str, Any] = {}
+    for part in ("numerical", "categorical"):
+        left = [name for name in getattr(schema, part) if name not in taken]
+        parts[part] = tuple(name for name in given.get(part, left) if name not in exclude)
+    for part in ("label", "time", "weight"):
+        own = getattr(schema, part)
+        parts[part] = given.get(part, None if own in taken or own in exclude else own)
+    return replace(schema, **parts)
