@@ -70,6 +70,7 @@ def run_experiment(
     Raises:
         OutOfTimeError: past the deadline; what is finished is kept.
     """
+    started = monotonic()
     settings = experiment.used(settings)
     opened = None if data is None else open_dataset(data)
     description = None if opened is None else describe(opened.head(settings.rows))
@@ -93,12 +94,11 @@ def run_experiment(
     means.check_time("not begun")
     if overwrite:
         _forget_cells(work)
-    started = monotonic()
     work.mkdir(parents=True, exist_ok=True)
-    write_text(clock, f"{before:.1f}\n")
+    write_text(clock, f"{before:.3f}\n")
     try:
         findings = experiment.run(settings, opened, _with_folder(means, work))
-        seconds = round(before + monotonic() - started, 1)
+        seconds = round(before + monotonic() - started, 3)
         if description is not None and "rows" in findings:
             description["rows"] = findings["rows"]  # an experiment may use other rows than all
         result = replace(fresh, data=description, seconds=seconds, results=plain(findings)).as_saved()
@@ -107,7 +107,7 @@ def run_experiment(
         present(result, out, ending)  # before the JSON is there, which says that all of it is
     except BaseException:
         if (work / CELLS).exists():
-            write_text(clock, f"{before + monotonic() - started:.1f}\n")
+            write_text(clock, f"{before + monotonic() - started:.3f}\n")
         else:
             _leave(work)
         raise
