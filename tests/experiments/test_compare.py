@@ -48,15 +48,14 @@ def test_a_stream_trial_is_judged_on_all_rows_and_on_the_second_half(data):
     scores = []
     trial = Trial("daes", "daes", "fnn", 3, train=TRAIN, model=MODEL, sample_rows=500)
     result = run_trial(trial, data)
-    source = data.source
-    rows = source.batch(0, 2000, data.schema)
+    rows = data.source.batch(0, 2000, data.schema)
     torch.manual_seed(3)
     from daes.model import CTRModel
 
     options = {**MODEL, "embedding": "daes", "backbone": "fnn", "embedding_options": {"seed": 3}}
     model = CTRModel.from_sample(data.schema, rows[:500], **options)
     trainer = StreamTrainer(model, replace(TRAIN, seed=3), callbacks=[lambda t, b, logits: scores.append(logits)])
-    trainer.run(source)
+    trainer.run(data.from_start())
     logits = np.concatenate(scores).astype(np.float64)
     chances = 1 / (1 + np.exp(-logits))
     assert result.metrics["auc"] == pytest.approx(roc_auc_score(rows.label, logits), rel=1e-12)

@@ -1,6 +1,7 @@
 """The experiments on variants of DAES: what each trains, and what it makes of the scores."""
 
 import json
+from dataclasses import replace
 from importlib import import_module
 from types import SimpleNamespace
 
@@ -73,13 +74,9 @@ def test_meta_count_trains_daes_and_autodis(means):
     assert "of 5 cases" in verdict
 
 
-def test_feature_count_adds_one_feature_at_a_time(means, monkeypatch):
-    from daes.simulation.source import AdStream
-
-    whole = AdStream(10).schema
-    short = type(whole)(whole.label, whole.numerical[:2], whole.categorical[:3], time=whole.time)
-    monkeypatch.setattr(AdStream, "schema", property(lambda self: short))
-    found, markdown, verdict = run_and_show("feature-count", SMALL, DATA, means)
+def test_feature_count_adds_one_feature_at_a_time(means):
+    schema = replace(DATA.schema, numerical=DATA.schema.numerical[:2], categorical=DATA.schema.categorical[:3])
+    found, markdown, verdict = run_and_show("feature-count", SMALL, DATA.with_schema(schema), means)
     cells = [json.loads(line) for line in (means.folder / "results.jsonl").read_text().splitlines()]
     assert [cell["label"] for cell in cells] == [
         "categorical fields only",

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from daes.extras import require
 from daes.simulation import AdStream
 from daes.stream.dataset import Dataset
-from daes.stream.datasets import DATASETS
+from daes.stream.datasets import DATASETS, find_entry
 
 Floats = NDArray[np.float64]
 
@@ -26,7 +26,7 @@ def name_in(spec: str) -> str:
 
 def open_dataset(spec: str) -> Dataset:
     """A dataset by name; any other data are an error."""
-    if name_in(spec) not in DATASETS:
+    if find_entry(spec) is None:
         usages = ", ".join(entry.usage for entry in DATASETS.values())
         raise ValueError(f"data must be a dataset whose schema is known ({usages}), got {spec}")
     return Dataset.open(spec)
