@@ -5,14 +5,14 @@ import torch
 from daes.model import CTRModel
 from daes.report.learned import (
     LEVELS,
-    look,
-    look_at_contexts,
-    look_at_model,
+    evaluate_contexts,
+    evaluate_features,
     principal_coordinates,
     principal_direction,
     quantile_grid,
+    read_findings,
 )
-from daes.report.run import Knots, Run
+from daes.report.run_record import KnotPaths, RunRecord
 from daes.simulation import AdStream
 from daes.stream.batch import Batch
 from daes.stream.schema import Schema
@@ -32,7 +32,7 @@ def trained(method: str, rows: int = 2000, **options: object) -> CTRModel:
 
 def test_the_grid_is_read_off_the_methods_own_knots():
     model = trained("daes-gate")
-    grid = quantile_grid(model, Run("a run"))
+    grid = quantile_grid(model, RunRecord("a run"))
     knots = model.numerical.knots.double().numpy()
     assert grid.shape == (10, len(LEVELS))
     np.testing.assert_allclose(grid[:, ::4], knots)
@@ -41,9 +41,11 @@ def test_the_grid_is_read_off_the_methods_own_knots():
 
 def test_without_knots_the_grid_is_read_off_the_runs_quantiles():
     model = trained("fe")
-    assert quantile_grid(model, Run("a run")) is None
+    assert quantile_grid(model, RunRecord("a run")) is None
     values = np.arange(30.0).reshape(1, 10, 3)
-    run = Run("a run", quantiles=Knots(model.schema.numerical, np.array([2000.0]), np.array([0.0, 0.5, 1.0]), values))
+    run = RunRecord(
+        "a run", quantiles=KnotPaths(model.schema.numerical, np.array([2000.0]), np.array([0.0, 0.5, 1.0]), values)
+    )
     grid = quantile_grid(model, run)
     np.testing.assert_allclose(grid[3, [0, 10, 20, 40]], [9.0, 9.5, 10.0, 11.0])
 
@@ -51,8 +53,8 @@ def test_without_knots_the_grid_is_read_off_the_runs_quantiles():
 @pytest.mark.parametrize("method", ["daes", "daes-gate"])
 def test_embedding_and_response_are_the_models_own(method):
     model = trained(method)
-    grid = quantile_grid(model, Run("a run"))
-    learned = look(model, grid)
+    grid = quantile_grid(model, RunRecord("a run"))
+    learned = evaluate_features(model, grid)
     assert learned.seen.all()
     for place in (0, 13, 40):
         row = torch.from_numpy(grid[:, place]).float().unsqueeze(0)
@@ -74,14 +76,14 @@ def test_embedding_and_response_are_the_models_own(method):
 def test_looking_changes_nothing():
     model = trained("daes")
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    look(model, quantile_grid(model, Run("a run")))
+    evaluate_features(model, quantile_grid(model, RunRecord("a run")))
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
 
 
 def test_a_feature_that_was_never_seen_is_left_out():
     model = CTRModel(Schema("click", ("seen", "void"), ()), "daes", "fnn").train()
     model(torch.tensor([[1.0, torch.nan], [2.0, torch.nan]]), torch.empty(2, 0, dtype=torch.int64))
-    learned = look(model, quantile_grid(model, Run("a run")))
+    learned = evaluate_features(model, quantile_grid(model, RunRecord("a run")))
     assert learned.seen.tolist() == [True, False]
     assert np.isfinite(learned.response[0]).all()
 
@@ -90,7 +92,7 @@ def test_a_feature_that_was_never_seen_is_left_out():
 def test_methods_without_a_vector_a_feature(method, per_feature):
     model = trained(method)
     grid = np.tile(np.linspace(1, 2, len(LEVELS)), (10, 1))
-    learned = look(model, grid)
+    learned = evaluate_features(model, grid)
     assert (learned.embedding is not None) == per_feature
     assert learned.response.shape == (10, len(LEVELS))
 
@@ -98,8 +100,8 @@ def test_methods_without_a_vector_a_feature(method, per_feature):
 @pytest.mark.parametrize("method", ["daes-gate", "daes-tran"])
 def test_contexts_shift_the_encoding_as_the_formula_says(method):
     model = trained(method)
-    grid = quantile_grid(model, Run("a run"))
-    found = look_at_contexts(model, grid)
+    grid = quantile_grid(model, RunRecord("a run"))
+    found = evaluate_contexts(model, grid)
     assert len(found.labels) == 24
     assert found.labels[0].startswith(model.context[0])
     np.testing.assert_allclose(found.shift.sum(axis=1), 0.0, atol=1e-5)
@@ -127,9 +129,9 @@ def test_contexts_shift_the_encoding_as_the_formula_says(method):
 
 def test_no_contexts_without_modulation():
     model = trained("daes")
-    assert look_at_contexts(model, quantile_grid(model, Run("a run"))) is None
+    assert evaluate_contexts(model, quantile_grid(model, RunRecord("a run"))) is None
     alone = CTRModel(Schema("click", ("price",), ()), "daes-gate", "fnn")
-    assert look_at_contexts(alone, np.zeros((1, len(LEVELS)))) is None
+    assert evaluate_contexts(alone, np.zeros((1, len(LEVELS)))) is None
 
 
 def test_the_principal_direction_is_that_of_the_largest_eigenvalue():
@@ -153,8 +155,8 @@ def test_vectors_that_do_not_vary_have_no_direction():
 
 
 def test_what_cannot_be_looked_at_is_said(tmp_path):
-    assert look_at_model(tmp_path / "none", Run("a run")).reason == "The model is not in the folder."
+    assert read_findings(tmp_path / "none", RunRecord("a run")).reason == "The model is not in the folder."
     CTRModel(Schema("click", (), ("city",)), "daes", "fnn").save_pretrained(tmp_path / "categories")
-    assert look_at_model(tmp_path / "categories", Run("a run")).reason == "There is no numerical feature."
+    assert read_findings(tmp_path / "categories", RunRecord("a run")).reason == "There is no numerical feature."
     CTRModel(Schema("click", ("price",), ()), "fe", "fnn").save_pretrained(tmp_path / "fe")
-    assert look_at_model(tmp_path / "fe", Run("a run")).reason.startswith("Neither the method nor the run")
+    assert read_findings(tmp_path / "fe", RunRecord("a run")).reason.startswith("Neither the method nor the run")

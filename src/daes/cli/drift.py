@@ -158,9 +158,9 @@ def _write_page(profiles: "dict[str, DriftProfile]", rows: int, data: str, path:
     import numpy as np
 
     from daes.report.content import Page, Section
-    from daes.report.data import drift_figures, missing_figure
+    from daes.report.distribution_figures import drift_figures, missing_figure
     from daes.report.rendering import render
-    from daes.report.run import Drift
+    from daes.report.run_record import DriftSeries
     from daes.storage.durable import write_text
 
     some = next(iter(profiles.values()))
@@ -169,7 +169,7 @@ def _write_page(profiles: "dict[str, DriftProfile]", rows: int, data: str, path:
         kind: np.stack([getattr(profile, kind) for profile in profiles.values()], axis=1)
         for kind in ("psi", "ks", "psi_by_chance", "ks_by_chance")
     }
-    figures = drift_figures(Drift(tuple(profiles), ends, int(ends[0]), **series))
+    figures = drift_figures(DriftSeries(tuple(profiles), ends, int(ends[0]), **series))
     missing = missing_figure({name: profile.missing for name, profile in profiles.items()}, ends)
     sections = [Section("drift", "Drift", figures)]
     if missing is not None:

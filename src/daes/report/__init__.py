@@ -1,4 +1,4 @@
-"""Pictures and pages made from a run."""
+"""HTML pages and figures of runs and comparisons."""
 
 from daes.report.page import compared_in, write_comparison, write_comparisons, write_report
 

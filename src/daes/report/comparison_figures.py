@@ -9,7 +9,7 @@ import numpy as np
 from daes.formatting import compact, fixed
 from daes.report.comparison import CEILING, Compared
 from daes.report.figures import Figure, Floats, Key, Layout, Line, Trace, View, lines, named, side_label
-from daes.report.folder import floats
+from daes.report.run_record import floats
 
 _SETTLE = 0.1
 

@@ -7,14 +7,14 @@ from daes.report.comparison import Compared
 from daes.report.comparison_figures import dot_figure, epoch_figures, stream_figures
 from daes.report.comparison_tables import failure_table, rank_table, result_table, significance_table, verdict
 from daes.report.content import Block, Heading, Paragraph, Section, drawn
-from daes.report.folder import read_run
-from daes.report.learned import look_at_model
+from daes.report.learned import read_findings
+from daes.report.run_record import read_run
 from daes.report.run_sections import notes, stream_sections
 from daes.report.settings import settings
 
 
 def comparison_sections(compared: Compared, group: str = "") -> list[Section]:
-    """All that there is to say about a comparison, in order; `group` names it where a page has several."""
+    """All sections of a comparison, in order; `group` names it on a page with several."""
     curves = "Along the stream" if compared.table.protocol == "stream" else "Epoch by epoch"
     sections = [
         Section("result", "Result", _result(compared), group),
@@ -22,7 +22,7 @@ def comparison_sections(compared: Compared, group: str = "") -> list[Section]:
     ]
     if compared.run_dir is not None:
         run = read_run(compared.run_dir)
-        sections += stream_sections(run, look_at_model(compared.run_dir / "model", run), group)
+        sections += stream_sections(run, read_findings(compared.run_dir / "model", run), group)
     about = compared.table.about
     setup = [
         *notes(about.get("data", {}).get("notes", [])),

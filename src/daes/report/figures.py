@@ -1,7 +1,7 @@
 """Figures as plain data: what plotly.js draws, with colours by name so that the page can change them.
 
-"@c1" stands for a colour of the theme, "@c1/0.15" for a veil of it, "@sequential" and "@diverging" for colour scales.
-The names in plots are escaped here, because plotly.js reads `<b>` and `<a>` in them.
+"@c1" stands for a colour of the theme, "@c1/0.15" for it with that opacity, "@sequential" and "@diverging" for colour
+scales. The names in plots are escaped here, because plotly.js reads `<b>` and `<a>` in them.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ Layout = dict[str, Any]
 COLOURS = ("c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 MOST_SHOWN = 60
-"""Features that a figure shows; with more of them a page would be large and its maps unreadable."""
+"""The most features that a figure shows; more would make the page large and the maps unreadable."""
 ROWS_AXIS: Layout = {"title": {"text": "rows"}, "tickformat": "~s", "hoverformat": ",d", "rangemode": "tozero"}
 
 _LABEL_PIXELS = 15
@@ -39,7 +39,7 @@ class View:
 
 @dataclass(frozen=True)
 class Key:
-    """What a colour stands for: a button that shows and hides the traces of its group."""
+    """An entry of the legend: a button that shows and hides the traces of its group."""
 
     group: str
     label: str
@@ -48,10 +48,10 @@ class Key:
 
 @dataclass(frozen=True)
 class Figure:
-    """A titled plot with its caption, the choice of views, and its numbers as a table for those who cannot see it.
+    """A titled plot with its caption, the choice of views, and its numbers as a table.
 
     `alt` says in a sentence what the plot shows; `choice` names what the views are a choice of; where the lines are
-    `labelled` at their ends, the keys are shown only on narrow screens, which have no room for labels.
+    `labelled` at their ends, the keys are shown only on narrow screens, which are too narrow for labels.
     """
 
     name: str
@@ -74,7 +74,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a plot. `band` is a lower and an upper line with a veil between them; `label` stands at its end."""
+    """A line of a plot. `band` is a lower and an upper line, filled between them; `label` is at its end."""
 
     group: str
     label: str
@@ -89,7 +89,7 @@ class Line:
 
 
 def first(order: Sequence[int], *, keep_order: bool = False) -> tuple[list[int], str]:
-    """The features to show out of those in order of interest, and what to say where that is not all of them.
+    """The features to show out of those in order of interest, and a sentence where that is not all of them.
 
     With `keep_order` those chosen come in their own order, as in the schema.
 
@@ -102,7 +102,7 @@ def first(order: Sequence[int], *, keep_order: bool = False) -> tuple[list[int],
 
 
 def named(name: str, length: int = 24) -> str:
-    """A name that may stand in a plot.
+    """A name for use in a plot: shortened and escaped.
 
     >>> named("<b>price</b>")
     '&lt;b&gt;price&lt;/b&gt;'
@@ -132,8 +132,8 @@ def lines(
         series: the lines.
         y_title: what y is.
         height: of the figure in pixels, by which the labels keep apart.
-        x_axis, y_axis: what differs from the axes' usual looks.
-        settle: the first part of the x range that the frame need not show whole: metrics jump before they settle.
+        x_axis, y_axis: what differs from the usual axes.
+        settle: the first share of the x range that the frame may cut off: metrics jump before they settle.
         end_labels: whether the lines are labelled where they end.
     """
     data: list[Trace] = []
@@ -175,7 +175,7 @@ def _log10(values: ArrayLike) -> Floats:
 
 
 def _frame(series: Sequence[Line], settle: float) -> tuple[float, float] | None:
-    """The range of y that is shown at first: all of the lines but their first `settle` part, and some air."""
+    """The range of y that is shown at first: all of the lines except their first `settle` share, with a margin."""
     seen: list[Floats] = []
     for line in series:
         x, y = np.asarray(line.x, dtype=np.float64), np.asarray(line.y, dtype=np.float64)
@@ -199,7 +199,7 @@ def _end_labels(series: Sequence[Line], frame: tuple[float, float], height: int)
     ends.sort(key=lambda end: end[0])
     gap = (frame[1] - frame[0]) * _LABEL_PIXELS / max(height - 60, 1)
     places = spread([min(max(value, frame[0]), frame[1]) for value, _ in ends], gap)
-    # A label outside the frame would not be drawn: what the spreading pushed out comes back in.
+    # A label outside the frame would not be drawn: move it back in.
     last = len(places) - 1
     places = [max(place, frame[0] + index * gap) for index, place in enumerate(places)]
     places = [min(place, frame[1] - (last - index) * gap) for index, place in enumerate(places)]
@@ -224,12 +224,12 @@ def side_label(label: str, y: float, colour: str) -> Layout:
 
 
 def spread(places: Sequence[float], gap: float) -> list[float]:
-    """Ascending places moved as little as possible (in squares) so that neighbours are at least `gap` apart.
+    """Ascending positions moved as little as possible (least squares) so that neighbours are at least `gap` apart.
 
     >>> spread([0.0, 0.0, 10.0], 2.0)
     [-1.0, 1.0, 10.0]
     """
-    # Less k gaps, the places must not fall: the nearest such sequence is found by pooling neighbours that violate it.
+    # Minus k gaps, the positions must not decrease: isotonic regression by pooling adjacent violators.
     pools: list[list[float]] = []
     for index, place in enumerate(places):
         pools.append([place - index * gap, 1.0])

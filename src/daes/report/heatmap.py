@@ -1,4 +1,4 @@
-"""Heat maps: names × a course, as plain data for plotly.js."""
+"""Heat maps as plain data for plotly.js."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ from daes.report.figures import Floats, Layout, Trace, named, numbers
 
 
 @dataclass(frozen=True)
-class Heat:
-    """Names (one a line, top down) × x → z, as a heat map."""
+class HeatMap:
+    """A heat map of z over names (one per row, from the top) and x."""
 
     names: Sequence[str]
     x: ArrayLike
@@ -26,12 +26,12 @@ class Heat:
 
     @property
     def height(self) -> int:
-        """Pixels that the lines and the axis below them take."""
+        """The height in pixels of the rows and the axis below them."""
         return max(170, min(self.row_pixels * len(self.names), 1400) + 70)
 
 
-def heat(made: Heat) -> tuple[list[Trace], Layout]:
-    """A heat map; what is not known is left blank. `narrowtext` are the names where there is little room."""
+def heat_map(made: HeatMap) -> tuple[list[Trace], Layout]:
+    """A heat map; NaN is left blank. `narrowtext` are the names for narrow screens."""
     unit = 100.0 if made.percent else 1.0
     z = unit * np.asarray(made.z, dtype=np.float64)
     limits = tuple(unit * limit for limit in made.limits) if made.limits else _limits(z, made.scale)

@@ -1,4 +1,4 @@
-"""What a model learned about each number: its embedding along the feature's distribution, and what context changes."""
+"""What a model learned about each numerical feature: its embedding along its distribution, and what context changes."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +12,12 @@ from daes.embedding.categorical import CategoricalEmbedding
 from daes.embedding.modulation import pool_context
 from daes.embedding.vocabulary import FIRST, MISSING, UNSEEN
 from daes.model import CTRModel
-from daes.report.run import Run
+from daes.report.run_record import RunRecord
 
 Floats = NDArray[np.float64]
 
 LEVELS: Floats = np.arange(41) / 40
-"""Where a feature is looked at: its smallest value, each 2.5 % quantile, its largest value."""
+"""Where a feature is evaluated: its smallest value, each 2.5 % quantile, its largest value."""
 
 _CATEGORIES = 8
 
@@ -27,7 +27,7 @@ class Learned:
     """A model at G places of each feature's distribution.
 
     **Shape.** `values` (q, G): the feature's quantiles at `LEVELS`, NaN for a feature that was never seen. `embedding`
-    (q, G, d), None where the method has no vector a feature. `response` (q, G): the predicted probability with this
+    (q, G, d), None where the method has no vector per feature. `response` (q, G): the predicted probability with this
     feature there, the other numbers at their medians and every category unknown; `missing_response` (q,): with this
     feature missing.
     """
@@ -59,16 +59,16 @@ class Modulation:
 
 
 @dataclass(frozen=True, eq=False)
-class Look:
-    """What was found, or the reason why nothing was."""
+class ModelFindings:
+    """What a model learned, or the reason why there is nothing to show."""
 
     learned: Learned | None = None
     modulation: Modulation | None = None
     reason: str = ""
 
 
-def quantile_grid(model: CTRModel, run: Run) -> Floats | None:
-    """The values at `LEVELS` of each feature, (q, G): off the method's own knots, or the quantiles that the run kept.
+def quantile_grid(model: CTRModel, run: RunRecord) -> Floats | None:
+    """The values at `LEVELS` of each feature, (q, G): from the method's own knots, or the quantiles that the run kept.
 
     None where there is neither.
     """
@@ -86,7 +86,7 @@ def quantile_grid(model: CTRModel, run: Run) -> Floats | None:
 
 
 @torch.no_grad()
-def look(model: CTRModel, values: Floats) -> Learned:
+def evaluate_features(model: CTRModel, values: Floats) -> Learned:
     """Evaluate the model along each feature's values (q, G)."""
     assert model.numerical is not None
     model.eval()
@@ -107,21 +107,21 @@ def look(model: CTRModel, values: Floats) -> Learned:
     return Learned(model.schema.numerical, values, embedding, response[:, :places], response[:, places])
 
 
-def look_at_model(folder: Path, run: Run) -> Look:
+def read_findings(folder: Path, run: RunRecord) -> ModelFindings:
     """What the saved model of a run learned."""
     if not folder.is_dir():
-        return Look(reason="The model is not in the folder.")
+        return ModelFindings(reason="The model is not in the folder.")
     model = CTRModel.from_pretrained(folder)
     if model.numerical is None:
-        return Look(reason="There is no numerical feature.")
+        return ModelFindings(reason="There is no numerical feature.")
     values = quantile_grid(model, run)
     if values is None:
-        return Look(reason="Neither the method nor the run kept the distribution of the features to look along.")
-    return Look(look(model, values), look_at_contexts(model, values))
+        return ModelFindings(reason="Neither the method nor the run kept the distribution of the features.")
+    return ModelFindings(evaluate_features(model, values), evaluate_contexts(model, values))
 
 
 @torch.no_grad()
-def look_at_contexts(model: CTRModel, values: Floats) -> Modulation | None:
+def evaluate_contexts(model: CTRModel, values: Floats) -> Modulation | None:
     """Evaluate the encoding in C contexts, one category changed at a time; None for a method without context.
 
     The contexts of a field are its categories whose vectors are longest, hence most learned, beside the mean vectors of
@@ -147,7 +147,7 @@ def look_at_contexts(model: CTRModel, values: Floats) -> Modulation | None:
 
 
 def _contexts(model: CTRModel, table: CategoricalEmbedding) -> tuple[Tensor, tuple[str, ...]]:
-    """Vectors (C, n, d) of the context fields, and what they are called."""
+    """Vectors (C, n, d) of the context fields, and their labels."""
     starts = table._offsets.tolist()
     kept = []
     for name in model.context:
@@ -183,7 +183,7 @@ def principal_direction(vectors: Floats) -> Floats:
 
 
 def principal_coordinates(embedding: Floats) -> tuple[Floats, Floats]:
-    """Each feature's coordinate on its first principal direction, centred, and the part of the variance it carries.
+    """Each feature's coordinate on its first principal direction, centred, and the share of the variance it carries.
 
     **Shape.** (q, G, d) → (q, G), (q,).
     """

@@ -1,4 +1,4 @@
-"""Pictures of what the model learned about each number."""
+"""Figures of what the model learned about each numerical feature."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from daes.formatting import compact, fixed, measured, percent
 from daes.report.figures import Figure, Layout, Line, View, first, lines
-from daes.report.heatmap import Heat, heat
+from daes.report.heatmap import HeatMap, heat_map
 from daes.report.learned import LEVELS, Learned, Modulation, principal_coordinates, principal_direction
 from daes.table import Table
 
@@ -14,7 +14,7 @@ _TICKS = (0, 10, 20, 30, 40)
 
 
 def _level_axis(title: str, ticks: Sequence[str]) -> Layout:
-    """The levels 0 to 1; where there is little room, every other tick is left out."""
+    """The levels 0 to 1; on narrow screens every other tick is left out."""
     return {
         "title": {"text": title},
         "hoverformat": ".1%",
@@ -91,18 +91,18 @@ def _overview(learned: Learned, seen: np.ndarray) -> Figure:
     picked, said = first(np.argsort(-np.ptp(coordinates, axis=1), kind="stable").tolist(), keep_order=True)
     seen, coordinates, carried = seen[picked], coordinates[picked], carried[picked]
     names = [learned.names[i] for i in seen]
-    made = Heat(names, LEVELS, coordinates, "coordinate", LEVEL_AXIS, scale="diverging")
+    made = HeatMap(names, LEVELS, coordinates, "coordinate", LEVEL_AXIS, scale="diverging")
     length = np.linalg.norm(learned.embedding[seen], axis=-1)
-    norms = Heat(names, LEVELS, length, "length", LEVEL_AXIS)
+    norms = HeatMap(names, LEVELS, length, "length", LEVEL_AXIS)
     return Figure(
         "encoding-map",
         "Encoding of every feature",
-        [View("first principal direction", *heat(made)), View("length of the embedding", *heat(norms))],
+        [View("first principal direction", *heat_map(made)), View("length of the embedding", *heat_map(norms))],
         alt="Heat map of each feature's embedding along its distribution, on its first principal direction.",
         caption="Each line is one feature from its smallest to its largest value. The colour is the embedding’s "
         "coordinate on the direction in which that feature’s embedding varies most: equal colours are alike to the "
-        "model, and a line without colour is a feature it hardly uses. The strongest colours also stand for what lies "
-        f"beyond.{said}",
+        "model, and a line without colour is a feature it hardly uses. The strongest colours also stand for larger "
+        f"values.{said}",
         height=made.height,
         table=Table(
             ("feature", "range on the first direction", "variance it carries", "mean length"),
@@ -122,7 +122,7 @@ def _embedding(learned: Learned, seen: np.ndarray) -> Figure:
         vectors = learned.embedding[feature]
         order = np.argsort(-principal_direction(vectors), kind="stable")
         centred = vectors - vectors.mean(axis=0)
-        made = Heat(
+        made = HeatMap(
             [str(component) for component in order],
             LEVELS,
             centred.T[order],
@@ -131,7 +131,7 @@ def _embedding(learned: Learned, seen: np.ndarray) -> Figure:
             scale="diverging",
             row_pixels=16,
         )
-        data, layout = heat(made)
+        data, layout = heat_map(made)
         data[0]["hovertemplate"] = "component %{y}, %{x:.1%}<br>%{z:.4f}<extra></extra>"
         layout["yaxis"]["title"] = {"text": "component"}
         views.append(View(learned.names[feature], data, layout))
@@ -140,15 +140,15 @@ def _embedding(learned: Learned, seen: np.ndarray) -> Figure:
         "Embedding of one feature",
         views,
         alt="Heat map of the components of one feature's embedding along its distribution.",
-        caption="The components of the embedding, each less its mean, ordered by their part in the first principal "
-        "direction. A step in colour is a value at which the model starts to see something else." + said,
+        caption="The components of the embedding, each less its mean, ordered by their share in the first principal "
+        "direction. A step in colour is a value at which the encoding changes." + said,
         choice="Feature",
         height=made.height,
     )
 
 
 def modulation_figure(modulation: Modulation, learned: Learned) -> Figure | None:
-    """What each frequent context changes in a feature's encoding."""
+    """How each context changes a feature's encoding."""
     seen = np.flatnonzero(learned.seen)
     if not len(seen) or not modulation.labels:
         return None
@@ -156,7 +156,7 @@ def modulation_figure(modulation: Modulation, learned: Learned) -> Figure | None
     shown, said = first(order)
     views = []
     for feature in shown:
-        made = Heat(
+        made = HeatMap(
             modulation.labels,
             LEVELS,
             modulation.shift[feature],
@@ -164,7 +164,7 @@ def modulation_figure(modulation: Modulation, learned: Learned) -> Figure | None
             _axis_of(learned.values[feature]),
             scale="diverging",
         )
-        data, layout = heat(made)
+        data, layout = heat_map(made)
         data[0]["hovertemplate"] = "%{y}<br>quantile %{x:.1%}<br>shift %{z:.4f}<extra></extra>"
         views.append(View(learned.names[feature], data, layout))
     return Figure(

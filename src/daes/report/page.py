@@ -6,9 +6,9 @@ from pathlib import Path
 from daes.report.comparison import Compared, read_comparison
 from daes.report.comparison_sections import best_facts, comparison_sections, work_facts
 from daes.report.content import Page
-from daes.report.folder import read_run
-from daes.report.learned import look_at_model
+from daes.report.learned import read_findings
 from daes.report.rendering import render
+from daes.report.run_record import read_run
 from daes.report.run_sections import run_facts, run_sections
 from daes.storage.durable import write_text
 
@@ -18,7 +18,7 @@ REPORT = "report.html"
 def write_report(run_dir: str | Path) -> Path:
     """Write the page of what `daes train` or `daes compare` left in a folder, and return where it is.
 
-    What the folder lacks (no monitor, no knots, no numerical columns, no model) is said on the page. A folder without
+    The page says what the folder lacks (no monitor, no knots, no numerical columns, no model). A folder without
     a run or a comparison is an error.
     """
     folder = Path(run_dir)
@@ -26,7 +26,7 @@ def write_report(run_dir: str | Path) -> Path:
         return write_comparison(folder)
     run = read_run(folder)
     path = folder / REPORT
-    learned = look_at_model(folder / "model", run)
+    learned = read_findings(folder / "model", run)
     write_text(path, render(Page(run.title, run.lead, run_sections(run, learned), run_facts(run))))
     return path
 

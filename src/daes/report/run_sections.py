@@ -4,42 +4,42 @@ from collections.abc import Sequence
 
 from daes.formatting import compact, count, duration, fixed
 from daes.report.content import Block, Details, Notes, Paragraph, Section, drawn, drawn_side_by_side
-from daes.report.data import drift_figures, knot_figures, missing_figure
+from daes.report.distribution_figures import drift_figures, knot_figures, missing_figure
 from daes.report.figures import Figure
-from daes.report.learned import Look
+from daes.report.learned import ModelFindings
 from daes.report.learned_figures import encoding_figures, modulation_figure
-from daes.report.performance import calibration_figure, rate_figure, score_figures, throughput_figure
-from daes.report.run import Run
+from daes.report.performance_figures import calibration_figure, rate_figure, score_figures, throughput_figure
+from daes.report.run_record import RunRecord
 from daes.report.settings import settings
 from daes.table import Table
 
 _LISTED = 50
 
 
-def run_sections(run: Run, look: Look) -> list[Section]:
-    """All that there is to say about a run, in order."""
+def run_sections(run: RunRecord, findings: ModelFindings) -> list[Section]:
+    """All sections of a run, in order."""
     too_short = "There are too few records to follow the speed."
     return [
         Section("scores", "Scores", _scores(run)),
         Section("calibration", "Calibration", _calibration(run)),
-        *stream_sections(run, look),
+        *stream_sections(run, findings),
         Section("throughput", "Throughput", drawn([throughput_figure(run)], too_short)),
         Section("setup", "Configuration", _setup(run)),
         Section("notes", "Notes", [*notes(run.notes), *_bad_batches(run.bad_batches)]),
     ]
 
 
-def stream_sections(run: Run, look: Look, group: str = "") -> list[Section]:
-    """What the stream was like, and what the method made of it."""
+def stream_sections(run: RunRecord, findings: ModelFindings, group: str = "") -> list[Section]:
+    """The stream and what the method learned from it."""
     return [
         Section("drift", "Drift", _drift(run), group),
         Section("missing", "Missing values", _missing(run), group),
         Section("knots", "Knots", _knots(run), group),
-        Section("encoding", "What the model learned", _encoding(look), group),
+        Section("encoding", "What the model learned", _encoding(findings), group),
     ]
 
 
-def run_facts(run: Run) -> list[tuple[str, str]]:
+def run_facts(run: RunRecord) -> list[tuple[str, str]]:
     """The numbers at the top of the page."""
     speed = run.rows / run.seconds if run.rows and run.seconds else None
     window = f"last {compact(run.window)}" if run.window else "window"
@@ -59,12 +59,12 @@ def notes(given: Sequence[str]) -> list[Block]:
     return [Notes(given)] if given else []
 
 
-def _scores(run: Run) -> list[Block]:
+def _scores(run: RunRecord) -> list[Block]:
     undefined = [Paragraph(f"{name} is not defined: {reason}.", "said") for name, reason in run.undefined.items()]
     return [*undefined, *drawn_side_by_side(score_figures(run), "No score was recorded.")]
 
 
-def _calibration(run: Run) -> list[Block]:
+def _calibration(run: RunRecord) -> list[Block]:
     figure = calibration_figure(run.reliability) if run.reliability else None
     explained = Paragraph(
         f"Mean prediction over mean label is {fixed(run.metrics.get('calibration'), 3)}: 1 is calibrated, 1.1 "
@@ -76,35 +76,35 @@ def _calibration(run: Run) -> list[Block]:
     ]
 
 
-def _drift(run: Run) -> list[Block]:
+def _drift(run: RunRecord) -> list[Block]:
     if run.drift is None:
         return [Paragraph("There is no numerical feature, or its drift was not followed.")]
     return drawn(drift_figures(run.drift), "The stream is too short to compare its segments.")
 
 
-def _missing(run: Run) -> list[Block]:
+def _missing(run: RunRecord) -> list[Block]:
     figure = missing_figure(run.missing, run.segment_rows)
     return drawn([figure], "No value is missing." if run.missing else "This was not followed.")
 
 
-def _knots(run: Run) -> list[Block]:
+def _knots(run: RunRecord) -> list[Block]:
     if run.knots is None:
         return [Paragraph("This method keeps no knots.")]
     explained = Paragraph("Quantiles of each feature as the method knew them along the stream.")
     return [explained, *drawn(knot_figures(run.knots), "No feature had a value.")]
 
 
-def _encoding(look: Look) -> list[Block]:
-    if look.learned is None:
-        return [Paragraph(look.reason)]
-    figures: list[Figure | None] = [*encoding_figures(look.learned)]
-    if look.modulation is not None:
-        figures.append(modulation_figure(look.modulation, look.learned))
-    without = [Paragraph("This method has no vector per feature.")] if look.learned.embedding is None else []
+def _encoding(findings: ModelFindings) -> list[Block]:
+    if findings.learned is None:
+        return [Paragraph(findings.reason)]
+    figures: list[Figure | None] = [*encoding_figures(findings.learned)]
+    if findings.modulation is not None:
+        figures.append(modulation_figure(findings.modulation, findings.learned))
+    without = [Paragraph("This method has no vector per feature.")] if findings.learned.embedding is None else []
     return [*without, *drawn(figures, "No feature had a value.")]
 
 
-def _setup(run: Run) -> list[Details]:
+def _setup(run: RunRecord) -> list[Details]:
     parts = (("Configuration", run.config), ("Columns", run.schema), ("Environment", run.environment))
     return [details for title, given in parts for details in settings(title, given)]
 

@@ -1,4 +1,4 @@
-"""What the stream is like: drift and missing values of each feature, and how its knots moved."""
+"""Figures of the features' distributions: drift, missing values, and how the knots moved."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,8 +6,8 @@ import numpy as np
 
 from daes.formatting import compact, fixed, measured, percent
 from daes.report.figures import ROWS_AXIS, Figure, Floats, Layout, Line, View, first, lines, named
-from daes.report.heatmap import Heat, heat
-from daes.report.run import Drift, Knots
+from daes.report.heatmap import HeatMap, heat_map
+from daes.report.run_record import DriftSeries, KnotPaths
 from daes.table import Table
 
 SEGMENTS_AXIS: Layout = {**ROWS_AXIS, "rangemode": "normal"}
@@ -16,7 +16,7 @@ _LIMITS = {"psi": 0.25, "ks": 0.1}
 _TITLES = {"psi": "PSI", "ks": "KS"}
 
 
-def drift_figures(drift: Drift) -> list[Figure]:
+def drift_figures(drift: DriftSeries) -> list[Figure]:
     """A map of all features and a line for each, by PSI and by KS."""
     if not len(drift.rows) or not drift.names:
         return []
@@ -24,7 +24,7 @@ def drift_figures(drift: Drift) -> list[Figure]:
     return [_drift_map(drift, order), _drift_lines(drift, order)]
 
 
-def _drift_map(drift: Drift, order: Sequence[int]) -> Figure:
+def _drift_map(drift: DriftSeries, order: Sequence[int]) -> Figure:
     shown, said = first(order, keep_order=True)
     names = [drift.names[i] for i in shown]
     views = []
@@ -32,23 +32,23 @@ def _drift_map(drift: Drift, order: Sequence[int]) -> Figure:
         z = getattr(drift, measure)[:, shown].T
         finite = z[np.isfinite(z)]
         high = max(_LIMITS[measure], float(np.quantile(finite, 0.98)) if finite.size else 0.0)
-        made = Heat(names, drift.rows, z, title, SEGMENTS_AXIS, limits=(0.0, high))
-        views.append(View(title, *heat(made)))
+        made = HeatMap(names, drift.rows, z, title, SEGMENTS_AXIS, limits=(0.0, high))
+        views.append(View(title, *heat_map(made)))
     return Figure(
         "drift-map",
         f"Drift against the first {compact(drift.reference_rows)} rows",
         views,
         alt=f"Heat map of drift by feature and row. {_most_drift(drift)}",
         caption="PSI below 0.1 is usually called stable, above 0.25 a shift. KS is the largest gap between the two "
-        "distribution functions, 0 to 1. Blank where a segment has no value; the strongest colour also stands for what "
-        f"lies beyond.{said}",
+        "distribution functions, 0 to 1. Blank where a segment has no value; the strongest colour also stands for "
+        f"larger values.{said}",
         choice="Measure",
         height=made.height,
         table=_drift_table(drift, order),
     )
 
 
-def _drift_lines(drift: Drift, order: Sequence[int]) -> Figure:
+def _drift_lines(drift: DriftSeries, order: Sequence[int]) -> Figure:
     shown, said = first(order)
     mode = "lines" if len(drift.rows) > 1 else "markers"
     views = []
@@ -80,7 +80,7 @@ def _highest(values: Floats) -> Floats:
     return np.where(np.isfinite(found), found, np.nan)
 
 
-def _most_drift(drift: Drift) -> str:
+def _most_drift(drift: DriftSeries) -> str:
     highest = _highest(drift.psi)
     if not np.isfinite(highest).any():
         return "No feature has a value to compare."
@@ -88,7 +88,7 @@ def _most_drift(drift: Drift) -> str:
     return f"The highest PSI is {fixed(float(highest[feature]), 3)}, of {drift.names[feature]}."
 
 
-def _drift_table(drift: Drift, order: Sequence[int]) -> Table:
+def _drift_table(drift: DriftSeries, order: Sequence[int]) -> Table:
     psi, ks = _highest(drift.psi), _highest(drift.ks)
     return Table(
         ("feature", "highest PSI", "last PSI", "by chance", "highest KS", "last KS", "by chance"),
@@ -113,14 +113,14 @@ def _mean(values: Floats) -> float:
 
 
 def missing_figure(missing: Mapping[str, Floats], rows: Floats) -> Figure | None:
-    """The part of missing values, column by column along the stream; only columns that have any."""
+    """The share of missing values per column along the stream; only columns that have any."""
     shown = {name: part for name, part in missing.items() if np.nan_to_num(part).max(initial=0.0) > 0}
     if not shown:
         return None
     most = [-float(np.nanmax(part)) for part in shown.values()]
     picked, said = first(np.argsort(most, kind="stable").tolist(), keep_order=True)
     names, z = [list(shown)[i] for i in picked], np.stack([list(shown.values())[i] for i in picked])
-    made = Heat(
+    made = HeatMap(
         names,
         rows,
         z,
@@ -132,9 +132,9 @@ def missing_figure(missing: Mapping[str, Floats], rows: Floats) -> Figure | None
     )
     return Figure(
         "missing-map",
-        "Part of missing values",
-        [View("", *heat(made))],
-        alt=f"Heat map of the part of missing values by column and row; {len(shown)} columns have missing values.",
+        "Share of missing values",
+        [View("", *heat_map(made))],
+        alt=f"Heat map of the share of missing values by column and row; {len(shown)} columns have missing values.",
         caption=f"Columns without a missing value are left out ({len(missing) - len(shown)} of {len(missing)}).{said}",
         height=made.height,
         table=Table(
@@ -148,17 +148,17 @@ def missing_figure(missing: Mapping[str, Floats], rows: Floats) -> Figure | None
 
 
 def rank_distance(values: Floats, final: Floats, levels: Floats) -> Floats:
-    """How far, in ranks of the final distribution, each knot was from where it belongs: (T, K), (K,), (K,) → (T, K).
+    """How far, in ranks of the final distribution, each knot was from its final place: (T, K), (K,), (K,) → (T, K).
 
-    The final distribution has `final` at `levels`, linear in between; where knots coincide, every rank of the tie is
-    as good as the other.
+    The final distribution has `final` at `levels`, linear in between; where knots coincide, every rank of the tie
+    counts as correct.
     """
     low = np.interp(values, final, levels)
     high = 1.0 - np.interp(-values, -final[::-1], (1.0 - levels)[::-1])
     return np.maximum(np.maximum(np.minimum(low, high) - levels, levels - np.maximum(low, high)), 0.0)
 
 
-def knot_figures(knots: Knots) -> list[Figure]:
+def knot_figures(knots: KnotPaths) -> list[Figure]:
     """How far the knots of each feature were from their last place, and the paths of one feature's knots."""
     seen = [i for i in range(len(knots.names)) if np.isfinite(knots.values[-1:, i]).all() and len(knots.rows)]
     if not seen:
@@ -171,10 +171,10 @@ def knot_figures(knots: Knots) -> list[Figure]:
     return [*([_knot_map(knots, distance, moved)] if len(knots.rows) > 1 else []), _knot_lines(knots, moved)]
 
 
-def _knot_map(knots: Knots, distance: Mapping[int, Floats], order: Sequence[int]) -> Figure:
+def _knot_map(knots: KnotPaths, distance: Mapping[int, Floats], order: Sequence[int]) -> Figure:
     shown, said = first(order, keep_order=True)
     names, z = [knots.names[i] for i in shown], np.stack([distance[i] for i in shown])
-    made = Heat(
+    made = HeatMap(
         names,
         knots.rows,
         z,
@@ -187,7 +187,7 @@ def _knot_map(knots: Knots, distance: Mapping[int, Floats], order: Sequence[int]
     return Figure(
         "knots-map",
         "How far the knots were from their last place",
-        [View("", *heat(made))],
+        [View("", *heat_map(made))],
         alt="Heat map of the largest distance of a feature's knots from their last place, by feature and row.",
         caption="The largest distance of an inner knot from where it ended, in ranks of the final distribution: "
         f"5 % means that a quantile was off by 5 percentage points.{said}",
@@ -202,7 +202,7 @@ def _knot_map(knots: Knots, distance: Mapping[int, Floats], order: Sequence[int]
     )
 
 
-def _knot_lines(knots: Knots, seen: Sequence[int]) -> Figure:
+def _knot_lines(knots: KnotPaths, seen: Sequence[int]) -> Figure:
     shown = _deciles(knots.levels)
     features, said = first(seen)
     views = []
@@ -241,7 +241,7 @@ def _knot_lines(knots: Knots, seen: Sequence[int]) -> Figure:
 
 
 def _deciles(levels: Floats) -> list[int]:
-    """The places of about nine inner knots, evenly spaced."""
+    """The indices of about nine inner knots, evenly spaced."""
     inner = range(1, len(levels) - 1) if len(levels) > 2 else range(len(levels))
     wanted = np.linspace(levels[inner[0]], levels[inner[-1]], min(len(inner), 9))
     return sorted({int(np.argmin(np.abs(levels - level))) for level in wanted})
@@ -254,7 +254,7 @@ def _value_axis(paths: Floats) -> Layout:
     return {"hoverformat": ".4~g", "tickformat": "~s" if max(abs(low), abs(high)) >= 1e4 else ""}
 
 
-def _knot_table(knots: Knots, seen: Sequence[int], shown: Sequence[int]) -> Table:
+def _knot_table(knots: KnotPaths, seen: Sequence[int], shown: Sequence[int]) -> Table:
     head = ("feature", *(f"{100 * knots.levels[i]:.3g} %" for i in shown))
     rows = []
     for feature in seen:

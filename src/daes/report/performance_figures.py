@@ -6,14 +6,14 @@ import numpy as np
 
 from daes.formatting import compact, count, fixed, percent
 from daes.report.figures import Figure, Floats, Key, Line, View, lines
-from daes.report.run import Reliability, Run
+from daes.report.run_record import ReliabilityBins, RunRecord
 from daes.table import Table
 
 _SCORES = {"auc": "AUC", "logloss": "LogLoss"}
 _SETTLE = 0.1
 
 
-def score_figures(run: Run) -> list[Figure]:
+def score_figures(run: RunRecord) -> list[Figure]:
     """AUC and LogLoss along the stream, over the window and since its start."""
     found = []
     for metric, title in _SCORES.items():
@@ -44,12 +44,12 @@ def score_figures(run: Run) -> list[Figure]:
 
 
 _CAPTIONS = {
-    "auc": "Higher is better; 0.5 is a coin. Every batch is scored before it is learned from.",
+    "auc": "Higher is better; 0.5 is chance. Every batch is scored before it is learned from.",
     "logloss": "Lower is better, in nats. “Click rate alone” is what predicting the mean label so far would score.",
 }
 
 
-def _window(run: Run) -> str:
+def _window(run: RunRecord) -> str:
     return f"last {compact(run.window)} rows" if run.window else "window"
 
 
@@ -57,12 +57,12 @@ def _mode(rows: Floats) -> str:
     return "lines" if len(rows) > 1 else "markers"
 
 
-def _column(run: Run, name: str) -> Floats:
+def _column(run: RunRecord, name: str) -> Floats:
     length = len(run.history["rows"]) if "rows" in run.history else 0
     return run.history.get(name, np.full(length, np.nan))
 
 
-def _entropy(run: Run) -> Floats:
+def _entropy(run: RunRecord) -> Floats:
     """What always predicting the mean label so far scores: LogLoss over normalised entropy."""
     loss, part = _column(run, "logloss"), _column(run, "normalized_entropy")
     entropy = np.full(loss.shape, np.nan)
@@ -75,7 +75,7 @@ def _ends(series: Sequence[Line]) -> str:
     return ", ".join(f"{label} ends at {fixed(float(values[-1]))}" for label, values in last if values)
 
 
-def _history_table(run: Run, metric: str, title: str) -> Table:
+def _history_table(run: RunRecord, metric: str, title: str) -> Table:
     rows, recent, life = (_column(run, name) for name in ("rows", f"window_{metric}", metric))
     picked = thinned(len(rows), 20)
     return Table(
@@ -85,7 +85,7 @@ def _history_table(run: Run, metric: str, title: str) -> Table:
 
 
 def thinned(length: int, most: int) -> list[int]:
-    """At most so many places out of a length, evenly, with the first and the last.
+    """At most `most` indices out of `length`, evenly spaced, including the first and the last.
 
     >>> thinned(5, 20), thinned(100, 4)
     ([0, 1, 2, 3, 4], [0, 33, 66, 99])
@@ -93,8 +93,8 @@ def thinned(length: int, most: int) -> list[int]:
     return sorted({int(place) for place in np.linspace(0, length - 1, min(length, most)).round()}) if length else []
 
 
-def calibration_figure(found: Reliability) -> Figure | None:
-    """What was predicted against what came of it.
+def calibration_figure(found: ReliabilityBins) -> Figure | None:
+    """Click rate against mean prediction.
 
     Bins with less than a thousandth of the weight are left out: their rate is noise.
     """
@@ -126,8 +126,8 @@ def calibration_figure(found: Reliability) -> Figure | None:
         "Reliability",
         [View("", data, layout)],
         alt="Reliability diagram: the rate of clicks against the mean prediction, by bins of the prediction.",
-        caption="On the dotted line, as many clicked as was promised; below it, fewer. All rows count, also the first "
-        "ones, when the model knew nothing yet; bins with less than a thousandth of the rows are left out.",
+        caption="On the dotted line, as many clicked as was predicted; below it, fewer. All rows count, including "
+        "the first ones, when the model was untrained; bins with less than a thousandth of the rows are left out.",
         height=380,
         table=Table(
             ("predicted", "clicked", "share", "rows"),
@@ -139,29 +139,29 @@ def calibration_figure(found: Reliability) -> Figure | None:
     )
 
 
-def throughput_figure(run: Run) -> Figure | None:
-    """Rows a second, segment by segment."""
+def throughput_figure(run: RunRecord) -> Figure | None:
+    """Rows per second, segment by segment."""
     rows, speed = run.segment_rows, run.speed
     if len(rows) < 2 or not np.isfinite(speed).any():
         return None
-    line = Line("speed", "rows a second", rows, speed, "c1", hover="%{y:,.0f} rows a second")
+    line = Line("speed", "rows per second", rows, speed, "c1", hover="%{y:,.0f} rows per second")
     frame = [0.0, 1.1 * float(np.nanmax(speed))]
     data, layout = lines([line], y_title="", height=220, y_axis={"range": frame, "tickformat": "~s"}, end_labels=False)
     data[0]["hovertemplate"] += "<extra></extra>"
     return Figure(
         "throughput-lines",
-        "Rows a second",
+        "Rows per second",
         [View("", data, layout)],
-        alt=f"Rows a second along the stream, {compact(float(np.nanmedian(speed)))} in the median.",
-        caption="Reading, scoring and training together; what else the machine did at the time shows as well.",
+        alt=f"Rows per second along the stream, {compact(float(np.nanmedian(speed)))} in the median.",
+        caption="Reading, scoring and training together; other work of the machine shows as well.",
         height=220,
         table=Table(
-            ("rows", "rows a second"), [(count(rows[i]), count(float(speed[i]))) for i in thinned(len(rows), 20)]
+            ("rows", "rows per second"), [(count(rows[i]), count(float(speed[i]))) for i in thinned(len(rows), 20)]
         ),
     )
 
 
-def rate_figure(run: Run) -> Figure | None:
+def rate_figure(run: RunRecord) -> Figure | None:
     """Clicks and mean prediction, segment by segment."""
     rows = run.segment_rows
     if len(rows) < 2 or not np.isfinite(run.click_rate).any():

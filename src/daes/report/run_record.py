@@ -1,0 +1,180 @@
+"""A run as its folder describes it, in arrays; what the folder lacks is None or empty. See docs/run-folder.md."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daes.formatting import compact, count
+from daes.storage.run_folder import RunFolder
+
+Floats = NDArray[np.float64]
+
+
+def _empty() -> Floats:
+    return np.empty(0)
+
+
+@dataclass(frozen=True, eq=False)
+class ReliabilityBins:
+    """Rows in bins by prediction, each array (bins,)."""
+
+    weight: Floats
+    prediction: Floats
+    label: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class DriftSeries:
+    """The drift of segments of the stream against its first `reference_rows` rows.
+
+    **Shape.** `rows` (S,), the ends of the segments; the others (S, q). `…_by_chance` is what a feature without drift
+    shows on average.
+    """
+
+    names: tuple[str, ...]
+    rows: Floats
+    reference_rows: int
+    psi: Floats
+    ks: Floats
+    psi_by_chance: Floats
+    ks_by_chance: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class KnotPaths:
+    """The positions of the knots along the stream. **Shape.** `rows` (T,), `levels` (K,), `values` (T, q, K)."""
+
+    names: tuple[str, ...]
+    rows: Floats
+    levels: Floats
+    values: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class RunRecord:
+    """One pass of one model over a stream.
+
+    `history` has one array per column (`rows`, `seconds`, `auc`, `window_auc`, …); `undefined` says why a metric is
+    NaN; `missing` is by column; `segment_rows` are the ends of the segments that `missing`, `speed`, `click_rate` and
+    `mean_prediction` are about.
+    """
+
+    title: str
+    lead: str = ""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    undefined: Mapping[str, str] = field(default_factory=dict)
+    history: Mapping[str, Floats] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
+    schema: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    window: int | None = None
+    rows: int | None = None
+    seconds: float | None = None
+    reliability: ReliabilityBins | None = None
+    drift: DriftSeries | None = None
+    missing: Mapping[str, Floats] = field(default_factory=dict)
+    segment_rows: Floats = field(default_factory=_empty)
+    speed: Floats = field(default_factory=_empty)
+    click_rate: Floats = field(default_factory=_empty)
+    mean_prediction: Floats = field(default_factory=_empty)
+    knots: KnotPaths | None = None
+    quantiles: KnotPaths | None = None
+    bad_batches: tuple[tuple[int, str], ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def read_run(folder: Path) -> RunRecord:
+    """The record of a run's folder; `history` and `monitor` may be missing, `config` and `metrics` not."""
+    files = RunFolder(folder)
+    config, results = files.read_config(), files.read("metrics")
+    monitor = _optional(files, "monitor")
+    model, data = config.get("model", {}), config.get("data", {})
+    has_numbers = bool(config.get("schema", {}).get("numerical"))
+    method = f"{model.get('embedding')} · " if has_numbers else ""
+    return RunRecord(
+        title=f"{method}{model.get('backbone')} on {data.get('name') or data.get('what')}",
+        lead=_lead(config, results),
+        metrics={name: _float(value) for name, value in results.get("metrics", {}).items()},
+        undefined=dict(results.get("undefined", {})),
+        history={name: floats(values) for name, values in _optional(files, "history").items()},
+        config={name: value for name, value in config.items() if name not in ("environment", "schema")},
+        schema=config.get("schema", {}),
+        environment=config.get("environment", {}),
+        window=config.get("training", {}).get("window"),
+        rows=results.get("rows"),
+        seconds=results.get("seconds"),
+        reliability=read_reliability(results),
+        drift=read_drift(monitor),
+        missing={name: floats(values) for name, values in monitor.get("missing", {}).items()},
+        segment_rows=floats(monitor.get("rows", [])),
+        speed=floats(monitor.get("rows_per_second", [])),
+        click_rate=floats(monitor.get("click_rate", [])),
+        mean_prediction=floats(monitor.get("mean_prediction", [])),
+        knots=read_knots(monitor.get("knots")),
+        quantiles=read_knots(monitor.get("quantiles")),
+        bad_batches=tuple((bad.get("row"), str(bad.get("reason"))) for bad in results.get("bad_batches", [])),
+        notes=tuple(map(str, data.get("notes", []))),
+    )
+
+
+def _optional(files: RunFolder, name: str) -> dict[str, Any]:
+    try:
+        return files.read(name)
+    except FileNotFoundError:
+        return {}
+
+
+def _lead(config: Mapping[str, Any], results: Mapping[str, Any]) -> str:
+    schema = config.get("schema", {})
+    numerical, categorical = len(schema.get("numerical", [])), len(schema.get("categorical", []))
+    return (
+        f"{count(results.get('rows'))} rows of {config.get('data', {}).get('what')} in one pass, each scored before it "
+        f"was learned from; {numerical} numerical and {categorical} categorical features; "
+        f"{compact(config.get('parameters'))} parameters; started {_when(config)}."
+    )
+
+
+def _when(config: Mapping[str, Any]) -> str:
+    return str(config.get("created", "")).replace("T", " ").replace("+00:00", " UTC") or "at an unknown time"
+
+
+def floats(values: Sequence[Any]) -> Floats:
+    """Numbers from JSON, in which null is NaN."""
+    return np.array([_float(value) for value in values], dtype=np.float64)
+
+
+def _float(value: Any) -> float:
+    return float("nan") if value is None else float(value)
+
+
+def read_reliability(results: Mapping[str, Any]) -> ReliabilityBins | None:
+    """The bins of predictions of a metrics.json."""
+    found = results.get("reliability")
+    if not found:
+        return None
+    return ReliabilityBins(*(floats(found.get(name, [])) for name in ("weight", "mean_prediction", "mean_label")))
+
+
+def read_drift(monitor: Mapping[str, Any]) -> DriftSeries | None:
+    """PSI and KS of a monitor.json; None where there is no numerical feature or no segment."""
+    features, rows = monitor.get("features", {}), floats(monitor.get("rows", []))
+    if not features or not len(rows):
+        return None
+    blank = np.full(len(rows), np.nan)
+    columns = {
+        kind: np.stack([floats(series[kind]) if series.get(kind) else blank for series in features.values()], axis=1)
+        for kind in ("psi", "ks", "psi_by_chance", "ks_by_chance")
+    }
+    return DriftSeries(tuple(features), rows, int(monitor.get("reference_rows", 0)), **columns)
+
+
+def read_knots(found: Mapping[str, Any] | None) -> KnotPaths | None:
+    """The paths of knots or quantiles of a monitor.json; None for a method that has none."""
+    if not found or not found.get("features") or not found.get("rows"):
+        return None
+    values = np.stack([np.stack([floats(knots) for knots in path]) for path in found["features"].values()], axis=1)
+    return KnotPaths(tuple(found["features"]), floats(found["rows"]), floats(found["levels"]), values)
