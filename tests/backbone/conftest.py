@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from daes.backbone import Backbone
 
@@ -93,17 +93,3 @@ def scramble(module: nn.Module, generator: torch.Generator) -> None:
 @pytest.fixture
 def slow() -> Slow:
     return Slow()
-
-
-@pytest.fixture
-def make_inputs() -> Callable[..., tuple[Tensor, Tensor | None]]:
-    """Random inputs of the shapes that a backbone takes."""
-
-    def make(backbone: Backbone, rows: int, *, seed: int = 0) -> tuple[Tensor, Tensor | None]:
-        generator = torch.Generator().manual_seed(seed)
-        dtype = next(backbone.parameters()).dtype
-        fields = torch.randn(rows, backbone.num_fields, backbone.dim, dtype=dtype, generator=generator)
-        plain = torch.randn(rows, backbone.plain_dim, dtype=dtype, generator=generator)
-        return fields, plain if backbone.plain_dim else None
-
-    return make

@@ -106,7 +106,7 @@ def train_step(method: NumericalEmbedding, sample: Sample) -> None:
             parameter.sub_(gradient, alpha=0.1)
 
 
-def state_of(method: NumericalEmbedding) -> dict[str, Tensor]:
+def state_of(method: nn.Module) -> dict[str, Tensor]:
     """A copy of the whole state: parameters, statistics and random state."""
     return {name: tensor.detach().clone() for name, tensor in method.state_dict().items()}
 

@@ -1,0 +1,47 @@
+"""One check suite for all backbones: import it to check a backbone of your own.
+
+>>> from daes.backbone import build_backbone
+>>> from daes.backbone.checks import CHECKS, check_backbone
+>>> check_backbone(lambda *sizes, **plain: build_backbone("fm", *sizes, **plain), skip=["check_onnx", "check_compile"])
+
+Or each check as a test of its own:
+
+    @pytest.mark.parametrize("check", CHECKS)
+    def test_my_backbone(check):
+        CHECKS[check](MyBackbone)
+"""
+
+from collections.abc import Iterable
+
+from daes.backbone.checks import behaviour, graphs
+from daes.backbone.checks.sample import Check, Make
+
+CHECKS: dict[str, Check] = {
+    name: check for module in (behaviour, graphs) for name, check in vars(module).items() if name.startswith("check_")
+}
+"""Name → check."""
+
+
+def check_backbone(make: Make, *, skip: Iterable[str] = ()) -> None:
+    """Run every check on a backbone; an AssertionError says what it does not keep to.
+
+    The checks need the packages safetensors, onnx, onnxscript and onnxruntime, and some seconds.
+
+    Args:
+        make: the class, or a function with its arguments `(num_fields, dim, *, plain_dim)`. Small hidden layers make
+            for quick checks.
+        skip: names of `CHECKS` to leave out.
+    """
+    left_out = set(skip)
+    unknown = left_out - CHECKS.keys()
+    if unknown:
+        raise ValueError(f"skip must hold names of checks, got {', '.join(sorted(unknown))}")
+    for name, check in CHECKS.items():
+        if name not in left_out:
+            try:
+                check(make)
+            except AssertionError as error:
+                raise AssertionError(f"{name}: {error}") from error
+
+
+__all__ = ["CHECKS", "Check", "Make", "check_backbone"]
