@@ -8,7 +8,7 @@ full and as busy as they are in a long stream.
 
 Field-aware methods run three times: with no context, with 160 contexts shared by the rows (as many as Criteo's three
 smallest fields make), and with a context vector a row, the gradients of which are computed too. YouTube's time includes
-its raw inputs. DLRM's one vector for all features comes from a network of 512, 256 and 64 units.
+its plain inputs. DLRM's one vector for all features comes from a network of 512, 256 and 64 units.
 
 Contenders take turns, and each counts with its best turn. On the CPU time is that of the process, on CUDA that between
 two events around several calls. On CUDA a training step is also made with synchronisation forbidden: whoever waits for
@@ -146,9 +146,8 @@ def _contender(name: str, module: Any, batches: list[Tensor], form: str | None, 
 
 
 def _outputs(module: Any, batch: Tensor, context: Tensor | Context | None) -> Tensor:
-    fields: Tensor = module(batch, context)
-    raw = module.raw(batch)
-    return fields if raw is None else torch.cat([fields.flatten(1), raw], 1)
+    fields, plain = module.outputs(batch, context)
+    return fields if plain is None else torch.cat([fields.flatten(1), plain], 1)
 
 
 def _rtdl_contender(sizes: Sizes, batches: Sequence[Tensor], device: torch.device) -> Contender:

@@ -110,7 +110,7 @@ class TestEveryCell:
     @pytest.mark.parametrize("backbone", BACKBONES)
     def test_vectors_do_without_their_plain_inputs_where_there_is_no_place_for_them(self, backbone):
         model = make_model("daes", backbone)
-        assert model.numerical.raw_dim == 6
+        assert model.numerical.plain_dim == 6
         assert getattr(model.backbone, "plain_dim", 0) == (0 if backbone in NO_PLAIN else 6)
         train(model)
 

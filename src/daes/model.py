@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from daes.backbone import BACKBONES, Backbone, build_backbone
 from daes.distribution import rank_context_fields, smallest_cardinality
+from daes.distribution.base import check_positive
 from daes.embedding import (
     METHODS,
     CategoricalEmbedding,
@@ -25,7 +26,6 @@ from daes.embedding import (
     build_embedding,
     suggest_sizes,
 )
-from daes.embedding.base import check_positive
 from daes.embedding.modulation import pool_context
 from daes.export import export_onnx
 from daes.registry import Configurable, Registry
@@ -162,7 +162,7 @@ class CTRModel(nn.Module):
     def _make_backbone(self, backbone: str | Backbone) -> Backbone:
         numbers = self.numerical
         num_fields = self.schema.num_categorical + (0 if numbers is None else numbers.num_outputs)
-        plain_dim = 0 if numbers is None else numbers.raw_dim
+        plain_dim = 0 if numbers is None else numbers.plain_dim
         takes_plain = backbone.plain_dim > 0 if isinstance(backbone, Backbone) else BACKBONES.find(backbone).takes_plain
         if numbers is not None and plain_dim and not takes_plain:
             if not numbers.num_outputs:
@@ -215,8 +215,11 @@ class CTRModel(nn.Module):
             if self.numerical is not None and self.numerical.uses_context and self.context:
                 context = self._context(categorical, fields[0])
         if self.numerical is not None:
-            fields.insert(0, self.numerical(numerical, context))
-            plain = self.numerical.raw(numerical) if getattr(self.backbone, "plain_dim", 0) else None
+            if getattr(self.backbone, "plain_dim", 0):
+                vectors, plain = self.numerical.outputs(numerical, context)
+            else:
+                vectors = self.numerical(numerical, context)
+            fields.insert(0, vectors)
         logits: Tensor = self.backbone(torch.cat(fields, dim=1), plain)
         return logits
 

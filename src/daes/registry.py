@@ -7,7 +7,7 @@ from functools import wraps
 from importlib import import_module
 from inspect import signature
 from pkgutil import iter_modules
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar, get_args
 
 
 @dataclass(frozen=True)
@@ -122,16 +122,22 @@ class Entry(Generic[T]):
         return {**known, "reference": str(self.reference or "")}
 
     def _defaults(self) -> dict[str, Any]:
-        """The options of the class and their defaults; what it passes on as `**options` is its base class's."""
+        """The options of the class and their defaults, those that it passes on to its base classes included."""
         found: dict[str, Any] = {}
+        passed_on: set[str] | None = None  # None for any
         for cls in self.cls.__mro__:
             if "__init__" not in cls.__dict__:
                 continue
             parameters = list(signature(cls.__init__).parameters.values())[1:]  # type: ignore[misc]
-            named = {p.name: p.default for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
-            found |= {name: value for name, value in named.items() if name not in (*self.inputs, *found)}
-            if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+            for p in parameters:
+                known = p.name in (*self.inputs, *found) or (passed_on is not None and p.name not in passed_on)
+                if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and not known:
+                    found[p.name] = p.default
+            rest = [p.annotation for p in parameters if p.kind is p.VAR_KEYWORD]
+            if not rest:
                 break
+            if options := get_args(rest[0]):  # Unpack[a TypedDict]
+                passed_on = set(options[0].__annotations__)
         return found
 
 

@@ -62,13 +62,13 @@ class Plain(NumericalEmbedding):
         self.low.copy_(torch.minimum(self.low, values.where(seen, torch.inf).amin(0)))
         self.high.copy_(torch.maximum(self.high, values.where(seen, -torch.inf).amax(0)))
 
-    def place(self, values: Tensor) -> Tensor:
+    def scaled(self, values: Tensor) -> Tensor:
         some = self.high > self.low
         low, high = self.low.where(some, 0.0) / 2, self.high.where(some, 1.0) / 2
         return ((values / 2 - low) / (high - low)).clamp(0.0, 1.0).to(self.table.dtype)
 
-    def encode(self, values: Tensor, context: Tensor | Context | None) -> Tensor:
-        encoded = self.place(values).unsqueeze(-1) * self.table
+    def encode(self, values: Tensor, place: Tensor | None, context: Tensor | Context | None) -> Tensor:
+        encoded = self.scaled(values).unsqueeze(-1) * self.table
         if context is None:
             return encoded
         vectors = context.vectors[context.index] if isinstance(context, Context) else context
@@ -76,13 +76,13 @@ class Plain(NumericalEmbedding):
 
 
 class Widened(Plain):
-    def encode(self, values, context):
-        return super().encode(values, context).double()
+    def encode(self, values, place, context):
+        return super().encode(values, place, context).double()
 
 
 class Centred(Plain):
-    def encode(self, values, context):
-        encoded = super().encode(values, context)
+    def encode(self, values, place, context):
+        encoded = super().encode(values, place, context)
         return encoded - encoded.mean(0)
 
 
@@ -92,7 +92,7 @@ class ZeroForMissing(Plain):
 
 
 class Unclamped(Plain):
-    def place(self, values):
+    def scaled(self, values):
         return values
 
 
@@ -102,7 +102,7 @@ class LearnsInfinity(Plain):
 
 
 class DividesByWidth(Plain):
-    def place(self, values):
+    def scaled(self, values):
         return ((values - self.low) / (self.high - self.low)).clamp(0.0, 1.0)
 
 
@@ -133,8 +133,8 @@ class WritesItsInput(Plain):
 
 
 class Jumps(Plain):
-    def place(self, values):
-        return (super().place(values) * 10).round() / 10
+    def scaled(self, values):
+        return (super().scaled(values) * 10).round() / 10
 
 
 class Unused(Plain):
@@ -142,24 +142,24 @@ class Unused(Plain):
         super().__init__()
         self.spare = nn.Parameter(torch.ones(2))
 
-    def encode(self, values, context):
-        return super().encode(values, context) + 0 * self.spare.sum()
+    def encode(self, values, place, context):
+        return super().encode(values, place, context) + 0 * self.spare.sum()
 
 
 class DoubledGradient(Plain):
-    def encode(self, values, context):
-        encoded = super().encode(values, context)
+    def encode(self, values, place, context):
+        encoded = super().encode(values, place, context)
         return 2 * encoded - encoded.detach()
 
 
 class IgnoresSharedContext(Plain):
-    def encode(self, values, context):
-        return super().encode(values, None if isinstance(context, Context) else context)
+    def encode(self, values, place, context):
+        return super().encode(values, place, None if isinstance(context, Context) else context)
 
 
 class AlwaysFloat(Plain):
-    def encode(self, values, context):
-        return super().encode(values, context).float()
+    def encode(self, values, place, context):
+        return super().encode(values, place, context).float()
 
 
 class CastsStatistics(Plain):
@@ -168,20 +168,20 @@ class CastsStatistics(Plain):
 
 
 class NothingUnderAutocast(Plain):
-    def place(self, values):
-        return super().place(values) * (not torch.is_autocast_enabled("cpu"))
+    def scaled(self, values):
+        return super().scaled(values) * (not torch.is_autocast_enabled("cpu"))
 
 
 class ObservesInEval(Plain):
-    def encode(self, values, context):
+    def encode(self, values, place, context):
         self.high.copy_(torch.maximum(self.high, values.amax(0)))
-        return super().encode(values, context)
+        return super().encode(values, place, context)
 
 
 class ObservesLast(Plain):
-    def forward(self, values, context=None):
+    def outputs(self, values, context=None):
         training, self.training = self.training, False
-        result = super().forward(values, context)
+        result = super().outputs(values, context)
         self.training = training
         if training and self.observe_in_forward:
             self.observe(values)
@@ -189,9 +189,9 @@ class ObservesLast(Plain):
 
 
 class Noisy(Plain):
-    def encode(self, values, context):
+    def encode(self, values, place, context):
         noise = torch.rand_like(values).unsqueeze(-1) if self.training else 0.0
-        return super().encode(values, context) + noise
+        return super().encode(values, place, context) + noise
 
 
 class LastBatchOnly(Plain):
@@ -222,13 +222,13 @@ class SharedByAll(Plain):
 
 
 class OtherwiseCompiled(Plain):
-    def place(self, values):
-        return super().place(values) * (0.5 if torch.compiler.is_compiling() else 1.0)
+    def scaled(self, values):
+        return super().scaled(values) * (0.5 if torch.compiler.is_compiling() else 1.0)
 
 
 class OtherwiseExported(Plain):
-    def place(self, values):
-        return super().place(values) * (0.5 if torch.compiler.is_exporting() else 1.0)
+    def scaled(self, values):
+        return super().scaled(values) * (0.5 if torch.compiler.is_exporting() else 1.0)
 
 
 FAULTS: dict[str, type[Plain]] = {

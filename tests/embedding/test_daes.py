@@ -59,7 +59,8 @@ class Definition:
         self.seen = sorted(x for x in column.tolist() if math.isfinite(x))
         self.count = module.knots.shape[1] - 1
         if self.seen:
-            low, high = (self.seen[0], self.seen[-1]) if module.bounds is None else module.bounds[feature].tolist()
+            bounds = module.distributions._bounds
+            low, high = (self.seen[0], self.seen[-1]) if bounds is None else bounds[feature].tolist()
             self.knots = [low, *(min(max(self.level(i), low), high) for i in range(1, self.count)), high]
             if module.value_space:
                 self.knots = [low + i / self.count * (high - low) for i in range(self.count + 1)]
@@ -112,7 +113,7 @@ class Definition:
         if math.isnan(x):
             return module.missing[self.feature].tolist()
         weights = self.modulated(self.weights(x), context)
-        meta = module.meta[self.feature].tolist()
+        meta = module.meta_embeddings[self.feature].tolist()
         result = [sum(w * row[d] for w, row in zip(weights, meta, strict=True)) for d in range(module.dim)]
         if module.linear is not None:
             slope = module.linear_weight[self.feature].tolist()
@@ -186,29 +187,35 @@ def test_every_option_equals_the_definition(options: dict[str, Any]) -> None:
     check(module, seen)
 
 
-@pytest.mark.parametrize("raw", [["value"], ["score"], ["rank"], ["score", "value"], ["rank", "score", "value"]])
+@pytest.mark.parametrize("plain", [["value"], ["score"], ["rank"], ["score", "value"], ["rank", "score", "value"]])
 @pytest.mark.parametrize("linear", [None, "score"])
-def test_raw_inputs_equal_the_definition(raw, linear) -> None:
-    module = made(modulation=None, basis="hat", knots=20, linear=linear, raw=raw)
-    assert module.raw_dim == 5 * len(raw)
+def test_plain_inputs_equal_the_definition(plain, linear) -> None:
+    module = made(modulation=None, basis="hat", knots=20, linear=linear, plain=plain)
+    assert module.plain_dim == 5 * len(plain)
     seen, values = stream().double(), probes().double()
-    before = module.raw(values)
-    assert before.shape == (len(values), module.raw_dim)
+    before = module.eval().outputs(values).plain
+    assert before.shape == (len(values), module.plain_dim)
     assert not before.any()
     module.fit(seen)
     columns = [Definition(module, feature, seen[:, feature]) for feature in range(5)]
     expected = [
-        [0.0 if math.isnan(x) else column.path(x, kind) for kind in raw for column, x in zip(columns, row, strict=True)]
+        [
+            0.0 if math.isnan(x) else column.path(x, kind)
+            for kind in plain
+            for column, x in zip(columns, row, strict=True)
+        ]
         for row in values.tolist()
     ]
-    torch.testing.assert_close(module.raw(values), torch.tensor(expected, dtype=torch.float64), rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(
+        module.outputs(values).plain, torch.tensor(expected, dtype=torch.float64), rtol=1e-9, atol=1e-9
+    )
     check(module, seen)
 
 
-def test_without_raw_inputs_there_are_none() -> None:
+def test_without_plain_inputs_there_are_none() -> None:
     module = made(linear="value")
-    assert module.raw_dim == 0
-    assert module.raw(probes().double()) is None
+    assert module.plain_dim == 0
+    assert module.outputs(probes().double()).plain is None
 
 
 def test_without_context_modulation_is_off() -> None:
@@ -231,7 +238,7 @@ def test_a_small_reservoir_gives_its_own_quantiles() -> None:
     seen = stream(2000).double()
     for batch in seen.split(128):
         module.observe(batch)
-    for feature, reservoir in enumerate(module.bank.estimators[:4]):
+    for feature, reservoir in enumerate(module.distributions.reservoir(place) for place in range(4)):
         column = seen[:, feature][seen[:, feature].isfinite()]
         ordered = sorted(reservoir.sample.tolist())
         inner = [next(x for r, x in enumerate(ordered, start=1) if r * 10 >= i * len(ordered)) for i in range(1, 10)]
@@ -243,7 +250,7 @@ def test_sixty_percent_zeros_have_the_first_six_of_ten_components() -> None:
     module = DAES(1, 10, modulation=None, num_meta=10)
     module.fit(torch.cat([torch.zeros(60), torch.arange(1.0, 41.0)]).unsqueeze(1))
     with torch.no_grad():
-        module.meta.copy_(torch.eye(10).unsqueeze(0))
+        module.meta_embeddings.copy_(torch.eye(10).unsqueeze(0))
     assert module.eval()(torch.zeros(1, 1)).flatten().tolist() == [1.0] * 6 + [0.0] * 4
 
 
@@ -263,7 +270,7 @@ def test_the_coordinate_never_falls() -> None:
     module = made(modulation=None, basis="hat", knots=100)
     module.fit(stream().double())
     with torch.no_grad():
-        module.meta.copy_(torch.arange(11.0).view(1, 11, 1).expand(5, 11, DIM))
+        module.meta_embeddings.copy_(torch.arange(11.0).view(1, 11, 1).expand(5, 11, DIM))
     values = torch.linspace(-5, 30, 5001, dtype=torch.float64).unsqueeze(1).repeat(1, 5)
     assert bool((module.eval()(values).diff(dim=0) >= -1e-12).all())
 
@@ -275,7 +282,7 @@ def test_beta_zero_with_fixed_knots_is_ple() -> None:
         fixed = DAES.from_knots(ple.knots, DIM, **options)
         streaming = DAES(4, DIM, num_meta=6, **options).fit(seen)
         for module in (fixed, streaming.eval()):
-            module.load_state_dict({"meta": ple.meta, "missing": ple.missing}, strict=False)
+            module.load_state_dict({"meta_embeddings": ple.meta_embeddings, "missing": ple.missing}, strict=False)
             assert torch.equal(module.knots, ple.knots)
             assert torch.equal(module(values, torch.randn(len(values), DIM)), ple(values))
 
@@ -283,17 +290,17 @@ def test_beta_zero_with_fixed_knots_is_ple() -> None:
 def test_fixed_knots_observe_nothing() -> None:
     knots = torch.tensor([[0.0, 1.0, 1.0, 4.0], [-1.0, 0.0, 2.0, 3.0]])
     module = DAES.from_knots(knots, 4, basis="hat", linear="value").train()
-    assert (module.num_meta, module.bank) == (3, None)
+    assert (module.num_meta, module.distributions.follows) == (3, False)
     module(torch.full((10, 2), 50.0))
     assert torch.equal(module.knots, knots)
-    torch.testing.assert_close(module.centre, knots.mean(1))
-    torch.testing.assert_close(module.scale, knots.std(1, correction=0))
+    torch.testing.assert_close(module.distributions.centre, knots.mean(1))
+    torch.testing.assert_close(module.distributions.scale, knots.std(1, correction=0))
     other = DAES.from_knots(torch.zeros(2, 4), 4, basis="hat", linear="value")
     other.load_state_dict(load(save(module.state_dict())), strict=True)
     values = torch.randn(20, 2)
     assert torch.equal(other(values), module(values))
     few = DAES.from_knots(knots, 4, num_meta=2)
-    assert few.meta.shape == (2, 2, 4)
+    assert few.meta_embeddings.shape == (2, 2, 4)
 
 
 @pytest.mark.parametrize("knots", [torch.zeros(3), torch.zeros(2, 1), torch.tensor([[1.0, 0.0]])])
@@ -305,7 +312,7 @@ def test_knots_must_ascend(knots: Tensor) -> None:
 def test_a_state_of_fixed_knots_and_one_that_follows_do_not_mix() -> None:
     fixed, following = DAES.from_knots(torch.tensor([[0.0, 1.0]]), 4), DAES(1, 4, num_meta=1)
     for module, state in ((fixed, following.state_dict()), (following, fixed.state_dict())):
-        with pytest.raises((RuntimeError, ValueError), match="does not fit a module with"):
+        with pytest.raises((RuntimeError, ValueError), match="key"):
             module.load_state_dict(state)
 
 
@@ -345,7 +352,11 @@ def test_observation_may_be_left_to_the_loader() -> None:
 
 def test_options_of_the_estimator_reach_it() -> None:
     module = DAES(2, 4, reservoir_size=50, seed=9, estimator_options={"half_life": 500.0})
-    assert [(r.size, r.half_life, r.seed) for r in module.bank.estimators] == [(50, 500.0, 9), (50, 500.0, 10)]
+    found = [(r.size, r.half_life, r.seed) for r in module.distributions.bank.estimators]
+    assert found == [
+        (50, 500.0, 9),
+        (50, 500.0, 10),
+    ]
     old, new = torch.zeros(5000, 2), torch.ones(5000, 2)
     module.observe(old)
     module.observe(new)
@@ -413,19 +424,19 @@ def test_nothing_larger_than_the_output_is_ever_held(options: dict[str, Any], fo
 @pytest.mark.parametrize(
     ("options", "shown"),
     [
-        ({"num_meta": 0}, "num_meta=0"),
-        ({"knots": 2.5}, "knots=2.5"),
+        ({"num_meta": 0}, r"num_meta must .*got 0"),
+        ({"knots": 2.5}, r"knots must .*got 2.5"),
         ({"beta": 1.5}, r"beta must lie in \[0, 1\], got 1.5"),
-        ({"beta": math.nan}, "beta=nan"),
+        ({"beta": math.nan}, r"beta must .*got nan"),
         ({"modulation": "gates"}, "modulation must be one of 'gate', 'tran', None, got 'gates'"),
-        ({"basis": "spline"}, "basis='spline'"),
-        ({"linear": True}, "linear=True"),
-        ({"raw": ["value", "level"]}, "raw='level'"),
-        ({"raw": "score"}, "raw='score'"),
-        ({"raw": ["score", "score"]}, r"raw=\['score', 'score'\]"),
-        ({"context_pool": "max"}, "context_pool='max'"),
-        ({"reservoir_size": 0}, "size=0"),
-        ({"init_std": -1.0}, "init_std=-1.0"),
+        ({"basis": "spline"}, r"basis must .*got 'spline'"),
+        ({"linear": True}, r"linear must .*got True"),
+        ({"plain": ["value", "level"]}, r"plain must be .*got \['value', 'level'\]"),
+        ({"plain": "score"}, "plain must be .*got 'score'"),
+        ({"plain": ["score", "score"]}, r"plain must be .*got \['score', 'score'\]"),
+        ({"context_pool": "max"}, r"context_pool must .*got 'max'"),
+        ({"reservoir_size": 0}, "reservoir_size must be a positive integer, got 0"),
+        ({"init_std": -1.0}, r"init_std must .*got -1.0"),
         ({"bounds": (1.0, 0.0)}, "bounds must be finite pairs"),
     ],
 )

@@ -109,5 +109,5 @@ def test_pooling() -> None:
     assert pool_context(vectors, "mean").tolist() == [[2.0, 3.0], [8.0, 9.0]]
     assert pool_context(vectors, "sum").tolist() == [[6.0, 9.0], [24.0, 27.0]]
     assert pool_context(vectors, "concat").tolist() == [[0.0, 1, 2, 3, 4, 5], [6.0, 7, 8, 9, 10, 11]]
-    with pytest.raises(ValueError, match="context_pool='max'"):
+    with pytest.raises(ValueError, match=r"context_pool must .*got 'max'"):
         pool_context(vectors, "max")

@@ -3,15 +3,14 @@
 import copy
 import math
 from fractions import Fraction
-from itertools import pairwise
 
 import pytest
 import torch
 from safetensors.torch import load, save
 
-from daes.embedding.normalise import MinMax, Normaliser, Rank, Standardise
+from daes.embedding.normalise import MinMax, Normaliser, Standardise
 
-ALL = (MinMax, Standardise, Rank)
+ALL = (MinMax, Standardise)
 
 
 def hostile_stream(num_rows: int = 300) -> torch.Tensor:
@@ -47,23 +46,6 @@ def standard_score_of(value: float, column: list[float]) -> float:
     return 0.0 if variance == 0 else float(Fraction(clamped(value, column)) - mean) / math.sqrt(variance)
 
 
-def rank_of(value: float, column: list[float], num_knots: int) -> float:
-    """The mean of the thermometer vector, component by component."""
-    ordered = sorted(column)
-
-    def quantile(i: int) -> float:
-        return next(x for n, x in enumerate(ordered, 1) if n * num_knots >= i * len(ordered))
-
-    knots = [ordered[0], *(quantile(i) for i in range(1, num_knots)), ordered[-1]]
-    total = 0.0
-    for left, right in pairwise(knots):
-        if right > left:
-            total += min(max((value - left) / (right - left), 0.0), 1.0)
-        else:
-            total += float(value >= left)
-    return total / num_knots
-
-
 @pytest.mark.parametrize("num_batches", [1, 2, 7, 300])
 @pytest.mark.parametrize("kind", ALL)
 def test_equals_the_statistics_of_the_whole_stream(kind: type[Normaliser], num_batches: int) -> None:
@@ -73,7 +55,7 @@ def test_equals_the_statistics_of_the_whole_stream(kind: type[Normaliser], num_b
         normaliser.observe(batch)
     probes = torch.cat([data[:40].nan_to_num(0.0, 1e9, -1e9), torch.tensor([[-1e30] * 6, [1e30] * 6]).double()])
     output = normaliser(probes)
-    oracle = {MinMax: min_max_of, Standardise: standard_score_of, Rank: lambda x, c: rank_of(x, c, 100)}[kind]
+    oracle = {MinMax: min_max_of, Standardise: standard_score_of}[kind]
     for feature in range(6):
         column = finite_column(data, feature)
         for row, value in enumerate(probes[:, feature].tolist()):
@@ -161,7 +143,5 @@ def test_the_result_has_the_dtype_of_the_values(kind: type[Normaliser]) -> None:
 
 
 def test_bad_arguments_are_named() -> None:
-    with pytest.raises(ValueError, match="num_features=0"):
+    with pytest.raises(ValueError, match=r"num_features must .*got 0"):
         MinMax(0)
-    with pytest.raises(ValueError, match="num_knots=0"):
-        Rank(1, 0)

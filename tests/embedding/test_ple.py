@@ -36,12 +36,12 @@ def test_equals_the_authors_package_inside_the_range(num_meta: int) -> None:
     bins = list(ple.knots)
     theirs = PiecewiseLinearEmbeddings(bins, 4, activation=False, version="A")
     with torch.no_grad():
-        theirs.linear.weight.copy_(ple.meta)
+        theirs.linear.weight.copy_(ple.meta_embeddings)
         theirs.linear.bias.zero_()
     torch.testing.assert_close(ple(values), theirs(values), rtol=1e-9, atol=1e-12)
     with torch.no_grad():
         ones = PLE(3, num_meta, num_meta=num_meta).fit(data())
-        ones.meta.copy_(torch.eye(num_meta).expand(3, -1, -1))
+        ones.meta_embeddings.copy_(torch.eye(num_meta).expand(3, -1, -1))
     encoded = PiecewiseLinearEncoding(bins)(values).view(len(values), 3, num_meta)
     torch.testing.assert_close(ones(values), encoded, rtol=0, atol=1e-9)
 
@@ -72,7 +72,7 @@ def test_equals_the_definition_on_tied_columns() -> None:
                 expected = [0.0, 0.0]
                 for i, (left, right) in enumerate(pairwise([column[0], *inner, column[-1]])):
                     share = min(max((x - left) / (right - left), 0.0), 1.0) if right > left else float(x >= left)
-                    vector = ple.meta[feature, i].tolist()
+                    vector = ple.meta_embeddings[feature, i].tolist()
                     expected = [e + share * component for e, component in zip(expected, vector, strict=True)]
             assert result[row, feature].tolist() == pytest.approx(expected, abs=1e-9)
 
@@ -84,7 +84,7 @@ def test_a_new_fit_replaces_the_old() -> None:
 
 
 def test_bad_arguments_are_shown() -> None:
-    with pytest.raises(ValueError, match="num_meta=0"):
+    with pytest.raises(ValueError, match=r"num_meta must .*got 0"):
         PLE(2, num_meta=0)
     with pytest.raises(ValueError, match="at least one row to fit on"):
         PLE(2).fit(torch.empty(0, 2))

@@ -49,7 +49,7 @@ def test_frequencies_start_with_the_asked_deviation() -> None:
 
 
 def test_bad_arguments_are_named() -> None:
-    with pytest.raises(ValueError, match="sigma=0"):
+    with pytest.raises(ValueError, match=r"sigma must .*got 0"):
         PLR(2, sigma=0)
-    with pytest.raises(ValueError, match="num_frequencies=0"):
+    with pytest.raises(ValueError, match=r"num_frequencies must .*got 0"):
         PLR(2, num_frequencies=0)

@@ -9,14 +9,14 @@ import torch
 from daes.embedding.youtube import YouTube
 
 
-def test_raw_is_rank_square_and_root() -> None:
+def test_plain_inputs_are_rank_square_and_root() -> None:
     torch.manual_seed(0)
     method = YouTube(2, 4, num_knots=10).double()
     data = torch.stack([torch.arange(101.0), torch.arange(101.0) ** 2], 1).double()
     method.observe(data)
     probes = torch.tensor([[0.0, 0.0], [37.0, 2450.0], [100.0, 1e4], [-5.0, 1e30], [math.nan, 4.0]]).double()
-    output = method.raw(probes)
-    assert output.shape == (5, method.raw_dim) == (5, 6)
+    output = method.eval().outputs(probes).plain
+    assert output.shape == (5, method.plain_dim) == (5, 6)
     for row in range(5):
         for feature in range(2):
             value = probes[row, feature].item()
@@ -37,27 +37,31 @@ def test_there_is_no_embedding() -> None:
     assert method(torch.randn(0, 3)).shape == (0, 0, 8)
 
 
-def test_only_forward_observes() -> None:
-    method = YouTube(1)
+def test_plain_inputs_need_no_call_before() -> None:
+    method, other = YouTube(1), YouTube(1)
     values = torch.randn(50, 1)
-    before = method.rank.knots.clone()
-    method.raw(values)
-    assert torch.equal(method.rank.knots.nan_to_num(), before.nan_to_num())
-    method(values)
-    after = method.rank.knots.clone()
-    assert after.isfinite().all()
-    method.raw(values * 2)
-    method.eval()(values * 3)
-    assert torch.equal(method.rank.knots, after)
+    plain = method.outputs(values).plain
+    other(values)  # observes as well
+    assert torch.equal(plain, other.eval().outputs(values).plain)
+    assert plain.std() > 0.1
+
+
+def test_further_plain_inputs_come_after_the_powers() -> None:
+    method = YouTube(2, plain=["score"])
+    values = torch.randn(50, 2)
+    plain = method.outputs(values).plain
+    assert plain.shape == (50, method.plain_dim) == (50, 8)
+    distributions = method.distributions
+    torch.testing.assert_close(plain[:, 6:], distributions.score(distributions.place(values)))
 
 
 def test_missing_triples_learn() -> None:
     method = YouTube(2)
     method.observe(torch.randn(20, 2))
-    method.raw(torch.tensor([[math.nan, 1.0]])).sum().backward()
+    method.eval().outputs(torch.tensor([[math.nan, 1.0]])).plain.sum().backward()
     assert method.missing.grad is not None
     assert method.missing.grad.tolist() == [[1.0, 1.0, 1.0], [0.0, 0.0, 0.0]]
 
 
 def test_before_anything_was_observed() -> None:
-    assert torch.equal(YouTube(2).eval().raw(torch.tensor([[3.0, -math.inf]])), torch.zeros(1, 6))
+    assert torch.equal(YouTube(2).eval().outputs(torch.tensor([[3.0, -math.inf]])).plain, torch.zeros(1, 6))

@@ -215,20 +215,20 @@ def inverted_cdf(ordered: Floats, levels: Floats) -> Floats:
     >>> inverted_cdf(np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.0, 0.25, 0.26, 1.0]))
     array([1., 1., 2., 4.])
     """
-    picked: Floats = ordered[rank_of(levels, ordered.size) - 1]
+    picked: Floats = ordered[rank_of(levels, ordered.size).astype(np.int64) - 1]
     return picked
 
 
-def rank_of(levels: Floats, size: int) -> NDArray[np.int64]:
-    """The smallest rank r ≥ 1 with r/size ≥ level.
+def rank_of(levels: Any, size: Any) -> Any:
+    """The least rank r ≥ 1 with r/size ≥ level, for NumPy arrays and for torch tensors alike.
 
     >>> rank_of(np.array([0.0, 0.07, 1.0]), 100)
-    array([  1,   7, 100])
+    array([  1.,   7., 100.])
     """
-    rank = np.ceil(levels * size)
-    # level·size may round to just above an integer (0.07·100); then the rank below already reaches the level.
-    rank = np.where((rank - 1) / size >= levels, rank - 1, rank)
-    return np.maximum(rank, 1).astype(np.int64)
+    rank = -(-levels * size // 1)  # rounded up
+    # level·size may round just past a whole number (0.07·100); the definition asks whether rank/size reaches the level.
+    rank = rank - ((rank - 1) / size >= levels) * 1
+    return rank + (rank < 1) * 1
 
 
 def _brief(value: Any) -> str:

@@ -13,10 +13,9 @@ from daes.distribution.reservoir import SampleEstimator
 from daes.distribution.schedule import (
     Acceptances,
     DecaySchedule,
-    ExactSchedule,
-    PaperSchedule,
     Schedule,
     WindowSchedule,
+    make_schedule,
     threshold_after,
 )
 
@@ -108,7 +107,7 @@ class JumpReservoir(SampleEstimator):
             return WindowSchedule(self.size, self.expiry, self.seed)
         if self.half_life is not None:
             return DecaySchedule(self.size, self.half_life, self.seed)
-        return (ExactSchedule if self.skip == "exact" else PaperSchedule)(self.size, self.seed)
+        return make_schedule(self.skip, self.size, self.seed)
 
     @property
     def draws(self) -> int:
@@ -149,6 +148,15 @@ class JumpReservoir(SampleEstimator):
         self.skipped = values.size - finite.size
         self.advance(count, float(finite.min()), float(finite.max()))
         return self
+
+    def restore(
+        self, members: Floats, schedule: Schedule, *, count: int, skipped: int, minimum: float, maximum: float
+    ) -> None:
+        """Stand where a reservoir of the same settings, which does not adapt, stood after `count` values."""
+        self._replace(members)
+        self.count, self.skipped, self.minimum, self.maximum = count, skipped, minimum, maximum
+        self.schedule = schedule
+        schedule.take(count)
 
     def accept(self, accepted: Acceptances, members: Floats) -> None:
         """Write accepted values to their slots."""

@@ -25,6 +25,15 @@ class Acceptances(NamedTuple):
     slots: Ints
 
 
+class Origin(NamedTuple):
+    """Where a schedule was last restarted: with its size and seed, all that is needed to draw it again."""
+
+    generation: int = 0
+    position: int = 0
+    filled: int = 0
+    log_threshold: float = 0.0
+
+
 _NONE = Acceptances(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
@@ -53,6 +62,7 @@ class Schedule(ABC):
         if self._generation:
             self._used = self.draws
         self._bits = _bit_generator(self.seed, self._generation)
+        self.origin = Origin(self._generation, position, filled, log_threshold)
         self._generation += 1
         self.position = position
         self.filled = filled
@@ -63,6 +73,13 @@ class Schedule(ABC):
         self._block = _NONE
         self._taken = 0
         self._next = position
+
+    def start_from(self, origin: Origin) -> Self:
+        """Draw what a schedule of the same size and seed drew after it was restarted there."""
+        self._generation = origin.generation
+        self.restart(*origin[1:])
+        self._used = 0
+        return self
 
     def rng(self) -> np.random.Generator:
         """A generator for decisions outside the schedule, such as a merge; independent of the schedule's numbers."""
@@ -324,6 +341,12 @@ class DecaySchedule(Schedule):
 
     def _restore(self, state: Mapping[str, Any]) -> None:
         self._full_at = int(state["full_at"])
+
+
+def make_schedule(skip: str, size: int, seed: int, origin: Origin = Origin()) -> Schedule:  # noqa: B008
+    """The schedule of a rule, "exact" or "paper", from where it was last restarted."""
+    kind = {"exact": ExactSchedule, "paper": PaperSchedule}[skip]
+    return kind(size, seed).start_from(origin)
 
 
 def threshold_after(rng: np.random.Generator, kept: int, count: int) -> float:

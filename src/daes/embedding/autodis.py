@@ -1,11 +1,14 @@
 """AutoDis: a softmax over meta-embeddings, from the number's place in its range."""
 
+from typing import Unpack
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import leaky_relu
 
+from daes.distribution.base import check_positive
 from daes.embedding.aggregation import aggregate
-from daes.embedding.base import Context, NumericalEmbedding, check_positive
+from daes.embedding.base import Context, NumericalEmbedding, SharedOptions
 from daes.embedding.normalise import MinMax
 from daes.embedding.registry import register_method
 from daes.registry import Reference
@@ -57,12 +60,12 @@ class AutoDis(NumericalEmbedding):
         alpha: float = 0.8,
         temperature: float = 0.1,
         slope: float = 0.01,
-        init_std: float = 0.01,
+        **shared: Unpack[SharedOptions],
     ) -> None:
         check_positive(num_meta=num_meta)
         if not temperature > 0:
             raise ValueError(f"temperature must be positive, got {temperature}")
-        super().__init__(num_features, dim, init_std=init_std)
+        super().__init__(num_features, dim, **shared)
         self.num_meta = num_meta
         self.alpha = alpha
         self.temperature = temperature
@@ -73,7 +76,7 @@ class AutoDis(NumericalEmbedding):
         bound = num_meta**-0.5
         self.second_weight = nn.Parameter(torch.empty(num_features, num_meta, num_meta).uniform_(-bound, bound))
 
-    def encode(self, values: Tensor, context: Tensor | Context | None) -> Tensor:
+    def encode(self, values: Tensor, place: Tensor | None, context: Tensor | Context | None) -> Tensor:
         places: Tensor = self.min_max(values)
         first = leaky_relu(self.first_weight.to(places.dtype), self.slope)
         direction = (self.second_weight.to(places.dtype) * first.unsqueeze(-2)).sum(-1) + self.alpha * first

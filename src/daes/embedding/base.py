@@ -1,13 +1,16 @@
 """One interface for all ways to turn numbers into vectors, and the policies they share."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple, Self
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, Self, TypedDict
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding
 
+from daes.distribution.base import check_positive
+from daes.embedding.estimator_knots import EstimatorFactory, make_distributions
+from daes.embedding.knots import INPUTS, FeatureInput, FeatureKnots
 from daes.registry import Configurable
 
 
@@ -27,41 +30,101 @@ class NotFittedError(RuntimeError):
     """An offline method was used before `fit`."""
 
 
+class Outputs(NamedTuple):
+    """What a method gives the network: `fields` (B, q', d), and `plain` (B, plain_dim) inputs beside them, or None."""
+
+    fields: Tensor
+    plain: Tensor | None
+
+
+class SharedOptions(TypedDict, total=False):
+    """Options of every method; `NumericalEmbedding` says what they mean."""
+
+    init_std: float
+    plain: Sequence[FeatureInput]
+    estimator: str | EstimatorFactory
+    reservoir_size: int
+    seed: int
+    estimator_options: Mapping[str, Any] | None
+
+
 class NumericalEmbedding(Configurable, nn.Module, ABC):
     """Number → vector: the base class of every method.
 
-    The base class owns the policies: shape and dtype checks, missing values (NaN) as a learned vector per
-    feature, ±inf clamped to the largest finite numbers, observation in training mode. A method writes its
-    formula alone, in `encode`; a stateful one also `_observe`, an offline one `_fit`.
+    The base class owns the policies: shape and dtype checks, missing values (NaN) as a learned vector per feature, ±inf
+    clamped to the largest finite numbers, observation in training mode, the distributions of the features where they
+    are needed, plain inputs. A method writes its formula alone, in `encode`; a stateful one also `_observe`, an offline
+    one `_fit`.
 
-    A stateful method behaves like BatchNorm: in `train()` a forward first observes the batch, in `eval()`
-    nothing changes. `observe(values)` may also be called by a loader (then set `observe_in_forward` to False).
+    A stateful method behaves like BatchNorm: in `train()` a forward first observes the batch, in `eval()` nothing
+    changes. `observe(values)` may also be called by a loader (then set `observe_in_forward` to False).
 
-    **Shape.** `forward(values, context=None)`: values (B, q), NaN = missing; context (B, c) or a `Context`;
-    output (B, q', d), where q' is `num_outputs`: q for most methods. A method without an embedding has q' = 0 and gives
-    its inputs to the network by `raw(values)`, (B, `raw_dim`).
+    **Shape.** `forward(values, context=None)`: values (B, q), NaN = missing; context (B, c) or a `Context`; output
+    (B, q', d), where q' is `num_outputs`: q for most methods. `outputs` takes the same and gives `Outputs`: the fields
+    and the plain inputs (B, `plain_dim`), from one pass over the values. A method without an embedding has q' = 0.
 
     Args:
         num_features: the number q of numerical features.
         dim: the dimension d of an embedding.
+        num_knots: intervals between the knots of `distributions`, for a method that reads them; None for one that does
+            not: it has distributions (with 100) only if `plain` needs them.
+        bounds: as of `FeatureDistributions`.
+        tolerance: as of `FeatureDistributions`.
         init_std: standard deviation of the normal law that embeddings start from.
+        plain: inputs of unit scale that the network gets beside the vectors, per feature, 0 where a value is missing:
+            "value" (standardised, clamped to ±4), "score" (the normal score Φ⁻¹ of the rank) or "rank" (√12·(p̂ − ½)). A
+            model whose network has no place for plain inputs leaves them out.
+        estimator: what estimates the distributions: "jump", "jump-paper", "reservoir", "order-statistics", "kll",
+            "tdigest", "gk", or a function from a feature's number to a `DistributionEstimator`.
+        reservoir_size: the number m of slots per feature.
+        seed: where the reservoirs' random numbers start.
+        estimator_options: further arguments of the estimator, as `{"half_life": 1e6}`.
     """
 
     offline: ClassVar[bool] = False
     """Whether the method needs `fit` before use."""
     fitted: Tensor
+    distributions: FeatureKnots | None
 
-    def __init__(self, num_features: int, dim: int = 16, *, init_std: float = 0.01) -> None:
+    def __init__(
+        self,
+        num_features: int,
+        dim: int = 16,
+        *,
+        num_knots: int | None = None,
+        bounds: tuple[float, float] | Sequence[tuple[float, float]] | None = None,
+        tolerance: float = 5e-3,
+        init_std: float = 0.01,
+        plain: Sequence[FeatureInput] = (),
+        estimator: str | EstimatorFactory = "jump",
+        reservoir_size: int = 100_000,
+        seed: int = 0,
+        estimator_options: Mapping[str, Any] | None = None,
+    ) -> None:
         super().__init__()
         check_positive(num_features=num_features, dim=dim)
         if not init_std >= 0:
             raise ValueError(f"init_std must not be negative, got {init_std}")
+        if not isinstance(plain, list | tuple) or len(set(plain)) < len(plain) or not set(plain) <= set(INPUTS):
+            raise ValueError(f"plain must be a list of different names out of {', '.join(INPUTS)}, got {plain!r}")
         self.num_features = num_features
         self.dim = dim
         self.init_std = init_std
         self.num_outputs = num_features
-        self.raw_dim = 0
+        self.plain = tuple(plain)
         self.observe_in_forward = True
+        self.distributions = None
+        if num_knots is not None or plain:
+            self.distributions = make_distributions(
+                num_features,
+                100 if num_knots is None else num_knots,
+                estimator=estimator,
+                reservoir_size=reservoir_size,
+                seed=seed,
+                tolerance=tolerance,
+                bounds=bounds,
+                options=estimator_options,
+            )
         self.missing = self.new_table(num_features, dim)
         if self.offline:
             self.register_buffer("fitted", torch.tensor(False))
@@ -71,24 +134,41 @@ class NumericalEmbedding(Configurable, nn.Module, ABC):
         """Whether a context given in the call makes a difference; a field-aware method says True."""
         return False
 
+    @property
+    def plain_dim(self) -> int:
+        """How many plain inputs `outputs` gives."""
+        return len(self.plain) * self.num_features
+
+    @property
+    def reads_place(self) -> bool:
+        """Whether `encode` needs the place of the values among the knots."""
+        return False
+
     def new_table(self, *shape: int) -> nn.Parameter:
         """A parameter drawn from N(0, init_std²), as every embedding of the project starts."""
         return nn.Parameter(torch.randn(*shape) * self.init_std)
 
     def forward(self, values: Tensor, context: Tensor | Context | None = None) -> Tensor:
         finite, missing = self._prepare(values)
-        return self._fill_missing(self.encode(finite, context), missing)
+        place = self._place(finite) if self.reads_place else None
+        return self._fill_missing(self.encode(finite, place, context), missing)
 
-    def raw(self, values: Tensor) -> Tensor | None:
-        """Inputs for the network beside the fields, (B, raw_dim); None for a method that has none."""
-        return None
+    def outputs(self, values: Tensor, context: Tensor | Context | None = None) -> Outputs:
+        """The vectors that a call gives, and the plain inputs beside them, from one search among the knots."""
+        finite, missing = self._prepare(values)
+        place = self._place(finite) if self.reads_place or {"score", "rank"} & set(self.plain) else None
+        fields = self._fill_missing(self.encode(finite, place, context), missing)
+        return Outputs(fields, self._plain(finite, place, missing) if self.plain_dim else None)
 
     def observe(self, values: Tensor) -> None:
         """Take the batch into the method's statistics; nothing for a stateless method."""
         self._check(values)
         if values.shape[0]:
             with torch.no_grad():
-                self._observe(self._cast(values))
+                values = self._cast(values)
+                if self.distributions is not None:
+                    self.distributions.observe(values)
+                self._observe(values)
 
     def fit(self, values: Tensor, labels: Tensor | None = None) -> Self:
         """Read the statistics off a whole data set, values (N, q); a streaming method observes it.
@@ -111,12 +191,26 @@ class NumericalEmbedding(Configurable, nn.Module, ABC):
         return self
 
     @abstractmethod
-    def encode(self, values: Tensor, context: Tensor | Context | None) -> Tensor:
-        """The method's formula on finite values (B, q) (0 stands in for a missing one) → (B, q', d)."""
+    def encode(self, values: Tensor, place: Tensor | None, context: Tensor | Context | None) -> Tensor:
+        """The method's formula on finite values (B, q) (0 stands in for a missing one) → (B, q', d).
+
+        `place` (B, q) is where the values lie among the knots, from 0 to K, for a method that says `reads_place`.
+        """
 
     def _observe(self, values: Tensor) -> None:
         """Update the statistics with values (B, q), NaN and ±inf included; called without gradients."""
         return
+
+    def _place(self, values: Tensor) -> Tensor:
+        """The place of finite values (B, q) among the knots."""
+        assert self.distributions is not None
+        return self.distributions.place(values)
+
+    def _plain(self, values: Tensor, place: Tensor | None, missing: Tensor) -> Tensor:
+        """The plain inputs (B, plain_dim), 0 where a value is missing."""
+        assert self.distributions is not None
+        inputs = [self.distributions.input(kind, values, place) for kind in self.plain]
+        return torch.cat([torch.where(missing, 0.0, one) for one in inputs], 1).to(self.missing.dtype)
 
     def _fit(self, values: Tensor, labels: Tensor | None) -> None:
         """Offline statistics from values (N, q), NaN and ±inf included; called without gradients."""
@@ -176,10 +270,3 @@ class NumericalEmbedding(Configurable, nn.Module, ABC):
 
     def extra_repr(self) -> str:
         return f"num_features={self.num_features}, dim={self.dim}"
-
-
-def check_positive(**arguments: Any) -> None:
-    """Each argument must be a whole number above zero."""
-    for name, value in arguments.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
-            raise ValueError(f"{name} must be a positive integer, got {value!r}")

@@ -1,48 +1,16 @@
-"""What the binning methods share: a sorted search that also exports, and look-ups in one flat table."""
+"""What the binning methods share: look-ups in one flat table."""
 
 from abc import abstractmethod
+from typing import Unpack
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import embedding
 
-from daes.distribution.base import Floats
-from daes.embedding.base import Context, NumericalEmbedding, check_positive
-
-
-def count_below(edges: Tensor, values: Tensor, *, inclusive: bool = False) -> Tensor:
-    """How many of its feature's edges lie below each value (at or below it, if `inclusive`).
-
-    **Shape.** edges (q, E), ascending in each row; values (B, q); output (B, q), int64 from 0 to E.
-
-    >>> edges = torch.tensor([[1.0, 2.0, 2.0]])
-    >>> values = torch.tensor([[0.0], [1.0], [2.0], [9.0]])
-    >>> count_below(edges, values).flatten().tolist()
-    [0, 0, 1, 3]
-    >>> count_below(edges, values, inclusive=True).flatten().tolist()
-    [0, 1, 3, 3]
-    """
-    if values.device.type == "cpu" or torch.compiler.is_exporting():
-        return _unrolled_search(edges, values, inclusive)
-    return torch.searchsorted(edges.contiguous(), values.T.contiguous(), right=inclusive).T
-
-
-def _unrolled_search(edges: Tensor, values: Tensor, inclusive: bool) -> Tensor:
-    # A binary search over 2^k - 1 edges is k look-ups without a branch. On the CPU, where a branch on random data is
-    # mispredicted half of the time, it is three times as fast as searchsorted; and ONNX has no searchsorted.
-    num_features, num_edges = edges.shape
-    steps = num_edges.bit_length()
-    padded = torch.nn.functional.pad(edges, (1, 2**steps - 1 - num_edges), value=torch.inf).flatten()
-    start = torch.arange(num_features, device=edges.device, dtype=torch.int32) * 2**steps
-    flat = values.reshape(-1)
-    found = start.expand(values.shape).reshape(-1)
-    for step in reversed(range(steps)):
-        edge = padded.index_select(0, found + 2**step)
-        passed = edge <= flat if inclusive else edge < flat
-        found = found + passed.to(torch.int32) * 2**step
-    rank: Tensor = (found.view(values.shape) - start).clamp(max=num_edges)
-    return rank.long()
+from daes.distribution.base import Floats, check_positive
+from daes.embedding.base import Context, NumericalEmbedding, SharedOptions
+from daes.embedding.search import count_below
 
 
 class RowEmbedding(NumericalEmbedding):
@@ -58,8 +26,8 @@ class RowEmbedding(NumericalEmbedding):
     offline = True
     offsets: Tensor
 
-    def __init__(self, num_features: int, dim: int, *, num_rows: int, init_std: float) -> None:
-        super().__init__(num_features, dim, init_std=init_std)
+    def __init__(self, num_features: int, dim: int, *, num_rows: int, **shared: Unpack[SharedOptions]) -> None:
+        super().__init__(num_features, dim, **shared)
         self.num_rows = num_rows
         self.register_buffer("offsets", torch.arange(num_features) * num_rows, persistent=False)
 
@@ -71,7 +39,7 @@ class RowEmbedding(NumericalEmbedding):
     def rows(self) -> Tensor:
         """The rows to choose from, (q, num_rows, d)."""
 
-    def encode(self, values: Tensor, context: Tensor | Context | None) -> Tensor:
+    def encode(self, values: Tensor, place: Tensor | None, context: Tensor | Context | None) -> Tensor:
         return embedding(self.index(values) + self.offsets, self.rows().flatten(0, 1))
 
 
@@ -87,9 +55,9 @@ class EdgeEmbedding(RowEmbedding):
 
     edges: Tensor
 
-    def __init__(self, num_features: int, dim: int, *, num_bins: int, init_std: float) -> None:
+    def __init__(self, num_features: int, dim: int, *, num_bins: int, **shared: Unpack[SharedOptions]) -> None:
         check_positive(num_bins=num_bins)
-        super().__init__(num_features, dim, num_rows=num_bins, init_std=init_std)
+        super().__init__(num_features, dim, num_rows=num_bins, **shared)
         self.num_bins = num_bins
         self.register_buffer("edges", torch.full((num_features, num_bins - 1), torch.inf))
 

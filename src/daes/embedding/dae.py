@@ -1,11 +1,14 @@
 """DAE: distances to quantiles averaged over batches, then soft bins (a reconstruction)."""
 
+from typing import Unpack
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import leaky_relu
 
+from daes.distribution.base import check_positive, rank_of
 from daes.embedding.aggregation import aggregate
-from daes.embedding.base import Context, NumericalEmbedding, check_positive
+from daes.embedding.base import Context, NumericalEmbedding, SharedOptions
 from daes.embedding.normalise import LARGEST, Standardise, Statistics
 from daes.embedding.registry import register_method
 from daes.registry import Reference
@@ -61,10 +64,10 @@ class DAE(NumericalEmbedding):
         num_meta: int = 10,
         hidden: int = 16,
         momentum: float | None = None,
-        init_std: float = 0.01,
+        **shared: Unpack[SharedOptions],
     ) -> None:
         check_positive(num_meta=num_meta, hidden=hidden)
-        super().__init__(num_features, dim, init_std=init_std)
+        super().__init__(num_features, dim, **shared)
         self.num_meta = num_meta
         self.batch_quantiles = BatchQuantiles(num_features, num_meta, momentum=momentum)
         self.standardise = Standardise(num_features)
@@ -74,7 +77,7 @@ class DAE(NumericalEmbedding):
         self.second_weight = _uniform(hidden, num_features, num_meta, hidden)
         self.second_bias = _uniform(hidden, num_features, num_meta)
 
-    def encode(self, values: Tensor, context: Tensor | Context | None) -> Tensor:
+    def encode(self, values: Tensor, place: Tensor | None, context: Tensor | Context | None) -> Tensor:
         scores: Tensor = self.standardise(values).T.unsqueeze(1)
         quantiles: Tensor = self.standardise(self.batch_quantiles.quantiles.T.to(values.dtype)).T.unsqueeze(-1)
         distances = (scores - quantiles).abs().to(self.table.dtype)
@@ -130,7 +133,7 @@ class BatchQuantiles(Statistics):
         seen = torch.isfinite(values)
         count = seen.sum(0).unsqueeze(-1)
         ordered = values.where(seen, torch.inf).sort(0).values.T
-        batch = ordered.gather(1, _inverted_cdf_place(self.levels, count)).double().clamp(-LARGEST, LARGEST)
+        batch = ordered.gather(1, rank_of(self.levels, count).long() - 1).double().clamp(-LARGEST, LARGEST)
         some = count > 0
         self.batches.add_(some.squeeze(-1))
         batches = self.batches.unsqueeze(-1)
@@ -138,14 +141,6 @@ class BatchQuantiles(Statistics):
         if self.momentum is not None:
             share = torch.where(batches > 1, self.momentum, share)
         self.quantiles.copy_(torch.where(some, torch.lerp(self.quantiles, batch, share), self.quantiles))
-
-
-def _inverted_cdf_place(levels: Tensor, count: Tensor) -> Tensor:
-    """The place of inf{x : F(x) ≥ level} among `count` sorted values: levels (M,), count (q, 1) → (q, M)."""
-    rank = torch.ceil(levels * count)
-    # level·count may round just past a whole number; the definition asks whether rank/count reaches the level.
-    rank = torch.where((rank - 1) / count >= levels, rank - 1, rank)
-    return (rank.long() - 1).clamp(min=0)
 
 
 def _uniform(width_in: int, *shape: int) -> nn.Parameter:

@@ -1,9 +1,12 @@
 """DEER: interpolation between rows at places that are learned (a reconstruction)."""
 
+from typing import Unpack
+
 import torch
 from torch import Tensor, nn
 
-from daes.embedding.base import Context, NumericalEmbedding, check_positive
+from daes.distribution.base import check_positive
+from daes.embedding.base import Context, NumericalEmbedding, SharedOptions
 from daes.embedding.normalise import MinMax
 from daes.embedding.registry import register_method
 from daes.registry import Reference
@@ -52,15 +55,17 @@ class DEER(NumericalEmbedding):
         num_meta: the number M of rows.
     """
 
-    def __init__(self, num_features: int, dim: int = 16, *, num_meta: int = 10, init_std: float = 0.01) -> None:
+    def __init__(
+        self, num_features: int, dim: int = 16, *, num_meta: int = 10, **shared: Unpack[SharedOptions]
+    ) -> None:
         check_positive(num_meta=num_meta)
-        super().__init__(num_features, dim, init_std=init_std)
+        super().__init__(num_features, dim, **shared)
         self.num_meta = num_meta
         self.min_max = MinMax(num_features)
         self.table = self.new_table(num_features, num_meta, dim)
         self.theta = nn.Parameter(torch.zeros(num_features, num_meta - 1))
 
-    def encode(self, values: Tensor, context: Tensor | Context | None) -> Tensor:
+    def encode(self, values: Tensor, place: Tensor | None, context: Tensor | Context | None) -> Tensor:
         places: Tensor = self.min_max(values)
         widths = torch.softmax(self.theta.to(places.dtype), -1).clamp(min=_NARROWEST)
         starts = torch.cumsum(widths, -1) - widths

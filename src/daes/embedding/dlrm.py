@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Unpack
 
 from torch import Tensor, nn
 
-from daes.embedding.base import Context, NumericalEmbedding, check_positive
+from daes.distribution.base import check_positive
+from daes.embedding.base import Context, NumericalEmbedding, SharedOptions
 from daes.embedding.normalise import Standardise
 from daes.embedding.registry import register_method
 from daes.registry import Reference
@@ -46,11 +48,16 @@ class DLRM(NumericalEmbedding):
     """
 
     def __init__(
-        self, num_features: int, dim: int = 16, *, hidden: Sequence[int] = (512, 256, 64), init_std: float = 0.01
+        self,
+        num_features: int,
+        dim: int = 16,
+        *,
+        hidden: Sequence[int] = (512, 256, 64),
+        **shared: Unpack[SharedOptions],
     ) -> None:
         for width in hidden:
             check_positive(hidden=width)
-        super().__init__(num_features, dim, init_std=init_std)
+        super().__init__(num_features, dim, **shared)
         self.num_outputs = 1
         self.standardise = Standardise(num_features)
         layers: list[nn.Module] = []
@@ -64,7 +71,7 @@ class DLRM(NumericalEmbedding):
         encoded: Tensor = self.network(scores.to(self.missing.dtype))
         return (encoded + missing.to(self.missing.dtype) @ self.missing).unsqueeze(1)
 
-    def encode(self, values: Tensor, context: Tensor | Context | None) -> Tensor:
+    def encode(self, values: Tensor, place: Tensor | None, context: Tensor | Context | None) -> Tensor:
         encoded: Tensor = self.network(self.standardise(values).to(self.missing.dtype))
         return encoded.unsqueeze(1)
 

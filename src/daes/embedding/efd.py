@@ -1,9 +1,12 @@
 """EFD: equal-frequency bins, a row for each."""
 
+from typing import Unpack
+
 import numpy as np
 from torch import Tensor
 
 from daes.distribution.base import Floats, inverted_cdf
+from daes.embedding.base import SharedOptions
 from daes.embedding.binning import EdgeEmbedding
 from daes.embedding.registry import register_method
 from daes.registry import Reference
@@ -43,8 +46,10 @@ class EFD(EdgeEmbedding):
         num_bins: the number M of bins.
     """
 
-    def __init__(self, num_features: int, dim: int = 16, *, num_bins: int = 10, init_std: float = 0.01) -> None:
-        super().__init__(num_features, dim, num_bins=num_bins, init_std=init_std)
+    def __init__(
+        self, num_features: int, dim: int = 16, *, num_bins: int = 10, **shared: Unpack[SharedOptions]
+    ) -> None:
+        super().__init__(num_features, dim, num_bins=num_bins, **shared)
         self.table = self.new_table(num_features, num_bins, dim)
 
     def rows(self) -> Tensor:

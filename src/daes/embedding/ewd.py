@@ -1,9 +1,12 @@
 """EWD: equal-width bins, a row for each."""
 
+from typing import Unpack
+
 import torch
 from torch import Tensor
 
-from daes.embedding.base import check_positive
+from daes.distribution.base import check_positive
+from daes.embedding.base import SharedOptions
 from daes.embedding.binning import RowEmbedding
 from daes.embedding.registry import register_method
 from daes.registry import Reference
@@ -41,9 +44,11 @@ class EWD(RowEmbedding):
     minimum: Tensor
     maximum: Tensor
 
-    def __init__(self, num_features: int, dim: int = 16, *, num_bins: int = 10, init_std: float = 0.01) -> None:
+    def __init__(
+        self, num_features: int, dim: int = 16, *, num_bins: int = 10, **shared: Unpack[SharedOptions]
+    ) -> None:
         check_positive(num_bins=num_bins)
-        super().__init__(num_features, dim, num_rows=num_bins, init_std=init_std)
+        super().__init__(num_features, dim, num_rows=num_bins, **shared)
         self.num_bins = num_bins
         self.table = self.new_table(num_features, num_bins, dim)
         self.register_buffer("minimum", torch.zeros(num_features))

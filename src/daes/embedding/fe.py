@@ -1,8 +1,10 @@
 """FE: the number scales its field's vector."""
 
+from typing import Unpack
+
 from torch import Tensor
 
-from daes.embedding.base import Context, NumericalEmbedding
+from daes.embedding.base import Context, NumericalEmbedding, SharedOptions
 from daes.embedding.normalise import Standardise
 from daes.embedding.registry import register_method
 from daes.registry import Reference
@@ -33,12 +35,12 @@ class FE(NumericalEmbedding):
     True
     """
 
-    def __init__(self, num_features: int, dim: int = 16, *, init_std: float = 0.01) -> None:
-        super().__init__(num_features, dim, init_std=init_std)
+    def __init__(self, num_features: int, dim: int = 16, **shared: Unpack[SharedOptions]) -> None:
+        super().__init__(num_features, dim, **shared)
         self.standardise = Standardise(num_features)
         self.table = self.new_table(num_features, dim)
 
-    def encode(self, values: Tensor, context: Tensor | Context | None) -> Tensor:
+    def encode(self, values: Tensor, place: Tensor | None, context: Tensor | Context | None) -> Tensor:
         scores: Tensor = self.standardise(values).to(self.table.dtype)
         return scores.unsqueeze(-1) * self.table
 

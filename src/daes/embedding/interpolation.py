@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from daes.distribution.base import inverted_cdf
-from daes.embedding.binning import count_below
+from daes.embedding.search import count_below
 
 Basis = Literal["thermometer", "hat"]
 

@@ -1,12 +1,14 @@
 """Key-Value: soft attention to fixed keys, by nearness."""
 
+from typing import Unpack
+
 import torch
 from torch import Tensor
 
+from daes.distribution.base import check_positive
 from daes.embedding.aggregation import aggregate
-from daes.embedding.base import Context, NumericalEmbedding, check_positive
-from daes.embedding.normalise import MinMax, Normaliser, Rank
-from daes.embedding.observer import EstimatorFactory
+from daes.embedding.base import Context, NumericalEmbedding, SharedOptions
+from daes.embedding.normalise import MinMax
 from daes.embedding.registry import register_method
 from daes.registry import Reference
 
@@ -43,10 +45,7 @@ class KeyValue(NumericalEmbedding):
         num_meta: the number M of keys.
         input: "rank" for the quantile-transformed value, "minmax" for (x − min)/(max − min).
         epsilon: what keeps 1/distance finite.
-        num_knots: how finely the rank is known; this and what follows is for input="rank" alone.
-        estimator: of `daes.distribution`, by name or as a factory.
-        reservoir_size: slots of a reservoir.
-        seed: where a reservoir's random numbers start.
+        num_knots: how finely the rank is known.
     """
 
     keys: Tensor
@@ -60,37 +59,38 @@ class KeyValue(NumericalEmbedding):
         input: str = "rank",
         epsilon: float = 1e-5,
         num_knots: int = 100,
-        estimator: str | EstimatorFactory = "jump",
-        reservoir_size: int = 100_000,
-        seed: int = 0,
-        init_std: float = 0.01,
+        **shared: Unpack[SharedOptions],
     ) -> None:
         check_positive(num_meta=num_meta)
         if input not in _INPUTS:
             raise ValueError(f"input must be one of {', '.join(_INPUTS)}, got {input!r}")
         if not epsilon > 0:
             raise ValueError(f"epsilon must be positive, got {epsilon}")
-        super().__init__(num_features, dim, init_std=init_std)
+        super().__init__(num_features, dim, num_knots=num_knots if input == "rank" else None, tolerance=1e-3, **shared)
         self.num_meta = num_meta
         self.epsilon = epsilon
         self.input = input
-        self.normalise: Normaliser
-        if input == "rank":
-            self.normalise = Rank(
-                num_features, num_knots, estimator=estimator, reservoir_size=reservoir_size, seed=seed
-            )
-        else:
-            self.normalise = MinMax(num_features)
+        if input == "minmax":
+            self.min_max = MinMax(num_features)
         self.table = self.new_table(num_features, num_meta, dim)
         self.register_buffer("keys", torch.linspace(0.0, 1.0, num_meta, dtype=torch.float64), persistent=False)
 
-    def encode(self, values: Tensor, context: Tensor | Context | None) -> Tensor:
-        places: Tensor = self.normalise(values).T.unsqueeze(1)
+    @property
+    def reads_place(self) -> bool:
+        return self.input == "rank"
+
+    def encode(self, values: Tensor, place: Tensor | None, context: Tensor | Context | None) -> Tensor:
+        if place is None:
+            places = self.min_max(values).T.unsqueeze(1)
+        else:
+            assert self.distributions is not None
+            places = (place / self.distributions.num_knots).T.unsqueeze(1)
         distances = (places - self.keys.to(places.dtype).unsqueeze(-1)).abs()
         return aggregate(1 / (distances + self.epsilon), self.table)
 
     def _observe(self, values: Tensor) -> None:
-        self.normalise.observe(values)
+        if self.input == "minmax":
+            self.min_max.observe(values)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, num_meta={self.num_meta}, input={self.input!r}"

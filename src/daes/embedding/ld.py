@@ -1,10 +1,12 @@
 """LD: bins of logarithmic width for counts, a row for each."""
 
+from typing import Unpack
+
 import numpy as np
 from torch import Tensor
 
-from daes.distribution.base import Floats
-from daes.embedding.base import check_positive
+from daes.distribution.base import Floats, check_positive
+from daes.embedding.base import SharedOptions
 from daes.embedding.binning import EdgeEmbedding
 from daes.embedding.registry import register_method
 from daes.registry import Reference
@@ -49,9 +51,11 @@ class LD(EdgeEmbedding):
         max_ids: room for ids, a feature. If the data have more, the most frequent are known, the rest take the nearest.
     """
 
-    def __init__(self, num_features: int, dim: int = 16, *, max_ids: int = 1024, init_std: float = 0.01) -> None:
+    def __init__(
+        self, num_features: int, dim: int = 16, *, max_ids: int = 1024, **shared: Unpack[SharedOptions]
+    ) -> None:
         check_positive(max_ids=max_ids)
-        super().__init__(num_features, dim, num_bins=max_ids, init_std=init_std)
+        super().__init__(num_features, dim, num_bins=max_ids, **shared)
         self.table = self.new_table(num_features, max_ids, dim)
 
     def rows(self) -> Tensor:

@@ -1,8 +1,11 @@
 """MultiHot: equal-frequency bins, each value also takes its neighbours' rows."""
 
+from typing import Unpack
+
 import torch
 from torch import Tensor
 
+from daes.embedding.base import SharedOptions
 from daes.embedding.efd import EFD
 from daes.embedding.registry import register_method
 from daes.registry import Reference
@@ -46,11 +49,17 @@ class MultiHot(EFD):
     """
 
     def __init__(
-        self, num_features: int, dim: int = 16, *, num_bins: int = 10, neighbours: int = 1, init_std: float = 0.01
+        self,
+        num_features: int,
+        dim: int = 16,
+        *,
+        num_bins: int = 10,
+        neighbours: int = 1,
+        **shared: Unpack[SharedOptions],
     ) -> None:
         if isinstance(neighbours, bool) or not isinstance(neighbours, int) or neighbours < 0:
             raise ValueError(f"neighbours must be a whole number, at least 0, got {neighbours!r}")
-        super().__init__(num_features, dim, num_bins=num_bins, init_std=init_std)
+        super().__init__(num_features, dim, num_bins=num_bins, **shared)
         self.neighbours = neighbours
 
     def rows(self) -> Tensor:

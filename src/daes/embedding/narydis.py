@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from math import sqrt
+from typing import Unpack
 
 import torch
 from torch import Tensor, nn
 
 from daes.distribution.base import Floats
+from daes.embedding.base import SharedOptions
 from daes.embedding.binning import EdgeEmbedding
 from daes.embedding.efd import equal_frequency_edges
 from daes.embedding.registry import register_method
@@ -69,13 +71,13 @@ class NaryDis(EdgeEmbedding):
         num_bins: int = 100,
         bases: Sequence[int] = (2, 3),
         pool: str = "attention",
-        init_std: float = 0.01,
+        **shared: Unpack[SharedOptions],
     ) -> None:
         if not bases or any(isinstance(base, bool) or not isinstance(base, int) or base < 2 for base in bases):
             raise ValueError(f"bases must be whole numbers, each at least 2, got {bases!r}")
         if pool not in _POOLS:
             raise ValueError(f"pool must be one of {', '.join(_POOLS)}, got {pool!r}")
-        super().__init__(num_features, dim, num_bins=num_bins, init_std=init_std)
+        super().__init__(num_features, dim, num_bins=num_bins, **shared)
         self.bases = tuple(bases)
         self.pool = pool
         self.num_digits = tuple(_num_digits(num_bins - 1, base) for base in bases)

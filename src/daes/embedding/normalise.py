@@ -12,9 +12,7 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from daes.embedding.base import check_positive
-from daes.embedding.interpolation import coordinate
-from daes.embedding.observer import EstimatorFactory, KnotsModule
+from daes.distribution.base import check_positive
 
 LARGEST = 1e100
 """Larger magnitudes (float64 alone has them) count as this one, so that their squares do not overflow."""
@@ -145,47 +143,6 @@ class Standardise(Normaliser):
         half_deviation = (self.variance.sqrt() / 2).to(values.dtype)
         half_deviation = torch.where(half_deviation > 0, half_deviation, 1.0)
         return (torch.clamp(values, low, high) / 2 - half_mean) / half_deviation
-
-
-class Rank(KnotsModule, Normaliser):
-    """The rank of a value among those seen, F̂(x) from 0 to 1: quantile-transformed input.
-
-    F̂ is the straight line through K + 1 knots (smallest value, i/K quantiles, largest value) that an estimator follows
-    the stream with; at ties it is the right-continuous CDF. A feature with but one value has rank 1 from there on.
-
-    >>> normaliser = Rank(1, num_knots=4)
-    >>> normaliser.observe(torch.tensor([[1.0], [2.0], [3.0], [4.0], [400.0]]))
-    >>> normaliser(torch.tensor([[-9.0], [1.5], [4.0], [202.0], [1e9]])).flatten()
-    tensor([0.0000, 0.1250, 0.7500, 0.8750, 1.0000])
-
-    Args:
-        num_knots: the number K of steps between knots.
-        estimator: of `daes.distribution`, by name or as a factory; `reservoir_size` and `seed` are for reservoirs.
-    """
-
-    def __init__(
-        self,
-        num_features: int,
-        num_knots: int = 100,
-        *,
-        estimator: str | EstimatorFactory = "jump",
-        reservoir_size: int = 100_000,
-        seed: int = 0,
-    ) -> None:
-        Normaliser.__init__(self, num_features)
-        check_positive(num_knots=num_knots)
-        self.init_knots(
-            num_features, num_knots, estimator=estimator, reservoir_size=reservoir_size, seed=seed, tolerance=1e-3
-        )
-        self.knots = self.knots.double()
-
-    def observe(self, values: Tensor) -> None:
-        if values.shape[0]:
-            self.observe_knots(values)
-
-    def forward(self, values: Tensor) -> Tensor:
-        knots = self.knots.to(values.dtype)
-        return coordinate(values, knots) / (knots.shape[1] - 1)
 
 
 def _seen_range(minimum: Tensor, maximum: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

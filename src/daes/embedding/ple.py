@@ -1,9 +1,12 @@
 """PLE: piecewise linear encoding with offline quantiles."""
 
+from typing import Unpack
+
 import torch
 from torch import Tensor
 
-from daes.embedding.base import Context, NumericalEmbedding, check_positive
+from daes.distribution.base import check_positive
+from daes.embedding.base import Context, NumericalEmbedding, SharedOptions
 from daes.embedding.interpolation import offline_knots, thermometer, weighted_sum
 from daes.embedding.registry import register_method
 from daes.registry import Reference
@@ -30,14 +33,13 @@ class PLE(NumericalEmbedding):
 
     It equals `DAES.from_knots` at β = 0: one encoder serves both.
 
-    **Shape.** values (B, q) → (B, q, d). Parameters: `meta` (q, M, d), `missing` (q, d). Buffer: `knots` (q, M+1),
-    from `fit`.
+    **Shape.** values (B, q) → (B, q, d). Parameters: `meta_embeddings` (q, M, d), `missing` (q, d). Buffer: `knots`
+    (q, M+1), from `fit`.
 
     Args:
         num_features: the number q of numerical features.
         dim: the dimension d of an embedding.
         num_meta: the number M of bins.
-        init_std: standard deviation of the normal law that embeddings start from.
 
     >>> embedding = PLE(num_features=1, dim=4, num_meta=2)
     >>> embedding = embedding.fit(torch.tensor([[1.0], [2.0], [3.0], [4.0]]))
@@ -48,11 +50,13 @@ class PLE(NumericalEmbedding):
     offline = True
     knots: Tensor
 
-    def __init__(self, num_features: int, dim: int = 16, *, num_meta: int = 10, init_std: float = 0.01) -> None:
-        super().__init__(num_features, dim, init_std=init_std)
+    def __init__(
+        self, num_features: int, dim: int = 16, *, num_meta: int = 10, **shared: Unpack[SharedOptions]
+    ) -> None:
+        super().__init__(num_features, dim, **shared)
         check_positive(num_meta=num_meta)
         self.num_meta = num_meta
-        self.meta = self.new_table(num_features, num_meta, dim)
+        self.meta_embeddings = self.new_table(num_features, num_meta, dim)
         # NOTE[DIFF]: the paper's encoding goes on linearly beyond the first and last knot; here it is clamped, so that
         # one value far outside what was seen cannot swing a prediction.
         self.register_buffer("knots", torch.full((num_features, num_meta + 1), torch.nan))
@@ -60,5 +64,5 @@ class PLE(NumericalEmbedding):
     def _fit(self, values: Tensor, labels: Tensor | None) -> None:
         self.knots.copy_(offline_knots(values, self.num_meta))
 
-    def encode(self, values: Tensor, context: Tensor | Context | None) -> Tensor:
-        return weighted_sum(thermometer(values, self.knots), self.meta)
+    def encode(self, values: Tensor, place: Tensor | None, context: Tensor | Context | None) -> Tensor:
+        return weighted_sum(thermometer(values, self.knots), self.meta_embeddings)

@@ -1,11 +1,13 @@
 """PLR: waves of learned frequencies, then a linear layer and a ReLU."""
 
 from math import pi
+from typing import Unpack
 
 import torch
 from torch import Tensor, nn
 
-from daes.embedding.base import Context, NumericalEmbedding, check_positive
+from daes.distribution.base import check_positive
+from daes.embedding.base import Context, NumericalEmbedding, SharedOptions
 from daes.embedding.normalise import Standardise
 from daes.embedding.registry import register_method
 from daes.registry import Reference
@@ -48,12 +50,12 @@ class PLR(NumericalEmbedding):
         *,
         num_frequencies: int = 48,
         sigma: float = 0.01,
-        init_std: float = 0.01,
+        **shared: Unpack[SharedOptions],
     ) -> None:
         check_positive(num_frequencies=num_frequencies)
         if not sigma > 0:
             raise ValueError(f"sigma must be positive, got {sigma}")
-        super().__init__(num_features, dim, init_std=init_std)
+        super().__init__(num_features, dim, **shared)
         self.num_frequencies = num_frequencies
         self.sigma = sigma
         self.standardise = Standardise(num_features)
@@ -62,7 +64,7 @@ class PLR(NumericalEmbedding):
         self.weight = nn.Parameter(torch.empty(num_features, 2 * num_frequencies, dim).uniform_(-bound, bound))
         self.bias = nn.Parameter(torch.empty(num_features, dim).uniform_(-bound, bound))
 
-    def encode(self, values: Tensor, context: Tensor | Context | None) -> Tensor:
+    def encode(self, values: Tensor, place: Tensor | None, context: Tensor | Context | None) -> Tensor:
         scores: Tensor = self.standardise(values)
         phase = scores.unsqueeze(-1) * (2 * pi * self.frequency.to(scores.dtype))
         waves = torch.cat([torch.cos(phase), torch.sin(phase)], -1).to(self.weight.dtype)

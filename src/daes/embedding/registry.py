@@ -48,7 +48,7 @@ register_method = METHODS.register
 
 >>> @register_method("double", title="the number, twice", family="neural", continuous=True)
 ... class Double(NumericalEmbedding):
-...     def encode(self, values, context):
+...     def encode(self, values, place, context):
 ...         return 2 * values.unsqueeze(-1).expand(-1, -1, self.dim)
 >>> build_embedding("double", num_features=3)
 Double(num_features=3, dim=16)

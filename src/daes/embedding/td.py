@@ -1,12 +1,13 @@
 """TD: bins cut where a decision tree on the feature alone tells the labels apart."""
 
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from daes.distribution.base import Floats
+from daes.embedding.base import SharedOptions
 from daes.embedding.binning import EdgeEmbedding
 from daes.embedding.registry import register_method
 from daes.extras import require
@@ -55,11 +56,11 @@ class TD(EdgeEmbedding):
         *,
         num_bins: int = 10,
         learner: str = "sklearn",
-        init_std: float = 0.01,
+        **shared: Unpack[SharedOptions],
     ) -> None:
         if learner not in _LEARNERS:
             raise ValueError(f"learner must be one of {', '.join(_LEARNERS)}, got {learner!r}")
-        super().__init__(num_features, dim, num_bins=num_bins, init_std=init_std)
+        super().__init__(num_features, dim, num_bins=num_bins, **shared)
         self.learner = learner
         self.table = self.new_table(num_features, num_bins, dim)
 

@@ -181,7 +181,7 @@ def _path_panels(method: Any, values: Tensor) -> list[Panel]:
     with torch.no_grad():
         method.linear_weight.zero_()
         basis = _panel("row", lambda x: _outputs(method, x), values)
-        method.meta.zero_()
+        method.meta_embeddings.zero_()
         method.linear_weight.fill_(1.0)
         path = _panel("path", lambda x: _outputs(method, x)[:, :1], values)
     return [basis, replace(path, lines=("z",))]
@@ -189,14 +189,16 @@ def _path_panels(method: Any, values: Tensor) -> list[Panel]:
 
 def _outputs(method: NumericalEmbedding, x: Tensor, context: Tensor | None = None) -> Tensor:
     with torch.no_grad():
-        raw = None if method.num_outputs else method.raw(x)
-        result: Tensor = method(x, context).flatten(1) if raw is None else raw
-        return result
+        fields, plain = method.outputs(x, context)
+        if method.num_outputs:
+            return fields.flatten(1)
+        assert plain is not None
+        return plain
 
 
 def _table_of(method: NumericalEmbedding) -> nn.Parameter | None:
     """The learned rows that a method weighs, (1, rows, d); None where it has no such table."""
-    table = getattr(method, "meta", getattr(method, "table", None))
+    table = getattr(method, "meta_embeddings", getattr(method, "table", None))
     return table if isinstance(table, nn.Parameter) and table.dim() == 3 else None
 
 

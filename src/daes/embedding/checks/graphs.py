@@ -66,7 +66,7 @@ def check_onnx(make: Make) -> None:
 
 
 def export_program(method: NumericalEmbedding) -> Any:
-    """The method, its raw inputs beside its fields, as a `torch.export` program with a batch of any size."""
+    """The method, its plain inputs beside its fields, as a `torch.export` program with a batch of any size."""
     sample = make_sample(method, 10)
     batch = torch.export.Dim("batch")
     with torch.no_grad():

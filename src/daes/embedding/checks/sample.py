@@ -77,16 +77,15 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 class Outputs(nn.Module):
-    """All that a method gives to a network, a row each: fields and raw inputs, (B, q'·d + raw_dim)."""
+    """All that a method gives to a network, per row: fields and plain inputs, (B, q'·d + plain_dim)."""
 
     def __init__(self, method: NumericalEmbedding) -> None:
         super().__init__()
         self.method = method
 
     def forward(self, values: Tensor, context: Tensor | Context | None = None) -> Tensor:
-        fields: Tensor = self.method(values, context).flatten(1)
-        raw = self.method.raw(values)
-        return fields if raw is None else torch.cat([fields, raw], 1)
+        fields, plain = self.method.outputs(values, context)
+        return fields.flatten(1) if plain is None else torch.cat([fields.flatten(1), plain], 1)
 
 
 def outputs(method: NumericalEmbedding, values: Tensor, context: Tensor | Context | None = None) -> Tensor:

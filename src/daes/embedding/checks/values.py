@@ -23,21 +23,23 @@ from daes.embedding.registry import METHODS
 
 
 def check_shape_and_dtype(make: Make) -> None:
-    """Fields are (B, q', d) and raw inputs (B, raw_dim), in the dtype of the parameters."""
+    """Fields are (B, q', d) and plain inputs (B, plain_dim), in the dtype of the parameters."""
     method = ready(make)
     sample = make_sample(method)
     rows = len(sample.values)
     for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
         values = sample.values.to(dtype)
-        fields, raw = method(values, sample.context), method.raw(values)
+        fields, plain = method.outputs(values, sample.context)
         expected: tuple[int, ...] = (rows, method.num_outputs, method.dim)
         ensure(fields.shape == expected, f"fields must have shape {expected}, got {tuple(fields.shape)}")
         ensure(fields.dtype == method.missing.dtype, f"fields must be {method.missing.dtype}, got {fields.dtype}")
-        ensure((raw is None) == (method.raw_dim == 0), "raw must be None just where raw_dim is 0")
-        if raw is not None:
-            expected = (rows, method.raw_dim)
-            ensure(raw.shape == expected, f"raw must have shape {expected}, got {tuple(raw.shape)}")
-            ensure(raw.dtype == method.missing.dtype, f"raw must be {method.missing.dtype}, got {raw.dtype}")
+        ensure((plain is None) == (method.plain_dim == 0), "plain must be None just where plain_dim is 0")
+        if plain is not None:
+            expected = (rows, method.plain_dim)
+            ensure(plain.shape == expected, f"plain must have shape {expected}, got {tuple(plain.shape)}")
+            ensure(plain.dtype == method.missing.dtype, f"plain must be {method.missing.dtype}, got {plain.dtype}")
+        with torch.no_grad():
+            ensure_same(method(values, sample.context), fields, "what a call gives and the fields of outputs")
         ensure_same(
             outputs(method, values, sample.context),
             outputs(method, values.float(), sample.context),
@@ -127,7 +129,7 @@ def check_few_rows(make: Make) -> None:
         expected = (0, method.num_outputs, method.dim)
         ensure(result.shape == expected, f"no rows must give shape {expected}, got {tuple(result.shape)}")
         method(sample.values[:0], Context(sample.context, torch.empty(0, dtype=torch.int64)))
-        method.raw(sample.values[:0])
+        method.outputs(sample.values[:0])
     method.observe(sample.values[:0])
     ensure_same_state(state_of(method), before, "the state after no rows")
 

@@ -1,0 +1,92 @@
+"""The acceptances of a schedule that lie ahead, looked up by stream position on the host or on a device."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from daes.distribution.schedule import Acceptances, Ints, Schedule
+
+_NEVER = np.iinfo(np.int64).max
+
+
+class AcceptanceTable:
+    """What a schedule accepts after a position that features may reach at different times.
+
+    Features whose values are missing at times are behind the others on the same schedule. The table keeps the
+    acceptances between the feature that is farthest behind and the one that is farthest ahead.
+
+    Args:
+        schedule: where the acceptances come from; no one else may take from it.
+        start: the position before which nothing will be asked for.
+    """
+
+    def __init__(self, schedule: Schedule, start: int) -> None:
+        self._schedule = schedule
+        self._taken = start
+        schedule.take(start)
+        self._table = Acceptances(np.empty(0, np.int64), np.empty(0, np.int64))
+        self._on_device: tuple[Tensor, Tensor, Tensor] | None = None
+
+    def between(self, first: int, last: int) -> Acceptances:
+        """The acceptances at positions first + 1 … last."""
+        self._take(last)
+        positions, slots = self._table
+        if not positions.size or positions[-1] <= first or positions[0] > last:
+            return Acceptances(positions[:0], slots[:0])
+        begin, end = positions.searchsorted([first, last], side="right")
+        return Acceptances(positions[begin:end], slots[begin:end])
+
+    def forget(self, position: int) -> None:
+        """Nothing at or before this position will be asked for any more."""
+        positions, slots = self._table
+        if positions.size and positions[0] <= position:
+            begin = int(positions.searchsorted(position, side="right"))
+            self._table = Acceptances(positions[begin:], slots[begin:])
+
+    def slots_of(self, positions: Tensor, valid: Tensor, ends: Tensor, end: int, scratch: int) -> Tensor:
+        """The slots that values at these positions go to, on their device; `scratch` for those that are not accepted.
+
+        Of two values of one batch that go to one slot only the later one is let through: a device may write them in
+        any order.
+
+        **Shape.** positions and valid (q, B), ends (q, 1): each feature's position after the batch → (q, B).
+
+        Args:
+            end: a position that no feature has passed yet.
+        """
+        table, slots, overwritten = self._shipped(end, positions.device)
+        entry = torch.searchsorted(table, positions)
+        accepted = valid & (table[entry] == positions) & (overwritten[entry] > ends)
+        return torch.where(accepted, slots[entry], scratch)
+
+    def _take(self, end: int) -> None:
+        if end <= self._taken:
+            return
+        # An eighth of the stream ahead, so that the table is rarely extended.
+        self._taken = max(end + end // 8, self._schedule.size)
+        new = self._schedule.take(self._taken)
+        if new.slots.size:
+            self._table = Acceptances(*(np.concatenate(pair) for pair in zip(self._table, new, strict=True)))
+
+    def _shipped(self, end: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+        """Positions, slots, and the position at which each slot is overwritten next, as far as `end` and beyond."""
+        if self._on_device is None or end > self._taken:
+            self._take(2 * end)
+            # A last entry that no position reaches, so that every search ends at one.
+            positions, slots = np.append(self._table.positions, _NEVER), np.append(self._table.slots, 0)
+            # The driver stages copies from pageable memory before it returns: the arrays need not outlive this.
+            self._on_device = tuple(  # type: ignore[assignment]
+                torch.from_numpy(array).to(device, non_blocking=True)
+                for array in (positions, slots, _overwritten_at(positions, slots))
+            )
+        assert self._on_device is not None
+        return self._on_device
+
+
+def _overwritten_at(positions: Ints, slots: Ints) -> Ints:
+    """For each acceptance the position of the next one that goes to the same slot."""
+    order = np.lexsort((positions, slots))
+    same = slots[order][1:] == slots[order][:-1]
+    following = np.full(positions.size, _NEVER)
+    following[order[:-1][same]] = positions[order[1:][same]]
+    return following
