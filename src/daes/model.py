@@ -26,6 +26,7 @@ from daes.embedding import (
     build_embedding,
     suggest_sizes,
 )
+from daes.embedding.distributions import FeatureDistributions
 from daes.embedding.modulation import pool_context
 from daes.export import export_onnx
 from daes.registry import Configurable, Registry
@@ -326,6 +327,21 @@ class CTRModel(nn.Module):
         if self.numerical is not None and self.numerical.offline:
             labels = None if sample.label is None else torch.from_numpy(sample.label)
             self.numerical.fit(torch.from_numpy(sample.numerical).to(self.device), labels)
+        return self
+
+    @property
+    def distributions(self) -> FeatureDistributions | None:
+        """The sample of the numerical features that the model keeps while it learns, if it keeps one."""
+        known = None if self.numerical is None else self.numerical.distributions
+        return known if isinstance(known, FeatureDistributions) and known.follows else None
+
+    def freeze(self) -> Self:
+        """Keep what a score needs and drop what only learning needs: the samples of the features.
+
+        A frozen model is saved in little more space than its parameters, and observes nothing more.
+        """
+        if self.numerical is not None and self.numerical.distributions is not None:
+            self.numerical.distributions.freeze()
         return self
 
     @property

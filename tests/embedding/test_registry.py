@@ -40,7 +40,7 @@ def test_presets_are_the_papers_settings_and_ours() -> None:
         assert isinstance(module, DAES)
         assert (module.modulation, module.beta, module.basis, module.linear) == (modulation, 0.5, "thermometer", None)
         assert module.knots.shape == (2, 11)
-        assert module.bank.size == 100_000
+        assert module.distributions.reservoir_size == 100_000
     assert gate.state_dict().keys() == plain.state_dict().keys()
     assert isinstance(ours, DAES)
     assert (ours.basis, ours.linear, ours.knots.shape) == ("hat", "value", (2, 101))

@@ -6,6 +6,8 @@ A module of this package that registers a method is found by itself.
 from daes.embedding.base import Context, NotFittedError, NumericalEmbedding
 from daes.embedding.categorical import CategoricalEmbedding, suggest_sizes
 from daes.embedding.daes import DAES
+from daes.embedding.distributions import FeatureDistributions
+from daes.embedding.knots import FeatureKnots
 from daes.embedding.ple import PLE
 from daes.embedding.registry import METHODS, MethodEntry, build_embedding, register_method
 from daes.registry import Reference, import_modules
@@ -18,6 +20,8 @@ __all__ = [
     "PLE",
     "CategoricalEmbedding",
     "Context",
+    "FeatureDistributions",
+    "FeatureKnots",
     "MethodEntry",
     "NotFittedError",
     "NumericalEmbedding",

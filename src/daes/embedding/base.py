@@ -151,13 +151,13 @@ class NumericalEmbedding(Configurable, nn.Module, ABC):
     def forward(self, values: Tensor, context: Tensor | Context | None = None) -> Tensor:
         finite, missing = self._prepare(values)
         place = self._place(finite) if self.reads_place else None
-        return self._fill_missing(self.encode(finite, place, context), missing)
+        return self._fields(finite, missing, place, context)
 
     def outputs(self, values: Tensor, context: Tensor | Context | None = None) -> Outputs:
         """The vectors that a call gives, and the plain inputs beside them, from one search among the knots."""
         finite, missing = self._prepare(values)
         place = self._place(finite) if self.reads_place or {"score", "rank"} & set(self.plain) else None
-        fields = self._fill_missing(self.encode(finite, place, context), missing)
+        fields = self._fields(finite, missing, place, context)
         return Outputs(fields, self._plain(finite, place, missing) if self.plain_dim else None)
 
     def observe(self, values: Tensor) -> None:
@@ -215,6 +215,12 @@ class NumericalEmbedding(Configurable, nn.Module, ABC):
     def _fit(self, values: Tensor, labels: Tensor | None) -> None:
         """Offline statistics from values (N, q), NaN and ±inf included; called without gradients."""
         raise NotImplementedError(f"{type(self).__name__} is offline and must write _fit")
+
+    def _fields(
+        self, values: Tensor, missing: Tensor, place: Tensor | None, context: Tensor | Context | None
+    ) -> Tensor:
+        """The vectors (B, q', d): by the formula, and learned ones where a value is missing."""
+        return self._fill_missing(self.encode(values, place, context), missing)
 
     def _fill_missing(self, encoded: Tensor, missing: Tensor) -> Tensor:
         # On the CPU it pays to touch the missing alone; looking for them would stall a device, and a graph cannot.

@@ -65,9 +65,10 @@ class DLRM(NumericalEmbedding):
             layers += [_linear(width_in, width_out), nn.ReLU()]
         self.network = nn.Sequential(*layers)
 
-    def forward(self, values: Tensor, context: Tensor | Context | None = None) -> Tensor:
-        finite, missing = self._prepare(values)
-        scores: Tensor = self.standardise(finite).masked_fill(missing, 0.0)
+    def _fields(
+        self, values: Tensor, missing: Tensor, place: Tensor | None, context: Tensor | Context | None
+    ) -> Tensor:
+        scores: Tensor = self.standardise(values).masked_fill(missing, 0.0)
         encoded: Tensor = self.network(scores.to(self.missing.dtype))
         return (encoded + missing.to(self.missing.dtype) @ self.missing).unsqueeze(1)
 

@@ -7,10 +7,11 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from daes.distribution import ReservoirBank
 from daes.distribution.binned import DriftBins
+from daes.embedding.distributions import FeatureDistributions
 from daes.stream.batch import Batch
 from daes.stream.schema import Schema
 
@@ -60,6 +61,8 @@ class Monitor:
 
     Args:
         schema: names the columns.
+        distributions: the sample that the model keeps of its features (`CTRModel.distributions`); without one the monitor
+            keeps a small one of its own.
         reference_rows: rows that PSI and KS compare with.
         segment_rows: rows of a segment, to begin with.
         most_segments: above this, segments are joined; even.
@@ -81,6 +84,7 @@ class Monitor:
     def __init__(
         self,
         schema: Schema,
+        distributions: FeatureDistributions | None = None,
         *,
         reference_rows: int = 10_000,
         segment_rows: int = 1_000,
@@ -107,7 +111,13 @@ class Monitor:
         self._first: list[tuple[int, NDArray[np.float32]]] = []
         self._reference_seen = 0
         self._intervals = 0
-        self._values = ReservoirBank(schema.num_numerical, _RESERVOIR, tolerance=0.01) if schema.numerical else None
+        self._own: FeatureDistributions | None = None
+        if distributions is None and schema.numerical:
+            # No one reads its knots while the stream goes on: they need hardly ever be refreshed.
+            distributions = self._own = FeatureDistributions(
+                schema.num_numerical, num_knots=1, reservoir_size=_RESERVOIR, tolerance=0.99
+            )
+        self._distributions = distributions
 
     def __call__(self, trainer: "StreamTrainer", batch: Batch, logits: NDArray[np.float32]) -> None:
         """Take in a batch that was just scored and learned from."""
@@ -126,10 +136,10 @@ class Monitor:
             self._segments.append(new)
         else:
             self._segments[-1].add(new)
-        if self._values is not None:
-            self._values.update(batch.numerical)
-            if self.bins is None:
-                self._gather(batch)
+        if self._own is not None:
+            self._own.observe(torch.from_numpy(batch.numerical))
+        if self.schema.numerical and self.bins is None:
+            self._gather(batch)
         if self._segments[-1].rows >= self.segment_rows:
             self._segments[-1].knots = self._knots(trainer)
 
@@ -177,7 +187,7 @@ class Monitor:
             "first": [[segment, values] for segment, values in self._first],
             "reference_seen": self._reference_seen,
             "intervals": self._intervals,
-            "values": None if self._values is None else self._values.state_dict(),
+            "values": None if self._own is None else dict(self._own.state_dict()),
             "segments": [dict(vars(segment)) for segment in self._segments],
         }
 
@@ -188,8 +198,8 @@ class Monitor:
         self._first = [(segment, values) for segment, values in state["first"]]
         self._reference_seen, self._intervals = state["reference_seen"], state["intervals"]
         self._segments = [_Segment(**segment) for segment in state["segments"]]
-        if self._values is not None:
-            self._values.load_state_dict(state["values"])
+        if self._own is not None:
+            self._own.load_state_dict(state["values"])
 
     def _count(self, batch: Batch) -> Ints:
         if self.bins is None:
@@ -245,10 +255,10 @@ class Monitor:
 
     def _quantiles_dict(self, rows: Ints) -> dict[str, Any] | None:
         """Where the values of the whole stream lie, by a sample of them: what methods without knots do not know."""
-        if self._values is None or not len(rows):
+        if self._distributions is None or not len(rows):
             return None
         levels = np.linspace(0, 1, 101)
-        quantiles = self._values.quantile(levels)
+        quantiles = self._distributions.quantile(levels)
         features = {name: [plain(quantiles[place])] for place, name in enumerate(self.schema.numerical)}
         return {"rows": plain(rows[-1:]), "levels": plain(levels), "features": features}
 

@@ -106,7 +106,7 @@ def train_run(
         _refuse_other_run(place, description)
     else:
         place.write("config", _config(description, made, device, options))
-    monitor = Monitor(data.schema)
+    monitor = Monitor(data.schema, made.distributions)
     with CheckpointStore(place.checkpoints, keep=keep) as store:
         trainer = StreamTrainer(made, config, store=store, callbacks=[monitor, *callbacks], extra={"monitor": monitor})
         source = data.from_start(prefetch=prefetch)
