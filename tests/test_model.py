@@ -236,24 +236,24 @@ class TestModules:
 
 class TestPresets:
     def test_a_saved_model_stays_what_it_was_when_its_preset_grows(self, tmp_path, scored):
-        options = {"modulation": None, "basis": "hat", "knots": 100, "linear": "value", "raw": []}
+        options = {"modulation": None, "basis": "hat", "knots": 100, "linear": "value", "plain": []}
         model = make_model("daes", embedding_options=options)
         train(model)
         model.save_pretrained(tmp_path)
         config = json.loads((tmp_path / "config.json").read_text())
-        del config["model"]["embedding_options"]["raw"]  # as a preset of earlier days, which did not name it
+        del config["model"]["embedding_options"]["plain"]  # as a preset of earlier days, which did not name it
         (tmp_path / "config.json").write_text(json.dumps(config))
         reloaded = CTRModel.from_pretrained(tmp_path)
-        assert reloaded.numerical.raw_paths == ()
+        assert reloaded.numerical.plain == ()
         assert np.array_equal(reloaded.predict_proba(scored), model.predict_proba(scored))
 
     def test_the_options_are_the_models_own_and_come_back_equal(self, tmp_path):
-        model = make_model("daes", embedding_options={"raw": ("rank",)})
+        model = make_model("daes", embedding_options={"plain": ("rank",)})
         model.save_pretrained(tmp_path)
         assert CTRModel.from_pretrained(tmp_path).config == model.config
         other = make_model("daes")
-        other.config["embedding_options"]["raw"].append("rank")
-        assert make_model("daes").config["embedding_options"]["raw"] == ["score", "value"]
+        other.config["embedding_options"]["plain"].append("rank")
+        assert make_model("daes").config["embedding_options"]["plain"] == ["score", "value"]
 
     def test_another_backbone_takes_the_raw_inputs_or_goes_without(self):
         model = make_model("daes", "fm")
@@ -599,7 +599,7 @@ class TestModes:
         assert not torch.equal(first.categorical.weight, other.categorical.weight)
 
     def test_a_seed_gives_models_of_two_methods_the_same_tables_and_network(self):
-        first, second = make_model("daes", embedding_options={"raw": []}), make_model("fe")
+        first, second = make_model("daes", embedding_options={"plain": []}), make_model("fe")
         assert torch.equal(first.categorical.weight, second.categorical.weight)
         assert_same_state(state_of(first.backbone), state_of(second.backbone))
 

@@ -61,8 +61,8 @@ class Monitor:
 
     Args:
         schema: names the columns.
-        distributions: the sample that the model keeps of its features (`CTRModel.distributions`); without one the monitor
-            keeps a small one of its own.
+        distributions: the sample that the model keeps of its features (`CTRModel.distributions`); without one the
+            monitor keeps a small one of its own.
         reference_rows: rows that PSI and KS compare with.
         segment_rows: rows of a segment, to begin with.
         most_segments: above this, segments are joined; even.
