@@ -83,7 +83,7 @@ class Target:
 
 
 def contenders(size: int) -> list[Contender]:
-    """All that are compared, at `size` slots a reservoir."""
+    """All that are compared, at `size` slots per reservoir."""
     return [
         Contender(FLOOR, lambda: (lambda batch: np.isnan(batch).any(), None)),
         Contender("sort of each batch", lambda: (np.sort, None)),
@@ -232,7 +232,7 @@ def _say(text: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lengths", type=_positive, nargs="+", default=LENGTHS, help="values a stream")
-    parser.add_argument("--size", type=_positive, default=100_000, help="slots a reservoir (100000)")
+    parser.add_argument("--size", type=_positive, default=100_000, help="slots per reservoir (100000)")
     parser.add_argument("--repeat", type=_positive, default=3, help="runs a stream; each chunk's best time counts (3)")
     parser.add_argument("--seed", type=int, default=0, help="of the stream (0)")
     parser.add_argument("--out", type=Path, default=Path("build/benchmarks/estimators.json"), help="where JSON goes")

@@ -315,7 +315,7 @@ def test_a_sample_of_rows_is_enough_and_repeatable() -> None:
         ([1.0], {"c": [1]}, {}, r"numerical must be a mapping or two-dimensional, got shape \(1,\)"),
         ({"x": [1.0]}, [[1, 2]], {"names": ["a"]}, r"names must be 2 distinct names, got \['a'\]"),
         ({"x": [1.0]}, [[1, 2]], {"names": ["a", "a"]}, "names must be 2 distinct names"),
-        ({"x": [1.0]}, {"c": [1]}, {"names": ["c"]}, "names must be left out when categorical has names of its own"),
+        ({"x": [1.0]}, {"c": [1]}, {"names": ["c"]}, "names must be None if categorical has column names"),
         ({"x": [1.0]}, {"c": [1]}, {"alpha": 1.0}, "alpha must lie between 0 and 1, got 1.0"),
         ({"x": [1.0]}, {"c": [1]}, {"correction": "none"}, "correction must be one of holm, bonferroni, bh, got"),
         ({"x": [1.0]}, {"c": [1]}, {"space": "log"}, "space must be one of rank, value, got 'log'"),

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 
-from daes.simulation import AdStream, Drift, Features, Signal
+from daes.simulation import AdStream, Features, LawDrift, Signal
 from daes.simulation.bayes import bayes_metrics
 from daes.simulation.catalogue import NUMERICAL
 from daes.simulation.curves import PARTS
@@ -213,7 +213,7 @@ class TestLaws:
         assert observed(rows, "ctr_7d").max() < 1
 
     def test_a_counter_saturates_where_float32_stops_counting(self):
-        rows = stream(drift=Drift(daily=0, slow=0, abrupt=20, abrupt_every=1)).features(20_000, 60_000)
+        rows = stream(drift=LawDrift(daily=0, slow=0, abrupt=20, abrupt_every=1)).features(20_000, 60_000)
         values = observed(rows, "impressions_7d")
         assert values.max() <= 2**24
 
@@ -327,7 +327,7 @@ class TestDrift:
                 assert worst > 0.05 if moves else worst < 0.005, (name, worst)
 
     def test_daily_cycle_repeats_and_is_a_wave(self):
-        source = stream(drift=Drift(daily=0.5, slow=0, abrupt=0, churn=0))
+        source = stream(drift=LawDrift(daily=0.5, slow=0, abrupt=0, churn=0))
         rows = source.features(0, 200_000)
         hours, days = rows.codes["hour"], np.arange(200_000) // 20_000
         for name, law in source.laws.items():
@@ -360,7 +360,7 @@ class TestDrift:
         assert np.ptp(wifi) > 0.4
 
     def test_abrupt_drift_jumps_at_its_times_alone(self):
-        source = stream(drift=Drift(daily=0, slow=0, abrupt=1.0, abrupt_every=2.0, churn=0))
+        source = stream(drift=LawDrift(daily=0, slow=0, abrupt=1.0, abrupt_every=2.0, churn=0))
         jumped = 0
         for name in NAMES:
             values = source.numbers(name, 0, 160_000)
@@ -374,7 +374,7 @@ class TestDrift:
         assert jumped >= 8  # 30 chances, two in three of which are a jump; a zero-inflated feature shows fewer
 
     def test_slow_drift_is_gradual_and_comes_back(self):
-        source = stream(drift=Drift(daily=0, slow=1.0, slow_period=28, abrupt=0, churn=0))
+        source = stream(drift=LawDrift(daily=0, slow=1.0, slow_period=28, abrupt=0, churn=0))
         law = source.laws["price"]
         ranks = law.rank(source.numbers("price", 0, 580_000)).reshape(29, 20_000).mean(axis=1)
         assert np.abs(np.diff(ranks)).max() < 0.1
@@ -493,7 +493,7 @@ class TestTruth:
         assert stats.ttest_ind(logits[missing], logits[~missing]).pvalue < 1e-10
 
     def test_ranks_of_the_moment_or_of_the_reference(self):
-        drift = Drift(daily=0, slow=0, abrupt=1.5, abrupt_every=1.0, churn=0)
+        drift = LawDrift(daily=0, slow=0, abrupt=1.5, abrupt_every=1.0, churn=0)
         for rank_law, moves in (("current", True), ("reference", False)):
             source = stream(drift=drift, rank_law=rank_law)
             early, late = source.features(0, 1), source.features(90_000, 90_001)  # days 0 and 4
@@ -655,7 +655,7 @@ class TestReading:
         old = source.iter_batches(source.schema, 10)
         next(old)
         source.seek({"row": 0})
-        with pytest.raises(RuntimeError, match="over"):
+        with pytest.raises(RuntimeError, match="this iterator has ended"):
             next(old)
 
     @pytest.mark.parametrize("batch_size", [300, 1000])
@@ -761,21 +761,21 @@ class TestBadArguments:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            ({"num_rows": -1}, "num_rows must be not negative, got -1"),
-            ({"seed": -3}, "seed must be not negative"),
-            ({"world": -1}, "world must be not negative"),
+            ({"num_rows": -1}, "num_rows must be non-negative, got -1"),
+            ({"seed": -3}, "seed must be non-negative"),
+            ({"world": -1}, "world must be non-negative"),
             ({"users": 0}, "users must be positive, got 0"),
             ({"rows_per_day": 0}, "rows_per_day must be positive"),
             ({"block": 0}, "block must be positive"),
             ({"base_rate": 0.0}, "base_rate must be between 0 and 1, got 0.0"),
             ({"base_rate": float("nan")}, "base_rate must be"),
-            ({"signal": {"price": 1.0}}, "signal must have no keys but value, rank, context_rank"),
-            ({"signal": {"value": -1.0, "rank": 2.0}}, "value must be finite and not negative, got -1.0"),
+            ({"signal": {"price": 1.0}}, "signal must have no keys except value, rank, context_rank"),
+            ({"signal": {"value": -1.0, "rank": 2.0}}, "value must be finite and non-negative, got -1.0"),
             ({"signal": {"value": 0.0}}, "one of value, rank and context_rank must be positive"),
-            ({"numerical": -0.5}, "numerical must be finite and not negative, got -0.5"),
+            ({"numerical": -0.5}, "numerical must be finite and non-negative, got -0.5"),
             ({"categorical": float("inf")}, "categorical must be finite"),
             ({"rank_law": "past"}, "rank_law must be one of .*got 'past'"),
-            ({"context_strength": -1}, "context_strength must be finite and not negative"),
+            ({"context_strength": -1}, "context_strength must be finite and non-negative"),
             ({"drift": "weekly"}, "drift must be .*got 'weekly'"),
             ({"drift": ""}, "drift must be"),
             ({"shard": (2, 2)}, "shard must be"),
@@ -796,7 +796,7 @@ class TestBadArguments:
     )
     def test_drift(self, options, message):
         with pytest.raises(ValueError, match=message):
-            Drift(**options)
+            LawDrift(**options)
 
     def test_rows_and_columns(self):
         source = AdStream(100)

@@ -1,4 +1,4 @@
-"""Which categorical fields a numerical feature's distribution depends on: the choice of context fields."""
+"""Choice of context fields: the categorical fields on which the distribution of a numerical feature depends."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,13 +17,13 @@ Space = Literal["rank", "value"]
 
 @dataclass(frozen=True)
 class ContextField:
-    """What was found out about one categorical field."""
+    """Strength and significance of one categorical field."""
 
     field: str
     cardinality: int
-    """Distinct values among the rows looked at; missing is one of them."""
+    """Number of distinct values in the rows used; missing counts as one."""
     strength: float
-    """Mean over the features of the inter-group distance, less what chance alone gives."""
+    """Mean over the features of the inter-group distance minus its value for shuffled rows."""
     p_value: float
     """The smallest corrected p-value among the features."""
     significant: bool
@@ -95,7 +95,8 @@ def rank_context_fields(
     where F is the feature's distribution over all groups, $F_g$ that in group g and $\tilde F_g$ that in a random group
     of the same size. Small groups lie far from F by chance; without the second term the field with the most values
     would win. It is drawn once, from `seed`. A field that says nothing has strength 0 up to noise, and one that says
-    something is judged the more cautiously, the smaller its groups. A field's strength is the mean over all features.
+    something is estimated more conservatively, the smaller its groups. A field's strength is the mean over all
+    features.
 
     Args:
         numerical: (N, q) floats, or a mapping (or data frame) of names to N values. NaN and ±inf are left out.
@@ -104,7 +105,7 @@ def rank_context_fields(
         names: names of the fields of a categorical array; "0", "1", … if not given.
         alpha: level of significance.
         correction: "holm" and "bonferroni" bound the chance of one false finding, "bh" (Benjamini–Hochberg) the
-            expected part of false ones.
+            expected fraction of false ones.
         min_group_size: groups with fewer values of the feature are pooled into one.
         space: "rank" measures u by the feature's mid-ranks over n, so that features are comparable and heavy tails
             harmless; "value" by its values over their standard deviation.
@@ -188,8 +189,8 @@ def smallest_cardinality(
 ) -> tuple[str, ...] | tuple[int, ...]:
     """The paper's default context: the `count` fields of smallest cardinality, smallest first.
 
-    Of equals the earlier one comes first. A field with fewer than two values tells nothing and is left out, so there
-    may be fewer than `count`.
+    Ties are broken by order. A field with fewer than two values carries no information and is left out, so there may be
+    fewer than `count`.
 
     Args:
         cardinalities: number of distinct values of each field: a mapping of names, or a sequence.
@@ -241,17 +242,20 @@ class _Feature:
         self.crossing = np.searchsorted(below_or_equal, np.arange(self.size + 1), side="right")
 
     def kruskal_wallis(self, groups: Ints, sizes: Ints) -> float:
-        """The test statistic H, corrected for ties: (n − 1) times the part of the ranks' variance between groups."""
+        """The test statistic H, corrected for ties: (n − 1) times the fraction of the ranks' variance between groups.
+
+        `scipy.stats.kruskal` would rank the feature again for every field.
+        """
         between = np.square(np.bincount(groups, weights=self.centred)) / sizes
         return (self.size - 1) * float(between.sum()) / float(np.square(self.centred).sum())
 
     def distance(self, groups: Ints, sizes: Ints) -> float:
-        """Σ_g n_g/n · W_1(F_g, F), for all groups in one pass.
+        """Σ_g n_g/n · W_1(F_g, F), for all groups in one pass (`scipy.stats.wasserstein_distance` takes one group).
 
         From one value of a group to its next, F_g is a constant c and F rises from below to above it: up to the place
         where F passes c the gap integrates to c·length − ∫F, from there on to ∫F − c·length, with ∫F a running sum.
         """
-        # Group by group, ascending within each. Short integers are sorted by radix, ten times as fast.
+        # Group by group, ascending within each. Short integers are sorted by radix, which is faster.
         by_group = np.argsort(groups.astype(np.min_scalar_type(sizes.size)), kind="stable")
         here = self.slot[by_group]
         size = np.repeat(sizes, sizes)
@@ -275,7 +279,7 @@ def _standardised(values: Floats) -> Floats:
 
 
 def _pool(groups: Ints, min_group_size: int) -> Ints:
-    """Groups renumbered 0, 1, … without gaps, all those below the minimum size made one."""
+    """Groups renumbered 0, 1, … without gaps; all below the minimum size become one."""
     sizes = np.bincount(groups)
     kept = sizes >= min_group_size
     number = np.where(kept, np.cumsum(kept) - 1, kept.sum())
@@ -283,7 +287,7 @@ def _pool(groups: Ints, min_group_size: int) -> Ints:
 
 
 def _corrected(p: Floats, correction: Correction) -> Floats:
-    """p-values corrected for their number: compared with alpha, they keep the promise of the correction."""
+    """p-values adjusted for their number. (Of these corrections, scipy has only Benjamini–Hochberg.)"""
     count = p.size
     if correction == "bonferroni":
         return np.minimum(p * count, 1.0)
@@ -301,7 +305,7 @@ def _columns(argument: str, table: Any, names: Sequence[str] | None) -> dict[str
     """A table's columns by name, each a 1-D array."""
     if hasattr(table, "keys"):
         if names is not None:
-            raise ValueError(f"names must be left out when {argument} has names of its own, got {names!r}")
+            raise ValueError(f"names must be None if {argument} has column names, got {names!r}")
         columns = {str(name): np.asarray(table[name]) for name in list(table.keys())}
     else:
         array = np.asarray(table)
@@ -311,7 +315,7 @@ def _columns(argument: str, table: Any, names: Sequence[str] | None) -> dict[str
             raise ValueError(f"names must be {array.shape[1]} distinct names, got {names!r}")
         columns = {name: array[:, k] for k, name in enumerate(names or map(str, range(array.shape[1])))}
     if not columns:
-        raise ValueError(f"{argument} must have at least one column; it has none")
+        raise ValueError(f"{argument} must have at least one column, got none")
     for name, column in columns.items():
         if column.ndim != 1:
             raise ValueError(f"{argument} column {name!r} must be one-dimensional, got shape {column.shape}")
@@ -326,12 +330,12 @@ def _common_length(columns: Sequence[tuple[str, NDArray[Any]]]) -> int:
                 f"all columns must have the same length; {first!r} has {column.size}, {name!r} {other.size}"
             )
     if not column.size:
-        raise ValueError("numerical and categorical must have at least one row; they have none")
+        raise ValueError("numerical and categorical must have at least one row, got none")
     return column.size
 
 
 def _pick_rows(count: int, sample: int | None, random: np.random.Generator) -> Ints:
-    """The rows to look at, in order."""
+    """The rows to use, ascending."""
     if sample is None:
         return np.arange(count)
     check_positive(sample=sample)
@@ -348,7 +352,7 @@ def _floats(name: str, column: NDArray[Any]) -> Floats:
 
 
 def _codes(name: str, ids: NDArray[Any]) -> Ints:
-    """Small whole numbers, one for each distinct id; missing is one id, however it is written."""
+    """Small integers, one for each distinct id; all forms of missing are one id."""
     kind = ids.dtype.kind
     if kind in "biufmM":
         return np.unique(ids, return_inverse=True)[1].astype(np.int64, copy=False)

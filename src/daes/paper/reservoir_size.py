@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from daes.distribution import JumpReservoir
+from daes.distribution.base import inverted_cdf
 from daes.distribution.estimator_report import rank_errors
 from daes.formatting import count, nbytes, percent, scientific
 from daes.paper import figures
@@ -50,7 +51,7 @@ def run(settings: Settings, data: Dataset | None, means: Means) -> Findings:
 def _size(size: int, still: Floats, drifting: Floats, runs: int) -> Findings:
     levels = np.array(LEVELS)
     ordered = np.sort(still)
-    true = np.quantile(ordered, levels, method="inverted_cdf")
+    true = inverted_cdf(ordered, levels)
     whole, now = np.sort(drifting), _DRIFT + np.array([NormalDist().inv_cdf(level) for level in _PERCENTS])
     quantiles = np.empty((runs, levels.size))
     worst, drift_whole, drift_now = (np.empty(runs) for _ in range(3))

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from daes.distribution.base import inverted_cdf
 from daes.formatting import percent
 from daes.paper import figures
 from daes.paper.data import Floats
@@ -59,7 +60,7 @@ def mistaken_share(values: Floats, buckets: int) -> float:
     >>> mistaken_share(np.array([0.0, 95.0, 100.0, 100.0, 105.0, 105.0]), 2)
     0.16666666666666666
     """
-    knots = np.quantile(values, np.arange(buckets + 1) / buckets, method="inverted_cdf")
+    knots = inverted_cdf(np.sort(values), np.arange(buckets + 1) / buckets)
     bucket = np.clip(np.searchsorted(knots, values, side="right") - 1, 0, buckets - 1)
     padded = np.concatenate([[-np.inf], knots, [np.inf]])
     to_lower, to_upper = values - knots[bucket], knots[bucket + 1] - values

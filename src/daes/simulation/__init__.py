@@ -1,9 +1,9 @@
 """A simulated ad stream whose true click probabilities are known."""
 
 from daes.simulation.bayes import BayesMetrics
-from daes.simulation.drift import Drift
+from daes.simulation.drift import LawDrift
 from daes.simulation.features import Features
 from daes.simulation.source import AdStream
 from daes.simulation.truth import Signal, Truth
 
-__all__ = ["AdStream", "BayesMetrics", "Drift", "Features", "Signal", "Truth"]
+__all__ = ["AdStream", "BayesMetrics", "Features", "LawDrift", "Signal", "Truth"]

@@ -46,7 +46,7 @@ def bayes_metrics(probability: NDArray[np.float64], label: NDArray[np.float32]) 
         np.bincount(group, weights=weights).astype(np.float64)
         for weights in (label, 1 - label, probability, 1 - probability)
     )
-    # Pairs of a row with itself are no pairs; they all lie on the diagonal, where a tie counts half.
+    # Pairs of a row with itself do not count; they are ties, which count half.
     itself = float(np.sum(probability * (1 - probability)))
     clicked = label > 0
     loss = -np.log(np.where(clicked, probability, 1 - probability))

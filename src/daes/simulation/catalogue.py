@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daes.simulation.draws import Draws
-from daes.simulation.fields import Calendar, CategoricalField, Choice, Identity, Trait
+from daes.simulation.fields import CalendarField, CategoricalField, ChoiceField, IdField, TraitField
 from daes.simulation.laws import EXP, NORMAL, WEIBULL, Family, Link, NumericalLaw, between, lomax
 
 Array = NDArray[np.float64]
@@ -39,11 +39,11 @@ CATEGORIES = (
 DEVICES = ("mobile", "desktop", "tablet", "tv")
 SYSTEMS = ("android", "ios", "windows", "macos", "linux", "smart-tv")
 BROWSERS = ("chrome", "safari", "firefox", "edge", "samsung", None)
-CITIES_A_COUNTRY = 15
-ADVERTISERS_A_CATEGORY = 40
-CAMPAIGNS_AN_ADVERTISER = 4
-CREATIVES_A_CAMPAIGN = 6
-SITES_A_PLACEMENT = 300
+CITIES_PER_COUNTRY = 15
+ADVERTISERS_PER_CATEGORY = 40
+CAMPAIGNS_PER_ADVERTISER = 4
+CREATIVES_PER_CAMPAIGN = 6
+SITES_PER_PLACEMENT = 300
 LIFETIMES = (12.0, 3.0, 60.0)
 """Of campaigns, creatives and users, in days, at churn 1."""
 SEGMENTS = tuple(f"s{number:02d}" for number in range(30))
@@ -133,68 +133,68 @@ def categorical_fields(users: int, daily: bool, churn: float) -> tuple[Categoric
     """
     country = zipf_weights(len(COUNTRIES), 0.8)
     per_country = np.maximum(np.round(users * country / country.sum()), 1).astype(np.int64)
-    cities = tuple(f"{name}-{number:02d}" for name in COUNTRIES for number in range(1, CITIES_A_COUNTRY + 1))
-    advertisers = len(CATEGORIES) * ADVERTISERS_A_CATEGORY
-    campaigns = advertisers * CAMPAIGNS_AN_ADVERTISER
+    cities = tuple(f"{name}-{number:02d}" for name in COUNTRIES for number in range(1, CITIES_PER_COUNTRY + 1))
+    advertisers = len(CATEGORIES) * ADVERTISERS_PER_CATEGORY
+    campaigns = advertisers * CAMPAIGNS_PER_ADVERTISER
     campaign_days, creative_days, user_days = (_lifetime(days, churn) for days in LIFETIMES)
     return (
-        Choice("device", "request", DEVICES, np.array([0.55, 0.25, 0.13, 0.07])),
-        Choice("os", "request", SYSTEMS, _system_weights(), parent="device"),
-        Choice("browser", "request", BROWSERS, _browser_weights(), parent="os"),
-        Calendar("hour", "request", CLOCK_HOURS, period=1.0),
-        Calendar("weekday", "request", WEEKDAYS, period=7.0),
-        Choice("connection", "request", ("wifi", "5g", "4g", "3g"), _connection_weights(daily), parent="hour"),
-        Choice("country", "request", COUNTRIES, country),
-        Choice("city", "request", (*cities, None), _city_weights(), parent="country"),
-        Identity("user", "request", "country", per_country, exponent=0.7, prefix="u", salt=1, lifetime=user_days),
-        Trait("gender", "request", "user", ("female", "male", None), np.array([0.45, 0.43, 0.12]), salt=2),
-        Trait("interest", "request", "user", CATEGORIES, zipf_weights(len(CATEGORIES), 0.4), salt=3),
-        Trait("segment", "request", "user", SEGMENTS, zipf_weights(len(SEGMENTS), 0.5), salt=4),
-        Choice("placement", "request", PLACEMENTS, zipf_weights(len(PLACEMENTS), 0.6)),
-        Choice("position", "request", ("1", "2", "3", "4", "5"), zipf_weights(5, 0.5)),
-        Identity(
+        ChoiceField("device", "request", DEVICES, np.array([0.55, 0.25, 0.13, 0.07])),
+        ChoiceField("os", "request", SYSTEMS, _system_weights(), parent="device"),
+        ChoiceField("browser", "request", BROWSERS, _browser_weights(), parent="os"),
+        CalendarField("hour", "request", CLOCK_HOURS, period=1.0),
+        CalendarField("weekday", "request", WEEKDAYS, period=7.0),
+        ChoiceField("connection", "request", ("wifi", "5g", "4g", "3g"), _connection_weights(daily), parent="hour"),
+        ChoiceField("country", "request", COUNTRIES, country),
+        ChoiceField("city", "request", (*cities, None), _city_weights(), parent="country"),
+        IdField("user", "request", "country", per_country, exponent=0.7, prefix="u", salt=1, lifetime=user_days),
+        TraitField("gender", "request", "user", ("female", "male", None), np.array([0.45, 0.43, 0.12]), salt=2),
+        TraitField("interest", "request", "user", CATEGORIES, zipf_weights(len(CATEGORIES), 0.4), salt=3),
+        TraitField("segment", "request", "user", SEGMENTS, zipf_weights(len(SEGMENTS), 0.5), salt=4),
+        ChoiceField("placement", "request", PLACEMENTS, zipf_weights(len(PLACEMENTS), 0.6)),
+        ChoiceField("position", "request", ("1", "2", "3", "4", "5"), zipf_weights(5, 0.5)),
+        IdField(
             "site",
             "request",
             "placement",
-            _each(len(PLACEMENTS), SITES_A_PLACEMENT),
+            _each(len(PLACEMENTS), SITES_PER_PLACEMENT),
             exponent=1.1,
             prefix="site",
             salt=5,
         ),
-        Choice("category", "ad", CATEGORIES, zipf_weights(len(CATEGORIES), 0.5)),
-        Identity(
+        ChoiceField("category", "ad", CATEGORIES, zipf_weights(len(CATEGORIES), 0.5)),
+        IdField(
             "advertiser",
             "ad",
             "category",
-            _each(len(CATEGORIES), ADVERTISERS_A_CATEGORY),
+            _each(len(CATEGORIES), ADVERTISERS_PER_CATEGORY),
             exponent=0.9,
             prefix="adv",
             salt=6,
         ),
-        Identity(
+        IdField(
             "campaign",
             "ad",
             "advertiser",
-            _each(advertisers, CAMPAIGNS_AN_ADVERTISER),
+            _each(advertisers, CAMPAIGNS_PER_ADVERTISER),
             exponent=0.8,
             prefix="cmp",
             salt=7,
             lifetime=campaign_days,
         ),
-        Identity(
+        IdField(
             "creative",
             "ad",
             "campaign",
-            _each(campaigns, CREATIVES_A_CAMPAIGN),
+            _each(campaigns, CREATIVES_PER_CAMPAIGN),
             exponent=0.8,
             prefix="cr",
             salt=7,  # with cohort and stagger, the campaign's times of change: no creative outlives its campaign
             lifetime=creative_days,
             stagger=campaign_days,
-            cohort=CREATIVES_A_CAMPAIGN,
+            cohort=CREATIVES_PER_CAMPAIGN,
             parent_slots=campaigns,
         ),
-        Choice("format", "ad", ("image", "carousel", "video", "text", "playable"), zipf_weights(5, 0.7)),
+        ChoiceField("format", "ad", ("image", "carousel", "video", "text", "playable"), zipf_weights(5, 0.7)),
     )
 
 
@@ -277,9 +277,9 @@ def _connection_weights(daily: bool) -> Array:
 
 def _city_weights() -> Array:
     """Each country its own cities; one row in thirty does not say."""
-    own = zipf_weights(CITIES_A_COUNTRY, 0.9)
-    table = np.zeros((len(COUNTRIES), len(COUNTRIES) * CITIES_A_COUNTRY + 1))
+    own = zipf_weights(CITIES_PER_COUNTRY, 0.9)
+    table = np.zeros((len(COUNTRIES), len(COUNTRIES) * CITIES_PER_COUNTRY + 1))
     for country in range(len(COUNTRIES)):
-        table[country, country * CITIES_A_COUNTRY : (country + 1) * CITIES_A_COUNTRY] = own / own.sum() * (29 / 30)
+        table[country, country * CITIES_PER_COUNTRY : (country + 1) * CITIES_PER_COUNTRY] = own / own.sum() * (29 / 30)
     table[:, -1] = 1 / 30
     return table

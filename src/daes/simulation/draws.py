@@ -5,7 +5,7 @@ import zlib
 import numpy as np
 from numpy.typing import NDArray
 
-_ROWS_A_COUNTER = 4  # Philox makes four 64-bit words of each counter value
+_ROWS_PER_COUNTER = 4  # Philox makes four 64-bit words of each counter value
 _SMALLEST = 2.0**-54
 
 
@@ -29,7 +29,7 @@ class Draws:
 
     def uniform(self, name: str, start: int, count: int) -> NDArray[np.float64]:
         """Uniforms on the open interval (0, 1) of rows start … start + count − 1. **Shape**: (count,)."""
-        counter, skipped = divmod(start, _ROWS_A_COUNTER)
+        counter, skipped = divmod(start, _ROWS_PER_COUNTER)
         generator = np.random.Generator(np.random.Philox(key=self._key(name), counter=counter))
         values = generator.random(skipped + count)[skipped:]
         return np.maximum(values, _SMALLEST, out=values)  # 0 would be −inf on a logarithmic scale
@@ -57,10 +57,10 @@ def uniform_of_code(codes: NDArray[np.int64], salt: int) -> NDArray[np.float64]:
 
 
 class Alias:
-    """Walker's alias tables: a code drawn by given weights, one set of weights a group, from one uniform a row.
+    """Walker's alias tables: a code drawn by given weights, one set of weights per group, from one uniform per row.
 
     Args:
-        weights: one 1-D array of non-negative weights a group.
+        weights: one 1-D array of non-negative weights per group.
         codes: the codes of those weights, likewise; numbered through all groups if not given.
 
     >>> alias = Alias([np.array([1.0, 3.0])])

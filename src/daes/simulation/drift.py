@@ -1,4 +1,4 @@
-"""Time in the simulated stream: when a row happens, and how far the numerical laws have moved by then."""
+"""Time in the simulated stream: when a row occurs, and how far the numerical laws have moved by then."""
 
 import math
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ TRAFFIC_PEAK = 0.8  # of the day: about seven in the evening
 
 
 @dataclass(frozen=True)
-class Drift:
+class LawDrift:
     """How the stream moves. A feature's law is shifted on its latent scale by
 
         unit · ( daily · sin(2π(t − a)) + slow · sin(2π(t/slow_period − b)) + abrupt · J_k ),   k = ⌊t / abrupt_every⌋
@@ -35,9 +35,9 @@ class Drift:
         abrupt_every: days between them.
         churn: how fast ids are replaced by new ones, 1 being the lifetimes of the catalogue, 2 twice as fast, 0 never.
 
-    >>> Drift.parse("daily+slow") == Drift(abrupt=0, churn=0)
+    >>> LawDrift.parse("daily+slow") == LawDrift(abrupt=0, churn=0)
     True
-    >>> Drift.parse("none") == Drift(daily=0, slow=0, abrupt=0, churn=0)
+    >>> LawDrift.parse("none") == LawDrift(daily=0, slow=0, abrupt=0, churn=0)
     True
     """
 
@@ -53,8 +53,8 @@ class Drift:
             value = getattr(self, field.name)
             positive = field.name in ("slow_period", "abrupt_every")
             if not (math.isfinite(value) and (value > 0 if positive else value >= 0)):
-                expected = "positive" if positive else "not negative"
-                raise ValueError(f"{field.name} must be finite and {expected}, got {field.name}={value}")
+                expected = "positive" if positive else "non-negative"
+                raise ValueError(f"{field.name} must be finite and {expected}, got {value}")
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -68,13 +68,13 @@ class Drift:
 
 
 class Clock:
-    """When each row happens: `rows_per_day` rows a day, denser in the evening if traffic has a daily cycle.
+    """When each row occurs: `rows_per_day` rows per day, denser in the evening if traffic has a daily cycle.
 
     The number of rows up to the part τ of a day grows as τ + s/2π · (sin 2π(τ − peak) + sin 2π peak), whose inverse is
     tabulated, so that time is a function of the row's number.
 
     Args:
-        rows_per_day: rows a day.
+        rows_per_day: rows per day.
         daily: whether traffic follows the hour.
 
     >>> Clock(1000, daily=False).days(np.array([0, 500, 2000])).round(3).tolist()
@@ -106,7 +106,7 @@ def days_of_time(time: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 class Shifts:
-    """The shift of each numerical feature at any time, in units of its law (formula in `Drift`).
+    """The shift of each numerical feature at any time, in units of its law (formula in `LawDrift`).
 
     Args:
         drift: sizes and periods.
@@ -114,7 +114,7 @@ class Shifts:
         draws: where phases and jumps come from.
     """
 
-    def __init__(self, drift: Drift, num_features: int, draws: Draws) -> None:
+    def __init__(self, drift: LawDrift, num_features: int, draws: Draws) -> None:
         self.drift = drift
         self._num_features = num_features
         self._draws = draws

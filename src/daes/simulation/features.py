@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from daes.simulation.catalogue import NUMERICAL, categorical_fields, numerical_laws
 from daes.simulation.draws import Draws
-from daes.simulation.drift import Drift, Shifts, days_of_time
-from daes.simulation.fields import Choice
+from daes.simulation.drift import LawDrift, Shifts, days_of_time
+from daes.simulation.fields import ChoiceField
 
 SIDES = ("request", "ad")
 
@@ -50,7 +50,7 @@ class Features:
         )
 
     def freeze(self) -> Self:
-        """Make the arrays read-only, so that a cached block cannot be spoilt."""
+        """Make the arrays read-only, so that a cached block cannot be changed."""
         columns: list[NDArray[Any]] = [*self.numerical.values(), *self.codes.values(), self.time]
         for column in columns:
             column.setflags(write=False)
@@ -74,12 +74,12 @@ class FeatureGenerator:
         context_strength: factor of the differences between categories in the numerical laws.
     """
 
-    def __init__(self, world: int, drift: Drift, users: int, context_strength: float) -> None:
+    def __init__(self, world: int, drift: LawDrift, users: int, context_strength: float) -> None:
         draws = Draws(world)
         self.drift = drift
         fields = categorical_fields(users, drift.daily > 0, drift.churn)
         self.fields = {field.name: field for field in fields}
-        probabilities = {f.name: f.probabilities[0] for f in fields if isinstance(f, Choice) and f.parent is None}
+        probabilities = {f.name: f.probabilities[0] for f in fields if isinstance(f, ChoiceField) and f.parent is None}
         self.laws = {law.name: law for law in numerical_laws(probabilities, draws, context_strength)}
         self.specs = {spec.name: spec for spec in NUMERICAL}
         self._shifts = Shifts(drift, len(self.laws), draws)
@@ -113,7 +113,7 @@ class FeatureGenerator:
             time: (n,) epoch nanoseconds.
             names: fields that are needed; they and what they depend on are drawn, all if None.
             request: take the request's fields from here and draw the ad alone.
-            prefix: of the uniforms' names: another prefix, another ad.
+            prefix: of the uniforms' names; another prefix gives another ad.
         """
         wanted = None if names is None else self._closure(names)
         sides = SIDES if request is None else ("ad",)

@@ -66,7 +66,7 @@ class _Listed:
         return pa.array(self.values, type=pa.string()).take(pa.array(codes))
 
 
-class Choice(_Listed):
+class ChoiceField(_Listed):
     """One of a few values, drawn by weights that may depend on another field's code.
 
     Args:
@@ -95,13 +95,13 @@ class Choice(_Listed):
         return self._alias(draws.uniform(stream, start, len(days)), group)
 
 
-class Trait(_Listed):
+class TraitField(_Listed):
     """A fixed property of an id: the same for every row in which the id occurs.
 
     Args:
         name, side: see the module.
         parent: the id's field.
-        values, weights: as in `Choice`, (len(values),).
+        values, weights: as in `ChoiceField`, (len(values),).
         salt: tells the traits of one id apart.
     """
 
@@ -118,7 +118,7 @@ class Trait(_Listed):
         return self._alias(uniform_of_code(codes[self.parent], self._salt))
 
 
-class Calendar(_Listed):
+class CalendarField(_Listed):
     """The hour of the day or the day of the week, read off the clock.
 
     Args:
@@ -136,7 +136,7 @@ class Calendar(_Listed):
         return ((part - np.floor(part)) * len(self.values)).astype(np.int64)
 
 
-class Identity:
+class IdField:
     """Zipf-distributed ids that belong to the codes of a parent field and are replaced by new ones over time.
 
     Every code g of the parent owns `slots[g]` slots. A row takes slot k = 0, 1, … of its parent's n with probability
@@ -157,7 +157,7 @@ class Identity:
         lifetime: days; inf for ids that stay.
         stagger: days over which the changes are spread; the lifetime if None.
         cohort: number of neighbouring slots that change together.
-        parent_slots: number of slots of the parent if that is an Identity too: its generations do not matter here.
+        parent_slots: number of slots of the parent if that is an IdField too: its generations do not matter here.
     """
 
     parent: str

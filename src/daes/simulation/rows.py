@@ -12,16 +12,16 @@ from daes.simulation.features import FeatureGenerator, Features
 from daes.simulation.truth import Truth
 
 
-class Rows:
+class SimulatedRows:
     """Features, click probabilities and clicks of any range of rows.
 
-    Rows are made in whole blocks at fixed places, the last of which is kept: however a range is cut, the arrays of the
-    computation have the same length, so that even rounding is the same.
+    Rows are computed in whole blocks at fixed places, the last of which is cached: the arrays of the computation have
+    the same length for every range, so that even the rounding is the same.
 
     Args:
         generator: of features.
         truth: of clicks.
-        clock: when a row happens.
+        clock: when a row occurs.
         draws: the random numbers of the rows.
         block: rows in a block.
     """

@@ -12,10 +12,10 @@ from daes.extras import require
 from daes.simulation.bayes import BayesMetrics, bayes_metrics
 from daes.simulation.curves import PARTS
 from daes.simulation.draws import Draws
-from daes.simulation.drift import Clock, Drift
+from daes.simulation.drift import Clock, LawDrift
 from daes.simulation.features import FeatureGenerator, Features
 from daes.simulation.fields import Vocabulary
-from daes.simulation.rows import Rows
+from daes.simulation.rows import SimulatedRows
 from daes.simulation.truth import Signal, Truth
 from daes.stream.batch import Batch, batch_from_table
 from daes.stream.cursor import Position, check_columns, check_shard
@@ -38,7 +38,7 @@ class AdStream:
         num_rows: length of the stream; None for an endless one.
         seed: of the rows.
         world: of the laws' parameters, curves and effects; two streams of one world follow one truth.
-        drift: kinds joined by "+" out of daily, slow, abrupt, churn; "none"; or a `Drift` with sizes and periods.
+        drift: kinds joined by "+" out of daily, slow, abrupt, churn; "none"; or a `LawDrift` with sizes and periods.
         base_rate: long-run click rate.
         signal: proportions of the numerical signal that come from "value", "rank" and "context_rank"; scaled to sum to
             1; .2, .4 and .4 if None.
@@ -66,7 +66,7 @@ class AdStream:
         seed: int = 0,
         *,
         world: int = 0,
-        drift: str | Drift = "daily+slow+abrupt+churn",
+        drift: str | LawDrift = "daily+slow+abrupt+churn",
         base_rate: float = 0.1,
         signal: Mapping[str, float] | None = None,
         numerical: float = 1.0,
@@ -83,11 +83,11 @@ class AdStream:
         self.num_rows = None if num_rows is None else _integer("num_rows", num_rows, 0)
         self.seed = _integer("seed", seed, 0)
         self.world = _integer("world", world, 0)
-        self.drift = Drift.parse(drift) if isinstance(drift, str) else drift
-        if not isinstance(self.drift, Drift):
-            raise TypeError(f"drift must be a string or a Drift, got {drift!r}")
+        self.drift = LawDrift.parse(drift) if isinstance(drift, str) else drift
+        if not isinstance(self.drift, LawDrift):
+            raise TypeError(f"drift must be a string or a LawDrift, got {drift!r}")
         if not 0 <= context_strength < np.inf:
-            raise ValueError(f"context_strength must be finite and not negative, got {context_strength!r}")
+            raise ValueError(f"context_strength must be finite and non-negative, got {context_strength!r}")
         self.signal = Signal(
             **_proportions(signal),
             numerical=numerical,
@@ -103,7 +103,7 @@ class AdStream:
             self.world, self.drift, _integer("users", users, 1), float(context_strength), self.signal
         )
         self.laws = generator.laws
-        self._rows = Rows(generator, self.truth, clock, Draws(self.seed), _integer("block", block, 1))
+        self._rows = SimulatedRows(generator, self.truth, clock, Draws(self.seed), _integer("block", block, 1))
         self._vocabularies = {name: Vocabulary(field) for name, field in generator.fields.items()}
         self._position: Position = {"row": 0, "batch": 0}
         self._iterators = 0
@@ -227,7 +227,7 @@ class AdStream:
         return dict(self._position)
 
     def seek(self, position: Mapping[str, int | str]) -> None:
-        """Go to what `position()` said, or to `{"row": n}`; the same cost however far it is."""
+        """Go to a result of `position()` or to `{"row": n}`, in constant time."""
         given = {"batch": 0, **position}
         if set(given) != {"row", "batch"}:
             raise ValueError(f"position must have the keys row and batch, got {dict(position)!r}")
@@ -260,7 +260,7 @@ class AdStream:
             for start in range(row, end, batch_size):
                 stop = min(start + batch_size, end)
                 if iterator != self._iterators:
-                    raise RuntimeError("this iterator is over: the source was sought or iterated anew since")
+                    raise RuntimeError("this iterator has ended: the source was sought or iterated again")
                 number += 1
                 self._position = {"row": stop, "batch": number}
                 yield pick(rows, slice(start - row, stop - row))
@@ -298,12 +298,12 @@ class AdStream:
         ordered = 0 <= _integer("start", start) <= _integer("stop", stop)
         if not ordered or (self.num_rows is not None and stop > self.num_rows):
             end = "" if self.num_rows is None else f" ≤ {self.num_rows}"
-            raise ValueError(f"rows must be 0 ≤ start ≤ stop{end}, got {start!r}, {stop=}")
+            raise ValueError(f"rows must be 0 ≤ start ≤ stop{end}, got start={start!r}, stop={stop!r}")
 
 
 @lru_cache(maxsize=4)
 def _make(
-    world: int, drift: Drift, users: int, context_strength: float, signal: Signal
+    world: int, drift: LawDrift, users: int, context_strength: float, signal: Signal
 ) -> tuple[FeatureGenerator, Truth]:
     """What streams of different seeds, lengths and shards share; neither ever changes."""
     generator = FeatureGenerator(world, drift, users, context_strength)
@@ -314,7 +314,7 @@ def _proportions(signal: Mapping[str, float] | None) -> dict[str, float]:
     if signal is None:
         return {}
     if not signal.keys() <= set(PARTS):
-        raise ValueError(f"signal must have no keys but {', '.join(PARTS)}, got {dict(signal)}")
+        raise ValueError(f"signal must have no keys except {', '.join(PARTS)}, got {dict(signal)}")
     return {part: signal.get(part, 0.0) for part in PARTS}
 
 
@@ -324,6 +324,6 @@ def _integer(name: str, value: Any, least: int | None = None) -> int:
     except TypeError as error:
         raise TypeError(f"{name} must be an integer, got {value!r}") from error
     if least is not None and number < least:
-        expected = "positive" if least == 1 else "not negative"
+        expected = "positive" if least == 1 else "non-negative"
         raise ValueError(f"{name} must be {expected}, got {number}")
     return number

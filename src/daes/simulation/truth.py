@@ -68,10 +68,12 @@ class Signal:
     def __post_init__(self) -> None:
         for name in (*PARTS, "numerical", "categorical", "interactions", "missing"):
             if not 0 <= getattr(self, name) < np.inf:
-                raise ValueError(f"{name} must be finite and not negative, got {getattr(self, name)}")
+                raise ValueError(f"{name} must be finite and non-negative, got {getattr(self, name)}")
         total = self.value + self.rank + self.context_rank
         if total == 0:
-            raise ValueError("one of value, rank and context_rank must be positive; numerical=0 turns all of them off")
+            raise ValueError(
+                "one of value, rank and context_rank must be positive, got 0 for all; numerical=0 turns them off"
+            )
         for part in PARTS:
             object.__setattr__(self, part, getattr(self, part) / total)
         if not 0 < self.base_rate < 1:
