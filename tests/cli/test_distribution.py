@@ -179,7 +179,7 @@ def test_how_many_rows_to_expect(folder, tmp_path):
         ),
         (
             ["clicks.csv", "-c", "city"],
-            "--column must hold numbers, got 'city' of {folder}/clicks.csv starts with 'Bern'; "
+            "--column must hold numbers; 'city' of {folder}/clicks.csv starts with 'Bern'; "
             "its columns of numbers are: price, hour, gone",
         ),
         (["words.csv"], "--column must name one column of {folder}/words.csv: it has no column of numbers"),

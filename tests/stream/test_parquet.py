@@ -1,12 +1,15 @@
+import pickle
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from daes.stream import parquet
 from daes.stream.cursor import CursorSource
+from daes.stream.files import DataFile
 from daes.stream.hashing import hash_text
 from daes.stream.parquet import ParquetSource
 from daes.stream.schema import Schema
@@ -177,3 +180,24 @@ def test_partitions_must_agree_and_a_column_of_the_file_wins(tmp_path: Path) -> 
     write(tmp_path / "own" / "city=Rome" / "a.parquet", range(2))
     (table,) = ParquetSource(tmp_path / "own").iter_tables(["city"], 10)
     assert table["city"].to_pylist() == ["0", "1"]
+
+
+def test_a_file_is_opened_once_however_often_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = []
+    genuine = DataFile.open
+    monkeypatch.setattr(DataFile, "open", lambda file: opened.append(file.name) or genuine(file))
+    table = pa.table({"price": np.arange(50_000.0), "city": ["Bern", "Rome"] * 25_000})
+    pq.write_table(table, tmp_path / "rows.parquet")
+    source = ParquetSource(tmp_path / "rows.parquet")
+    schema = Schema(None, ("price",), ("city",))
+    for batch_size in (100, 20_000):  # strings, then dictionaries
+        source.seek({"row": 10})
+        rows = [batch.numerical[:, 0] for batch in source.iter_batches(schema, batch_size)]
+        np.testing.assert_array_equal(np.concatenate(rows), np.arange(10.0, 50_000))
+    assert source.num_rows == 50_000
+    assert source.arrow_schema.names == ["price", "city"]
+    copy = pickle.loads(pickle.dumps(source))
+    assert opened == ["rows.parquet"]
+    assert copy.num_rows == 50_000
+    assert len(next(copy.iter_batches(schema, 10))) == 10
+    assert opened == ["rows.parquet"] * 2

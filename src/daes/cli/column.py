@@ -120,7 +120,7 @@ def open_column(where: str, name: str | None) -> FileColumn:
         text = _first_text(data, name) if isinstance(data.source, CsvSource) else None
         if text is None or not _is_number(text):
             holds = f"is of type {found}" if text is None else f"starts with {text!r}"
-            raise ValueError(f"--column must hold numbers, got {name!r} of {where} {holds}; {choice}")
+            raise ValueError(f"--column must hold numbers; {name!r} of {where} {holds}; {choice}")
     return FileColumn(data, name, where)
 
 

@@ -68,7 +68,7 @@ class CsvBlocks:
     def _open(self, file: DataFile) -> Any:
         try:
             if file.compression is None:
-                return file.filesystem.open_input_file(file.path)
+                return file.open()
             return file.filesystem.open_input_stream(file.path, compression=file.compression)
         except FileNotFoundError:
             raise

@@ -38,6 +38,10 @@ class DataFile:
         """What the file is compressed with, by its name."""
         return COMPRESSIONS.get(Path(self.name).suffix.lower())
 
+    def open(self) -> Any:
+        """The file, uncompressed, for reading anywhere in it."""
+        return self.filesystem.open_input_file(self.path)
+
     @property
     def suffix(self) -> str:
         """The ending that tells the format, in lower case: `.csv` of `DAY.CSV.gz`."""

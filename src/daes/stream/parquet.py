@@ -27,7 +27,8 @@ class ParquetSource(FilesSource):
             Directories called `key=value` are columns (Hive partitions).
         shard: `(rank, world)`, see `CursorSource`.
 
-    Memory is that of a few thousand rows of the columns read, whatever the size of files and row groups.
+    Memory is that of a few thousand rows of the columns read, whatever the size of files and row groups. The file in
+    use stays open and the footers are kept, so that a single file is opened once, however often its rows are read.
 
     >>> import tempfile, pathlib, pyarrow as pa, pyarrow.parquet as pq
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -44,19 +45,48 @@ class ParquetSource(FilesSource):
 
     def __init__(self, where: Where | Sequence[DataFile], *, shard: tuple[int, int] | None = None) -> None:
         super().__init__(where, shard)
+        self._footers: dict[str, Any] = {}
+        self._handle: tuple[str, Any] = ("", None)
 
     @cached_property
     def num_rows(self) -> int:
         """The rows of all files, from their footers."""
-        total = 0
-        for file in self._files:
-            with _open(file) as opened:
-                total += opened.metadata.num_rows
-        return total
+        return sum(self._footer(file).num_rows for file in self._files)
 
     def _file_schema(self, file: DataFile) -> Any:
-        with _open(file) as opened:
-            return opened.schema_arrow
+        return self._footer(file).schema.to_arrow_schema()
+
+    def _footer(self, file: DataFile) -> Any:
+        """The metadata at the end of a file, read once."""
+        if file.path not in self._footers:
+            self._footers[file.path] = self._open(file).metadata
+        return self._footers[file.path]
+
+    def _open(self, file: DataFile, dictionaries: Sequence[str] = ()) -> Any:
+        """A ParquetFile that reads `dictionaries` as dictionaries."""
+        pa, pq = require("pyarrow"), require("pyarrow.parquet")
+        local = isinstance(file.filesystem, require("pyarrow.fs").LocalFileSystem)
+        try:
+            if self._handle[0] != file.path:
+                self._handle = (file.path, file.open())
+            if self._handle[1].size() == 0:
+                raise SourceError(f"{file.path} is empty, not a Parquet file")
+            # Locally a small buffer per column keeps memory flat in huge row groups; over a network large reads are
+            # better.
+            return pq.ParquetFile(
+                self._handle[1],
+                metadata=self._footers.get(file.path),
+                read_dictionary=list(dictionaries) or None,
+                buffer_size=_BUFFER if local else 0,
+                pre_buffer=not local,
+            )
+        except FileNotFoundError:
+            raise
+        except (pa.ArrowException, OSError) as error:
+            raise SourceError(f"{file.path} is not a whole Parquet file: {error}") from error
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_handle": ("", None)}
 
     def _file_cursor(
         self, file: DataFile, types: Mapping[str, Any], roles: Roles, place: Position, rows_at_once: int
@@ -65,14 +95,14 @@ class ParquetSource(FilesSource):
         # so that it does not pay where few rows are converted at a time.
         text = [name for name, kind in types.items() if roles.get(name) == "categorical" and is_text(kind)]
         at_once = max(_MIN_ROWS, min(_MAX_ROWS, rows_at_once))
-        return _ParquetCursor(file, list(types), text if rows_at_once >= _MIN_DICTIONARY_ROWS else [], at_once)
+        opened = self._open(file, text if rows_at_once >= _MIN_DICTIONARY_ROWS else [])
+        return _ParquetCursor(opened, file.path, list(types), at_once)
 
 
 class _ParquetCursor:
-    def __init__(self, file: DataFile, columns: Sequence[str], dictionaries: Sequence[str], at_once: int) -> None:
-        self._path, self._columns, self._at_once = file.path, list(columns), at_once
-        self._file = _open(file, dictionaries)
-        metadata = self._file.metadata
+    def __init__(self, file: Any, path: str, columns: Sequence[str], at_once: int) -> None:
+        self._file, self._path, self._columns, self._at_once = file, path, list(columns), at_once
+        metadata = file.metadata
         groups = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
         self._ends = np.cumsum(groups, dtype=np.int64)
         self._rows = int(metadata.num_rows)
@@ -124,25 +154,4 @@ class _ParquetCursor:
         return {"skip": self._row}
 
     def close(self) -> None:
-        self._left = self._batches = None
-        self._file.close()
-
-
-def _open(file: DataFile, dictionaries: Sequence[str] = ()) -> Any:
-    pa, pq, fs = require("pyarrow"), require("pyarrow.parquet"), require("pyarrow.fs")
-    local = isinstance(file.filesystem, fs.LocalFileSystem)
-    try:
-        if local and file.filesystem.get_file_info(file.path).size == 0:
-            raise SourceError(f"{file.path} is empty, not a Parquet file")
-        # Locally a small buffer a column keeps memory flat in huge row groups; over a network large reads are better.
-        return pq.ParquetFile(
-            file.path,
-            filesystem=file.filesystem,
-            read_dictionary=list(dictionaries) or None,
-            buffer_size=_BUFFER if local else 0,
-            pre_buffer=not local,
-        )
-    except FileNotFoundError:
-        raise
-    except (pa.ArrowException, OSError) as error:
-        raise SourceError(f"{file.path} is not a whole Parquet file: {error}") from error
+        self._left = self._batches = self._file = None  # the source keeps the file open
