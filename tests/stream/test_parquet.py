@@ -198,6 +198,6 @@ def test_a_file_is_opened_once_however_often_it_is_read(tmp_path: Path, monkeypa
     assert source.arrow_schema.names == ["price", "city"]
     copy = pickle.loads(pickle.dumps(source))
     assert opened == ["rows.parquet"]
-    assert copy.num_rows == 50_000
+    copy.seek({"row": 0})
     assert len(next(copy.iter_batches(schema, 10))) == 10
     assert opened == ["rows.parquet"] * 2
