@@ -173,7 +173,7 @@ class TestModules:
         ids=["daes-tran", "daes", "efd"],
     )
     def test_modules_of_registered_classes_are_saved_by_name_and_options(self, numbers, tmp_path, scored):
-        plain_dim = numbers.raw_dim
+        plain_dim = numbers.plain_dim
         network = DCNv2(6, 4, plain_dim=plain_dim, layers=1, hidden=(5,), dropout=0.0)
         model = CTRModel.from_sample(SCHEMA, make_batch(), embedding=copy.deepcopy(numbers), backbone=network)
         train(model)
@@ -200,7 +200,7 @@ class TestModules:
 
     def test_a_backbone_without_plain_inputs_does_without_them(self):
         numbers = build_embedding("daes", 3, 4)
-        assert numbers.raw_dim == 6
+        assert numbers.plain_dim == 6
         train(CTRModel(SCHEMA, numbers, FNN(6, 4), sizes=SIZES))
         train(CTRModel(SCHEMA, numbers, FNN(6, 4, plain_dim=6), sizes=SIZES))
         with pytest.raises(ValueError, match="backbone must have plain_dim=6, got plain_dim=5"):

@@ -52,7 +52,7 @@ def test_encode_is_forward_without_missing_values() -> None:
     values = torch.randn(10, 3)
     method.observe(values)
     method.eval()
-    assert torch.equal(method(values), method.encode(values, None))
+    assert torch.equal(method(values), method.encode(values, None, None))
 
 
 def test_bad_arguments_are_named() -> None:

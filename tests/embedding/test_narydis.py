@@ -62,9 +62,9 @@ def test_sum_has_no_queries() -> None:
 
 
 def test_bad_arguments_are_named() -> None:
-    with pytest.raises(ValueError, match=r"bases=\(2, 1\)"):
+    with pytest.raises(ValueError, match=r"bases must .*got \(2, 1\)"):
         NaryDis(1, bases=(2, 1))
-    with pytest.raises(ValueError, match=r"bases=\(\)"):
+    with pytest.raises(ValueError, match=r"bases must .*got \(\)"):
         NaryDis(1, bases=())
     with pytest.raises(ValueError, match=r"pool must .*got 'mean'"):
         NaryDis(1, pool="mean")

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from daes.embedding.binning import _round_down, _unrolled_search, count_below
+from daes.embedding.binning import _round_down
+from daes.embedding.search import _unrolled_search, count_below
 
 
 def counted_one_by_one(edges: torch.Tensor, values: torch.Tensor, inclusive: bool) -> list[list[int]]:

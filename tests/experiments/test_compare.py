@@ -93,7 +93,7 @@ def test_one_seed_starts_all_methods_alike(data, backbone):
         for mine, theirs in zip(model.backbone.parameters(), models[0].backbone.parameters(), strict=True):
             assert torch.equal(mine, theirs)
     assert not torch.equal(other.categorical.weight, models[0].categorical.weight)
-    assert models[2].numerical.bank.estimators[0].seed == 5
+    assert models[2].distributions.seed == 5
     # What is shared is each part's own randomness, not one stream for all parts.
     first = models[1].numerical.table.flatten()[:16]
     assert not torch.equal(first, models[1].categorical.weight.flatten()[:16])
@@ -296,12 +296,12 @@ def test_a_process_that_dies_takes_no_other_with_it(tmp_path, monkeypatch):
 
 
 def test_options_go_to_the_methods_that_have_them(data):
-    comparison = small(data, seeds=1, model={**MODEL, "embedding_options": {"reservoir_size": 123}})
+    comparison = small(data, seeds=1, model={**MODEL, "embedding_options": {"knots": 12}})
     assert comparison.failures == []
     settings = {r.label: r.settings["model"]["embedding_options"] for r in comparison.results}
-    assert settings == {"fe": {}, "daes": {"reservoir_size": 123}}
-    with pytest.raises(ValueError, match="no method of fe has an option 'reservoir_size'"):
-        small(data, methods=["fe"], model={"embedding_options": {"reservoir_size": 1}})
+    assert settings == {"fe": {}, "daes": {"knots": 12}}
+    with pytest.raises(ValueError, match="no method of fe has an option 'knots'"):
+        small(data, methods=["fe"], model={"embedding_options": {"knots": 1}})
     variants = {"M=5": {"method": "daes", "num_meta": 5}, "M=9": {"method": "daes", "num_meta": 9}}
     found = small(data, methods=variants, seeds=1)
     assert [r.settings["model"]["embedding_options"] for r in found.results] == [{"num_meta": 5}, {"num_meta": 9}]

@@ -289,13 +289,13 @@ def test_observing_can_be_off(stream, recording):
     step = make(stream)
     first, second = batches(stream, 2)
     step.learn(first, 0)
-    seen = step.model.numerical.bank.count.copy()
+    seen = step.model.distributions.count.clone()
     step.observing = False
     step.learn(second, 0)
-    assert (step.model.numerical.bank.count == seen).all()
+    assert (step.model.distributions.count == seen).all()
     step.observing = True
     step.learn(second, 0)
-    assert (step.model.numerical.bank.count > seen).any()
+    assert (step.model.distributions.count > seen).any()
 
 
 def test_a_bad_batch_is_refused(stream, recording):

@@ -104,7 +104,7 @@ def test_estimation_is_a_single_pass(make_rows, make_model, schema):
     model = make_model(categorical_options={"mode": "vocabulary", "min_count": 2})
     train_offline(model, BatchSource(rows, schema), OfflineConfig(TRAIN, epochs=3))
     seen = np.isfinite(rows.numerical[:800]).sum(axis=0)
-    np.testing.assert_array_equal(model.numerical.bank.count, seen)
+    np.testing.assert_array_equal(model.distributions.count, seen)
     assert int(model.categorical.vocabulary.observed) == 800
 
 

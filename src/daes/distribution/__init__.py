@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
-from daes.distribution.bank import EstimatorBank, ReservoirBank
+from daes.distribution.bank import EstimatorBank
 from daes.distribution.base import DistributionEstimator
 from daes.distribution.context import ContextRanking, rank_context_fields, smallest_cardinality
 from daes.distribution.drift import DriftProfile, drift_profile, kl_divergence, ks_statistic, psi
@@ -35,7 +35,6 @@ __all__ = [
     "KLLSketch",
     "OrderStatistics",
     "Reservoir",
-    "ReservoirBank",
     "TDigestSketch",
     "drift_profile",
     "kl_divergence",

@@ -78,8 +78,6 @@ class DAES(NumericalEmbedding):
     Args:
         num_features: the number q of numerical features.
         dim: the dimension d of an embedding.
-
-    Quantiles:
         num_meta: the number M of bins.
         basis: "thermometer" (the paper's) or "hat".
         knots: the number K of intervals the rank is read off; M by default (the paper's). Larger K follows heavy tails.
@@ -89,15 +87,12 @@ class DAES(NumericalEmbedding):
         value_space: interpolate in value space instead, between `bounds` cut into M equal parts (the paper's ablation);
             ranks are then places in that range.
         tolerance: how far a rank may lag behind the reservoir, see `FeatureDistributions`.
-
-    Modulation:
         modulation: "gate", "tran" or None. Without a context in the call, modulation is off.
         beta: how far the context reaches, in [0, 1].
         context_pool: how the model makes one context vector of several fields: "mean", "sum" or "concat".
         num_context: the number of context fields, which with "concat" widens the modulation.
-
-    Shared by all methods (`NumericalEmbedding`):
-        shared: `plain` inputs, `estimator`, `estimator_options`, `reservoir_size`, `seed`, `init_std`.
+        shared: options of all methods, see `NumericalEmbedding`: `plain`, `estimator`, `estimator_options`,
+            `reservoir_size`, `seed`, `init_std`.
 
     >>> _ = torch.manual_seed(0)
     >>> embedding = DAES(num_features=2, dim=4)

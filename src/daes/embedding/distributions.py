@@ -289,8 +289,10 @@ class FeatureDistributions(FeatureKnots):
                 positions[where], finite[where], self.count[where].unsqueeze(1), self._rows, self.reservoir_size
             )
         self.slots.scatter_(1, slot, columns)
+        self.slots[:, -1] = 0  # which of many values was written there last is up to the device
         if self.labels is not None and labels is not None:
             self.labels.scatter_(1, slot, (labels > 0).to(torch.uint8).expand_as(slot))
+            self.labels[:, -1] = 0
         low, high = torch.where(finite, columns, torch.inf).amin(1), torch.where(finite, columns, -torch.inf).amax(1)
         # A feature without a finite value has no range: NaN, which fmin and fmax ignore.
         self.minimum.copy_(torch.fmin(self.minimum, torch.where(low <= high, low, torch.nan)))
