@@ -1,4 +1,4 @@
-"""Click-through-rate models that learn from a stream and do justice to numerical features.
+"""Click-through-rate models that learn from a stream and know the distribution of its numerical features.
 
 The main names are here, and loaded when they are first used: `import daes` by itself imports nothing heavy.
 

@@ -7,7 +7,7 @@ import typer
 from typer.testing import CliRunner
 
 import daes
-from daes.cli.app import VERBS, Program, build_app
+from daes.cli.app import COMMANDS, Program, build_app
 from daes.cli.errors import explain
 from daes.cli.options import whole_number
 from daes.extras import MissingExtraError
@@ -34,14 +34,14 @@ def python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[s
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=env, check=False)
 
 
-def test_help_lists_every_verb_with_its_first_sentence():
+def test_help_lists_every_command_with_its_first_sentence():
     for arguments in ([], ["--help"], ["-h"]):
         result = runner.invoke(build_app(), arguments)
         assert result.exit_code == 0
         assert "Click-through-rate models" in result.stdout
-        for verb in VERBS:
-            assert verb in result.stdout
-    assert "Compare what different estimators know" in result.stdout
+        for command in COMMANDS:
+            assert command in result.stdout
+    assert "Compare estimators of a column's distribution" in result.stdout
 
 
 def test_version():

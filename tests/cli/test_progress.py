@@ -19,8 +19,8 @@ def screen(monkeypatch):
 
 def test_a_bar_on_a_terminal(screen):
     text = screen(terminal=True)
-    with progress.steps("training", 1000) as bar:
-        bar.say("AUC 0.7000")
+    with progress.row_progress("training", 1000) as bar:
+        bar.set_status("AUC 0.7000")
         bar.advance(400)
         bar._bar.refresh()
     shown = text.getvalue()
@@ -32,11 +32,11 @@ def test_a_line_now_and_then_elsewhere(screen, monkeypatch):
     text = screen(terminal=False)
     monkeypatch.setattr(progress, "_BETWEEN_LINES", 0.0)
     monkeypatch.setattr(progress, "_BETWEEN_METRICS", 0.0)
-    with progress.steps("training") as bar:
-        bar.expect(10_000)
-        bar.begin_at(1000)
-        assert bar.wants_words()
-        bar.say("AUC 0.7000 LogLoss 0.4000")
+    with progress.row_progress("training") as bar:
+        bar.set_total(10_000)
+        bar.start_at(1000)
+        assert bar.needs_status()
+        bar.set_status("AUC 0.7000 LogLoss 0.4000")
         bar.advance(500)
     line = text.getvalue()
     assert line.startswith("training: 1,500 rows, ")
@@ -44,7 +44,7 @@ def test_a_line_now_and_then_elsewhere(screen, monkeypatch):
     assert "minutes left" in line
     monkeypatch.setattr(progress, "_BETWEEN_LINES", 100.0)
     text = screen(terminal=False)
-    with progress.steps("training") as bar:
+    with progress.row_progress("training") as bar:
         bar.advance(500)
     assert text.getvalue() == ""
 
@@ -52,6 +52,6 @@ def test_a_line_now_and_then_elsewhere(screen, monkeypatch):
 def test_words_about_the_window():
     metrics = StreamMetrics(window=3)
     metrics.update([0.0, 1.0], [0, 0])
-    assert progress.metric_words(metrics) == ""
+    assert progress.metric_status(metrics) == ""
     metrics.update([-1.0, 2.0], [0, 1])
-    assert progress.metric_words(metrics).startswith("AUC 1.0000 LogLoss 0.")
+    assert progress.metric_status(metrics).startswith("AUC 1.0000 LogLoss 0.")

@@ -90,7 +90,7 @@ def test_an_existing_run_is_resumed_overwritten_or_left_alone(daes, refused, cli
     assert "exists already: --resume" in refused("train", clicks, "--exclude", "id", "--out", run, *QUICK)
     resumed = daes("train", "--out", run, "--resume", "--no-report", "--json")
     assert resumed.json["resumed_at"] == 1200
-    assert "going on after row 1,200" in resumed.stderr
+    assert "continuing after row 1,200" in resumed.stderr
     assert (run / "model" / "model.safetensors").read_bytes() == before
     shorter = tmp_path / "shorter"
     daes("train", clicks, "--exclude", "id", "--out", shorter, "--limit", "600", *QUICK)
@@ -178,7 +178,7 @@ def test_wrong_input_is_one_sentence(refused, clicks, tmp_path, csv):
         (("train", tmp_path / "nothing.parquet", *out), "there is no file"),
         (("train", "nothing", *out), "no dataset of that name"),
         ((*known, "--method", "dase", *out, *QUICK), "method must be one of efd"),
-        ((*known, "--backbone", "deepfn", *out), "name must be one of fnn"),
+        ((*known, "--backbone", "deepfn", *out), "backbone must be one of fnn"),
         ((*known, "--optimizer", "lion", *out, *QUICK), "optimizer must be one of adam"),
         (
             (*known, "--learning-rate", "-1", *out, *QUICK),
@@ -236,7 +236,7 @@ def test_an_interrupted_run_says_how_to_go_on(daes, clicks, tmp_path, monkeypatc
     monkeypatch.setattr("daes.training.step.TrainingStep.score", interrupt)
     result = daes("train", clicks, "--exclude", "id", "--out", tmp_path / "run", *QUICK)
     assert result.exit_code == 130
-    assert result.stderr.startswith(f"to go on: daes train --out {tmp_path / 'run'} --resume\n")
+    assert result.stderr.startswith(f"to continue: daes train --out {tmp_path / 'run'} --resume\n")
     assert "Traceback" not in result.stderr
 
 

@@ -1,4 +1,4 @@
-"""The `daes` program: its verbs, the options they share, and its policy on errors."""
+"""The `daes` program: its commands, the options they share, and how errors are reported."""
 
 import os
 import sys
@@ -14,19 +14,19 @@ import daes
 from daes.cli.console import err
 from daes.cli.errors import explain
 
-VERBS = ("demo", "train", "evaluate", "predict", "compare", "drift", "context", "distribution", "methods", "paper")
+COMMANDS = ("demo", "train", "evaluate", "predict", "compare", "drift", "context", "distribution", "methods", "paper")
 """The commands, in the order in which the help lists them.
 
-A verb is a module of this package with a function of the same name: its arguments are those of the command, its
-docstring is the help. Such modules stay light: torch, pyarrow and plotly are imported within the function.
+A command is a module of this package with a function of the same name: its arguments are the options, its docstring
+is the help. These modules import quickly: torch, pyarrow and plotly are imported within the function.
 """
 
 
 class Program(TyperGroup):
     """Runs a command; an error becomes one sentence on stderr and an exit code.
 
-    2 is bad input or usage, 1 a failure, 130 an interruption. With `--debug`, anywhere on the line, or DAES_DEBUG=1 in
-    the environment the traceback is shown instead.
+    2 is bad input or usage, 1 a failure, 130 an interruption. With `--debug`, anywhere on the command line, or
+    DAES_DEBUG=1 in the environment the traceback is shown instead.
     """
 
     def main(
@@ -62,7 +62,7 @@ class Program(TyperGroup):
 
 
 def build_app() -> typer.Typer:
-    """The program with all its verbs."""
+    """The program with all its commands."""
     app = typer.Typer(
         name="daes",
         cls=Program,
@@ -72,8 +72,8 @@ def build_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
     )
     app.callback(invoke_without_command=True)(_program)
-    for verb in VERBS:
-        app.command(name=verb)(getattr(import_module(f"daes.cli.{verb}"), verb))
+    for name in COMMANDS:
+        app.command(name=name)(getattr(import_module(f"daes.cli.{name}"), name))
     return app
 
 
@@ -81,13 +81,16 @@ def _program(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Show the traceback of an error; may stand anywhere. Or set DAES_DEBUG=1.")
+        bool,
+        typer.Option(
+            "--debug", help="Show the traceback of an error, anywhere on the command line. Or set DAES_DEBUG=1."
+        ),
     ] = False,
 ) -> None:
-    """Click-through-rate models that learn from a stream and do justice to numerical features.
+    """Click-through-rate models that learn from a stream and know the distribution of its numerical features.
 
-    `daes VERB --help` explains a verb. Results go to standard output; progress, notes and errors to standard error.
-    The exit code is 2 for bad input, 1 for a failure.
+    `daes COMMAND --help` explains a command. Results go to standard output; progress, notes and errors to standard
+    error. The exit code is 2 for bad input, 1 for a failure.
     """
     if version:
         typer.echo(f"daes {daes.__version__}")
@@ -97,6 +100,6 @@ def _program(
 
 
 def _never_fail_on_characters(stream: TextIO) -> None:
-    # A terminal that cannot show ± shall show a question mark, not a traceback.
+    # A terminal that cannot show ± gets a question mark, not a traceback.
     if hasattr(stream, "reconfigure"):
         stream.reconfigure(errors="replace")

@@ -34,7 +34,7 @@ class FileColumn:
 
     @property
     def description(self) -> str:
-        """What is read, as the reader named it."""
+        """What is read, as the user named it."""
         return f"column {self.name!r} of {self.where}"
 
     def expected_rows(self) -> int | None:

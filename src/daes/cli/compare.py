@@ -153,7 +153,7 @@ def compare(
     from daes.report.page import write_report
 
     found = columns.open(data, reading)
-    training = training.settled(found)
+    training = training.resolved(found)
     with _Progress() as progress:
         comparison = run_comparison(
             found,

@@ -1,4 +1,4 @@
-"""`daes context`: which categorical fields the numbers depend on."""
+"""`daes context`: which categorical fields the numerical features depend on."""
 
 from dataclasses import asdict
 from json import dumps
@@ -20,7 +20,7 @@ def context(
     data: DataArgument,
     rows: Annotated[
         int,
-        typer.Option("--rows", parser=whole_number(1), metavar="N", help="Rows at the start of the stream to look at."),
+        typer.Option("--rows", parser=whole_number(1), metavar="N", help="Rows at the start of the stream to test."),
     ] = 100_000,
     top: Annotated[
         int, typer.Option("--top", parser=whole_number(1), metavar="N", help="How many fields to choose.")
@@ -34,13 +34,14 @@ def context(
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
-    """Rank categorical fields by how much the distribution of the numbers depends on them.
+    """Rank categorical fields by how much the distribution of the numerical features depends on them.
 
-    A field-aware method (daes-gate, daes-tran) reads a number in the light of some categorical fields. The paper takes
-    the three of smallest cardinality; better ones change the numbers' distribution most. A Kruskal–Wallis test says
-    whether a field does, the mean Wasserstein distance between its groups and all rows by how much.
+    A field-aware method (daes-gate, daes-tran) modulates the embedding of a number by some categorical fields. The
+    paper takes the three with the smallest cardinality; better ones are those that change the distribution most. A
+    Kruskal–Wallis test says whether a field does, the mean Wasserstein distance between its groups and all rows by how
+    much.
 
-    `daes train --context ranked` makes this choice by itself, on its sample.
+    `daes train --context ranked` makes this choice automatically, on its sample.
 
     Examples:
 

@@ -1,4 +1,4 @@
-"""`daes demo`: the main job, start to end, on two streams that come with the program."""
+"""`daes demo`: a complete comparison on two streams that come with the package."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,26 +28,24 @@ MODEL: dict[str, Any] = {"backbone_options": {"batch_norm": False}}
 
 def demo(
     rows: Annotated[
-        int, typer.Option("--rows", parser=whole_number(1000), metavar="N", help="Rows of each stream, at most.")
+        int, typer.Option("--rows", parser=whole_number(1000), metavar="N", help="Maximum rows of each stream.")
     ] = 90_000,
-    seeds: Annotated[
-        int, typer.Option("--seeds", parser=whole_number(1), metavar="N", help="Models of each method.")
-    ] = 2,
+    seeds: Annotated[int, typer.Option("--seeds", parser=whole_number(1), metavar="N", help="Models per method.")] = 2,
     jobs: Annotated[
         int, typer.Option("--jobs", parser=whole_number(1), metavar="N", help="Models trained at the same time.")
     ] = 2,
     folder: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="Where results and the report go; an older demo is replaced.")
+        Path, typer.Option("--out", metavar="DIR", help="Folder for results and report; an older demo is replaced.")
     ] = Path("runs/demo"),
     json: Json = False,
 ) -> None:
-    """Compare DAES with other ways to embed numbers, on flights and on a simulated ad stream; about two minutes.
+    """Compare DAES with other embeddings of numerical features on flights and a simulated ad stream, in two minutes.
 
-    Every model goes through the stream once and scores each batch before it learns from it. The flights are those out
-    of New York in 2013 (is one more than 15 minutes late?); the ads are simulated, so that the best possible score is
-    known. One more run of `daes` on each stream is followed closely: drift, knots, what was learned.
+    Every model reads the stream once and scores each batch before it learns from it. The flights left New York in 2013
+    (was one more than 15 minutes late?); the ads are simulated, so the best possible score is known. One more run of
+    `daes` on each stream records details: drift, knots, what the model learned.
 
-    Prints the table and writes a page to look at. Nothing is tuned for any of the methods.
+    Prints the tables and writes an HTML report. No method is tuned.
     """
     from daes.training.config import TrainConfig
 
@@ -55,10 +53,10 @@ def demo(
     streams = _streams(rows)
     train = TrainConfig(batch_size=BATCH_SIZE, window=max(rows // 10, 1000))
     for stream in streams:
-        _forget(folder / stream.name)
+        _remove_results(folder / stream.name)
     with _progress(len(streams) * (len(METHODS) * seeds + 1) * rows) as bar:
         tables = [_compare(stream, folder, train, seeds, jobs, bar) for stream in streams]
-        _follow(streams, folder, train, jobs, bar)
+        _record(streams, folder, train, jobs, bar)
     report, compared = _report(streams, folder)
     seconds = perf_counter() - started
     if json:
@@ -102,13 +100,13 @@ def _streams(rows: int) -> list[DemoStream]:
     return found
 
 
-def _forget(folder: Path) -> None:
-    """Remove the results of an older demo: `compare` would take them for done, whatever version of daes made them."""
+def _remove_results(folder: Path) -> None:
+    """Remove the results of an older demo: `compare` would reuse them, whatever version of daes made them."""
     for name in ("results.jsonl", "comparison.json"):
         (folder / name).unlink(missing_ok=True)
 
 
-def _compare(stream: DemoStream, folder: Path, train: Any, seeds: int, jobs: int, bar: "Bar") -> Any:
+def _compare(stream: DemoStream, folder: Path, train: Any, seeds: int, jobs: int, bar: "DemoProgress") -> Any:
     from daes.experiments.compare import compare
 
     return compare(
@@ -125,8 +123,8 @@ def _compare(stream: DemoStream, folder: Path, train: Any, seeds: int, jobs: int
     )
 
 
-def _follow(streams: Sequence[DemoStream], folder: Path, train: Any, jobs: int, bar: "Bar") -> None:
-    """A run of `daes` on each stream, with everything that a run keeps."""
+def _record(streams: Sequence[DemoStream], folder: Path, train: Any, jobs: int, bar: "DemoProgress") -> None:
+    """A run of `daes` on each stream, for the details that a comparison does not keep."""
     from daes.experiments.workers import run_tasks
 
     items = [(stream.name, stream.data, str(folder / stream.name / "run")) for stream in streams]
@@ -172,15 +170,15 @@ def _report(streams: Sequence[DemoStream], folder: Path) -> tuple[Path, "list[Co
     return write_comparisons(folder / "report.html", "daes demo", lead, compared), compared
 
 
-class Bar:
-    """How far the demo is: a bar on a terminal, and a line for each model that is done."""
+class DemoProgress:
+    """Progress of the demo: a bar on a terminal, and a line per finished model."""
 
     def __init__(self, progress: Any, task: Any) -> None:
         self._progress, self._task = progress, task
         self._rows: dict[tuple[Any, ...], int] = {}
 
     def trial(self, stream: str, progress: "TrialProgress") -> None:
-        """Take note of a trial of the comparison on a stream."""
+        """Update the progress of a trial of the comparison."""
         trial, result = progress.trial, progress.result
         self._advance((stream, trial.label, trial.seed), progress.rows)
         self._progress.update(self._task, description=f"{stream}: {trial.label}")
@@ -194,9 +192,9 @@ class Bar:
         err.print(f"{told}AUC {auc:.4f}  LogLoss {loss:.4f}  {result.seconds:5.1f} s", soft_wrap=True)
 
     def run(self, stream: str, rows: int) -> None:
-        """Take note of the run that is followed on a stream."""
+        """Update the progress of the recorded run on a stream."""
         self._advance((stream,), rows)
-        self._progress.update(self._task, description=f"{stream}: following daes")
+        self._progress.update(self._task, description=f"{stream}: recording daes")
 
     def _advance(self, key: tuple[Any, ...], rows: int) -> None:
         self._progress.update(self._task, advance=rows - self._rows.get(key, 0))
@@ -204,7 +202,7 @@ class Bar:
 
 
 @contextmanager
-def _progress(total: int) -> Iterator[Bar]:
+def _progress(total: int) -> Iterator[DemoProgress]:
     from rich.progress import (
         BarColumn,
         Progress,
@@ -226,7 +224,7 @@ def _progress(total: int) -> Iterator[Bar]:
         disable=not err.is_terminal,
     )
     with progress:
-        yield Bar(progress, progress.add_task("starting", total=total))
+        yield DemoProgress(progress, progress.add_task("starting", total=total))
 
 
 def _print(compared: "Sequence[Compared]", seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""`daes distribution`: estimators of a column's distribution, side by side."""
+"""`daes distribution`: estimators of a column's distribution compared."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,26 +21,24 @@ def distribution(
         typer.Argument(
             metavar="FILE",
             help="A Parquet or CSV file (.csv, .tsv, also compressed), a glob or folder of such files, or a dataset "
-            "by name (flights). Without it a stream of two million values is made up.",
+            "by name (flights). Without it a stream of two million values is generated.",
             show_default=False,
         ),
     ] = None,
     column: Annotated[
         str | None,
-        typer.Option(
-            "--column", "-c", metavar="NAME", help="The column to read; needed unless only one holds numbers."
-        ),
+        typer.Option("--column", "-c", metavar="NAME", help="The column to read; needed unless only one is numeric."),
     ] = None,
     size: Annotated[
         int,
-        typer.Option("--size", parser=whole_number(1), metavar="SLOTS", help="Values that each reservoir holds."),
+        typer.Option("--size", parser=whole_number(1), metavar="SLOTS", help="Values that each reservoir keeps."),
     ] = 100_000,
     levels: Annotated[
         str | None,
         typer.Option(
             "--levels",
             metavar="LIST",
-            help="Where to compare quantiles, as in 0.1,0.5,0.9.",
+            help="Levels at which quantiles are compared, as in 0.1,0.5,0.9.",
             show_default="every percent, 0.01 to 0.99",
         ),
     ] = None,
@@ -61,14 +59,14 @@ def distribution(
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
-    """Compare what different estimators know about a column after reading it once.
+    """Compare estimators of a column's distribution after one pass.
 
     The column is streamed in batches through reservoir sampling (RS), jump reservoir sampling (JRS, with the exact rule
     and the paper's), order statistics (OS, the mean of batch quantiles), and the KLL, t-digest and Greenwald–Khanna
-    sketches. Each is held against the true quantiles: error, random numbers drawn, time and memory.
+    sketches. Each is compared with the true quantiles: error, random numbers drawn, time and memory.
 
-    Missing and infinite values are skipped and counted. The truth is found by keeping all values aside, up to 20
-    million, for this comparison alone; no estimator sees more than one batch at a time.
+    Missing and infinite values are skipped and counted. The true quantiles are those of all values, of which up
+    to 20 million are kept for this comparison only; no estimator sees more than one batch at a time.
 
     Examples:
 
@@ -128,7 +126,7 @@ def _open(file: str | None, column: str | None, seed: int) -> "FileColumn | Gene
 
 @contextmanager
 def _progress(stream: "FileColumn | GeneratedColumn") -> Iterator[Callable[[int], None]]:
-    """A bar on the terminal; what it gives is called with the rows of each batch."""
+    """A progress bar on the terminal; the result is called with the rows of each batch."""
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
     bar = Progress(

@@ -24,12 +24,16 @@ def drift(
     segments: Annotated[
         int,
         typer.Option(
-            "--segments", parser=whole_number(2), metavar="N", help="Into how many the stream is cut; the paper: 1000."
+            "--segments",
+            parser=whole_number(2),
+            metavar="N",
+            help="Number of segments of the stream; the paper uses 1000.",
         ),
     ] = 100,
     bins: Annotated[int, typer.Option("--bins", parser=whole_number(2), metavar="N", help="Bins of the PSI.")] = 10,
     plot: Annotated[
-        Path | None, typer.Option("--plot", metavar="OUT.html", help="Also draw to a page that works offline.")
+        Path | None,
+        typer.Option("--plot", metavar="OUT.html", help="Also write a page with figures, which works offline."),
     ] = None,
     columns: Columns = Columns(),  # noqa: B008 (frozen)
     reading: Reading = Reading(),  # noqa: B008
@@ -38,7 +42,7 @@ def drift(
     """Show how far the numerical columns drift: PSI and KS of consecutive segments against the first.
 
     PSI below 0.1 is usually called stable, above 0.25 a shift; KS is the largest gap between two distribution
-    functions. Short segments differ by chance alone: the table says by how much on average. The label is not needed.
+    functions. Short segments differ by chance: the table says by how much on average. The label is not needed.
 
     A stream of any length is read with two segments in memory; where its length is not known it is read twice.
 
@@ -64,12 +68,12 @@ def drift(
 
 
 def _profiles(data: "Dataset", segments: int, bins: int) -> "tuple[dict[str, DriftProfile], int]":
-    from daes.cli.progress import steps
+    from daes.cli.progress import row_progress
     from daes.distribution.stream_drift import stream_drift
 
-    with steps("counting"):
+    with row_progress("counting"):
         total = data.count_rows()
-    with steps("reading", total) as bar:
+    with row_progress("reading", total) as bar:
         series = stream_drift((batch.numerical for batch in _batches(data, bar)), total, segments, bins)
     return dict(zip(data.schema.numerical, series, strict=True)), total
 

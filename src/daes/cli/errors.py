@@ -1,4 +1,4 @@
-"""What a user reads when something goes wrong: one sentence, never a traceback unless asked for."""
+"""Error messages: one sentence, and a traceback only on request."""
 
 import typer
 
@@ -18,9 +18,9 @@ _INPUT_ERRORS = (ValueError, TypeError, FileNotFoundError, IsADirectoryError, No
 def explain(error: BaseException) -> tuple[int, str]:
     """The exit code and the sentence for an error.
 
-    Where what the library was given is wrong, it raises `ValueError` or `TypeError` with a sentence that names the
-    argument and the value; that and files that cannot be opened are bad input. A missing extra, a full disk, what the
-    library calls an error of its own (training that cannot go on) and whatever nobody thought of are failures.
+    For a wrong argument the library raises `ValueError` or `TypeError` with a sentence that names the argument and the
+    value; these and files that cannot be opened are bad input. A missing extra, a full disk, the library's own error
+    classes (training that cannot continue) and unexpected errors are failures.
 
     >>> explain(ValueError("size must be a positive integer, got 0"))
     (2, 'size must be a positive integer, got 0')

@@ -1,4 +1,4 @@
-"""`daes evaluate`: how well a trained model predicts other rows."""
+"""`daes evaluate`: metrics of a trained model on other rows."""
 
 from json import dumps
 from pathlib import Path
@@ -25,19 +25,17 @@ def evaluate(
     data: DataArgument,
     label: Annotated[
         str | None,
-        typer.Option(
-            "--label", metavar="NAME", help="The column of clicks, if it is called otherwise than in training."
-        ),
+        typer.Option("--label", metavar="NAME", help="The label column, if its name differs from training."),
     ] = None,
     reading: Reading = Reading(),  # noqa: B008 (frozen)
     batch_size: BatchSize = 8192,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Measure a trained model on rows that it does not learn from.
+    """Evaluate a trained model on rows without learning from them.
 
-    The columns are found by the names that the model was trained with. To measure a model that goes on learning, as it
-    would in production, train it on: `daes train` scores every row before it learns from it.
+    The columns are found by the names of training. To evaluate a model that keeps learning, as in production, use
+    `daes train`: it scores every row before it learns from it.
 
     Examples:
 
@@ -45,13 +43,13 @@ def evaluate(
         daes evaluate run 'logs/2024-06-*.csv.gz' --json
     """
     from daes.cli.metrics_text import metrics_table
-    from daes.cli.progress import steps
+    from daes.cli.progress import row_progress
     from daes.storage.run_folder import strict
     from daes.training.scoring import evaluate as measure
     from daes.training.scoring import load_trained
 
     model = load_trained(run, find_device(device))
-    with steps("scoring", reading.limit) as bar:
+    with row_progress("scoring", reading.limit) as bar:
         metrics = measure(
             model,
             reading.open(data, model.schema),

@@ -1,4 +1,4 @@
-"""Options in groups: a dataclass of options is written once and taken by every verb that needs it."""
+"""Groups of options: a dataclass of options is written once and used by every command that needs it."""
 
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
@@ -49,13 +49,13 @@ def grouped(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def was_given(context: typer.Context, name: str) -> bool:
-    """Whether an option stands on the command line or in the configuration file."""
+    """Whether an option is on the command line or in the configuration file."""
     source = context.get_parameter_source(name)
     return source is not None and source.name != "DEFAULT"
 
 
 def restored(context: typer.Context, group: _Group, stored: dict[str, Any]) -> _Group:
-    """The group with what a run has stored in place of every option that was not given."""
+    """The group with the stored value of every option that was not given."""
     changes = {
         field.name: stored[field.name]
         for field in fields(group)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Options that several verbs share, so that they are called and explained alike."""
+"""Options that several commands share, with one name and one help text."""
 
 from collections.abc import Callable
 from typing import Annotated
@@ -28,5 +28,5 @@ def whole_number(least: int) -> Callable[[str], int]:
 BatchSize = Annotated[
     int, typer.Option("--batch-size", parser=whole_number(1), metavar="ROWS", help="Rows read at a time.")
 ]
-Seed = Annotated[int, typer.Option("--seed", parser=whole_number(0), metavar="N", help="Where random numbers start.")]
+Seed = Annotated[int, typer.Option("--seed", parser=whole_number(0), metavar="N", help="Seed of the random numbers.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]

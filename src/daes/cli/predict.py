@@ -1,4 +1,4 @@
-"""`daes predict`: file in, file out."""
+"""`daes predict`: write the scores of a file's rows to another file."""
 
 from json import dumps
 from pathlib import Path
@@ -20,33 +20,33 @@ def predict(
     data: DataArgument,
     out: Annotated[
         Path,
-        typer.Option("--out", "-o", metavar="FILE", help="Where to write: .parquet or .csv.", show_default=False),
+        typer.Option("--out", "-o", metavar="FILE", help="Output file: .parquet or .csv.", show_default=False),
     ],
     keep: Annotated[
         Names | None,
-        typer.Option("--keep", parser=names, metavar="LIST", help="Columns of the data to write beside the score."),
+        typer.Option("--keep", parser=names, metavar="LIST", help="Columns of the data to copy to the output."),
     ] = None,
-    column: Annotated[str, typer.Option("--column", metavar="NAME", help="What the scores are called.")] = "score",
+    column: Annotated[str, typer.Option("--column", metavar="NAME", help="Name of the score column.")] = "score",
     reading: Reading = Reading(),  # noqa: B008 (frozen)
     batch_size: BatchSize = 8192,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Write the probability of a click for every row of a file, in the order of its rows.
+    """Write the click probability of every row of a file, in the same order.
 
-    The data may be larger than memory and need no label. FILE appears once it is whole.
+    The data may be larger than memory and need no label. FILE appears once it is complete.
 
     Examples:
 
         daes predict run today.parquet --out scores.parquet
         daes predict run 'today/*.csv' --keep request_id,ad_id --out scores.csv
     """
-    from daes.cli.progress import steps
+    from daes.cli.progress import row_progress
     from daes.training.scoring import load_trained
     from daes.training.scoring import predict as write_predictions
 
     model = load_trained(run, find_device(device))
-    with steps("scoring", reading.limit) as bar:
+    with row_progress("scoring", reading.limit) as bar:
         rows = write_predictions(
             model,
             reading.open(data, model.schema),

@@ -1,4 +1,4 @@
-"""How far a long job is: a bar on a terminal, a line now and then elsewhere; always on stderr."""
+"""Progress of a long job: a bar on a terminal, a line every 20 seconds elsewhere; always on stderr."""
 
 import time
 from collections.abc import Iterator
@@ -14,47 +14,52 @@ _BETWEEN_METRICS = 1.0
 _BETWEEN_LINES = 20.0
 
 
-class Steps:
-    """Counts rows of a job; `advance` is called after every batch."""
+class RowProgress:
+    """Counts the rows of a job; `advance` is called after every batch."""
 
-    def __init__(self, bar: "Progress", verb: str, total: int | None, done: int = 0) -> None:
+    def __init__(self, bar: "Progress", title: str, total: int | None, done: int = 0) -> None:
         self._bar = bar
-        self._verb = verb
-        self._task = bar.add_task(verb, total=total, completed=done, speed="", words="")
+        self._title = title
+        self._task = bar.add_task(title, total=total, completed=done, speed="", status="")
         self._total = total
         self._first = self._done = done
-        self._started = self._said = self._measured = time.monotonic()
+        self._started = self._printed = self._measured = time.monotonic()
 
     def advance(self, rows: int) -> None:
-        """So many rows more are done."""
+        """Count further rows as done."""
         self._done += rows
         self._bar.update(self._task, completed=self._done, speed=f"{self._speed():,.0f} rows/s")
         now = time.monotonic()
-        if not err.is_terminal and now - self._said >= _BETWEEN_LINES:
-            self._said = now
-            words = self._bar.tasks[self._task].fields["words"]
-            parts = [f"{self._done:,} rows", f"{self._speed():,.0f} rows/s", *([words] if words else []), *self._left()]
-            err.print(f"{self._verb}: {', '.join(parts)}", soft_wrap=True)
+        if not err.is_terminal and now - self._printed >= _BETWEEN_LINES:
+            self._printed = now
+            status = self._bar.tasks[self._task].fields["status"]
+            parts = [
+                f"{self._done:,} rows",
+                f"{self._speed():,.0f} rows/s",
+                *([status] if status else []),
+                *self._left(),
+            ]
+            err.print(f"{self._title}: {', '.join(parts)}", soft_wrap=True)
 
-    def wants_words(self) -> bool:
-        """Whether it is time to compute something to say, once a second."""
+    def needs_status(self) -> bool:
+        """Whether a new status is due, once per second."""
         now = time.monotonic()
         if now - self._measured < _BETWEEN_METRICS:
             return False
         self._measured = now
         return True
 
-    def say(self, words: str) -> None:
-        """What stands beside the bar."""
-        self._bar.update(self._task, words=words)
+    def set_status(self, status: str) -> None:
+        """Set the text beside the bar."""
+        self._bar.update(self._task, status=status)
 
-    def expect(self, total: int | None) -> None:
-        """How many rows there are, once that is known."""
+    def set_total(self, total: int | None) -> None:
+        """Set the number of rows, once it is known."""
         self._total = total
         self._bar.update(self._task, total=total)
 
-    def begin_at(self, done: int) -> None:
-        """Some rows were done before."""
+    def start_at(self, done: int) -> None:
+        """Count rows that were done before this process."""
         self._first = self._done = done
         self._started = time.monotonic()
         self._bar.update(self._task, completed=done)
@@ -71,8 +76,8 @@ class Steps:
 
 
 @contextmanager
-def steps(verb: str, total: int | None = None) -> Iterator[Steps]:
-    """A bar of rows with speed, words and time left."""
+def row_progress(title: str, total: int | None = None) -> Iterator[RowProgress]:
+    """A progress bar of rows with speed, status and remaining time."""
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
     bar = Progress(
@@ -81,17 +86,17 @@ def steps(verb: str, total: int | None = None) -> Iterator[Steps]:
         TaskProgressColumn(),
         TextColumn("{task.completed:,.0f} rows"),
         TextColumn("{task.fields[speed]}"),
-        TextColumn("{task.fields[words]}"),
+        TextColumn("{task.fields[status]}"),
         TimeRemainingColumn(compact=True),
         console=err,
         transient=True,
         disable=not err.is_terminal,
     )
     with bar:
-        yield Steps(bar, verb, total)
+        yield RowProgress(bar, title, total)
 
 
-def metric_words(metrics: Any) -> str:
+def metric_status(metrics: Any) -> str:
     """Window AUC and LogLoss of a `StreamMetrics`, short; empty where they are not defined yet."""
     from daes.metrics.stream import LogLoss
 

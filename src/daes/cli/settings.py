@@ -1,4 +1,4 @@
-"""The options of the verbs that train: what to build, how to learn."""
+"""The options of the commands that train: the model and its training."""
 
 import tomllib
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ BACKBONES_HELP = "fnn, widedeep, deepfm, ipnn, dcnv2, xdeepfm, lr, fm, fwfm, nfm
 
 
 class Names(tuple[str, ...]):
-    """Names as an option gives them: separated by commas, or a list in a TOML file."""
+    """Names of an option: separated by commas, or a list in a TOML file."""
 
 
 def names(given: str | Sequence[str]) -> Names:
@@ -56,7 +56,7 @@ def number_option(flag: str, panel: str, help: str, least: int = 1, **more: Any)
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """What to build, method and backbone apart."""
+    """Options of the model, except method and backbone."""
 
     dim: Annotated[int, number_option("--dim", "Model", "Dimension of every embedding.")] = 16
     hidden: Annotated[
@@ -65,14 +65,14 @@ class ModelOptions:
     ] = None
     dropout: Annotated[
         float | None,
-        option("--dropout", panel="Model", help="Part of the hidden units that are dropped.", show_default="0.2"),
+        option("--dropout", panel="Model", help="Share of hidden units that are dropped.", show_default="0.2"),
     ] = None
     batch_norm: Annotated[
         bool | None,
         option(
             "--batch-norm/--no-batch-norm",
             panel="Model",
-            help="Whether hidden layers are normalised.",
+            help="Normalise hidden layers.",
             show_default="batch-norm",
         ),
     ] = None
@@ -83,7 +83,7 @@ class ModelOptions:
             "--tables",
             panel="Model",
             metavar="MODE",
-            help="How a category finds its row: hash, or vocabulary (learned in the stream).",
+            help="How a category is mapped to its row: hash, or vocabulary (learned from the stream).",
         ),
     ] = "hash"
     table_size: Annotated[
@@ -101,17 +101,17 @@ class ModelOptions:
             "--context",
             panel="Model",
             metavar="CHOICE",
-            help="Categorical fields that modulate numbers in field-aware methods: smallest (of cardinality), ranked "
+            help="Categorical fields that modulate numbers in field-aware methods: smallest (cardinality), ranked "
             "(`daes context` shows how), none, or names separated by commas.",
         ),
     ] = "smallest"
     num_context: Annotated[
-        int, number_option("--num-context", "Model", "How many fields smallest and ranked take.")
+        int, number_option("--num-context", "Model", "Number of fields that smallest and ranked choose.")
     ] = 3
     reservoir_size: Annotated[
         int | None,
         number_option(
-            "--reservoir-size", "Model", "Values that each feature's reservoir holds.", show_default="100000"
+            "--reservoir-size", "Model", "Values that each feature's reservoir keeps.", show_default="100000"
         ),
     ] = None
     half_life: Annotated[
@@ -120,19 +120,19 @@ class ModelOptions:
             "--half-life",
             panel="Model",
             metavar="ROWS",
-            help="Forget: a value of that age is half as likely to be in the reservoir as a new one.",
+            help="Decay: a value of this age is half as likely to be in the reservoir as a new one.",
         ),
     ] = None
-    expiry: Annotated[
-        int | None, rows_option("--expiry", "Model", "Forget: drop values of that age from the reservoir.")
-    ] = None
+    expiry: Annotated[int | None, rows_option("--expiry", "Model", "Drop values of this age from the reservoir.")] = (
+        None
+    )
     method_option: Annotated[
         list[str],
         option(
             "--method-option",
             panel="Model",
             metavar="NAME=VALUE",
-            help="Any other option of the method, as num_meta=20; may be repeated.",
+            help="Any other option of the method, such as num_meta=20; may be repeated.",
         ),
     ] = field(default_factory=list)
     backbone_option: Annotated[
@@ -141,18 +141,18 @@ class ModelOptions:
             "--backbone-option",
             panel="Model",
             metavar="NAME=VALUE",
-            help="Any other option of the backbone, as layers=2; may be repeated.",
+            help="Any other option of the backbone, such as layers=2; may be repeated.",
         ),
     ] = field(default_factory=list)
     sample_rows: Annotated[
         int,
         rows_option(
-            "--sample-rows", "Model", "Rows at the start that table sizes, context and offline methods are found on."
+            "--sample-rows", "Model", "Rows at the start on which table sizes, context and offline methods are fitted."
         ),
     ] = 10_000
 
     def arguments(self) -> dict[str, Any]:
-        """Arguments of `CTRModel.from_sample`, method and backbone apart."""
+        """Arguments of `CTRModel.from_sample`, except method and backbone."""
         estimator = {"half_life": self.half_life, "expiry": self.expiry}
         estimator = {name: value for name, value in estimator.items() if value is not None}
         embedding = {"reservoir_size": self.reservoir_size, "estimator_options": estimator or None}
@@ -175,9 +175,9 @@ class ModelOptions:
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """How to learn, seeds apart."""
+    """Options of training, except seeds."""
 
-    batch_size: Annotated[int, rows_option("--batch-size", "Training", "Rows a step.")] = 8192
+    batch_size: Annotated[int, rows_option("--batch-size", "Training", "Rows per step.")] = 8192
     optimizer: Annotated[
         str, option("--optimizer", panel="Training", metavar="NAME", help="adam, adamw, adagrad or sgd.")
     ] = "adam"
@@ -186,11 +186,11 @@ class TrainingOptions:
     ] = 1e-3
     clip_norm: Annotated[
         float | None,
-        option("--clip-norm", panel="Training", help="Scale gradients of a larger norm down to it."),
+        option("--clip-norm", panel="Training", help="Scale gradients with a larger norm down to it."),
     ] = None
     max_norm: Annotated[
         float | None,
-        option("--max-norm", panel="Training", help="A gradient of a larger norm makes its batch a bad one."),
+        option("--max-norm", panel="Training", help="A gradient with a larger norm makes its batch a bad batch."),
     ] = None
     bad_batch: Annotated[
         str,
@@ -211,11 +211,11 @@ class TrainingOptions:
         rows_option(
             "--window",
             "Training",
-            "Rows of the window of the window metrics.",
+            "Rows of the window metrics.",
             show_default="a tenth of the rows, 100000 at most",
         ),
     ] = None
-    amp: Annotated[bool, option("--amp", panel="Training", help="Compute in bfloat16 where that is safe.")] = False
+    amp: Annotated[bool, option("--amp", panel="Training", help="Compute in bfloat16 where it is safe.")] = False
     cuda_graphs: Annotated[
         bool,
         option(
@@ -231,14 +231,14 @@ class TrainingOptions:
         ),
     ] = "auto"
 
-    def settled(self, data: "Dataset") -> "TrainingOptions":
-        """The same with what was left open decided: the window by the number of rows, the device by what is there."""
+    def resolved(self, data: "Dataset") -> "TrainingOptions":
+        """The same with window and device decided, by the number of rows and the available hardware."""
         rows = data.num_rows if self.window is None else None
         window = self.window or (100_000 if rows is None else min(max(rows // 10, 1000), 100_000))
         return replace(self, window=window, device=find_device(self.device))
 
     def config(self, **more: Any) -> "TrainConfig":
-        """How to train, once it is settled."""
+        """The training configuration, once the options are resolved."""
         from daes.training.config import TrainConfig
 
         assert self.window is not None
@@ -279,12 +279,12 @@ def _widths(given: Sequence[str]) -> list[int]:
 
 
 def given_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Those that are not None."""
+    """The options that are not None."""
     return {name: value for name, value in options.items() if value is not None}
 
 
 def _pairs(flag: str, given: Sequence[str]) -> dict[str, Any]:
-    """Options as NAME=VALUE: numbers, true, false, none and lists as TOML has them, anything else is text."""
+    """Options as NAME=VALUE: numbers, true, false, none and lists as in TOML, anything else is text."""
     options: dict[str, Any] = {}
     for pair in given:
         name, equals, text = pair.partition("=")

@@ -1,4 +1,4 @@
-"""`--config`: options from a TOML file; what stands on the command line wins."""
+"""`--config`: options from a TOML file; the command line takes precedence."""
 
 import tomllib
 from difflib import get_close_matches
@@ -24,8 +24,8 @@ Config = Annotated[
         metavar="FILE",
         callback=_load,
         is_eager=True,
-        help='Options from a TOML file, named as here: `batch-size = 1024`, `numerical = ["price", "age"]`. Those '
-        "on the command line win.",
+        help='Options from a TOML file, named as here: `batch-size = 1024`, `numerical = ["price", "age"]`. The '
+        "command line takes precedence.",
         rich_help_panel="Run",
     ),
 ]

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Choice:
-    """Which model."""
+class ModelChoice:
+    """Method, backbone and seed."""
 
     method: Annotated[
         str, option("--method", panel="Model", metavar="NAME", help=f"How numbers become vectors: {METHODS_HELP}.")
@@ -36,9 +36,7 @@ class Choice:
 @grouped
 def train(
     call: typer.Context,
-    data: Annotated[
-        str | None, typer.Argument(metavar="DATA", help=DATA_HELP + " May be left out with --resume.")
-    ] = None,
+    data: Annotated[str | None, typer.Argument(metavar="DATA", help=DATA_HELP + " Optional with --resume.")] = None,
     out: Annotated[
         Path | None,
         option("--out", "-o", panel="Run", metavar="RUN", help="The folder of the run: model, metrics, report, …"),
@@ -48,7 +46,7 @@ def train(
         option(
             "--resume",
             panel="Run",
-            help="Go on where the run in RUN stopped, to the same bits as if it never had; begins where there is none.",
+            help="Continue the run in RUN where it stopped, with bit-identical results; starts one if there is none.",
         ),
     ] = False,
     overwrite: Annotated[bool, option("--overwrite", panel="Run", help="Replace the run in RUN.")] = False,
@@ -63,12 +61,12 @@ def train(
         ),
     ] = 1_000_000,
     keep: Annotated[
-        int, option("--keep", panel="Run", parser=whole_number(1), metavar="N", help="Checkpoints that are kept.")
+        int, option("--keep", panel="Run", parser=whole_number(1), metavar="N", help="Number of checkpoints to keep.")
     ] = 3,
-    report: Annotated[bool, option("--report/--no-report", panel="Run", help="Whether to write report.html.")] = True,
+    report: Annotated[bool, option("--report/--no-report", panel="Run", help="Write report.html.")] = True,
     config: Config = None,
     json: Json = False,
-    choice: Choice = Choice(),  # noqa: B008 (frozen)
+    choice: ModelChoice = ModelChoice(),  # noqa: B008 (frozen)
     columns: Columns = Columns(),  # noqa: B008
     reading: Reading = Reading(),  # noqa: B008
     model: ModelOptions = ModelOptions(),  # noqa: B008
@@ -77,11 +75,11 @@ def train(
     """Train a model in one pass over a stream; every row is scored before it is learned from.
 
     Columns that are not named are inferred: numbers are numerical, text is categorical, a column called label, click,
-    clicked, target or y is the label. What the model scored along the way is the result: AUC, LogLoss, calibration,
-    over the stream and over a window. RUN then holds the model, the metrics, the full configuration, and report.html.
+    clicked, target or y is the label. The scores made along the way are evaluated: AUC, LogLoss and calibration over
+    the stream and over a window. RUN then has the model, the metrics, the full configuration and report.html.
 
-    A run may be killed at any instant. `daes train --out RUN --resume` goes on from the last checkpoint and ends as if
-    nothing had happened.
+    A run may be killed at any time. `daes train --out RUN --resume` continues from the last checkpoint with the same
+    result as an uninterrupted run.
 
     Examples:
 
@@ -106,7 +104,7 @@ def train(
     if data is None:
         raise typer.BadParameter("DATA is needed: what to train on", ctx=call)
     found = columns.open(data, reading)
-    training = training.settled(found)
+    training = training.resolved(found)
     groups: tuple[Any, ...] = (choice, columns, reading, model, training)
     try:
         with _Progress() as progress:
@@ -126,39 +124,39 @@ def train(
                 callbacks=[progress],
             )
     except KeyboardInterrupt:
-        err.print(f"to go on: daes train --out {out} --resume", soft_wrap=True, markup=False)
+        err.print(f"to continue: daes train --out {out} --resume", soft_wrap=True, markup=False)
         raise
-    _tell(run, json)
+    _print(run, json)
 
 
 class _Progress:
-    """The bar of a training run, as a context and as a callback of the trainer."""
+    """Progress of a training run, as a context manager and a callback of the trainer."""
 
     def __enter__(self) -> "_Progress":
-        from daes.cli.progress import steps
+        from daes.cli.progress import row_progress
 
-        self._context = steps("training")
-        self._steps = self._context.__enter__()
+        self._context = row_progress("training")
+        self._rows = self._context.__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
         self._context.__exit__(*error)
 
     def start(self, trainer: "StreamTrainer", rows: int | None) -> None:
-        self._steps.expect(rows)
+        self._rows.set_total(rows)
         if trainer.rows:
-            self._steps.begin_at(trainer.rows)
-            err.print(f"going on after row {trainer.rows:,}")
+            self._rows.start_at(trainer.rows)
+            err.print(f"continuing after row {trainer.rows:,}")
 
     def __call__(self, trainer: "StreamTrainer", batch: Any, logits: Any) -> None:
-        from daes.cli.progress import metric_words
+        from daes.cli.progress import metric_status
 
-        if self._steps.wants_words():
-            self._steps.say(metric_words(trainer.metrics))
-        self._steps.advance(len(batch))
+        if self._rows.needs_status():
+            self._rows.set_status(metric_status(trainer.metrics))
+        self._rows.advance(len(batch))
 
 
-def _tell(run: "TrainedRun", json: bool) -> None:
+def _print(run: "TrainedRun", json: bool) -> None:
     from daes.cli.metrics_text import metrics_table
     from daes.storage.run_folder import strict
 
@@ -182,4 +180,4 @@ def _tell(run: "TrainedRun", json: bool) -> None:
         return
     console.out.print(f"{result.rows:,} rows in {result.seconds:.1f} s, {result.rows_per_second:,.0f} rows/s")
     console.out.print(metrics_table(result.metrics))
-    console.out.print(f"wrote {run.folder.path}" + (f", look at {run.report}" if run.report else ""), soft_wrap=True)
+    console.out.print(f"wrote {run.folder.path}" + (f", report: {run.report}" if run.report else ""), soft_wrap=True)
