@@ -75,11 +75,16 @@ class Entry(Generic[T]):
     cls: type[T]
     title: str
     """The name in text."""
+    short: str = ""
+    """The name in tables and figures; by default the title."""
     reference: Reference | None = None
     preset: Mapping[str, Any] = field(default_factory=dict)
     """Options that the name stands for; given ones take precedence."""
     order: float = float("inf")
     """Place in tables; entries without one come last, by name."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "short", self.short or self.title)
 
     @property
     def place(self) -> tuple[Any, ...]:

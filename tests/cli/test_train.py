@@ -1,12 +1,12 @@
 import json
 import os
+import re
 import shutil
 import sys
 
 import pytest
 
 from daes.backbone import BACKBONES
-from daes.cli.settings import BACKBONES_HELP, METHODS_HELP
 from daes.embedding import METHODS
 from daes.model import CTRModel
 from daes.storage.checkpoint import CheckpointStore
@@ -261,10 +261,10 @@ def test_a_report_is_written(daes, clicks, tmp_path):
 
 
 def test_help_names_every_method_and_backbone(daes):
-    assert METHODS_HELP.split(", ") == list(METHODS)
-    assert BACKBONES_HELP.split(", ") == list(BACKBONES)
     result = daes("train", "--help")
     assert result.exit_code == 0
+    words = set(re.findall(r"[\w-]+", result.stdout))
+    assert words >= {*METHODS, *BACKBONES}
     for part in ("Examples", "--resume", "--learning-rate", "Columns", "Model", "Training", "Reading", "Run"):
         assert part in result.stdout
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TextIO
 
 import typer
 from rich.text import Text
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 import daes
 from daes.cli.console import err
@@ -61,6 +61,26 @@ class Program(TyperGroup):
         sys.exit(result if isinstance(result, int) else 0)
 
 
+class Command(TyperCommand):
+    """A command whose help lists registered names in place of {methods} and {backbones}.
+
+    They are looked up when the help is shown: the registries load torch.
+    """
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        for parameter in self.params:
+            text = getattr(parameter, "help", None) or ""
+            if "{methods}" in text or "{backbones}" in text:
+                from daes.backbone import BACKBONES
+                from daes.embedding import METHODS
+
+                names = {"{methods}": ", ".join(METHODS), "{backbones}": ", ".join(BACKBONES)}
+                for place, listed in names.items():
+                    text = text.replace(place, listed)
+                parameter.help = text  # type: ignore[attr-defined]
+        super().format_help(ctx, formatter)
+
+
 def build_app() -> typer.Typer:
     """The program with all its commands."""
     app = typer.Typer(
@@ -73,7 +93,7 @@ def build_app() -> typer.Typer:
     )
     app.callback(invoke_without_command=True)(_program)
     for name in COMMANDS:
-        app.command(name=name)(getattr(import_module(f"daes.cli.{name}"), name))
+        app.command(name=name, cls=Command)(getattr(import_module(f"daes.cli.{name}"), name))
     return app
 
 

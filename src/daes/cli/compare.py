@@ -12,8 +12,6 @@ from daes.cli.groups import grouped
 from daes.cli.options import Json, whole_number
 from daes.cli.reading import Columns, DataArgument, Reading
 from daes.cli.settings import (
-    BACKBONES_HELP,
-    METHODS_HELP,
     ModelOptions,
     Names,
     TrainingOptions,
@@ -101,11 +99,11 @@ def compare(
     data: DataArgument,
     methods: Annotated[
         Names,
-        typer.Option("--methods", parser=names, metavar="LIST", help=f"Some of {METHODS_HELP}."),
+        typer.Option("--methods", parser=names, metavar="LIST", help="Some of {methods}."),
     ] = _METHODS,
     backbones: Annotated[
         Names,
-        typer.Option("--backbones", parser=names, metavar="LIST", help=f"Some of {BACKBONES_HELP}."),
+        typer.Option("--backbones", parser=names, metavar="LIST", help="Some of {backbones}."),
     ] = _BACKBONES,
     seeds: Annotated[
         Any,

@@ -15,8 +15,7 @@ from rich.text import Text
 from daes.embedding import METHODS, MethodEntry, NumericalEmbedding
 from daes.embedding.registry import FAMILIES
 
-_RECONSTRUCTION = "* a reconstruction: no code is public; `daes methods NAME` says what is known and what was chosen."
-_PRESET = "`daes` is field-aware too with `modulation=`."
+_RECONSTRUCTION = "* a reconstruction: `daes methods NAME` says what is known and what was chosen."
 
 
 @dataclass(frozen=True)
@@ -67,8 +66,7 @@ def table(width: int) -> RenderableType:
             grid.add_row(Text(family, style="italic cyan", overflow="ignore"))
         title, reference = ([entry.title], [entry.citation]) if wide else ([], [])
         grid.add_row("  " + _starred(entry), *title, _learning(entry), *_marks(entry), *reference)
-    notes = Text(f"{_RECONSTRUCTION}\n{_PRESET}".replace("`", ""), style="dim")
-    return Group(grid, "", notes)
+    return Group(grid, "", Text("\n".join(_notes()).replace("`", ""), style="dim"))
 
 
 def render(explained: Explanation) -> RenderableType:
@@ -109,7 +107,11 @@ def markdown() -> str:
         star = "\\*" if entry.reconstruction else ""
         cells = [f"`{entry.name}`{star}", entry.title, family, _learning(entry), *_marks(entry), entry.citation]
         lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join([*lines, "", "\\" + _RECONSTRUCTION, _PRESET, ""])
+    return "\n".join([*lines, "", "\\" + "\n".join(_notes()), ""])
+
+
+def _notes() -> list[str]:
+    return [_RECONSTRUCTION, *(f"`{entry.name}`: {entry.note}" for entry in METHODS.values() if entry.note)]
 
 
 def page(family: str) -> str:

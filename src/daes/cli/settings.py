@@ -13,12 +13,6 @@ if TYPE_CHECKING:
     from daes.stream.dataset import Dataset
     from daes.training.config import TrainConfig
 
-METHODS_HELP = (
-    "efd, ewd, ld, td, multihot, youtube, dlrm, fe, autodis, deer, keyvalue, narydis, plr, ple, dae, daes-gate, "
-    "daes-tran, daes"
-)
-BACKBONES_HELP = "fnn, widedeep, deepfm, ipnn, dcnv2, xdeepfm, lr, fm, fwfm, nfm, afm, opnn, autoint, dcn, afn, masknet"
-
 
 class Names(tuple[str, ...]):
     """Names of an option: separated by commas, or a list in a TOML file."""

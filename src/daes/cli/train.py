@@ -12,7 +12,7 @@ from daes.cli.console import err
 from daes.cli.groups import grouped, restored
 from daes.cli.options import Json, Seed, whole_number
 from daes.cli.reading import DATA_HELP, Columns, Reading
-from daes.cli.settings import BACKBONES_HELP, METHODS_HELP, ModelOptions, TrainingOptions, option
+from daes.cli.settings import ModelOptions, TrainingOptions, option
 from daes.cli.toml_file import Config
 
 if TYPE_CHECKING:
@@ -25,10 +25,10 @@ class ModelChoice:
     """Method, backbone and seed."""
 
     method: Annotated[
-        str, option("--method", panel="Model", metavar="NAME", help=f"How numbers become vectors: {METHODS_HELP}.")
+        str, option("--method", panel="Model", metavar="NAME", help="How numbers become vectors: {methods}.")
     ] = "daes"
     backbone: Annotated[
-        str, option("--backbone", panel="Model", metavar="NAME", help=f"How vectors interact: {BACKBONES_HELP}.")
+        str, option("--backbone", panel="Model", metavar="NAME", help="How vectors interact: {backbones}.")
     ] = "deepfm"
     seed: Seed = 0
 

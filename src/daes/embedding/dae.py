@@ -17,6 +17,7 @@ from daes.registry import Reference
 @register_method(
     "dae",
     title="distribution-aware embedding",
+    short="DAE",
     family="dynamic quantile",
     reference=Reference(
         "Shen et al.",

@@ -28,6 +28,7 @@ _REFERENCE = Reference(
 @register_method(
     "daes-gate",
     title="DAES, gate, as published",
+    short="DAES gate",
     family="dynamic quantile",
     reference=_REFERENCE,
     preset={"modulation": "gate"},
@@ -39,6 +40,7 @@ _REFERENCE = Reference(
 @register_method(
     "daes-tran",
     title="DAES, tran, as published",
+    short="DAES tran",
     family="dynamic quantile",
     reference=_REFERENCE,
     preset={"modulation": "tran"},
@@ -50,12 +52,14 @@ _REFERENCE = Reference(
 @register_method(
     "daes",
     title="DAES, our preset",
+    short="daes (our preset)",
     family="dynamic quantile",
     reference=_REFERENCE,
     preset={"modulation": None, "basis": "hat", "knots": 100, "linear": "value", "plain": ["score", "value"]},
     order=4,
     continuous=True,
     distribution_aware=True,
+    note="field-aware too with `modulation=`.",
 )
 class DAES(NumericalEmbedding):
     """A number by its place in the stream's distribution, reweighted by context, as a sum of meta-embeddings.

@@ -16,6 +16,7 @@ from daes.registry import Reference
 @register_method(
     "dlrm",
     title="DLRM bottom network",
+    short="DLRM",
     family="neural",
     reference=Reference(
         "Maxim Naumov et al.",

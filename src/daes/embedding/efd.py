@@ -15,6 +15,7 @@ from daes.registry import Reference
 @register_method(
     "efd",
     title="equal-frequency discretisation",
+    short="EFD",
     family="static binning",
     reference=Reference(
         "Yanru Qu et al.",

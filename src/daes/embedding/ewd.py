@@ -15,6 +15,7 @@ from daes.registry import Reference
 @register_method(
     "ewd",
     title="equal-width discretisation",
+    short="EWD",
     family="static binning",
     reference=Reference(
         "James Dougherty, Ron Kohavi, Mehran Sahami",

@@ -13,6 +13,7 @@ from daes.registry import Reference
 @register_method(
     "fe",
     title="field embedding",
+    short="FE",
     family="neural",
     reference=Reference(
         "Yury Gorishniy, Ivan Rubachev, Valentin Khrulkov, Artem Babenko",

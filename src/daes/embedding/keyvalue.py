@@ -18,6 +18,7 @@ _INPUTS = ("rank", "minmax")
 @register_method(
     "keyvalue",
     title="key-value memory",
+    short="Key-Value",
     family="neural",
     reference=Reference(
         "Daya Guo et al.",
@@ -32,9 +33,10 @@ _INPUTS = ("rank", "minmax")
 class KeyValue(NumericalEmbedding):
     """Key-value memory: M fixed keys equally spaced over [0, 1], each with a learned value.
 
-        e(x) = softmax_i(1 / (|x − k_i| + ε)) V,   k_i = i/(M−1),   i = 0…M−1
+        e(x) = softmax_i(1 / (|x − k_i| + ε)) V,   k_i = i/N,   i = 0…N,   N = M − 1
 
-    with x the value's rank among those seen, or its place within the range seen.
+    with x the value's rank among those seen, or its place within the range seen. The keys cut [0, 1] into N equal parts
+    and include both ends, so that M = N + 1 rows are learned.
 
     **Shape.** values (B, q) → (B, q, d); `table` (q, M, d) is V.
 

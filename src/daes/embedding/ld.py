@@ -18,6 +18,7 @@ _LARGEST_VALUE = 2.0
 @register_method(
     "ld",
     title="logarithmic discretisation",
+    short="LD",
     family="static binning",
     reference=Reference(
         "Yuchin Juan, Yong Zhuang, Wei-Sheng Chin, Chih-Jen Lin",
@@ -39,8 +40,8 @@ class LD(EdgeEmbedding):
 
     **Shape.** values (B, q) → (B, q, d); `table` (q, max_ids, d), `edges` (q, max_ids − 1).
 
-    NOTE[DIFF]: the 3 Idiots' code, where the rule comes from, writes both kinds of id as the same text, so that they
-    collide, and truncates the values to integers; here values stay as they are.
+    NOTE[DIFF]: the 3 Idiots' code, where the rule comes from, truncates the values to integers first; here values stay
+    as they are. It keeps the two kinds of id apart as well, by the letters SP before a small value.
 
     >>> import torch
     >>> method = LD(1, dim=2).fit(torch.tensor([[0.0], [1.0], [3.0], [20.0], [22.0]]))  # ln² = 1.2, 8.97, 9.6

@@ -14,6 +14,7 @@ from daes.registry import Reference
 @register_method(
     "multihot",
     title="MultiHot embedding",
+    short="MultiHot",
     family="static binning",
     reference=Reference(
         "Zhang et al.",

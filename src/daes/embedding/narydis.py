@@ -20,6 +20,7 @@ _POOLS = ("attention", "sum")
 @register_method(
     "narydis",
     title="hybrid N-ary encoding",
+    short="NaryDis",
     family="neural",
     reference=Reference(
         "Bo Chen et al.",
@@ -43,11 +44,12 @@ class NaryDis(EdgeEmbedding):
     **Shape.** values (B, q) → (B, q, d); `table` (q, R, d) with R = Σ_b b·(digits of num_bins − 1 in base b);
     `edges` (q, num_bins − 1); with attention `digit_query` (q, number of bases, d) and `base_query` (q, d).
 
-    **A reconstruction**: no code is public. Known: numbers are discretised, bin numbers written in several
-    bases, digits embedded and aggregated by attention within a base and across bases (Chen et al., CIKM 2022); the form
-    that sums the digits is Pan et al., KDD 2024. Chosen here: bases 2 and 3, 100 equal-frequency bins, pooling by a
-    learned query as the form of attention, and the sum also across bases, where the published form concatenates, so
-    that the dimension stays d.
+    **A reconstruction**: the authors' code is not public. Known: numbers are discretised, bin numbers written in
+    several bases, digits embedded and aggregated by attention within a base and across bases (Chen et al., CIKM 2022);
+    the form that sums the digits is Pan et al., KDD 2024. EasyRec has public code of a simpler form: it writes the
+    value itself, truncated to an integer, sums or averages the digits of a base, and concatenates the bases. Chosen
+    here: bases 2 and 3, 100 equal-frequency bins, pooling by a learned query as the form of attention, and the sum also
+    across bases, where the published form concatenates, so that the dimension stays d.
 
     >>> method = NaryDis(1, dim=4, num_bins=6).fit(torch.arange(6.0).unsqueeze(1))
     >>> method.table.shape  # 3 binary and 2 ternary digits

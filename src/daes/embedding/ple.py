@@ -15,6 +15,7 @@ from daes.registry import Reference
 @register_method(
     "ple",
     title="piecewise linear encoding",
+    short="PLE",
     family="interpolated binning",
     reference=Reference(
         "Yury Gorishniy, Ivan Rubachev, Artem Babenko",

@@ -16,6 +16,7 @@ from daes.registry import Reference
 @register_method(
     "plr",
     title="periodic, linear, ReLU",
+    short="PLR",
     family="neural",
     reference=Reference(
         "Yury Gorishniy, Ivan Rubachev, Artem Babenko",

@@ -26,6 +26,9 @@ class MethodEntry(Entry[NumericalEmbedding]):
     reconstruction: bool = False
     """Whether the method was rebuilt from descriptions, because its authors' code is not public."""
 
+    note: str = ""
+    """What else there is to say below the methods table."""
+
     @property
     def streaming(self) -> bool:
         """Whether the statistics are learned in the stream; an offline method must be fitted before use."""

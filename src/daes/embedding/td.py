@@ -19,6 +19,7 @@ _LEARNERS = ("sklearn", "lightgbm")
 @register_method(
     "td",
     title="tree discretisation",
+    short="TD",
     family="static binning",
     reference=Reference(
         "Guolin Ke et al.",

@@ -13,6 +13,7 @@ from daes.registry import Reference
 @register_method(
     "youtube",
     title="YouTube's powers",
+    short="YouTube",
     family="neural",
     reference=Reference(
         "Paul Covington, Jay Adams, Emre Sargin",
@@ -41,6 +42,8 @@ class YouTube(NumericalEmbedding):
     Args:
         num_knots: how finely the rank is known.
     """
+
+    input_names = ("p", "p²", "√p")
 
     def __init__(
         self, num_features: int, dim: int = 16, *, num_knots: int = 100, **shared: Unpack[SharedOptions]

@@ -10,8 +10,9 @@ from daes.paper import figures
 from daes.paper.experiment import Experiment, Findings, Means, Settings
 from daes.paper.judging import ENOUGH_SEEDS, Glance
 from daes.paper.market import Market, simulate
-from daes.paper.published import ARPU_GAIN, METHOD_TITLES
+from daes.paper.published import ARPU_GAIN
 from daes.paper.result import Result
+from daes.paper.titles import method_title
 from daes.stream.dataset import Dataset
 from daes.table import markdown_table
 
@@ -65,8 +66,8 @@ def _pair(piece: dict[str, Any]) -> tuple[str, str]:
 
 def _title(control: str, treatment: str) -> str:
     if control == treatment:
-        return f"A/A: {METHOD_TITLES[control]} against itself"
-    return f"{METHOD_TITLES[treatment]} against {METHOD_TITLES[control]}"
+        return f"A/A: {method_title(control)} against itself"
+    return f"{method_title(treatment)} against {method_title(control)}"
 
 
 _NOTHING = _title(*PAIRS[0])
@@ -165,7 +166,7 @@ def glance(result: Result) -> Glance:
     t-test between three seeds or more, the variance being that of all experiments together.
     """
     pooled = _pooled(result.results["experiments"])
-    titles = {METHOD_TITLES[control]: _title(control, "daes-gate") for control in _PRODUCTION}
+    titles = {method_title(control): _title(control, "daes-gate") for control in _PRODUCTION}
     lifts = {name: pooled[title] for name, title in titles.items() if title in pooled}
     shown = " and ".join(
         f"{percent(one['paired_lift']['mean'], 1, sign=True)} against {name}" for name, one in lifts.items()

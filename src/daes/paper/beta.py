@@ -6,9 +6,10 @@ import numpy as np
 
 from daes.paper.ablation import ablation
 from daes.paper.judging import Glance
-from daes.paper.published import BACKBONE_TITLES, BETA
+from daes.paper.published import BETA
 from daes.paper.result import Result
 from daes.paper.scores import Series, compare_pairs, line_figure, means_and_spreads
+from daes.paper.titles import backbone_title
 from daes.paper.trials import Variant
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def verdict(result: Result) -> str:
         for backbone in result.results["training"]["backbones"]:
             means, _ = means_and_spreads(result.results["scores"], labels, backbone, "auc")
             if np.isfinite(means).any():
-                best.append(f"{BETAS[int(np.nanargmax(means))]:g} ({kind}, {BACKBONE_TITLES.get(backbone, backbone)})")
+                best.append(f"{BETAS[int(np.nanargmax(means))]:g} ({kind}, {backbone_title(backbone)})")
     highest = f" The β of highest AUC: {', '.join(best)}." if best else ""
     return f"{glance(result)[1]}{highest}"
 

@@ -13,8 +13,9 @@ from daes.paper import figures
 from daes.paper.data import without_folders
 from daes.paper.experiment import Experiment, Findings, Means, Settings
 from daes.paper.judging import Glance
-from daes.paper.published import BATCH_SIZE, METHOD_TITLES, QPS_CHANGE, RESERVOIR_SIZE
+from daes.paper.published import BATCH_SIZE, QPS_CHANGE, RESERVOIR_SIZE
 from daes.paper.result import Result
+from daes.paper.titles import method_title
 from daes.stream.dataset import Dataset
 from daes.table import markdown_table
 
@@ -50,7 +51,7 @@ def run(settings: Settings, data: Dataset | None, means: Means) -> Findings:
     small = [rows[start : start + _SMALL_BATCH] for start in range(0, len(rows) - _SMALL_BATCH + 1, _SMALL_BATCH)]
     learners = {}
     for method in methods:
-        means.note(f"{data.name}: {METHOD_TITLES[method]}")
+        means.note(f"{data.name}: {method_title(method)}")
         learners[method] = _aged(method, backbone, data.schema, rows, settings.device)
     name = torch.cuda.get_device_name(settings.device) if settings.device.startswith("cuda") else "CPU"
     setting = {
@@ -146,7 +147,7 @@ def markdown(result: Result) -> str:
     found = result.results
     rows = []
     for method, speeds in found["speeds"].items():
-        row = [METHOD_TITLES[method], count(found["parameters"][method])]
+        row = [method_title(method), count(found["parameters"][method])]
         for job in JOBS:
             middle, low, high = change(found, method, job)
             spread = f"{percent(middle, 1, sign=True)} ({percent(low, 1, sign=True)} … {percent(high, 1, sign=True)})"
@@ -154,7 +155,7 @@ def markdown(result: Result) -> str:
         rows.append(row)
     headers = ["method", "parameters"]
     for title in JOBS.values():
-        headers += [f"{title}, rows/s", f"against {METHOD_TITLES[found['baseline']]}"]
+        headers += [f"{title}, rows/s", f"against {method_title(found['baseline'])}"]
     return "\n".join(
         [
             f"{result.where}; {found['device']}, {found['threads']} threads, {found['backbone']}, batches of "
@@ -180,8 +181,8 @@ def glance(result: Result) -> Glance:
     for method in ("daes-gate", "daes-tran", "daes"):
         if method in found["speeds"]:
             train, score = (percent(change(found, method, job)[0], 1, sign=True) for job in ("train", "score"))
-            parts.append(f"{METHOD_TITLES[method]} {train} in training, {score} in scoring")
-    baseline = METHOD_TITLES[found["baseline"]]
+            parts.append(f"{method_title(method)} {train} in training, {score} in scoring")
+    baseline = method_title(found["baseline"])
     return (), f"Throughput against {baseline} on {found['device']}: {'; '.join(parts) or 'no form of DAES'}."
 
 
@@ -205,7 +206,7 @@ def draw(result: Result) -> "Figure":
             )
         panel.axvline(0, color=figures.GREY, linewidth=0.8)
         panel.axvline(100 * QPS_CHANGE, color=figures.VERMILION, linestyle=":", linewidth=1.4)
-        panel.set_yticks(range(len(methods)), [METHOD_TITLES[method] for method in methods])
+        panel.set_yticks(range(len(methods)), [method_title(method) for method in methods])
         panel.set_ylim(len(methods) - 0.5, -0.5)
         panel.set_title(title.capitalize())
         panel.set_xlabel("throughput against the baseline, %")
@@ -213,7 +214,7 @@ def draw(result: Result) -> "Figure":
         panel.grid(axis="y", visible=False)
     figures.headline(
         figure,
-        f"Throughput against {METHOD_TITLES[found['baseline']]}",
+        f"Throughput against {method_title(found['baseline'])}",
         f"{result.title} · {found['device']}, {found['threads']} threads, {found['backbone']}, batches of "
         f"{count(found['batch_size'])} · dotted: the paper's QPS, {percent(QPS_CHANGE, 1)}",
     )

@@ -8,9 +8,9 @@ from daes.formatting import fixed
 from daes.paper.ablation import ablation, against_autodis, ours
 from daes.paper.experiment import TRAINING, Findings, Settings
 from daes.paper.judging import Glance, most
-from daes.paper.published import METHOD_TITLES
 from daes.paper.result import Result
 from daes.paper.scores import Comparison, Series, changes, line_figure
+from daes.paper.titles import method_title
 from daes.paper.trials import Variant, known
 from daes.stream.dataset import Dataset
 
@@ -33,7 +33,7 @@ def variants(settings: Settings, data: Dataset) -> tuple[Mapping[str, Variant], 
 
 
 def _label(method: str, number: int) -> str:
-    return f"{METHOD_TITLES[method]}, {number} numerical" if number else "categorical fields only"
+    return f"{method_title(method)}, {number} numerical" if number else "categorical fields only"
 
 
 def more(result: Result) -> str:
@@ -46,7 +46,7 @@ def _labels(result: Result, method: str) -> list[str]:
 
 def series(result: Result) -> Series:
     places = range(len(result.results["features"]) + 1)
-    return {METHOD_TITLES[method]: (places, _labels(result, method)) for method in result.results["methods"]}
+    return {method_title(method): (places, _labels(result, method)) for method in result.results["methods"]}
 
 
 def verdict(result: Result) -> str:
@@ -55,7 +55,7 @@ def verdict(result: Result) -> str:
         gains, (first, *_, last) = _gains(result, method), _labels(result, method)
         whole = ", ".join(fixed(gain, sign=True) for gain in changes(result, first, last))
         sentences.append(
-            f"{METHOD_TITLES[method]}: {sum(gain > 0 for gain in gains)} of {len(gains)} added features raise the AUC, "
+            f"{method_title(method)}: {sum(gain > 0 for gain in gains)} of {len(gains)} added features raise the AUC, "
             f"{whole} in all."
         )
     return " ".join([*sentences, f"DAES against AutoDis: {_against_autodis(result)}"])

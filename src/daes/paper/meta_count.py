@@ -7,9 +7,9 @@ from daes.formatting import fixed
 from daes.paper.ablation import ablation, against_autodis, ours
 from daes.paper.experiment import TRAINING, Findings, Settings
 from daes.paper.judging import Glance, most
-from daes.paper.published import METHOD_TITLES
 from daes.paper.result import Result
 from daes.paper.scores import Series, changes, line_figure
+from daes.paper.titles import method_title
 from daes.paper.trials import Variant, known
 from daes.stream.dataset import Dataset
 
@@ -27,7 +27,7 @@ def variants(settings: Settings, data: Dataset) -> tuple[Mapping[str, Variant], 
 
 
 def _label(method: str, number: int) -> str:
-    return f"{METHOD_TITLES[method]}, M = {number}"
+    return f"{method_title(method)}, M = {number}"
 
 
 def _labels(method: str) -> list[str]:
@@ -35,12 +35,12 @@ def _labels(method: str) -> list[str]:
 
 
 def series(result: Result) -> Series:
-    return {METHOD_TITLES[method]: (COUNTS, _labels(method)) for method in result.results["methods"]}
+    return {method_title(method): (COUNTS, _labels(method)) for method in result.results["methods"]}
 
 
 def verdict(result: Result) -> str:
     trends = [
-        f"{METHOD_TITLES[method]} {', '.join(fixed(gain, sign=True) for gain in _gains(result, method))}"
+        f"{method_title(method)} {', '.join(fixed(gain, sign=True) for gain in _gains(result, method))}"
         for method in result.results["methods"]
     ]
     return (

@@ -12,15 +12,15 @@ from daes.paper.experiment import TRAINING, Experiment, Findings, Means, Setting
 from daes.paper.judging import SIGNIFICANT, Glance, most
 from daes.paper.overall_figure import methods_figure
 from daes.paper.published import (
-    BACKBONE_TITLES,
     DATASET_TITLES,
-    METHOD_TITLES,
     OVERALL,
+    PAPER_BACKBONES,
     PAPER_METHODS,
     counterpart,
 )
 from daes.paper.result import Result
 from daes.paper.scores import MEASURES, failures, how_trained, scores_table
+from daes.paper.titles import backbone_title, method_title
 from daes.paper.trials import Variant, known, summary, train_variants
 from daes.stream.dataset import Dataset
 from daes.table import markdown_table
@@ -34,9 +34,7 @@ OURS = ("daes-gate", "daes-tran", "daes")
 def run(settings: Settings, data: Dataset | None, means: Means) -> Findings:
     assert data is not None
     methods = settings.methods or (*PAPER_METHODS, "daes")
-    found = train_variants(
-        settings, data, means, {method: Variant(method) for method in methods}, tuple(BACKBONE_TITLES)
-    )
+    found = train_variants(settings, data, means, {method: Variant(method) for method in methods}, PAPER_BACKBONES)
     return {**found, "ranks": _ranks(found, "auc"), "logloss_ranks": _ranks(found, "logloss"), "tests": _tests(found)}
 
 
@@ -95,7 +93,7 @@ def _published(result: Result) -> tuple[str, Findings] | None:
     paper = counterpart(result.data["name"]) if result.data else None
     backbones = result.results["training"]["backbones"]
     methods = [method for method in PAPER_METHODS if method in result.results["scores"]]
-    if paper is None or not methods or not set(backbones) <= BACKBONE_TITLES.keys():
+    if paper is None or not methods or not set(backbones) <= set(PAPER_BACKBONES):
         return None
     scores = {m: {b: {n: [getattr(OVERALL[paper][m][b], n)] for n in MEASURES} for b in backbones} for m in methods}
     return DATASET_TITLES[paper], {"training": {"backbones": backbones}, "scores": scores}
@@ -144,14 +142,14 @@ def markdown(result: Result) -> str:
 
 
 def _titles(found: Findings) -> dict[str, str]:
-    return {method: METHOD_TITLES.get(method, method) for method in found["scores"]}
+    return {method: method_title(method) for method in found["scores"]}
 
 
 def _rank_table(found: Findings, theirs: dict[str, float]) -> str:
     headers = ["method", "average rank by AUC", "by LogLoss", *(["by AUC, paper"] if theirs else [])]
     rows = [
         [
-            METHOD_TITLES[method],
+            method_title(method),
             fixed(rank, 2),
             fixed(found["logloss_ranks"].get(method), 2),
             *([fixed(theirs[method], 2)] if theirs else []),
@@ -166,12 +164,12 @@ def _test_table(found: Findings) -> str:
     cells: dict[tuple[str, str], dict[str, list[str]]] = {}
     for test in found["tests"]:
         cells.setdefault((test["method"], test["backbone"]), {})[test["measure"]] = [
-            METHOD_TITLES.get(test["baseline"], test["baseline"]),
+            method_title(test["baseline"]),
             fixed(test["difference"], sign=True),
             p_value(test["p_value"]),
         ]
     rows = [
-        [METHOD_TITLES[method], BACKBONE_TITLES.get(backbone, backbone)]
+        [method_title(method), backbone_title(backbone)]
         + [cell for measure in MEASURES for cell in by_measure.get(measure, ["–"] * 3)]
         for (method, backbone), by_measure in cells.items()
     ]
@@ -192,13 +190,13 @@ def verdict(result: Result) -> str:
             shown += f" (paper: {theirs[method]:.2f})"
         rivals = f"of the paper's {len(found['ranks'])} methods" if method == "daes" else "baseline"
         lines.append(
-            f"- {METHOD_TITLES[method]} has a higher AUC than the best {rivals} on {ahead} of {cases} backbones, "
+            f"- {method_title(method)} has a higher AUC than the best {rivals} on {ahead} of {cases} backbones, "
             f"significantly on {higher}, and a significantly lower one on {lower}{shown}."
         )
     if found["ranks"]:
         best = _best_rank(found)
         lines.append(
-            f"- The best average rank among {len(found['ranks'])} methods is that of {METHOD_TITLES[best]} "
+            f"- The best average rank among {len(found['ranks'])} methods is that of {method_title(best)} "
             f"({found['ranks'][best]:.2f})."
         )
     return "\n".join(lines)
@@ -224,7 +222,7 @@ def glance(result: Result) -> Glance:
     forms = [method for method in OURS if method != "daes" and counts[method][-1]]
     sentences = []
     if forms:
-        shown = ", ".join(f"{METHOD_TITLES[method]} on {counts[method][0]} of {counts[method][-1]}" for method in forms)
+        shown = ", ".join(f"{method_title(method)} on {counts[method][0]} of {counts[method][-1]}" for method in forms)
         sentences.append(f"Ahead of the best baseline: {shown} backbones.")
     ahead, higher, lower, cases = counts["daes"]
     if cases:
@@ -233,7 +231,7 @@ def glance(result: Result) -> Glance:
             f"{cases}, significantly on {higher} and significantly behind on {lower}."
         )
     if found["ranks"]:
-        sentences.append(f"Best average rank: {METHOD_TITLES[_best_rank(found)]}.")
+        sentences.append(f"Best average rank: {method_title(_best_rank(found))}.")
     return [most(counts[method][0], counts[method][-1]) for method in forms], " ".join(sentences)
 
 

@@ -5,29 +5,30 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from daes.embedding import METHODS
 from daes.paper import figures
 from daes.paper.data import Floats
-from daes.paper.published import METHOD_TITLES, PAPER_METHODS
+from daes.paper.published import PAPER_METHODS
 from daes.paper.result import Result
 from daes.paper.scores import how_short
+from daes.paper.titles import method_title
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_FAMILIES = {
-    "static binning": (("efd", "ld", "td", "multihot", "ewd"), figures.ORANGE),
-    "neural embedding": (
-        ("youtube", "dlrm", "fe", "autodis", "deer", "keyvalue", "narydis", "plr"),
-        figures.PURPLE,
-    ),
-    "interpolated binning": (("ple",), figures.GREEN),
-    "dynamic quantile": (("dae", "daes-gate", "daes-tran", "daes"), figures.BLUE),
+_COLOURS = {
+    "static binning": figures.ORANGE,
+    "neural": figures.PURPLE,
+    "interpolated binning": figures.GREEN,
+    "dynamic quantile": figures.BLUE,
 }
+"""Family → colour; the methods of other families are grey."""
 
 
 def methods_figure(result: Result, panels: Mapping[str, Mapping[str, Floats]]) -> "Figure":
     """A panel a title: the AUC of each method on each backbone, NaN without a result, above the median method."""
-    methods = [method for names, _ in _FAMILIES.values() for method in names if method in result.results["scores"]]
+    scored = result.results["scores"]
+    methods = [*(name for name in METHODS if name in scored), *(name for name in scored if name not in METHODS)]
     figure, axes = figures.panels(
         1, len(panels), 9.6, 1.2 + 0.26 * len(methods), sharex=True, sharey=True, squeeze=False
     )
@@ -40,13 +41,13 @@ def methods_figure(result: Result, panels: Mapping[str, Mapping[str, Floats]]) -
 
 
 def _draw_methods(panel: Any, methods: list[str], above: dict[str, Floats]) -> None:
-    for family, colour in _FAMILIES.values():
-        for method in (method for method in family if method in above):
-            place, values = methods.index(method), above[method]
+    for place, method in enumerate(methods):
+        if method in above:
+            colour, values = _COLOURS.get(_family(method), figures.GREY), above[method]
             panel.plot(values, [place] * len(values), "o", color=colour, alpha=0.35, markersize=4)
             panel.plot(np.mean(values), place, "|", color=colour, markersize=13, markeredgewidth=2.5)
     panel.axvline(0, color=figures.GREY, linewidth=0.8)
-    panel.set_yticks(range(len(methods)), [METHOD_TITLES.get(method, method) for method in methods])
+    panel.set_yticks(range(len(methods)), [method_title(method) for method in methods])
     panel.set_ylim(len(methods) - 0.4, -0.6)
     panel.set_xlabel("AUC points × 100 above the median method")
     panel.grid(axis="y", visible=False)
@@ -54,14 +55,17 @@ def _draw_methods(panel: Any, methods: list[str], above: dict[str, Floats]) -> N
 
 def _name_families(first: Any, last: Any, methods: list[str]) -> None:
     """The colours of the methods' names in the first panel, and what they mean right of the last."""
-    for name, (family, colour) in _FAMILIES.items():
-        places = [methods.index(method) for method in family if method in methods]
+    for family in dict.fromkeys(_family(method) for method in methods):
+        colour = _COLOURS.get(family, figures.GREY)
+        places = [place for place, method in enumerate(methods) if _family(method) == family]
         for place in places:
             first.get_yticklabels()[place].set_color(colour)
-        if places:
-            middle, text = float(np.mean(places)), name.replace(" ", "\n")
-            across = last.get_yaxis_transform()
-            last.text(1.01, middle, text, transform=across, color=colour, va="center", fontsize=7.5)
+        middle, text = float(np.mean(places)), family.replace(" ", "\n")
+        last.text(1.01, middle, text, transform=last.get_yaxis_transform(), color=colour, va="center", fontsize=7.5)
+
+
+def _family(method: str) -> str:
+    return METHODS[method].family if method in METHODS else ""
 
 
 def _above_median(means: Mapping[str, Floats]) -> dict[str, Floats]:

@@ -21,37 +21,8 @@ PAPER_METHODS = (
 )
 """The rows of the paper's main table, in its order, by our names."""
 
-METHOD_TITLES = {
-    "efd": "EFD",
-    "ld": "LD",
-    "td": "TD",
-    "multihot": "MultiHot",
-    "youtube": "YouTube",
-    "dlrm": "DLRM",
-    "fe": "FE",
-    "autodis": "AutoDis",
-    "deer": "DEER",
-    "keyvalue": "Key-Value",
-    "narydis": "NaryDis",
-    "ple": "PLE",
-    "dae": "DAE",
-    "daes-gate": "DAES gate",
-    "daes-tran": "DAES tran",
-    "daes": "daes (our preset)",
-    "ewd": "EWD",
-    "plr": "PLR",
-}
-"""What methods are called in tables and figures."""
-
-BACKBONE_TITLES = {
-    "fnn": "FNN",
-    "widedeep": "Wide & Deep",
-    "deepfm": "DeepFM",
-    "ipnn": "IPNN",
-    "dcnv2": "DCN v2",
-    "xdeepfm": "xDeepFM",
-}
-"""The paper's backbones, in its order, and what they are called there."""
+PAPER_BACKBONES = ("fnn", "widedeep", "deepfm", "ipnn", "dcnv2", "xdeepfm")
+"""The paper's backbones, in its order."""
 
 RESERVOIR_SIZE = 100_000
 BATCH_SIZE = 8192
@@ -163,7 +134,7 @@ OVERALL: dict[str, dict[str, dict[str, Score]]] = {
     dataset: {
         method: {
             backbone: Score(float(numbers[2 * i]), float(numbers[2 * i + 1]))
-            for i, backbone in enumerate(BACKBONE_TITLES)
+            for i, backbone in enumerate(PAPER_BACKBONES)
         }
         for method, row in rows.items()
         for numbers in (row.split(),)

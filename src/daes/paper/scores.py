@@ -12,8 +12,8 @@ from daes.formatting import count, fixed, scientific, with_spread
 from daes.paper import figures
 from daes.paper.experiment import Findings
 from daes.paper.judging import SIGNIFICANT, most
-from daes.paper.published import BACKBONE_TITLES
 from daes.paper.result import Result
+from daes.paper.titles import backbone_title
 from daes.paper.trials import known, summary
 from daes.table import markdown_table
 
@@ -47,7 +47,7 @@ def _scores_table(found: Findings, titles: Mapping[str, str] | None, columns: Se
         [titles[label] if titles else label, *(_score(scores, label, *place, best[place]) for place in columns)]
         for label in titles or scores
     ]
-    headers = ["", *(f"{BACKBONE_TITLES.get(backbone, backbone)} {MEASURES[measure]}" for backbone, measure in columns)]
+    headers = ["", *(f"{backbone_title(backbone)} {MEASURES[measure]}" for backbone, measure in columns)]
     return markdown_table(headers, rows)
 
 
@@ -67,7 +67,7 @@ def series_table(found: Findings, series: Series, place: str) -> str:
             ]
             for i, number in enumerate(places)
         ]
-        parts += [f"**{BACKBONE_TITLES.get(backbone, backbone)}:**", markdown_table(headers, rows)]
+        parts += [f"**{backbone_title(backbone)}:**", markdown_table(headers, rows)]
     return "\n\n".join(parts)
 
 
@@ -181,7 +181,7 @@ def line_figure(result: Result, series: Series, xlabel: str, title: str) -> "Fig
                 if np.isfinite(means[-1]):
                     ends.append((float(places[-1]), float(means[-1]), line, colour))
             _label_ends(panel, ends)
-            panel.set_title(f"{BACKBONE_TITLES.get(backbone, backbone)}: {name}")
+            panel.set_title(f"{backbone_title(backbone)}: {name}")
             if row == len(backbones) - 1:
                 panel.set_xlabel(xlabel)
     bands = " · bands: ± one standard deviation between seeds" if result.settings["seeds"] > 1 else ""
@@ -208,7 +208,7 @@ def dot_figure(result: Result, groups: Mapping[str, Mapping[str, str]], title: s
                     place += 1
             panel.set_yticks(range(place), names)
             panel.set_ylim(place - 0.5, -0.5)
-            panel.set_title(f"{BACKBONE_TITLES.get(backbone, backbone)}: {name}")
+            panel.set_title(f"{backbone_title(backbone)}: {name}")
             panel.grid(axis="y", visible=False)
             panel.margins(x=0.08)
     figures.headline(figure, title, f"{how_short(result)} · dots: seeds, bars: their mean")

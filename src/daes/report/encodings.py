@@ -66,15 +66,14 @@ def panels(name: str) -> list[Panel]:
     """What is to be seen of a method."""
     values = feature()
     method = learned(name, values)
-    if name in ("daes-gate", "daes-tran"):
+    if method.uses_context:
         return _context_panels(method, values)
-    if name == "daes":
+    if getattr(method, "linear", None) is not None:
         return _path_panels(method, values)
-    if name == "youtube":
-        return [replace(_panel("input", lambda x: _outputs(method, x), values), lines=("p", "p²", "√p"))]
-    if _table_of(method) is None:
-        return [_panel("component", lambda x: _outputs(method, x), values, signed=True)]
-    return [_panel("row", lambda x: _outputs(method, x), values)]
+    if not method.num_outputs:
+        lines = getattr(method, "input_names", tuple(f"input {place}" for place in range(method.plain_dim)))
+        return [replace(_panel("input", lambda x: _outputs(method, x), values), lines=lines)]
+    return [_output_panel(method, values)]
 
 
 def learned(name: str, values: Tensor) -> NumericalEmbedding:
@@ -166,21 +165,29 @@ def _panel(label: str, outputs: Callable[[Tensor], Tensor], values: Tensor, *, s
 
 def _context_panels(method: Any, values: Tensor) -> list[Panel]:
     """The weights without a context, and under two that were drawn at random with weights large enough to see."""
-    with torch.no_grad():
-        method.modulation_weight.normal_(generator=torch.Generator().manual_seed(1))
-    contexts = torch.randn(2, method.context_dim, generator=torch.Generator().manual_seed(2)) * 0.5
-    found = [_panel("row, no context", lambda x: _outputs(method, x), values)]
+    if hasattr(method, "modulation_weight"):
+        with torch.no_grad():
+            method.modulation_weight.normal_(generator=torch.Generator().manual_seed(1))
+    width = getattr(method, "context_dim", method.dim)
+    contexts = torch.randn(2, width, generator=torch.Generator().manual_seed(2)) * 0.5
+    found = [_output_panel(method, values, ", no context")]
     for letter, context in zip("AB", contexts, strict=True):
-        given = context.expand(NUM_POINTS, -1)
-        found.append(_panel(f"row, context {letter}", partial(_outputs, method, context=given), values))
+        found.append(_output_panel(method, values, f", context {letter}", context.expand(NUM_POINTS, -1)))
     return found
+
+
+def _output_panel(method: NumericalEmbedding, values: Tensor, suffix: str = "", context: Tensor | None = None) -> Panel:
+    """The weights of a table's rows, or the components of the vectors of a method without one."""
+    rows = _table_of(method) is not None
+    outputs = partial(_outputs, method, context=context)
+    return _panel(f"{'row' if rows else 'component'}{suffix}", outputs, values, signed=not rows)
 
 
 def _path_panels(method: Any, values: Tensor) -> list[Panel]:
     """The weights of the basis, and the linear path beside it."""
     with torch.no_grad():
         method.linear_weight.zero_()
-        basis = _panel("row", lambda x: _outputs(method, x), values)
+        basis = _output_panel(method, values)
         method.meta_embeddings.zero_()
         method.linear_weight.fill_(1.0)
         path = _panel("path", lambda x: _outputs(method, x)[:, :1], values)
