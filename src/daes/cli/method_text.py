@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from inspect import getdoc
+from inspect import cleandoc, getdoc
 from textwrap import dedent
 from typing import Any
 
@@ -125,21 +125,23 @@ def _options(entry: MethodEntry) -> Iterator[Option]:
         yield Option(name, default, helps.get(name, ""))
 
 
+_ARGUMENTS = re.compile(r"^[A-Z][^\n.]*:\n((?: +.*\n?)+)", re.MULTILINE)
+"""A list of arguments: a heading that ends in a colon, and indented items right below it."""
+
+
 def _argument_helps(method: type[NumericalEmbedding]) -> dict[str, str]:
     """Argument → what the docstring says of it; of those it does not list, what its base classes say."""
     helps: dict[str, str] = {}
     for cls in reversed(method.__mro__):
-        block = re.search(r"^ *Args:\n((?: +.*\n?| *\n)*?)(?=^ *\n|\Z)", cls.__doc__ or "", re.MULTILINE)
-        if block is None:
-            continue
-        for item in re.split(r"\n(?=\w+: )", dedent(block[1]).strip()):
-            argument, _, text = item.partition(": ")
-            helps[argument] = " ".join(text.split())
+        for block in _ARGUMENTS.findall(cleandoc(cls.__doc__ or "")):
+            for item in re.split(r"\n(?=\w+: )", dedent(block).strip()):
+                argument, _, text = item.partition(": ")
+                helps[argument] = " ".join(text.split())
     return helps
 
 
 def _without_arguments(text: str) -> str:
-    return re.sub(r"\n*^Args:\n(?: +.*\n?)*", "\n", text, flags=re.MULTILINE).strip()
+    return re.sub(r"\n{3,}", "\n\n", _ARGUMENTS.sub("", text)).strip()
 
 
 def _reflowed(text: str) -> str:
