@@ -9,12 +9,12 @@
 
 **Hashes.** A category is hashed as its text in UTF-8 (integers in decimal, booleans as "true" and "false") by the fixed
 function that `daes.stream.hashing` defines, byte by byte and with test vectors, so that a server in any language can do
-the same; `docs/onnx.md` has it in a dozen lines. Tables and vocabularies are in the file: what comes after the hash is
-no concern of the server's. A `strict` vocabulary cannot raise there: an unseen id has the row of unseen ids.
+the same; `docs/onnx.md` has it in a dozen lines. Tables and vocabularies are in the file: the server only computes the
+hash. A `strict` vocabulary cannot raise there: an unseen id gets the row of unseen ids.
 
 **Metadata** of the file (`custom_metadata_map` in onnxruntime): `daes.format` is "daes.onnx", `daes.version` the
-version of all this, `daes.schema` the schema as JSON, `daes.hashes` some texts with their hashes, as JSON, for a server
-to test its own hash with.
+version of this format, `daes.schema` the schema as JSON, `daes.hashes` some texts with their hashes, as JSON, for a server
+to test its own hash.
 """
 
 import json
@@ -38,7 +38,7 @@ VERSION = 1
 HASHED = ("", "a", "5", "true", "New York", "Zürich, Schweiz", "the quick brown fox")
 """The texts whose hashes are in the file."""
 
-_EXAMPLE_ROWS = 4  # torch takes sizes 0 and 1 for constants
+_EXAMPLE_ROWS = 4  # torch treats sizes 0 and 1 as constants
 
 
 class _Scores(nn.Module):
@@ -54,7 +54,7 @@ class _Scores(nn.Module):
 def export_onnx(model: nn.Module, schema: Schema, path: Path, *, device: torch.device | None = None) -> None:
     """Write a model in eval mode, called as `model(numerical, categorical)`, as ONNX.
 
-    Above 2 GB, which is all that one such file can hold, the weights go to another one beside it, `path` + ".data".
+    Above 2 GB, the limit of such a file, the weights go to another file beside it, `path` + ".data".
     """
     require("onnx")
     require("onnxscript")
@@ -98,7 +98,7 @@ def _metadata(schema: Schema) -> dict[str, str]:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Without the exporter's talk of its own workings, which is no news to whoever asked for a file."""
+    """Without the exporter's warnings and log messages about its own internals."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)

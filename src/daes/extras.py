@@ -37,7 +37,7 @@ def require(module: str) -> Any:
     except ImportError as error:
         package = module.partition(".")[0]
         if (error.name or package).partition(".")[0] != package:
-            raise  # the package is there and broken: its own error says more
+            raise  # the package is installed but broken: its own error says more
         extra = _EXTRA_OF.get(package)
         hint = f"pip install 'daes[{extra}]'" if extra else f"pip install {package}"
         raise MissingExtraError(f"{package} is needed here and not installed: {hint}") from error
