@@ -13,8 +13,8 @@ the same; `docs/onnx.md` has it in a dozen lines. Tables and vocabularies are in
 hash. A `strict` vocabulary cannot raise there: an unseen id gets the row of unseen ids.
 
 **Metadata** of the file (`custom_metadata_map` in onnxruntime): `daes.format` is "daes.onnx", `daes.version` the
-version of this format, `daes.schema` the schema as JSON, `daes.hashes` some texts with their hashes, as JSON, for a server
-to test its own hash.
+version of this format, `daes.schema` the schema as JSON, `daes.hashes` some texts with their hashes, as JSON, for a
+server to test its own hash.
 """
 
 import json
