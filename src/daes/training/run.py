@@ -14,7 +14,7 @@ from daes.storage.checkpoint import CheckpointStore
 from daes.storage.run_folder import FORMAT, VERSION, RunFolder, strict
 from daes.stream.dataset import Dataset
 from daes.training.config import TrainConfig
-from daes.training.environment import environment
+from daes.training.environment import environment, find_device
 from daes.training.monitor import Monitor, plain
 from daes.training.optimizer import count_parameters
 from daes.training.trainer import BatchCallback, StreamTrainer, TrainResult
@@ -71,7 +71,7 @@ def train_run(
         model: arguments of `CTRModel.from_sample`, as `{"embedding": "daes", "backbone": "deepfm"}`.
         config: how to train; its seed is also that of the initial weights.
         sample_rows: first rows, from which table sizes, context fields and offline methods are determined.
-        device: device to compute on, as "cpu" or "cuda".
+        device: "cpu", "cuda", "cuda:1", … or "auto" for a CUDA device if there is one.
         keep: number of checkpoints to keep.
         prefetch: batches read ahead in a thread; 0 for none.
         resume: continue the run in the folder from its newest checkpoint, to the same bits as without the
@@ -90,40 +90,43 @@ def train_run(
     (3000, 3000, 16)
     """
     config = config or TrainConfig()
-    place = RunFolder(folder)
-    _prepare_folder(place, resume, overwrite)
+    device = find_device(device)
+    run_folder = RunFolder(folder)
+    _prepare_folder(run_folder, resume, overwrite)
     sample = data.sample(sample_rows, batch_size=config.batch_size, skip_bad_batches=config.bad_batch == "skip")
     torch.manual_seed(config.seed)
-    made = CTRModel.from_sample(data.schema, sample, **(model or {})).to(device)
+    ctr_model = CTRModel.from_sample(data.schema, sample, **(model or {})).to(device)
     description = {
         "data": data.describe(),
         "schema": json.loads(data.schema.to_json()),
-        "model": made.config,
+        "model": ctr_model.config,
         "training": asdict(config),
         "run": {"sample_rows": sample_rows, "device": device, "keep": keep, "prefetch": prefetch},
     }
-    if resume and place.is_run:
-        _refuse_other_run(place, description)
+    if resume and run_folder.is_run:
+        _check_same_run(run_folder, description)
     else:
-        place.write("config", _config(description, made, device, options))
-    monitor = Monitor(data.schema, made.distributions)
-    with CheckpointStore(place.checkpoints, keep=keep) as store:
-        trainer = StreamTrainer(made, config, store=store, callbacks=[monitor, *callbacks], extra={"monitor": monitor})
+        run_folder.write("config", _config(description, ctr_model, device, options))
+    monitor = Monitor(data.schema, ctr_model.distributions)
+    with CheckpointStore(run_folder.checkpoints, keep=keep) as store:
+        trainer = StreamTrainer(
+            ctr_model, config, store=store, callbacks=[monitor, *callbacks], extra={"monitor": monitor}
+        )
         source = data.from_start(prefetch=prefetch)
         resumed_at = trainer.restore(source) if resume else None
         if on_start is not None:
             on_start(trainer, data.num_rows)
         result = trainer.run(source, resume=False)
-    made.eval()
-    made.save_pretrained(place.model)
-    write_results(place, trainer, result, monitor)
-    return TrainedRun(place, made, result, resumed_at, report(place.path) if report else None)
+    ctr_model.eval()
+    ctr_model.save_pretrained(run_folder.model)
+    write_results(run_folder, trainer, result, monitor)
+    return TrainedRun(run_folder, ctr_model, result, resumed_at, report(run_folder.path) if report else None)
 
 
-def write_results(place: RunFolder, trainer: StreamTrainer, result: TrainResult, monitor: Monitor) -> None:
+def write_results(run_folder: RunFolder, trainer: StreamTrainer, result: TrainResult, monitor: Monitor) -> None:
     """Write metrics.json, history.json and monitor.json."""
     reliability = trainer.metrics.calibration.reliability()._asdict()
-    place.write(
+    run_folder.write(
         "metrics",
         {
             "rows": result.rows,
@@ -136,25 +139,25 @@ def write_results(place: RunFolder, trainer: StreamTrainer, result: TrainResult,
         },
     )
     names = list(result.history[0]) if result.history else []
-    place.write("history", {name: [record[name] for record in result.history] for name in names})
-    place.write("monitor", monitor.to_dict())
+    run_folder.write("history", {name: [record[name] for record in result.history] for name in names})
+    run_folder.write("monitor", monitor.to_dict())
 
 
-def _prepare_folder(place: RunFolder, resume: bool, overwrite: bool) -> None:
+def _prepare_folder(run_folder: RunFolder, resume: bool, overwrite: bool) -> None:
     if resume and overwrite:
         raise ValueError("resume and overwrite exclude each other, got both")
     if overwrite:
-        place.clear()
+        run_folder.clear()
         return
-    if not place.exists:
+    if not run_folder.exists:
         return
     if not resume:
         raise RunExistsError(
-            f"{place.path} exists already: --resume (resume=True) continues the run in it, --overwrite "
+            f"{run_folder.path} exists already: --resume (resume=True) continues the run in it, --overwrite "
             "(overwrite=True) replaces it"
         )
-    if not place.is_run:
-        raise RunExistsError(f"{place.path} holds something other than a run and is left alone")
+    if not run_folder.is_run:
+        raise RunExistsError(f"{run_folder.path} holds something other than a run and is left alone")
 
 
 def _config(
@@ -171,15 +174,15 @@ def _config(
     }
 
 
-def _refuse_other_run(place: RunFolder, description: Mapping[str, Any]) -> None:
+def _check_same_run(run_folder: RunFolder, description: Mapping[str, Any]) -> None:
     """A run is resumed as it was configured, except for options that do not change the result."""
-    stored, given = place.read_config(), strict(description)
+    stored, given = run_folder.read_config(), strict(description)
     for part in _FIXED:
         free = _CHANGEABLE.get(part, ())
         for name in dict.fromkeys([*stored[part], *given[part]]):
             old, new = stored[part].get(name), given[part].get(name)
             if name not in free and old != new:
                 raise ValueError(
-                    f"{place.path} was started with {part}.{name}={old!r} and cannot be resumed with {new!r}: "
+                    f"{run_folder.path} was started with {part}.{name}={old!r} and cannot be resumed with {new!r}: "
                     "start a new run, or keep the old value"
                 )
