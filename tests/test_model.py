@@ -128,7 +128,7 @@ class Slope(NumericalEmbedding):
         super().__init__(num_features, dim)
         self.table = self.new_table(num_features, dim)
 
-    def encode(self, values, context):
+    def encode(self, values, place, context):
         return torch.tanh(values).unsqueeze(-1) * self.table
 
 
