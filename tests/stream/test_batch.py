@@ -115,7 +115,7 @@ class TestBatch:
 
     def test_concat_refuses_different_columns(self) -> None:
         batch = random_batch(3)
-        with pytest.raises(ValueError, match="at least one batch"):
+        with pytest.raises(ValueError, match="batches must not be empty"):
             Batch.concat([])
         with pytest.raises(ValueError, match=r"same columns.*batch 1"):
             Batch.concat([batch, random_batch(3, label=None)])

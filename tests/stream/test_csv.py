@@ -138,7 +138,7 @@ def test_ways_to_write_the_same(tmp_path: Path, name: str, text: str, options: d
     assert read(CsvSource(write(tmp_path / name, text), **options), columns) == {"a": [1, 2], "b": ["x", "y"]}
 
 
-def test_without_quoting_a_quote_is_a_letter(tmp_path: Path, small_blocks: None) -> None:
+def test_without_quoting_a_quote_is_an_ordinary_character(tmp_path: Path, small_blocks: None) -> None:
     path = write(tmp_path / "a.tsv", 'a\tb\n1\t5" pipe\n2\t"x\n3\ty\n')
     assert read(CsvSource(path, quoting=False))["b"] == ['5" pipe', '"x', "y"]
     with pytest.raises(SourceError, match=r"a\.tsv ends within quotes.*quoting=False"):

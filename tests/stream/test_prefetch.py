@@ -93,7 +93,7 @@ def test_seek_stops_the_thread_first() -> None:
     next(old)
     source.seek({"row": 95})
     assert threads() == []
-    with pytest.raises(RuntimeError, match="this iterator is over"):
+    with pytest.raises(RuntimeError, match="this iterator has ended"):
         next(old)
     assert values(source.iter_tables(None, 10)) == [95, 96, 97, 98, 99]
 

@@ -191,11 +191,11 @@ def test_an_iterator_is_over_when_the_source_moves_on(make: Callable[..., Source
     old = source.iter_batches(SCHEMA, 4)
     next(old)
     new = source.iter_batches(SCHEMA, 4)
-    with pytest.raises(RuntimeError, match="this iterator is over"):
+    with pytest.raises(RuntimeError, match="this iterator has ended"):
         next(old)
     assert next(new).equals(expected(4, 8))
     source.seek({"row": 0})
-    with pytest.raises(RuntimeError, match="this iterator is over"):
+    with pytest.raises(RuntimeError, match="this iterator has ended"):
         next(new)
 
 

@@ -54,7 +54,7 @@ class Batch:
                 given = f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else type(array).__name__
                 raise TypeError(f"{name} must be a {_DTYPES[name]} array of shape {shape}, got {given}")
             if len(array) != len(self.numerical):
-                raise ValueError(f"{name} must have {len(self.numerical)} rows, as numerical has: {len(array)}")
+                raise ValueError(f"{name} must have {len(self.numerical)} rows, as numerical has, got {len(array)}")
 
     def __len__(self) -> int:
         return len(self.numerical)
@@ -68,7 +68,7 @@ class Batch:
     def concat(cls, batches: Sequence[Self]) -> Self:
         """One batch of the rows of all, in order; all must have the same columns."""
         if not batches:
-            raise ValueError("batches must hold at least one batch to concatenate; it is empty")
+            raise ValueError("batches must not be empty")
         parts = [batch._arrays() for batch in batches]
         columns = [{name: array.shape[1:] for name, array in part.items()} for part in parts]
         for number, these in enumerate(columns):

@@ -1,8 +1,9 @@
 """CSV and TSV files, plain or compressed, read block by block.
 
-A block is some whole rows of text. pyarrow parses it; where it cannot, the block is gone through once more to find the
-rows at fault, so that a clean file costs nothing extra. Since a block starts at a known byte, a plain file is sought
-without reading, a compressed one by decompressing alone.
+pyarrow's own CSV reader neither resumes at a byte offset nor names the row that it cannot parse; this one does both. A
+block is a number of whole rows of text. pyarrow parses it; if that fails, the block is parsed once more row by row to
+find the bad rows, so that a clean file costs nothing extra. Every block starts at a known byte: seeking in a plain file
+reads nothing, in a compressed file it decompresses only.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,9 +31,9 @@ class CsvSource(FilesSource):
         separator: one character; by default a tab for .tsv and .tab, a bar for .psv, otherwise a comma.
         column_names: the names, where the files have no header.
         quoting: whether "…" encloses a field, in which separators, doubled quotes and line ends may stand. A quote
-            inside of an unquoted field is not part of that convention; where quotes are letters, say False.
-        missing: what stands for a missing number, besides what is not a number (nan).
-        missing_categories: what stands for a missing category.
+            inside an unquoted field is not part of that convention: use False where quotes are ordinary characters.
+        missing: text that means a missing number, besides nan.
+        missing_categories: text that means a missing category.
         bad_rows: a row with the wrong number of fields, a number that is none, or text that is not UTF-8: "error" stops
             with the file and the row; "skip" leaves the row out, and counts it in `bad_rows`.
         shard: `(rank, world)`, see `CursorSource`.

@@ -9,7 +9,7 @@ from daes.stream.cursor import SourceError
 from daes.stream.files import DataFile
 
 MISSING = ("", "NA", "NaN", "null")
-"""What stands for a missing number by default, besides what the parser itself takes for not a number (nan)."""
+"""Text that means a missing number by default, besides what the parser itself reads as nan."""
 
 _BLOCK = 1 << 22
 _LONGEST_ROW = 1 << 26
@@ -137,7 +137,7 @@ class CsvBlocks:
     def _quote_hint(self) -> str:
         if not self._quoting:
             return ""
-        return f' in the rows from byte {self.offset} on: is a " not closed? (quoting=False takes it for a letter)'
+        return f' in the rows from byte {self.offset} on: is a " not closed? (quoting=False reads it as any character)'
 
 
 def _last_row_end(text: bytes, quoting: bool) -> int:

@@ -186,7 +186,7 @@ class CursorSource(ABC):
                     else:
                         item = pick(whole, slice(start, stop))
                     if iterator != self._iterators:
-                        raise RuntimeError("this iterator is over: the source was sought or iterated anew since")
+                        raise RuntimeError("this iterator has ended: the source was sought or iterated again since")
                     self._position = following
                     number += 1
                     yield item
@@ -253,7 +253,7 @@ def _read_fully(cursor: Cursor, rows: int) -> tuple[Any | None, list[tuple[int, 
             pieces = [_without_dictionaries(piece) for piece in pieces]
         return pa.concat_tables(pieces, promote_options="permissive"), places
     except pa.ArrowException as error:
-        raise SourceError(f"files must agree on the types of their columns, got {error}") from error
+        raise SourceError(f"files must agree on the types of their columns: {error}") from error
 
 
 def _place_of(row: int, places: list[tuple[int, Position]]) -> Position:

@@ -95,7 +95,7 @@ class Dataset:
             schema: what the columns mean, if all of it is known; otherwise it is the dataset's own schema, or what
                 `infer_schema` finds, changed by the following arguments.
             label, numerical, categorical, time, weight: columns by name; what is named wins over what is inferred.
-            exclude: columns to leave alone.
+            exclude: columns that are not used.
             needs_label: whether a schema without a label is an error.
             limit: read no more than so many rows from the start; None for all.
             options: `format` ("parquet" or "csv", where the file names do not tell); `shard=(rank, world)`, to get

@@ -30,8 +30,8 @@ class FilesSource(CursorSource):
             if file.partitions.keys() != self._files[0].partitions.keys():
                 first = self._files[0]
                 raise SourceError(
-                    "all files must have the same partitions, got "
-                    f"{first.path} has {list(first.partitions)}, {file.path} has {list(file.partitions)}"
+                    f"all files must have the same partitions; {first.path} has {list(first.partitions)}, "
+                    f"{file.path} has {list(file.partitions)}"
                 )
         super().__init__(shard)
         self._place_keys = frozenset({"file", "name", *self._file_start})

@@ -14,8 +14,9 @@
 4. The hash is h >> 1, a non-negative 63-bit integer; should that be 0, it is 1. A missing value has the hash 0.
 
 mix is a bijection (Jon Maiga's xmxmx bit mixer), so that before the last shift two texts of equal length that differ in
-one word only never collide, nor do two ASCII texts of up to 8 bytes. The hash spreads well and is quick to compute a
-column at a time; it is not meant to withstand somebody who looks for collisions.
+one word only never collide, nor do two ASCII texts of up to 8 bytes. The hash spreads well and is not
+made to resist deliberate collisions. It is computed here rather than by a library because NumPy hashes whole columns at
+once: the hash functions on PyPI take one text per call.
 
 **Test vectors.**
 
@@ -209,7 +210,7 @@ def _hash_strings(array: Any, out: Hashes) -> None:
     data = np.frombuffer(data_buffer or b"", dtype=np.uint8)
     hashes = out.view(np.uint64)
     # Words are read 8 bytes at a time, up to 8 past the end of a text. The last few texts may not have as many bytes
-    # after them: they are hashed from a copy with room behind it.
+    # after them: they are hashed from a copy with space after it.
     roomy = int(np.searchsorted(offsets[1:], data.size - 8, side="right"))
     _hash_blocks(offsets[: roomy + 1], data, hashes[:roomy])
     if roomy < len(array):
@@ -280,7 +281,7 @@ def _windows(data: NDArray[np.uint8], start: int, count: int, stride: int) -> _W
 
 
 def _mix(words: _Words, spare: _Words) -> None:
-    """mix of the definition, in place; `spare` is scratch room of the same size."""
+    """mix of the definition, in place; `spare` is scratch memory of the same size."""
     for _ in range(2):
         np.right_shift(words, 32, out=spare)
         np.bitwise_xor(words, spare, out=words)

@@ -91,8 +91,8 @@ class ParquetSource(FilesSource):
     def _file_cursor(
         self, file: DataFile, types: Mapping[str, Any], roles: Roles, place: Position, rows_at_once: int
     ) -> Cursor:
-        # A column of text stored as a dictionary is hashed through it, five times as quickly; but once a conversion,
-        # so that it does not pay where few rows are converted at a time.
+        # Text stored as a dictionary is hashed once per entry, five times as fast. The dictionary is hashed for every
+        # conversion, so that this does not pay where few rows are converted at a time.
         text = [name for name, kind in types.items() if roles.get(name) == "categorical" and is_text(kind)]
         at_once = max(_MIN_ROWS, min(_MAX_ROWS, rows_at_once))
         opened = self._open(file, text if rows_at_once >= _MIN_DICTIONARY_ROWS else [])

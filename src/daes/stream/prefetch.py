@@ -56,7 +56,7 @@ class Prefetch:
         return dict(self._position)
 
     def seek(self, position: Mapping[str, int | str]) -> None:
-        """Go to what `position()` said; an iterator under way is over."""
+        """Go to what `position()` said; an iterator in progress ends."""
         self._stop()
         self.source.seek(position)
         self._position = self.source.position()
@@ -109,7 +109,7 @@ def _fill(channel: "_Channel[tuple[_T, Position]]", source: Source, items: Itera
 
 
 class _Channel(Generic[_T]):
-    """A bounded queue with an end: of the data, by an error, or because nobody listens any more."""
+    """A bounded queue with an end: of the data, by an error, or because there is no consumer any more."""
 
     def __init__(self, depth: int) -> None:
         self._depth = depth
@@ -119,7 +119,7 @@ class _Channel(Generic[_T]):
         self._error: BaseException | None = None
 
     def put(self, item: _T) -> bool:
-        """Wait for room and put; False if nobody listens any more."""
+        """Wait for space and put; False if there is no consumer any more."""
         with self._changed:
             self._changed.wait_for(lambda: self._stopped or len(self._items) < self._depth)
             if not self._stopped:
@@ -134,7 +134,7 @@ class _Channel(Generic[_T]):
             self._changed.notify_all()
 
     def stop(self) -> None:
-        """Nobody listens any more."""
+        """There is no consumer any more."""
         with self._changed:
             self._stopped = True
             self._items.clear()
@@ -145,7 +145,7 @@ class _Channel(Generic[_T]):
             with self._changed:
                 self._changed.wait_for(lambda: self._items or self._ended or self._stopped)
                 if self._stopped:
-                    raise RuntimeError("this iterator is over: the source was sought or iterated anew since")
+                    raise RuntimeError("this iterator has ended: the source was sought or iterated again since")
                 if not self._items:
                     if self._error is not None:
                         raise self._error

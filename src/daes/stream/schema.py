@@ -142,7 +142,7 @@ def infer_schema(
         source: a pyarrow Schema, Table or RecordBatch, anything else that speaks Arrow's C stream (a pandas or polars
             frame), or the path of a Parquet or CSV file. Of a CSV file the first block alone decides on the types.
         label, numerical, categorical, time, weight: names that win over inference.
-        exclude: columns to leave alone.
+        exclude: columns that are not used.
 
     >>> import pyarrow as pa
     >>> table = pa.table({"click": [0, 1], "price": [0.5, 2.0], "hour": [3, 4], "city": ["Bern", "Rome"]})

@@ -129,13 +129,13 @@ def test_automl_errors(automl: Path, tmp_path: Path) -> None:
         open_automl(automl)
     (automl / "rl_public.info").unlink()
     write(automl / "rl_feat.type", "Numerical\nOrdinal\n")
-    with pytest.raises(SourceError, match=r"rl_feat\.type must name .* line 2 is 'Ordinal'"):
+    with pytest.raises(SourceError, match=r"rl_feat\.type must name .* got 'Ordinal' in line 2"):
         open_automl(automl)
     (automl / "rl_feat.type").unlink()
     with pytest.raises(FileNotFoundError, match=r"rl_feat\.type"):
         open_automl(automl)
     write(tmp_path / "rl" / "ada_train1.data", "1\n")
-    with pytest.raises(FileNotFoundError, match="there are several: ada, rl"):
+    with pytest.raises(FileNotFoundError, match="and so on, got ada, rl"):
         open_automl(tmp_path / "rl")
 
 

@@ -68,7 +68,7 @@ def test_criteo_folders_and_globs(tmp_path: Path) -> None:
     check_criteo(open_criteo(tmp_path / "kaggle"), range(5))
     write(tmp_path / "other" / "a.txt", "x")
     write(tmp_path / "other" / "b.txt", "x")
-    with pytest.raises(FileNotFoundError, match=r"must hold \*\.parquet, day_\* or train\.txt, got a\.txt, b\.txt"):
+    with pytest.raises(FileNotFoundError, match=r"must contain \*\.parquet, day_\* or train\.txt, got a\.txt, b\.txt"):
         open_criteo(tmp_path / "other")
 
 
@@ -98,5 +98,5 @@ def test_criteo_bad_rows(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"^row 4 of .*train\.txt: 40 fields are expected; there are 2"):
         only_batch(open_criteo(path))
     check_criteo(open_criteo(path, bad_rows="skip"), range(6))
-    with pytest.raises(SourceError, match=r"must have 40 fields a row, or 39 without labels; the first has 3"):
+    with pytest.raises(SourceError, match=r"must have 40 fields per row, or 39 without labels; the first has 3"):
         open_criteo(write(tmp_path / "three.txt", "1\t2\t3\n"))

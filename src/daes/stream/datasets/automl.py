@@ -2,7 +2,7 @@
 
 A dataset is a folder:
 
-    NAME_feat.type          one line a column: Numerical, Categorical, Multi-value or Time
+    NAME_feat.type          one line per column: Numerical, Categorical, Multi-value or Time
     NAME_public.info        `key = value` lines (optional here)
     NAME_train1.data …      rows in order of time; fields separated by a space or a tab, NaN is missing,
     NAME_test1.data …       the values of a multi-value field separated by commas
@@ -84,7 +84,7 @@ def _data_files(files: Sequence[DataFile], path: str | Path) -> tuple[str, list[
     if len(names) != 1:
         raise FileNotFoundError(
             f"{path} must be the folder of one dataset, NAME_train1.data and so on, got "
-            + (f"there are several: {', '.join(names)}" if names else "there is no such file")
+            + (", ".join(names) if names else "no such file")
         )
     ordered = sorted(matches, key=lambda pair: (pair[0]["part"] == "test", natural_order(pair[1].name)))
     return names[0], [file for _, file in ordered]
@@ -108,7 +108,7 @@ def _columns(files: Sequence[DataFile], name: str) -> list[str]:
         if prefix is None:
             raise SourceError(
                 f"{name}_feat.type must name Numerical, Categorical, Multi-value or Time columns, got "
-                f"line {number} is {kind!r}"
+                f"{kind!r} in line {number}"
             )
         columns.append(f"{prefix}{sum(column[0] == prefix for column in columns) + 1}")
     return columns
@@ -149,12 +149,12 @@ class AutoMLSource(FilesSource):
         pa = require("pyarrow")
         if self._schema is not None:
             return self._schema
-        looks = infer_types(self._files[0], self._format)
+        inferred = infer_types(self._files[0], self._format)
         fields = []
         for name in self._columns:
-            dated = pa.types.is_date(looks.field(name).type) or pa.types.is_timestamp(looks.field(name).type)
+            dated = pa.types.is_date(inferred.field(name).type) or pa.types.is_timestamp(inferred.field(name).type)
             if name[0] == "T":
-                fields.append((name, looks.field(name).type if dated else pa.int64()))
+                fields.append((name, inferred.field(name).type if dated else pa.int64()))
             else:
                 fields.append((name, pa.float64() if name[0] == "I" else pa.string()))
             if name[0] == "M":

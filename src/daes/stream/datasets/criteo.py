@@ -57,7 +57,9 @@ def _choose(files: list[DataFile], path: str | Path) -> list[DataFile]:
     for chosen in kinds:
         if chosen:
             return chosen
-    raise FileNotFoundError(f"{path} must hold *.parquet, day_* or train.txt, got {', '.join(f.name for f in files)}")
+    raise FileNotFoundError(
+        f"{path} must contain *.parquet, day_* or train.txt, got {', '.join(f.name for f in files)}"
+    )
 
 
 def _is_labelled(file: DataFile) -> bool:
@@ -65,5 +67,5 @@ def _is_labelled(file: DataFile) -> bool:
         first = (blocks.next() or b"").partition(b"\n")[0]
     fields = first.count(b"\t") + 1
     if fields not in (39, 40):
-        raise SourceError(f"{file.path} must have 40 fields a row, or 39 without labels; the first has {fields}")
+        raise SourceError(f"{file.path} must have 40 fields per row, or 39 without labels; the first has {fields}")
     return fields == 40
