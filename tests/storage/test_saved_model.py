@@ -412,7 +412,7 @@ class TestBadFiles:
             (lambda c: c.update(model=[1]), r"must have an object called 'model', got \[1\]"),
             (lambda c: c.pop("sha256"), "must have 64 hexadecimal digits as 'sha256', got None"),
             (lambda c: c.update(sha256="../../x"), "must have 64 hexadecimal digits as 'sha256', got '../../x'"),
-            (lambda c: c["schema"].update(colour=1), "has no valid schema: .*got \\['colour'\\]"),
+            (lambda c: c["schema"].update(colour=1), "has no valid schema: .*\\['colour'\\] are unknown"),
             (lambda c: c["schema"].update(numerical=["city"]), "has no valid schema: .*'city'"),
             (lambda c: c["model"].update(embedding="daisy"), "does not describe a model: .*got 'daisy'"),
             (lambda c: c["model"].update(backbone="deep"), "does not describe a model: .*got 'deep'"),
