@@ -1,4 +1,4 @@
-"""What every backbone is: field vectors in, one logit a sample out."""
+"""What every backbone is: field vectors in, one logit per row out."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ class Backbone(Configurable, nn.Module, ABC):
     """Base class: owns the settings and the checks; a subclass owns its formula and writes `_logit`.
 
     **Shape.**
-    - Input: `fields` of shape (B, n, d), one vector a field, numerical and categorical alike. `plain` of
+    - Input: `fields` of shape (B, n, d), one vector per field, numerical and categorical alike. `plain` of
       shape (B, r), the inputs of methods that have no embedding; they join the flattened fields in the MLP
       and in the cross network, never in a linear part or a product of fields.
     - Output: logits of shape (B,). An empty batch gives an empty tensor.

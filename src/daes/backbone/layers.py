@@ -29,7 +29,7 @@ class BatchNorm(nn.BatchNorm1d):
 
 
 class HiddenLayers(nn.Sequential):
-    """h ← Dropout(ReLU(BatchNorm(W h))), once a width; without BatchNorm W h has a bias.
+    """h ← Dropout(ReLU(BatchNorm(W h))), once per width; without BatchNorm W h has a bias.
 
     **Shape.** (B, in_features) → (B, `out_features`), the last width, or in_features where there is none.
 
@@ -52,7 +52,7 @@ class HiddenLayers(nn.Sequential):
 
 
 class Readout(nn.Linear):
-    """⟨w, x⟩ + b, one number a row, in the precision of w even under autocast.
+    """⟨w, x⟩ + b, one number per row, in the precision of w even under autocast.
 
     **Shape.** (…, in_features) → (…).
 

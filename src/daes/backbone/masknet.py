@@ -77,7 +77,7 @@ class MaskNet(Backbone):
 
 
 class FieldNorm(nn.Module):
-    """LayerNorm of each field's vector, with gains and shifts of its own a field: (B, n, d) → (B, n, d)."""
+    """LayerNorm of each field's vector, with gains and shifts per field: (B, n, d) → (B, n, d)."""
 
     def __init__(self, num_fields: int, dim: int) -> None:
         super().__init__()

@@ -36,7 +36,7 @@ class OPNN(Backbone):
     Args:
         num_fields, dim, plain_dim, hidden, dropout, batch_norm: as in `Backbone`.
         product: `sum` is the superposition of Qu et al. (ICDM 2016), cheap and blind to which field a vector
-            came from; `kernel` is the authors' later form (TOIS 2018) with d² weights a pair of fields.
+            came from; `kernel` is the authors' later form (TOIS 2018) with d² weights per pair of fields.
 
     >>> import torch
     >>> OPNN(num_fields=4, dim=16, product="kernel")(torch.randn(8, 4, 16)).shape

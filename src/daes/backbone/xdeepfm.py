@@ -64,7 +64,7 @@ class XDeepFM(Backbone):
 class CIN(nn.Module):
     """Compressed interaction network: (B, n, d) → (B, ΣH_k), the feature maps summed over their d coordinates.
 
-    A layer sums H·n products a coordinate. Either these are laid out and W applied to them, or W is applied to
+    A layer sums H·n products per coordinate. Either these are laid out and W applied to them, or W is applied to
     Xᵏ⁻¹ first and the result multiplied into X⁰: both are one large product of matrices, with H_{k−1}·n and
     H_k·n numbers in between. The smaller is taken.
     """
