@@ -31,7 +31,8 @@ class AFN(Backbone):
         c_k   = exp(Σ_i w_ik log|e_i|) = Π_i |e_i|^w_ik,   k = 1 … K, coordinate by coordinate
         logit = MLP_1([c_1, …, c_K]) + MLP_2([e_1, …, e_n, plain])
 
-    With `batch_norm` the logarithms are normalised per field and the products per neuron, as the paper's training needs.
+    With `batch_norm` the logarithms are normalised per field and the products per neuron, as the paper's training
+    needs.
 
     **Shape.** fields (B, n, d), plain (B, r) → (B,).
 
