@@ -14,9 +14,9 @@ from sklearn.metrics import log_loss, roc_auc_score
 from daes.experiments import trial as trial_module
 from daes.experiments.compare import compare, run_trials
 from daes.experiments.comparison import Comparison
-from daes.experiments.results import read_results
+from daes.experiments.log import read_log
 from daes.experiments.trial import Trial, TrialResult, run_trial
-from daes.experiments.workers import Death, run_tasks
+from daes.experiments.workers import WorkerExit, run_tasks
 from daes.stream.dataset import Dataset
 from daes.stream.source import BatchSource
 from daes.training.config import TrainConfig
@@ -234,9 +234,9 @@ def test_a_line_that_was_cut_short_is_left_out_and_written_again(data, tmp_path)
     path = tmp_path / "results.jsonl"
     lines = path.read_text().splitlines()
     path.write_text("\n".join(lines[:3]) + "\n" + lines[3][: len(lines[3]) // 2])
-    assert len(read_results(path)) == 3
+    assert len(read_log(path)) == 3
     small(data, out=tmp_path)
-    assert len(read_results(path)) == 4
+    assert len(read_log(path)) == 4
 
 
 def test_a_trial_that_fails_is_reported_and_tried_again(data, tmp_path, monkeypatch):
@@ -289,7 +289,7 @@ def test_a_process_that_dies_takes_no_other_with_it(tmp_path, monkeypatch):
     notes = []
     found = dict(run_tasks(tasks_for_test.task, 100, range(4), jobs=2, on_note=lambda item, note: notes.append(note)))
     assert (found[0], found[3]) == (100, 103)
-    assert found[1] == Death(-signal.SIGKILL)
+    assert found[1] == WorkerExit(-signal.SIGKILL)
     assert str(found[1]) == "its process was ended by SIGKILL, as happens when memory runs out"
     assert str(found[2]) == "its process ended with exit code 7"
     assert sorted(notes) == [("begun", item) for item in range(4)]

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from daes.paper import EXPERIMENTS, Means, Result, Settings, figures
+from daes.paper import EXPERIMENTS, Execution, ExperimentResult, ExperimentSettings, figures
 from daes.paper.data import describe
 from daes.paper.result import command_of, plain, settings_of, versions
 from daes.stream.dataset import Dataset
@@ -31,14 +31,14 @@ def criteo(tmp_path_factory) -> Dataset:
 
 
 @pytest.fixture
-def means(tmp_path) -> Means:
-    return Means(tmp_path / "work")
+def execution(tmp_path) -> Execution:
+    return Execution(tmp_path / "work")
 
 
-def make_result(name: str, findings: dict, settings: Settings, data: str | None = None) -> Result:
+def make_result(name: str, findings: dict, settings: ExperimentSettings, data: str | None = None) -> ExperimentResult:
     """A result as it would be read from a file."""
     experiment = EXPERIMENTS[name]
-    return Result(
+    return ExperimentResult(
         name,
         None if data is None else describe(Dataset.open(data, limit=settings.rows)),
         settings_of(experiment, settings),
@@ -49,7 +49,7 @@ def make_result(name: str, findings: dict, settings: Settings, data: str | None 
     )
 
 
-def show(result: Result, folder: Path) -> tuple[str, str]:
+def show(result: ExperimentResult, folder: Path) -> tuple[str, str]:
     """The Markdown and the verdict; the figure is drawn and must be a picture of a readable size."""
     from PIL import Image
 
@@ -64,8 +64,10 @@ def show(result: Result, folder: Path) -> tuple[str, str]:
     return experiment.markdown(result), experiment.verdict(result)
 
 
-def run_and_show(name: str, settings: Settings, data: Dataset | None, means: Means) -> tuple[dict, str, str]:
+def run_and_show(
+    name: str, settings: ExperimentSettings, data: Dataset | None, execution: Execution
+) -> tuple[dict, str, str]:
     experiment = EXPERIMENTS[name]
-    findings = experiment.run(settings, data, means)
+    findings = experiment.run(settings, data, execution)
     result = make_result(name, findings, settings, None if data is None else data.what)
-    return result.results, *show(result, means.folder.parent)
+    return result.results, *show(result, execution.folder.parent)

@@ -1,7 +1,7 @@
 import pytest
 from scipy.stats import t
 
-from daes.paper import EXPERIMENTS, Settings, ab_test
+from daes.paper import EXPERIMENTS, ExperimentSettings, ab_test
 from daes.paper.ab_test import _market, _pooled
 
 from .conftest import make_result, run_and_show
@@ -34,17 +34,17 @@ def test_one_seed_has_the_interval_over_users():
 
 
 def test_rows_bound_the_requests():
-    assert _market(Settings()).requests_per_day == 30_000
-    assert _market(Settings(rows=18_000)).requests_per_day == 2000
-    assert _market(Settings(rows=10)).requests_per_day == 1000
-    assert _market(Settings(backbones=("dcnv2", "fnn"), batch_size=64)).backbone == "dcnv2"
+    assert _market(ExperimentSettings()).requests_per_day == 30_000
+    assert _market(ExperimentSettings(rows=18_000)).requests_per_day == 2000
+    assert _market(ExperimentSettings(rows=10)).requests_per_day == 1000
+    assert _market(ExperimentSettings(backbones=("dcnv2", "fnn"), batch_size=64)).backbone == "dcnv2"
 
 
-def test_a_small_experiment(means, monkeypatch):
+def test_a_small_experiment(execution, monkeypatch):
     monkeypatch.setattr(ab_test, "_LEAST_REQUESTS", 100)
     monkeypatch.setattr(ab_test, "PAIRS", (("efd", "efd"), ("efd", "daes-gate")))
-    settings = Settings(rows=900, seeds=1, backbones=("fnn",), batch_size=100)
-    found, markdown, verdict = run_and_show("ab-test", settings, None, means)
+    settings = ExperimentSettings(rows=900, seeds=1, backbones=("fnn",), batch_size=100)
+    found, markdown, verdict = run_and_show("ab-test", settings, None, execution)
     assert list(found["experiments"]) == ["A/A: EFD against itself", "DAES gate against EFD"]
     assert found["market"]["requests_per_day"] == 100
     for one in found["experiments"].values():
@@ -68,8 +68,8 @@ def revenue(spread, seeds, nothing=0.0):
             title: {"seeds": [a_seed(2 * (lift + step)) for step in around]} for title, lift in lifts.items()
         }
     }
-    result = make_result("ab-test", found, Settings(seeds=seeds))
-    return *EXPERIMENTS["ab-test"].glance(result), EXPERIMENTS["ab-test"].verdict(result)
+    result = make_result("ab-test", found, ExperimentSettings(seeds=seeds))
+    return *EXPERIMENTS["ab-test"].judge(result), EXPERIMENTS["ab-test"].verdict(result)
 
 
 def test_revenue_is_judged_by_three_seeds_or_more():

@@ -2,20 +2,20 @@
 
 import json
 from dataclasses import replace
-from importlib import import_module
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from daes.distribution.context import ContextRanking
-from daes.paper import EXPERIMENTS, Settings
+from daes.paper import EXPERIMENTS, ExperimentSettings
+from daes.paper.ablations import BETAS, COUNTS, MODULATIONS, beta_label, count_label
 from daes.paper.judging import word
 from daes.stream.dataset import Dataset
 
 from .conftest import make_result, run_and_show, show
 
-SMALL = Settings(rows=400, seeds=1, batch_size=200)
+SMALL = ExperimentSettings(rows=400, seeds=1, batch_size=200)
 DATA = Dataset.open("adstream:400")
 
 
@@ -34,20 +34,19 @@ def made_up(labels, seeds=3, backbones=("fnn", "dcnv2"), **further):
 
 
 def labels_of(name):
-    module = import_module(f"daes.paper.{name.replace('-', '_')}")
     if name == "beta":
-        return {module._label(kind, beta) for kind in module.MODULATIONS for beta in module.BETAS}
-    return {module._label(method, number) for method in module.METHODS for number in module.COUNTS}
+        return {beta_label(kind, beta) for kind in MODULATIONS for beta in BETAS}
+    return {count_label(method, number) for method in ("daes-gate", "daes-tran", "autodis") for number in COUNTS}
 
 
-def options(means):
-    cells = [json.loads(line) for line in (means.folder / "results.jsonl").read_text().splitlines()]
+def options(execution):
+    cells = [json.loads(line) for line in (execution.folder / "results.jsonl").read_text().splitlines()]
     return {cell["label"]: (cell["method"], cell["settings"]["model"].get("embedding_options", {})) for cell in cells}
 
 
-def test_space_trains_both_spaces(means):
-    found, markdown, verdict = run_and_show("space", SMALL, DATA, means)
-    trained = options(means)
+def test_space_trains_both_spaces(execution):
+    found, markdown, verdict = run_and_show("space", SMALL, DATA, execution)
+    trained = options(execution)
     assert trained["gate, quantile space"] == ("daes-gate", {})
     assert trained["tran, value space"] == ("daes-tran", {"value_space": True})
     assert trained["distances to quantiles"] == ("dae", {})
@@ -57,27 +56,27 @@ def test_space_trains_both_spaces(means):
     assert "distances to quantiles: ahead in" in verdict
 
 
-def test_beta_goes_from_0_to_1(means):
-    found, _, verdict = run_and_show("beta", SMALL, DATA, means)
-    trained = options(means)
+def test_beta_goes_from_0_to_1(execution):
+    found, _, verdict = run_and_show("beta", SMALL, DATA, execution)
+    trained = options(execution)
     assert len(found["scores"]) == 13  # β = 0 is one model for both modulations
     assert trained["gate, β = 1"] == ("daes-gate", {"beta": 1.0})
     assert trained["tran, β = 0.2"] == ("daes-tran", {"beta": 0.2})
     assert "β = 0.5 against no modulation: ahead in" in verdict
 
 
-def test_meta_count_trains_daes_and_autodis(means):
-    settings = Settings(rows=400, seeds=1, batch_size=200, methods=("daes-gate", "autodis"))
-    found, _, verdict = run_and_show("meta-count", settings, DATA, means)
+def test_meta_count_trains_daes_and_autodis(execution):
+    settings = ExperimentSettings(rows=400, seeds=1, batch_size=200, methods=("daes-gate", "autodis"))
+    found, _, verdict = run_and_show("meta-count", settings, DATA, execution)
     assert len(found["scores"]) == 10
-    assert options(means)["AutoDis, M = 50"] == ("autodis", {"num_meta": 50})
+    assert options(execution)["AutoDis, M = 50"] == ("autodis", {"num_meta": 50})
     assert "of 5 cases" in verdict
 
 
-def test_feature_count_adds_one_feature_at_a_time(means):
+def test_feature_count_adds_one_feature_at_a_time(execution):
     schema = replace(DATA.schema, numerical=DATA.schema.numerical[:2], categorical=DATA.schema.categorical[:3])
-    found, markdown, verdict = run_and_show("feature-count", SMALL, DATA.with_schema(schema), means)
-    cells = [json.loads(line) for line in (means.folder / "results.jsonl").read_text().splitlines()]
+    found, markdown, verdict = run_and_show("feature-count", SMALL, DATA.with_schema(schema), execution)
+    cells = [json.loads(line) for line in (execution.folder / "results.jsonl").read_text().splitlines()]
     assert [cell["label"] for cell in cells] == [
         "categorical fields only",
         "DAES gate, 1 numerical",
@@ -93,9 +92,9 @@ def test_feature_count_adds_one_feature_at_a_time(means):
     assert found["features"] == ["price", "bid"]
 
 
-def test_context_chooses_fields_by_their_strength(means):
-    settings = Settings(rows=3000, seeds=1, batch_size=1000)
-    found, markdown, verdict = run_and_show("context", settings, Dataset.open("adstream:3000"), means)
+def test_context_chooses_fields_by_their_strength(execution):
+    settings = ExperimentSettings(rows=3000, seeds=1, batch_size=1000)
+    found, markdown, verdict = run_and_show("context", settings, Dataset.open("adstream:3000"), execution)
     strength = {row["field"]: row["strength"] for row in found["ranking"]}
     significant, weakest = found["contexts"]["significant"], found["contexts"]["insignificant"]
     assert len(significant) == len(weakest) == 3
@@ -111,8 +110,8 @@ def test_context_chooses_fields_by_their_strength(means):
 def test_fields_are_ranked_on_rows_that_are_not_judged(protocol, ranked):
     from daes.paper.context import _ranking
 
-    assert _ranking(Dataset.open("adstream:1000"), Settings(protocol=protocol)).rows_used == ranked
-    assert _ranking(Dataset.open("adstream:1000"), Settings(protocol=protocol, rows=5000)).rows_used == ranked
+    assert _ranking(Dataset.open("adstream:1000"), ExperimentSettings(protocol=protocol)).rows_used == ranked
+    assert _ranking(Dataset.open("adstream:1000"), ExperimentSettings(protocol=protocol, rows=5000)).rows_used == ranked
 
 
 def test_the_weakest_fields_are_none_of_the_significant_ones():
@@ -130,7 +129,7 @@ def test_the_weakest_fields_are_none_of_the_significant_ones():
 @pytest.mark.parametrize("name", ["beta", "meta-count"])
 def test_lines_show_several_seeds_and_backbones(name, tmp_path):
     found = made_up(labels_of(name), failures=["x failed"], notes=["y skipped"], methods=["daes-gate", "autodis"])
-    markdown, verdict = show(make_result(name, found, Settings(seeds=3), "adstream:400"), tmp_path)
+    markdown, verdict = show(make_result(name, found, ExperimentSettings(seeds=3), "adstream:400"), tmp_path)
     assert "tuned on validation data" in markdown
     assert "Failed: x failed" in markdown
     assert "Note: y skipped" in markdown
@@ -142,7 +141,7 @@ def test_without_any_score_there_is_still_a_page(name, tmp_path):
     found = made_up(labels_of(name), methods=["daes-gate", "autodis"])
     for by_backbone in found["scores"].values():
         by_backbone["fnn"] = {"auc": [None, None, None], "logloss": [None, None, None]}
-    _, verdict = show(make_result(name, found, Settings(seeds=3), "adstream:400"), tmp_path)
+    _, verdict = show(make_result(name, found, ExperimentSettings(seeds=3), "adstream:400"), tmp_path)
     assert "nan" not in verdict
     assert "DCN v2" in verdict or "–, " in verdict
 
@@ -172,7 +171,7 @@ def judged(name, aucs, **further):
         label: {"deepfm": {"auc": [auc - 1e-4, auc, auc + 1e-4], "logloss": [0.4] * 3}} for label, auc in aucs.items()
     }
     found = {"training": {"backbones": ["deepfm"]}, "scores": scores, **further}
-    parts, sentence = EXPERIMENTS[name].glance(make_result(name, found, Settings(seeds=3), "adstream:400"))
+    parts, sentence = EXPERIMENTS[name].judge(make_result(name, found, ExperimentSettings(seeds=3), "adstream:400"))
     return word(parts), sentence
 
 
@@ -246,7 +245,7 @@ def test_most_added_features_should_help():
 def test_a_row_a_place_and_a_column_a_method(tmp_path):
     found = made_up(labels_of("beta"), backbones=("deepfm",))
     found["scores"]["tran, β = 0.2"]["deepfm"] = {"auc": [0.9, 0.9, 0.9], "logloss": [0.1, 0.2, 0.3]}
-    markdown, _ = show(make_result("beta", found, Settings(seeds=3), "adstream:400"), tmp_path)
+    markdown, _ = show(make_result("beta", found, ExperimentSettings(seeds=3), "adstream:400"), tmp_path)
     assert "**DeepFM:**\n\n| β | gate, AUC | tran, AUC | gate, LogLoss | tran, LogLoss |\n" in markdown
     rows = [line.strip("| ").split(" | ") for line in markdown.splitlines() if line.startswith("| 0")]
     assert [row[0] for row in rows] == ["0", "0.2", "0.4", "0.5", "0.6", "0.8"]
@@ -259,5 +258,7 @@ def test_a_row_a_place_and_a_column_a_method(tmp_path):
 def test_a_p_value_that_underflows_is_told_by_a_bound():
     row = {"field": "C1", "cardinality": 9, "strength": 0.05, "p_value": 0.0, "significant": True}
     found = made_up(["no modulation"], contexts={"significant": ["C1"]}, ranking=[row], rows_ranked=100)
-    markdown = EXPERIMENTS["context"].markdown(make_result("context", found, Settings(seeds=3), "adstream:400"))
+    markdown = EXPERIMENTS["context"].markdown(
+        make_result("context", found, ExperimentSettings(seeds=3), "adstream:400")
+    )
     assert "| C1 | 9 | 0.0500 | < 0.0001 | yes |" in markdown

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from daes.paper import Settings
+from daes.paper import ExperimentSettings
 from daes.stream.dataset import Dataset
 
 from .conftest import run_and_show
@@ -25,20 +25,22 @@ def automl(tmp_path_factory) -> Dataset:
     return Dataset.open(f"automl:{folder}")
 
 
-def test_stationarity(automl, means):
-    found, _, verdict = run_and_show("stationarity", Settings(), automl, means)
+def test_stationarity(automl, execution):
+    found, _, verdict = run_and_show("stationarity", ExperimentSettings(), automl, execution)
     (profile,) = found["profiles"]
     assert list(profile["series"]) == ["I1", "I2"]
     assert profile["segments_a_day"] is None
     assert "day to day" not in verdict
 
 
-def test_estimation(automl, means):
-    found, _, _ = run_and_show("estimation", Settings(seeds=1), automl, means)
+def test_estimation(automl, execution):
+    found, _, _ = run_and_show("estimation", ExperimentSettings(seeds=1), automl, execution)
     assert (found["clustered"]["feature"], found["spread"]["feature"]) == ("I1", "I2")
 
 
-def test_overall(automl, means):
-    settings = Settings(rows=400, seeds=1, batch_size=200, methods=("fe", "ple", "daes-gate"), backbones=("fnn",))
-    _, markdown, _ = run_and_show("overall", settings, automl, means)
+def test_overall(automl, execution):
+    settings = ExperimentSettings(
+        rows=400, seeds=1, batch_size=200, methods=("fe", "ple", "daes-gate"), backbones=("fnn",)
+    )
+    _, markdown, _ = run_and_show("overall", settings, automl, execution)
     assert "The paper's figures, AutoML:" in markdown

@@ -2,15 +2,15 @@ import numpy as np
 import pytest
 
 from daes.formatting import scientific
-from daes.paper import EXPERIMENTS, Means, Settings, figures
+from daes.paper import EXPERIMENTS, Execution, ExperimentSettings, figures
 from daes.stream.dataset import Dataset
 
 from .conftest import make_result, run_and_show
 
 
-def test_the_simulated_stream_has_the_length_asked_for(means, tmp_path):
+def test_the_simulated_stream_has_the_length_asked_for(execution, tmp_path):
     found, markdown, verdict = run_and_show(
-        "estimation", Settings(rows=60_000, seeds=2), Dataset.open("adstream"), means
+        "estimation", ExperimentSettings(rows=60_000, seeds=2), Dataset.open("adstream"), execution
     )
     for kind in ("clustered", "spread"):
         assert found[kind]["values"] == 60_000
@@ -25,8 +25,8 @@ def test_the_simulated_stream_has_the_length_asked_for(means, tmp_path):
     assert "clicks_7d" in verdict
 
 
-def test_genuine_columns(criteo, means):
-    found, markdown, _ = run_and_show("estimation", Settings(seeds=1), criteo, means)
+def test_genuine_columns(criteo, execution):
+    found, markdown, _ = run_and_show("estimation", ExperimentSettings(seeds=1), criteo, execution)
     assert found["clustered"]["feature"] == "I3"
     assert 2500 < found["clustered"]["values"] < 2900  # a tenth is missing
     assert "**I5**" in markdown
@@ -34,8 +34,8 @@ def test_genuine_columns(criteo, means):
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory):
-    means = Means(tmp_path_factory.mktemp("estimation") / "work")
-    return run_and_show("estimation", Settings(rows=60_000, seeds=2), Dataset.open("adstream"), means)
+    execution = Execution(tmp_path_factory.mktemp("estimation") / "work")
+    return run_and_show("estimation", ExperimentSettings(rows=60_000, seeds=2), Dataset.open("adstream"), execution)
 
 
 def test_each_reservoir_has_its_sentence(shown):
@@ -58,7 +58,7 @@ def test_the_verdict_says_where_the_claim_fails(shown):
             "order-statistics": {"masses": [masses], "buckets": [0.6]},
             "reservoirs": [part],
         }
-        result = make_result("estimation", {**found, "spread": spread}, Settings(seeds=2), "adstream")
+        result = make_result("estimation", {**found, "spread": spread}, ExperimentSettings(seeds=2), "adstream")
         sentence = EXPERIMENTS["estimation"].verdict(result).split("impressions_7d")[1]
         assert f"{scientific(masses / 0.2)} by masses ({judged}) and 12.0 by buckets (as claimed)" in sentence
 
@@ -86,8 +86,8 @@ def test_the_claim_is_judged_by_both_of_its_parts(shown, masses, draws, parts, s
         "reservoirs": [part],
     }
     kinds = {"clustered": {**kind, "feature": "y"}, "spread": kind}
-    result = make_result("estimation", kinds, Settings(seeds=1), "adstream")
-    judged, sentence = EXPERIMENTS["estimation"].glance(result)
+    result = make_result("estimation", kinds, ExperimentSettings(seeds=1), "adstream")
+    judged, sentence = EXPERIMENTS["estimation"].judge(result)
     assert judged == parts
     assert sentence.endswith(said)
     ratio = scientific(masses / 0.2, 1)
@@ -99,7 +99,9 @@ def test_calls_are_judged_by_the_share_of_the_paper_alone(shown):
     found, _, _ = shown
     every = [part["jump-paper"]["draws"] / part["reservoir"]["draws"] for part in found["clustered"]["reservoirs"]]
     assert every[0] < 0.05 < every[1]
-    _, sentence = EXPERIMENTS["estimation"].glance(make_result("estimation", found, Settings(seeds=2), "adstream"))
+    _, sentence = EXPERIMENTS["estimation"].judge(
+        make_result("estimation", found, ExperimentSettings(seeds=2), "adstream")
+    )
     assert f"{100 * every[0]:.1f}" in sentence
     assert f"{100 * every[1]:.1f}" not in sentence
 
@@ -108,7 +110,7 @@ def test_the_reading_that_comes_nearer_is_named(shown):
     found, _, _ = shown
     for masses, buckets, named in ((5.0, 0.01, "masses"), (0.01, 7.0, "buckets")):
         clustered = {**found["clustered"], "order-statistics": {"masses": [masses], "buckets": [buckets]}}
-        result = make_result("estimation", {**found, "clustered": clustered}, Settings(seeds=2), "adstream")
+        result = make_result("estimation", {**found, "clustered": clustered}, ExperimentSettings(seeds=2), "adstream")
         assert f"{named} come nearer to the paper's 5.97 for OS" in EXPERIMENTS["estimation"].markdown(result)
     assert "here, 5.97" not in EXPERIMENTS["estimation"].differs  # numbers of one run go stale
 
@@ -116,7 +118,9 @@ def test_the_reading_that_comes_nearer_is_named(shown):
 def test_the_figure_shows_every_reservoir_and_the_paper_by_itself(shown):
     found, _, _ = shown
     with figures.style():
-        figure = EXPERIMENTS["estimation"].draw(make_result("estimation", found, Settings(seeds=2), "adstream"))
+        figure = EXPERIMENTS["estimation"].draw(
+            make_result("estimation", found, ExperimentSettings(seeds=2), "adstream")
+        )
     for panel, kind, feature in zip(figure.axes, ("clustered", "spread"), ("I3", "I5"), strict=True):
         texts = [text.get_text() for text in panel.texts]
         for part in found[kind]["reservoirs"]:
@@ -129,6 +133,6 @@ def test_the_figure_shows_every_reservoir_and_the_paper_by_itself(shown):
 
 
 @pytest.mark.parametrize("rows", [1, 30, 999])
-def test_too_few_values_are_an_error(means, rows):
+def test_too_few_values_are_an_error(execution, rows):
     with pytest.raises(ValueError, match=f"clicks_7d of adstream must have 1,000 finite values or more, got {rows}"):
-        run_and_show("estimation", Settings(rows=rows, seeds=1), Dataset.open("adstream"), means)
+        run_and_show("estimation", ExperimentSettings(rows=rows, seeds=1), Dataset.open("adstream"), execution)

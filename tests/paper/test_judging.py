@@ -2,7 +2,7 @@
 
 import pytest
 
-from daes.paper import EXPERIMENTS, Means, Settings
+from daes.paper import EXPERIMENTS, Execution, ExperimentSettings
 from daes.paper.running import run_experiment
 
 
@@ -16,9 +16,9 @@ from daes.paper.running import run_experiment
     ],
 )
 def test_simulations_are_judged_as_their_sections_say(name, said, tmp_path):
-    settings = Settings(rows=20_000, seeds=1)
-    result, _ = run_experiment(EXPERIMENTS[name], settings, None, tmp_path, Means(tmp_path))
-    parts, sentence = EXPERIMENTS[name].glance(result)
+    settings = ExperimentSettings(rows=20_000, seeds=1)
+    result, _ = run_experiment(EXPERIMENTS[name], settings, None, tmp_path, Execution(tmp_path))
+    parts, sentence = EXPERIMENTS[name].judge(result)
     verdict = EXPERIMENTS[name].verdict(result)
     assert list(parts) == [words in verdict for words in said]
     assert "nan" not in sentence

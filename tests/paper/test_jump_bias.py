@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from daes.paper import EXPERIMENTS, Settings
+from daes.paper import EXPERIMENTS, ExperimentSettings
 from daes.paper.jump_bias import first_values_inclusion, first_values_limit, inclusion
 
 from .conftest import make_result, run_and_show
@@ -30,9 +30,11 @@ def test_the_limit_is_approached():
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory):
-    from daes.paper import Means
+    from daes.paper import Execution
 
-    return run_and_show("jump-bias", Settings(seeds=1), None, Means(tmp_path_factory.mktemp("jump") / "work"))
+    return run_and_show(
+        "jump-bias", ExperimentSettings(seeds=1), None, Execution(tmp_path_factory.mktemp("jump") / "work")
+    )
 
 
 def test_simulation_agrees_with_the_closed_form(shown):
@@ -58,12 +60,14 @@ def test_the_verdict_follows_the_numbers(shown):
     found, _, _ = shown
     swapped = [{**part, "paper": part["exact"], "exact": part["paper"]} for part in found["streams"]]
     verdict = EXPERIMENTS["jump-bias"].verdict(
-        make_result("jump-bias", {**found, "streams": swapped}, Settings(seeds=1))
+        make_result("jump-bias", {**found, "streams": swapped}, ExperimentSettings(seeds=1))
     )
     assert "The published rule shows no departure from uniform" in verdict
     assert "The exact rule is not uniform" in verdict
     off = [{**part, "paper": {**part["paper"], "first_closed_form": 1.0}} for part in found["streams"]]
-    verdict = EXPERIMENTS["jump-bias"].verdict(make_result("jump-bias", {**found, "streams": off}, Settings(seeds=1)))
+    verdict = EXPERIMENTS["jump-bias"].verdict(
+        make_result("jump-bias", {**found, "streams": off}, ExperimentSettings(seeds=1))
+    )
     assert "does not agree" in verdict
 
 
@@ -76,9 +80,9 @@ def test_the_standard_error_is_that_between_runs(shown):
         assert part["exact"]["first_error"] == pytest.approx(expected, rel=0.35)
 
 
-def test_rows_bound_the_streams(means):
-    found, _, verdict = run_and_show("jump-bias", Settings(rows=10_000, seeds=1), None, means)
+def test_rows_bound_the_streams(execution):
+    found, _, verdict = run_and_show("jump-bias", ExperimentSettings(rows=10_000, seeds=1), None, execution)
     assert [part["times"] for part in found["streams"]] == [2, 10]
     assert "T = 10m" in verdict
     with pytest.raises(ValueError, match="rows must be 2,000 or more, got 1999"):
-        run_and_show("jump-bias", Settings(rows=1999), None, means)
+        run_and_show("jump-bias", ExperimentSettings(rows=1999), None, execution)

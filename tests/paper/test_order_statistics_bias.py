@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from daes.distribution import OrderStatistics
-from daes.paper import EXPERIMENTS, Means, Settings
+from daes.paper import EXPERIMENTS, Execution, ExperimentSettings
 from daes.paper.order_statistics_bias import closed_form, drifting_uniform, sampling_error, simulation_error
 from daes.paper.running import run_experiment
 
@@ -22,8 +22,10 @@ def test_closed_form_by_the_papers_sum():
             assert np.isclose(closed_form(batches, np.array([level]))[0], mean - level)
 
 
-def test_simulation_agrees_with_the_formula_and_the_reservoir_has_no_bias(means):
-    found, markdown, verdict = run_and_show("order-statistics-bias", Settings(rows=20_000, seeds=2), None, means)
+def test_simulation_agrees_with_the_formula_and_the_reservoir_has_no_bias(execution):
+    found, markdown, verdict = run_and_show(
+        "order-statistics-bias", ExperimentSettings(rows=20_000, seeds=2), None, execution
+    )
     for part in found["streams"]:
         np.testing.assert_allclose(part["order-statistics"], part["closed_form"], atol=0.02)
         np.testing.assert_allclose(part["reservoir"], 0, atol=0.04)
@@ -32,9 +34,9 @@ def test_simulation_agrees_with_the_formula_and_the_reservoir_has_no_bias(means)
     assert "shows no bias" in verdict
 
 
-def test_the_formula_fails_where_the_simulation_says_so(means):
-    settings = Settings(rows=20_000, seeds=2)
-    found, _, _ = run_and_show("order-statistics-bias", settings, None, means)
+def test_the_formula_fails_where_the_simulation_says_so(execution):
+    settings = ExperimentSettings(rows=20_000, seeds=2)
+    found, _, _ = run_and_show("order-statistics-bias", settings, None, execution)
     for name, sentence in (("closed_form", "The formula fails"), ("reservoir", "The reservoir is biased")):
         streams = [{**part, name: [value + 0.08 for value in part[name]]} for part in found["streams"]]
         moved = make_result("order-statistics-bias", {**found, "streams": streams}, settings)
@@ -56,16 +58,18 @@ def test_errors_of_the_simulation_are_those_of_theory():
 
 
 @pytest.mark.parametrize("rows", [1, 30, 1999])
-def test_too_few_values_are_an_error(means, rows):
+def test_too_few_values_are_an_error(execution, rows):
     with pytest.raises(ValueError, match=f"rows must be 2,000 or more, got {rows}"):
-        run_and_show("order-statistics-bias", Settings(rows=rows), None, means)
+        run_and_show("order-statistics-bias", ExperimentSettings(rows=rows), None, execution)
 
 
 def test_a_formula_that_fails_does_not_hold(tmp_path):
     name = "order-statistics-bias"
-    result, _ = run_experiment(EXPERIMENTS[name], Settings(rows=20_000, seeds=1), None, tmp_path, Means(tmp_path))
+    result, _ = run_experiment(
+        EXPERIMENTS[name], ExperimentSettings(rows=20_000, seeds=1), None, tmp_path, Execution(tmp_path)
+    )
     result.results["streams"][1]["order-statistics"][3] += 0.1
-    parts, sentence = EXPERIMENTS[name].glance(result)
+    parts, sentence = EXPERIMENTS[name].judge(result)
     assert parts == (False,)
     assert "The formula fails" in EXPERIMENTS[name].verdict(result)
     assert "beyond chance in 1 of 95 cases" in sentence

@@ -3,7 +3,7 @@ import pytest
 from scipy.stats import spearmanr, ttest_ind
 
 from daes.formatting import fixed
-from daes.paper import EXPERIMENTS, Settings
+from daes.paper import EXPERIMENTS, ExperimentSettings
 from daes.paper.overall import rank_agreement
 from daes.paper.published import AVERAGE_RANK, OVERALL, PAPER_METHODS
 
@@ -42,7 +42,7 @@ def published_as_ours(criteo, seeds=3, noise=0.0002, change=None):
     if change is not None:
         change(found["scores"])
     found |= {"ranks": _ranks(found, "auc"), "logloss_ranks": _ranks(found, "logloss"), "tests": _tests(found)}
-    return make_result("overall", found, Settings(seeds=seeds), criteo.what)
+    return make_result("overall", found, ExperimentSettings(seeds=seeds), criteo.what)
 
 
 def test_the_papers_own_numbers_confirm_the_papers_claim(criteo, tmp_path):
@@ -79,7 +79,7 @@ def worse(*methods):
     ],
 )
 def test_the_claim_is_judged_by_both_forms(criteo, change, parts, shown, best):
-    judged, sentence = EXPERIMENTS["overall"].glance(published_as_ours(criteo, change=change))
+    judged, sentence = EXPERIMENTS["overall"].judge(published_as_ours(criteo, change=change))
     assert judged == parts
     assert sentence.startswith(f"Ahead of the best baseline: {shown}.")
     assert f" Best average rank: {best}" in sentence
@@ -89,7 +89,7 @@ def test_nothing_is_judged_without_the_papers_forms(criteo):
     def leave_out(scores):
         del scores["daes-gate"], scores["daes-tran"]
 
-    judged, sentence = EXPERIMENTS["overall"].glance(published_as_ours(criteo, change=leave_out))
+    judged, sentence = EXPERIMENTS["overall"].judge(published_as_ours(criteo, change=leave_out))
     assert judged == []
     assert sentence == "Best average rank: PLE."
 
@@ -118,9 +118,11 @@ def test_rank_agreement_is_spearmans():
     assert rank_agreement(ours, theirs) == pytest.approx(expected, abs=1e-6)
 
 
-def test_a_small_run(criteo, means):
-    settings = Settings(rows=600, seeds=2, batch_size=200, methods=("fe", "ple", "daes-gate"), backbones=("fnn",))
-    found, markdown, verdict = run_and_show("overall", settings, criteo, means)
+def test_a_small_run(criteo, execution):
+    settings = ExperimentSettings(
+        rows=600, seeds=2, batch_size=200, methods=("fe", "ple", "daes-gate"), backbones=("fnn",)
+    )
+    found, markdown, verdict = run_and_show("overall", settings, criteo, execution)
     assert found["ranks"].keys() == {"fe", "ple", "daes-gate"}
     assert sorted(found["ranks"].values()) == [1, 2, 3]
     assert {test["method"] for test in found["tests"]} == {"daes-gate"}
@@ -132,9 +134,9 @@ def test_a_small_run(criteo, means):
     assert "of 1 backbones" in verdict
 
 
-def test_one_seed_gives_no_p_values(criteo, means):
-    settings = Settings(rows=400, seeds=1, batch_size=200, methods=("fe", "daes-gate"), backbones=("fnn",))
-    found, markdown, _ = run_and_show("overall", settings, criteo, means)
+def test_one_seed_gives_no_p_values(criteo, execution):
+    settings = ExperimentSettings(rows=400, seeds=1, batch_size=200, methods=("fe", "daes-gate"), backbones=("fnn",))
+    found, markdown, _ = run_and_show("overall", settings, criteo, execution)
     assert [test["p_value"] for test in found["tests"]] == [None, None]
     assert "±" not in markdown.split("mean ± standard", 1)[1]
 
@@ -186,9 +188,9 @@ def test_a_method_without_results_has_no_rank(criteo, tmp_path):
     assert "Spearman" not in markdown
 
 
-def test_scores_that_are_not_defined_do_not_stop_the_experiment(criteo, means):
-    settings = Settings(rows=1, seeds=2, methods=("fe", "ple", "daes-gate"), backbones=("fnn",))
-    found, _, _ = run_and_show("overall", settings, criteo, means)
+def test_scores_that_are_not_defined_do_not_stop_the_experiment(criteo, execution):
+    settings = ExperimentSettings(rows=1, seeds=2, methods=("fe", "ple", "daes-gate"), backbones=("fnn",))
+    found, _, _ = run_and_show("overall", settings, criteo, execution)
     assert found["ranks"] == {}
     assert {test["measure"] for test in found["tests"]} <= {"logloss"}
 

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from daes.paper import EXPERIMENTS, Means, Result, Settings
+from daes.paper import EXPERIMENTS, Execution, ExperimentResult, ExperimentSettings
 from daes.paper.page import _anchor, page, write_page
 from daes.paper.running import run_experiment
 
@@ -13,8 +13,8 @@ from .conftest import make_result
 @pytest.fixture
 def results(tmp_path, criteo):
     folder = tmp_path / "docs" / "results"
-    for name, data in (("value-space-limit", None), ("stationarity", criteo), ("estimation", criteo)):
-        run_experiment(EXPERIMENTS[name], Settings(seeds=1), data, folder, Means(folder))
+    for name, data in (("value-space-limit", None), ("stationarity", criteo.what), ("estimation", criteo.what)):
+        run_experiment(EXPERIMENTS[name], ExperimentSettings(seeds=1), data, folder, Execution(folder))
     return folder
 
 
@@ -44,7 +44,7 @@ def test_the_page_says_what_has_no_command(results):
 
 def test_results_of_any_code_are_read(results):
     path = results / "value-space-limit.json"
-    result = Result.load(path)
+    result = ExperimentResult.load(path)
     replace(result, versions={"daes": "0.0.1"}).save(results)
     assert write_page(results, results.parent / "reproduction.md") == 3
     assert "daes 0.0.1 ·" in (results.parent / "reproduction.md").read_text()
@@ -76,7 +76,7 @@ def judged_context(protocol):
     training = {"scope": "s", "batch_size": 1, "learning_rate": None, "l2": None, "backbones": ["deepfm"]}
     further = {"contexts": {}, "ranking": [], "rows_ranked": 0, "failures": []}
     found = {"training": training, "scores": scores, **further}
-    return make_result("context", found, Settings(seeds=3, protocol=protocol), "adstream:400")
+    return make_result("context", found, ExperimentSettings(seeds=3, protocol=protocol), "adstream:400")
 
 
 def test_the_overview_has_a_row_a_result_and_names_each_experiment_once():
@@ -93,4 +93,4 @@ def test_the_overview_has_a_row_a_result_and_names_each_experiment_once():
 
 
 def test_every_rule_is_stated():
-    assert all(experiment.glance.__doc__ for experiment in EXPERIMENTS.values())
+    assert all(experiment.judge.__doc__ for experiment in EXPERIMENTS.values())

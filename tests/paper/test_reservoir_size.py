@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.stats import lognorm
 
-from daes.paper import EXPERIMENTS, Settings
+from daes.paper import EXPERIMENTS, ExperimentSettings
 from daes.paper.reservoir_size import asymptotic_variance, exponents
 
 from .conftest import make_result, run_and_show
@@ -15,9 +15,9 @@ def test_variance_by_the_lognormal_density():
     np.testing.assert_allclose(asymptotic_variance(levels, 500, 2000), expected)
 
 
-def test_error_falls_with_size_and_drift_has_a_floor(means):
-    settings = Settings(rows=20_000, seeds=1)
-    found, markdown, verdict = run_and_show("reservoir-size", settings, None, means)
+def test_error_falls_with_size_and_drift_has_a_floor(execution):
+    settings = ExperimentSettings(rows=20_000, seeds=1)
+    found, markdown, verdict = run_and_show("reservoir-size", settings, None, execution)
     sizes = found["sizes"]
     assert found["runs"] == 40
     assert [part["slots"] for part in sizes] == [100, 300, 1000, 3000, 10_000]
@@ -51,6 +51,6 @@ def test_exponents_of_an_exact_law():
 
 
 @pytest.mark.parametrize("rows", [1, 100, 1999])
-def test_too_few_values_are_an_error(means, rows):
+def test_too_few_values_are_an_error(execution, rows):
     with pytest.raises(ValueError, match=f"rows must be 2,000 or more, got {rows}"):
-        run_and_show("reservoir-size", Settings(rows=rows), None, means)
+        run_and_show("reservoir-size", ExperimentSettings(rows=rows), None, execution)

@@ -4,7 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from daes.paper import EXPERIMENTS, Result, Settings
+from daes.paper import EXPERIMENTS, ExperimentResult, ExperimentSettings
 from daes.paper.result import command_of, plain, settings_of
 
 
@@ -18,13 +18,13 @@ def a_result(**changes):
         "seconds": 1.5,
         "results": {"auc": [0.5, None], "β": "≥"},
     }
-    return Result(**{**parts, **changes})
+    return ExperimentResult(**{**parts, **changes})
 
 
 def test_what_is_saved_is_what_is_loaded(tmp_path):
     path = a_result().save(tmp_path / "new")
     assert path.name == "overall.criteo.stream.json"
-    assert Result.load(path) == a_result()
+    assert ExperimentResult.load(path) == a_result()
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
@@ -57,11 +57,11 @@ def test_files_that_are_no_results_are_refused(tmp_path, text):
     path = tmp_path / "x.json"
     path.write_text(text)
     with pytest.raises(ValueError, match=r"x\.json"):
-        Result.load(path)
+        ExperimentResult.load(path)
 
 
 def test_commands_name_what_is_not_usual():
-    settings = Settings(rows=500, seeds=1, tune=True, methods=("fe", "ple"))
+    settings = ExperimentSettings(rows=500, seeds=1, tune=True, methods=("fe", "ple"))
     command = command_of(EXPERIMENTS["overall"], settings, "criteo:/data/my train.txt")
     assert command == "daes paper overall --data 'criteo:my train.txt' --rows 500 --seeds 1 --tune --methods fe,ple"
     # What does not matter to an experiment is neither kept nor shown.
@@ -73,9 +73,9 @@ def test_commands_name_what_is_not_usual():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"rows": 0}, "rows=0"),
-        ({"batch_size": -1}, "batch_size=-1"),
-        ({"protocol": "offline"}, "protocol='offline'"),
+        ({"rows": 0}, "rows must be positive, got 0"),
+        ({"batch_size": -1}, "batch_size must be positive, got -1"),
+        ({"protocol": "offline"}, "protocol must be one of stream, paper, got 'offline'"),
         ({"methods": ("efd", "nonsense")}, "methods must be among .*, got 'nonsense'"),
         ({"methods": ("efd", "daes-gat")}, "did you mean 'daes-gate'"),
         ({"methods": ("efd", "efd")}, "methods must name each one once; 'efd' occurs twice"),
@@ -85,4 +85,4 @@ def test_commands_name_what_is_not_usual():
 )
 def test_bad_settings_are_named(changes, message):
     with pytest.raises(ValueError, match=message):
-        Settings(**changes)
+        ExperimentSettings(**changes)

@@ -4,17 +4,17 @@ from time import monotonic
 
 import pytest
 
-from daes.paper import EXPERIMENTS, Means, OutOfTimeError, Settings
+from daes.paper import EXPERIMENTS, Execution, ExperimentSettings, OutOfTimeError
 from daes.paper.data import name_in
 from daes.paper.running import draw, find, plan, run_experiment
 
-SETTINGS = Settings(rows=400, seeds=1, batch_size=200, methods=("fe", "ple"), backbones=("fnn",))
+SETTINGS = ExperimentSettings(rows=400, seeds=1, batch_size=200, methods=("fe", "ple"), backbones=("fnn",))
 DATA = "adstream:400"
 
 
 def run(out, settings=SETTINGS, *, name="overall", resume=False, overwrite=False, deadline=None):
-    means = Means(out, resume=resume, deadline=deadline)
-    return run_experiment(EXPERIMENTS[name], settings, DATA, out, means, overwrite=overwrite)
+    execution = Execution(out, resume=resume, deadline=deadline)
+    return run_experiment(EXPERIMENTS[name], settings, DATA, out, execution, overwrite=overwrite)
 
 
 def test_a_run_leaves_json_markdown_and_a_figure(tmp_path):
@@ -80,12 +80,12 @@ def make_sources(folder, ends):
 
 def test_a_result_of_other_data_of_the_same_name_is_refused(tmp_path):
     one, other = make_sources(tmp_path, "01")
-    out, means = tmp_path / "out", Means(tmp_path / "out", resume=True)
-    first, _ = run_experiment(EXPERIMENTS["overall"], SETTINGS, one, out, means)
+    out, execution = tmp_path / "out", Execution(tmp_path / "out", resume=True)
+    first, _ = run_experiment(EXPERIMENTS["overall"], SETTINGS, one, out, execution)
     assert first.data["source"] == "automl:ads"
-    assert run_experiment(EXPERIMENTS["overall"], SETTINGS, one, out, means) == (first, True)
+    assert run_experiment(EXPERIMENTS["overall"], SETTINGS, one, out, execution) == (first, True)
     with pytest.raises(ValueError, match=r"was made with fingerprint of the data='.*--overwrite"):
-        run_experiment(EXPERIMENTS["overall"], SETTINGS, other, out, means)
+        run_experiment(EXPERIMENTS["overall"], SETTINGS, other, out, execution)
 
 
 def test_a_result_of_other_code_is_refused(tmp_path):
@@ -131,7 +131,7 @@ def test_a_result_stays_until_there_is_a_new_one(tmp_path):
     first, _ = run(tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
     with pytest.raises(RuntimeError, match="does not work"):
-        run_experiment(failing(run=True), SETTINGS, DATA, tmp_path, Means(tmp_path), overwrite=True)
+        run_experiment(failing(run=True), SETTINGS, DATA, tmp_path, Execution(tmp_path), overwrite=True)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
     assert run(tmp_path, resume=True) == (first, True)
 
@@ -139,13 +139,13 @@ def test_a_result_stays_until_there_is_a_new_one(tmp_path):
 def test_a_replacement_that_was_stopped_goes_on(tmp_path):
     first, _ = run(tmp_path)
 
-    def stop(settings, data, means):
-        (means.folder / "results.jsonl").write_text("")
+    def stop(settings, data, execution):
+        (execution.folder / "results.jsonl").write_text("")
         raise OutOfTimeError("half")
 
     stopping = replace(EXPERIMENTS["overall"], run=stop)
     with pytest.raises(OutOfTimeError):
-        run_experiment(stopping, replace(SETTINGS, seeds=2), DATA, tmp_path, Means(tmp_path), overwrite=True)
+        run_experiment(stopping, replace(SETTINGS, seeds=2), DATA, tmp_path, Execution(tmp_path), overwrite=True)
     assert (tmp_path / f"{first.stem}.json").exists()
     second, known = run(tmp_path, replace(SETTINGS, seeds=2), resume=True)
     assert not known
@@ -173,8 +173,8 @@ def test_settings_that_an_experiment_does_not_use_change_nothing(tmp_path):
         EXPERIMENTS["overall"], uses=("rows", "protocol", "methods"), run=lambda settings, *_: seen.append(settings)
     )
     with pytest.raises(TypeError):  # it finds nothing
-        run_experiment(experiment, SETTINGS, DATA, tmp_path, Means(tmp_path))
-    assert seen == [Settings(rows=400, methods=("fe", "ple"))]
+        run_experiment(experiment, SETTINGS, DATA, tmp_path, Execution(tmp_path))
+    assert seen == [ExperimentSettings(rows=400, methods=("fe", "ple"))]
     assert experiment.used(SETTINGS) == seen[0]
 
 
@@ -184,7 +184,9 @@ def test_data_without_numbers_are_refused(tmp_path):
     (tmp_path / "x_train1.solution").write_text("0\n1\n")
     for name in ("feature-count", "cost"):
         with pytest.raises(ValueError, match=f"{name} needs numerical features; automl:.* has none"):
-            run_experiment(EXPERIMENTS[name], Settings(), f"automl:{tmp_path}", tmp_path / "out", Means(tmp_path))
+            run_experiment(
+                EXPERIMENTS[name], ExperimentSettings(), f"automl:{tmp_path}", tmp_path / "out", Execution(tmp_path)
+            )
 
 
 def test_figures_are_made_from_json_alone(tmp_path):

@@ -1,8 +1,8 @@
 import pytest
 from scipy.stats import ttest_ind
 
-from daes.paper import Settings
-from daes.paper.scores import Comparison, changes, compare_pairs
+from daes.paper import ExperimentSettings
+from daes.paper.scores import PairComparison, changes, compare_pairs
 
 from .conftest import make_result
 
@@ -16,7 +16,9 @@ def result():
         label: {backbone: {"auc": aucs} for backbone, aucs in row.items()}
         for label, row in (("one", ONE), ("other", OTHER))
     }
-    return make_result("space", {"training": {"backbones": list(ONE)}, "scores": scores}, Settings(), "adstream:9")
+    return make_result(
+        "space", {"training": {"backbones": list(ONE)}, "scores": scores}, ExperimentSettings(), "adstream:9"
+    )
 
 
 def test_pairs_are_compared_on_each_backbone_where_both_have_results(result):
@@ -33,10 +35,10 @@ def test_pairs_are_compared_on_each_backbone_where_both_have_results(result):
 
 
 def test_what_is_ahead_and_what_is_surely_so_are_two_parts():
-    assert Comparison((0.1, 0.1, -0.1), 2, 0).parts == (True, True)
-    assert Comparison((0.1, 0.1, -0.1), 1, 0).parts == (True, False)
-    assert Comparison((), 0, 0).parts == ()
-    assert str(Comparison((), 0, 0)) == "no results."
+    assert PairComparison((0.1, 0.1, -0.1), 2, 0).parts == (True, True)
+    assert PairComparison((0.1, 0.1, -0.1), 1, 0).parts == (True, False)
+    assert PairComparison((), 0, 0).parts == ()
+    assert str(PairComparison((), 0, 0)) == "no results."
 
 
 def test_one_seed_is_never_significant(result):

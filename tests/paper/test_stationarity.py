@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from daes.distribution import drift_profile
-from daes.paper import EXPERIMENTS, Settings, figures
+from daes.paper import EXPERIMENTS, ExperimentSettings, figures
 from daes.paper.stationarity import _shuffled, _summary, daily_repetition
 from daes.stream.dataset import Dataset
 
@@ -51,8 +51,8 @@ def test_daily_repetition_with_gaps_and_without_anything():
         assert np.isnan(daily_repetition(nothing, 40.0)).all()
 
 
-def test_a_file_without_drift_shows_chance_and_no_more(criteo, means):
-    found, markdown, verdict = run_and_show("stationarity", Settings(), criteo, means)
+def test_a_file_without_drift_shows_chance_and_no_more(criteo, execution):
+    found, markdown, verdict = run_and_show("stationarity", ExperimentSettings(), criteo, execution)
     (profile,) = found["profiles"]  # 3000 rows are too few for a thousand segments
     assert profile["segments"] == 100
     assert profile["segments_a_day"] == pytest.approx(100 / 7, rel=1e-4)
@@ -92,16 +92,18 @@ def test_missing_values_stay_where_they_are_when_shuffled():
         assert list(profile.counts) == list(drift_profile(values, 10).counts)
 
 
-def test_the_simulated_stream_drifts(means, monkeypatch):
+def test_the_simulated_stream_drifts(execution, monkeypatch):
     monkeypatch.setattr("daes.paper.stationarity.SHUFFLES", 4)
-    found, _, verdict = run_and_show("stationarity", Settings(rows=60_000), Dataset.open("adstream:60000"), means)
+    found, _, verdict = run_and_show(
+        "stationarity", ExperimentSettings(rows=60_000), Dataset.open("adstream:60000"), execution
+    )
     assert [profile["segments"] for profile in found["profiles"]] == [1000, 100]
     features = found["profiles"][1]["features"].values()
     assert sum(one["psi"] > 2 * one["psi_by_chance"] for one in features) > 3
     assert verdict.startswith("- Over 100 segments")
     assert "The paper's 1000 segments have 60 rows each here" in verdict
     # With a thousand rows in each of them, it is judged by the paper's number of segments.
-    longer = make_result("stationarity", {**found, "rows": 1_000_000}, Settings(), "adstream")
+    longer = make_result("stationarity", {**found, "rows": 1_000_000}, ExperimentSettings(), "adstream")
     assert EXPERIMENTS["stationarity"].verdict(longer).startswith("- Over 1000 segments")
     assert "here; below" not in EXPERIMENTS["stationarity"].verdict(longer)
 
@@ -114,20 +116,20 @@ def profile(drifting, repeating, number=4, dated=True):
         if dated:
             features[f"f{place}"] |= {"daily": 0.9 if place < repeating else 0.1, "daily_by_chance": 0.3}
     found = {"rows": 100_000, "shuffles": 19, "profiles": [{"segments": 100, "features": features}]}
-    return make_result("stationarity", found, Settings(), "adstream")
+    return make_result("stationarity", found, ExperimentSettings(), "adstream")
 
 
 @pytest.mark.parametrize(
     ("drifting", "repeating", "parts"), [(3, 3, (True, True)), (3, 2, (True, False)), (2, 1, (False, False))]
 )
 def test_most_features_must_drift_and_repeat(drifting, repeating, parts):
-    judged, sentence = EXPERIMENTS["stationarity"].glance(profile(drifting, repeating))
+    judged, sentence = EXPERIMENTS["stationarity"].judge(profile(drifting, repeating))
     assert judged == parts
     assert sentence == (f"{drifting} of 4 features drift, over 100 segments; {repeating} of 4 repeat from day to day.")
 
 
 def test_what_cannot_be_seen_is_not_confirmed():
-    judged, sentence = EXPERIMENTS["stationarity"].glance(profile(4, 0, dated=False))
+    judged, sentence = EXPERIMENTS["stationarity"].judge(profile(4, 0, dated=False))
     assert judged == (True, False)
     assert "too long to show days" in sentence
 
@@ -139,11 +141,11 @@ def test_the_verdict_names_the_few():
     assert "of 3 it is more than twice what chance gives." in verdict
 
 
-def test_segments_beyond_the_axis_are_marked(criteo, means):
-    found, _, _ = run_and_show("stationarity", Settings(), criteo, means)
+def test_segments_beyond_the_axis_are_marked(criteo, execution):
+    found, _, _ = run_and_show("stationarity", ExperimentSettings(), criteo, execution)
     found["profiles"][0]["series"]["I3"]["psi"][40] = 50.0
     with figures.style():
-        figure = EXPERIMENTS["stationarity"].draw(make_result("stationarity", found, Settings(), criteo.what))
+        figure = EXPERIMENTS["stationarity"].draw(make_result("stationarity", found, ExperimentSettings(), criteo.what))
     panel = figure.axes[0]
     assert panel.get_ylim()[1] < 50
     (marks,) = [line for line in panel.lines if line.get_marker() == "^" and len(line.get_xdata())]
@@ -151,6 +153,6 @@ def test_segments_beyond_the_axis_are_marked(criteo, means):
     assert any(text.get_text() == "beyond the axis" for text in figure.legends[0].get_texts())
 
 
-def test_too_few_rows_are_an_error(criteo, means):
+def test_too_few_rows_are_an_error(criteo, execution):
     with pytest.raises(ValueError, match="must have 2000 rows or more, got 500"):
-        run_and_show("stationarity", Settings(rows=500), criteo, means)
+        run_and_show("stationarity", ExperimentSettings(rows=500), criteo, execution)

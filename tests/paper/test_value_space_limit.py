@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from daes.paper import EXPERIMENTS, Settings
+from daes.paper import EXPERIMENTS, ExperimentSettings
 from daes.paper.result import settings_of
 from daes.paper.value_space_limit import mistaken_share
 
@@ -23,8 +23,8 @@ def test_share_against_a_loop():
     assert mistaken_share(values, 10) == slow_share(values, 10)
 
 
-def test_the_papers_example(means):
-    found, markdown, verdict = run_and_show("value-space-limit", Settings(rows=5000), None, means)
+def test_the_papers_example(execution):
+    found, markdown, verdict = run_and_show("value-space-limit", ExperimentSettings(rows=5000), None, execution)
     assert found["distances"] == [95, 5, 10]
     assert (found["bucket"], found["nearest"], found["coordinate"]) == (0, [1, 2], 0.95)
     assert found["mistaken"]["uniform"] < 0.05 < found["mistaken"]["lognormal, σ = 2"]
@@ -34,17 +34,17 @@ def test_the_papers_example(means):
     assert "grows with the tail" not in EXPERIMENTS["value-space-limit"].differs
 
 
-def test_an_example_that_fails_is_said_to(means):
-    found, _, _ = run_and_show("value-space-limit", Settings(rows=500), None, means)
-    other = make_result("value-space-limit", {**found, "nearest": [0, 1]}, Settings(rows=500))
+def test_an_example_that_fails_is_said_to(execution):
+    found, _, _ = run_and_show("value-space-limit", ExperimentSettings(rows=500), None, execution)
+    other = make_result("value-space-limit", {**found, "nearest": [0, 1]}, ExperimentSettings(rows=500))
     assert "The example fails" in EXPERIMENTS["value-space-limit"].verdict(other)
 
 
 def test_seeds_are_not_recorded_where_nothing_is_repeated():
-    assert settings_of(EXPERIMENTS["value-space-limit"], Settings()) == {"rows": None}
-    assert settings_of(EXPERIMENTS["stationarity"], Settings()) == {"rows": None}
+    assert settings_of(EXPERIMENTS["value-space-limit"], ExperimentSettings()) == {"rows": None}
+    assert settings_of(EXPERIMENTS["stationarity"], ExperimentSettings()) == {"rows": None}
 
 
-def test_too_few_values_are_an_error(means):
+def test_too_few_values_are_an_error(execution):
     with pytest.raises(ValueError, match="rows must be 100 or more, got 99"):
-        run_and_show("value-space-limit", Settings(rows=99), None, means)
+        run_and_show("value-space-limit", ExperimentSettings(rows=99), None, execution)

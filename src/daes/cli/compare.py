@@ -110,7 +110,7 @@ def compare(
         typer.Option("--seeds", parser=parse_seeds, metavar="N", help="How many seeds, or which: 5, or 1,2,3."),
     ] = "5",
     jobs: Annotated[
-        int, typer.Option("--jobs", "-j", parser=whole_number(1), metavar="N", help="Processes at work.")
+        int, typer.Option("--jobs", "-j", parser=whole_number(1), metavar="N", help="Processes to use.")
     ] = 1,
     out: Annotated[
         Path | None,

@@ -11,7 +11,7 @@ from daes.formatting import compact, count, duration, nbytes, percent, scientifi
 from daes.storage.durable import write_text
 
 _TRUE_COLOUR = "#8a8a8a"
-# Told apart by colour-blind readers (after Okabe and Ito), and legible on light and dark ground alike.
+# Distinguishable for colour-blind readers (after Okabe and Ito), and legible on light and dark ground alike.
 _COLOURS = {
     "reservoir": "#56b4e9",
     "jump": "#009e73",

@@ -47,7 +47,7 @@ def render(comparison: EstimatorReport, width: int, *, plain: bool = False) -> R
 
 
 def costs(comparison: EstimatorReport, *, wide: bool) -> RenderableType:
-    """One line an estimator: error and price. `wide` has room for two more columns."""
+    """One line per estimator: error and cost; two more columns if `wide`."""
     table = _table()
     table.add_column("method", style="bold", no_wrap=True)
     errors = ["max rank error", "mean"] if wide else ["max error"]

@@ -13,7 +13,7 @@ from daes.cli.options import Json, whole_number
 from daes.cli.settings import Names, find_device, names, option
 
 if TYPE_CHECKING:
-    from daes.paper.experiment import Settings
+    from daes.paper.experiment import ExperimentSettings
 
 OUT_OF_TIME = 3
 """The exit code where the time limit came before the end."""
@@ -54,7 +54,7 @@ def paper(
     jobs: Annotated[
         int | None,
         typer.Option(
-            "--jobs", "-j", parser=whole_number(1), metavar="N", help="Processes at work.", show_default="one a core"
+            "--jobs", "-j", parser=whole_number(1), metavar="N", help="Processes to use.", show_default="one per core"
         ),
     ] = None,
     place: Annotated[
@@ -68,7 +68,7 @@ def paper(
         ),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with what is in OUT: keep results, re-use finished cells.")
+        bool, typer.Option("--resume", help="Go on with what is in OUT: keep results, re-use finished trials.")
     ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is in OUT.")] = False,
     time_limit: Annotated[
@@ -77,7 +77,7 @@ def paper(
             "--time-limit",
             parser=whole_number(1),
             metavar="SECONDS",
-            help="Stop after the cell in progress; --resume goes on. The exit code is then 3.",
+            help="Stop after the trial in progress; --resume goes on. The exit code is then 3.",
         ),
     ] = None,
     results: Annotated[
@@ -100,7 +100,7 @@ def paper(
             panel="Training",
             parser=whole_number(1),
             metavar="ROWS",
-            help="Rows a step.",
+            help="Rows per step.",
             show_default="8192, less on few rows",
         ),
     ] = None,
@@ -123,7 +123,7 @@ def paper(
 ) -> None:
     """Run the paper's experiments again: each table and figure is a name.
 
-    Every result is a small JSON file with a Markdown table and a figure made from it. Results and finished cells that
+    Every result is a small JSON file with a Markdown table and a figure made from it. Results and finished trials that
     are there already are an error, unless `--resume` or `--overwrite` says what to do with them.
 
     Examples:
@@ -144,10 +144,10 @@ def paper(
     else:
         from dataclasses import fields
 
-        from daes.paper.experiment import Settings
+        from daes.paper.experiment import ExperimentSettings
 
-        _check_used(what, [field.name for field in fields(Settings) if was_given(context, field.name)])
-        settings = Settings(
+        _check_used(what, [field.name for field in fields(ExperimentSettings) if was_given(context, field.name)])
+        settings = ExperimentSettings(
             rows=rows,
             seeds=seeds,
             protocol=protocol,  # type: ignore[arg-type]
@@ -185,7 +185,7 @@ def _list(json: bool) -> None:
 
 
 def _figures(files: list[Path], place: Path | None) -> None:
-    from daes.paper.result import Result
+    from daes.paper.result import ExperimentResult
     from daes.paper.running import draw, present
 
     if not files:
@@ -193,7 +193,7 @@ def _figures(files: list[Path], place: Path | None) -> None:
     if place is not None and len(files) > 1:
         raise ValueError(f"--out names one figure; {len(files)} results are given")
     for file in files:
-        result = Result.load(file)
+        result = ExperimentResult.load(file)
         figure = present(result, file.parent) if place is None else draw(result, place)
         out.print(f"wrote {figure}", soft_wrap=True)
 
@@ -224,7 +224,7 @@ def _flag(name: str) -> str:
 
 def _run(
     what: str,
-    settings: "Settings",
+    settings: "ExperimentSettings",
     specs: list[str],
     place: Path,
     jobs: int,
@@ -233,7 +233,7 @@ def _run(
     deadline: float | None,
     json: bool,
 ) -> None:
-    from daes.paper import EXPERIMENTS, Means, OutOfTimeError
+    from daes.paper import EXPERIMENTS, Execution, OutOfTimeError
     from daes.paper.data import name_in
     from daes.paper.running import plan, run_experiment
 
@@ -242,13 +242,13 @@ def _run(
     runs = list(plan(list(EXPERIMENTS) if what == "all" else [what], specs))
     if not runs:
         raise ValueError(f"{what} does not run on {', '.join(specs)}")
-    means = Means(place, jobs, resume, deadline, lambda line: err.print(line, soft_wrap=True, markup=False))
+    execution = Execution(place, jobs, resume, deadline, lambda line: err.print(line, soft_wrap=True, markup=False))
     failed, incomplete = [], []
     for number, (experiment, one) in enumerate(runs, start=1):
         name = experiment.name + ("" if one is None else f" on {name_in(one)}")
         err.print(f"[{number}/{len(runs)}] {name}", soft_wrap=True, markup=False)
         try:
-            result, known = run_experiment(experiment, settings, one, place, means, overwrite=overwrite)
+            result, known = run_experiment(experiment, settings, one, place, execution, overwrite=overwrite)
         except OutOfTimeError as limit:
             err.print(f"out of time at {name}: {limit}; --resume goes on from there", soft_wrap=True, markup=False)
             raise typer.Exit(OUT_OF_TIME) from None
@@ -271,7 +271,7 @@ def _run(
     for failure in incomplete:
         err.print(f"failed: {failure}", soft_wrap=True, markup=False)
     if incomplete:
-        err.print(f"{len(incomplete)} cells failed; --resume tries them again", soft_wrap=True, markup=False)
+        err.print(f"{len(incomplete)} trials failed; --resume tries them again", soft_wrap=True, markup=False)
     if failed:
         err.print(f"{len(failed)} of {len(runs)} failed: {', '.join(failed)}", soft_wrap=True, markup=False)
     if failed or incomplete:

@@ -1,9 +1,7 @@
 """Methods × backbones × seeds on one stream: the paper's table, on your data."""
 
 import json
-import time
-import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -17,9 +15,9 @@ from daes.backbone import BACKBONES
 from daes.choices import check_choices
 from daes.embedding import METHODS
 from daes.experiments.comparison import Comparison
-from daes.experiments.results import Results
+from daes.experiments.log import ResultLog
+from daes.experiments.runner import run_missing
 from daes.experiments.trial import MEASURES, Protocol, Trial, TrialResult, run_trial
-from daes.experiments.workers import Death, run_tasks
 from daes.storage.run_folder import write_json
 from daes.stream.dataset import Dataset
 from daes.training.config import TrainConfig
@@ -151,70 +149,34 @@ def run_trials(
     """
     fingerprint = data.fingerprint()
     keys = [trial.key(fingerprint) for trial in trials]
-    with Results(None if out is None else Path(out)) as done:
-        missing = [trial for trial, key in zip(trials, keys, strict=True) if key not in done]
-        noted = _Noted(progress, len(trials), len(trials) - len(missing))
-        for trial, result in _run(missing, data, max_bytes, jobs, noted.rows, lambda: _is_past(deadline)):
-            done.add(replace(result, key=trial.key(fingerprint)))
-            noted.result(trial, result)
-        known = done.results
-        return [replace(known[key], label=trial.label) for trial, key in zip(trials, keys, strict=True) if key in known]
+    with ResultLog(None if out is None else Path(out)) as log:
+        done = sum(key in log for key in keys)
+
+        def note(trial: Trial, rows: tuple[int, int | None]) -> None:
+            if progress is not None:
+                progress(TrialProgress(trial, *rows, trials_done=done, trials=len(trials)))
+
+        for trial, content in run_missing(
+            partial(_run_trial, max_bytes),
+            dict(zip(keys, trials, strict=True)),
+            log,
+            shared=data,
+            describe=Trial.describe,
+            jobs=jobs,
+            threads=max(1, torch.get_num_threads() // jobs),
+            on_note=note,
+            deadline=deadline,
+        ):
+            done += 1
+            if progress is not None:
+                result = TrialResult.from_dict(content)
+                progress(TrialProgress(trial, result.rows, result.rows, result, done, len(trials)))
+        found = [(trial, log.results[key]) for trial, key in zip(trials, keys, strict=True) if key in log.results]
+        return [replace(TrialResult.from_dict(content), label=trial.label) for trial, content in found]
 
 
-def _run(
-    trials: Sequence[Trial],
-    data: Dataset,
-    max_bytes: int,
-    jobs: int,
-    note: Callable[[Trial, tuple[int, int | None]], None],
-    enough: Callable[[], bool],
-) -> Iterator[tuple[Trial, TrialResult]]:
-    attempt = partial(_attempt, max_bytes)
-    if jobs == 1 or len(trials) < 2:
-        for trial in trials:
-            if enough():
-                return
-            yield trial, attempt(data, trial, partial(note, trial))
-        return
-    threads = max(1, torch.get_num_threads() // jobs)
-    for trial, result in run_tasks(attempt, data, trials, jobs=jobs, threads=threads, on_note=note, enough=enough):
-        yield trial, _failure(trial, str(result)) if isinstance(result, Death) else result
-
-
-def _is_past(deadline: float | None) -> bool:
-    return deadline is not None and time.monotonic() >= deadline
-
-
-def _attempt(max_bytes: int, data: Dataset, trial: Trial, note: Callable[[Any], None]) -> TrialResult:
-    """The result of a trial, also where that is an error."""
-    try:
-        return run_trial(trial, data.in_memory(max_bytes), lambda rows, total: note((rows, total)))
-    except Exception as error:
-        sentence = " ".join(str(error).split()) or "no message"
-        return replace(_failure(trial, f"{type(error).__name__}: {sentence}"), traceback=traceback.format_exc())
-
-
-def _failure(trial: Trial, error: str) -> TrialResult:
-    return TrialResult(
-        trial.label, trial.method, trial.backbone, trial.seed, trial.protocol, error=error, settings=trial.settings()
-    )
-
-
-class _Noted:
-    """Tells the caller how far things are."""
-
-    def __init__(self, progress: Progress | None, trials: int, done: int) -> None:
-        self._progress = progress
-        self._cells, self._done = trials, done
-
-    def rows(self, trial: Trial, rows: tuple[int, int | None]) -> None:
-        if self._progress is not None:
-            self._progress(TrialProgress(trial, *rows, trials_done=self._done, trials=self._cells))
-
-    def result(self, trial: Trial, result: TrialResult) -> None:
-        self._done += 1
-        if self._progress is not None:
-            self._progress(TrialProgress(trial, result.rows, result.rows, result, self._done, self._cells))
+def _run_trial(max_bytes: int, data: Dataset, trial: Trial, note: Callable[[Any], None]) -> dict[str, Any]:
+    return run_trial(trial, data.in_memory(max_bytes), lambda rows, total: note((rows, total))).to_dict()
 
 
 def _variants(methods: Methods, common: Mapping[str, Any]) -> dict[str, tuple[str, dict[str, Any]]]:

@@ -1,7 +1,5 @@
 """One trial of a comparison: a method on a backbone with a seed, trained and judged."""
 
-import hashlib
-import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -11,9 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-import daes
 from daes.embedding import METHODS
 from daes.experiments.fingerprint import code_fingerprint
+from daes.experiments.log import result_key
 from daes.metrics.auc import exact_auc
 from daes.metrics.base import check_rows
 from daes.metrics.stream import LogLoss
@@ -79,10 +77,14 @@ class Trial:
         return plain_values
 
     def key(self, fingerprint: str) -> str:
-        """A hash of settings, data and code, which tells this result from others. The label is not in it."""
+        """Identifies its result, given the fingerprint of the data. The label is not in it."""
         settings = {name: value for name, value in self.settings().items() if name != "label"}
-        text = json.dumps([settings, fingerprint, daes.__version__, code_fingerprint()], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return result_key(settings, fingerprint, code_fingerprint())
+
+    def describe(self) -> dict[str, Any]:
+        """What a result says of its trial."""
+        names = ("label", "method", "backbone", "seed", "protocol")
+        return {**{name: getattr(self, name) for name in names}, "settings": self.settings()}
 
     def model_arguments(self) -> dict[str, Any]:
         """Arguments of `CTRModel.from_sample`; a method with random numbers of its own draws them by the seed."""
@@ -127,7 +129,8 @@ class TrialResult:
     def from_dict(cls, content: Mapping[str, Any]) -> "TrialResult":
         """What `to_dict` gave; a metric that was not defined is NaN again."""
         fields = {name: value for name, value in content.items() if name != "rows_per_second"}
-        fields["metrics"] = {k: float("nan") if v is None else v for k, v in fields["metrics"].items()}
+        metrics = fields.get("metrics", {})
+        fields["metrics"] = {name: float("nan") if value is None else value for name, value in metrics.items()}
         return cls(**fields)
 
 
@@ -203,22 +206,17 @@ def _result(
     bad_batches: int,
 ) -> TrialResult:
     return TrialResult(
-        label=trial.label,
-        method=trial.method,
-        backbone=trial.backbone,
-        seed=trial.seed,
-        protocol=trial.protocol,
+        **trial.describe(),
         metrics=metrics,
         rows=rows,
         parameters=count_parameters(model),
         bad_batches=bad_batches,
         history=history,
-        settings=trial.settings(),
     )
 
 
 def _columns(history: list[dict[str, float]], names: tuple[str, ...]) -> dict[str, list[float]]:
-    """One list a name, of at most 100 records, the last included."""
+    """One list per name, of at most 100 records, the last included."""
     picked = np.unique(np.linspace(0, len(history) - 1, min(len(history), _RECORDS)).round().astype(int))
     return {name: plain([history[place][name] for place in picked]) for name in names}
 
@@ -238,7 +236,7 @@ def _throttled(progress: Progress | None, seconds: float = 0.5) -> Progress:
 
 
 class _Scores:
-    """The scores of the whole stream, 5 bytes a row (9 with weights), so that the halves are judged exactly."""
+    """The scores of the whole stream, 5 bytes per row (9 with weights), so that both halves have an exact AUC."""
 
     def __init__(self) -> None:
         self._logits: list[NDArray[np.float32]] = []

@@ -1,4 +1,7 @@
-"""Independent tasks in processes of their own, one dying not taking the others with it."""
+"""Independent tasks in processes of their own; a process that dies takes no other with it.
+
+`concurrent.futures` is not used because there one killed worker breaks the whole pool.
+"""
 
 import signal
 from collections import deque
@@ -14,8 +17,8 @@ Task = Callable[[Any, Any, Callable[[Any], None]], Any]
 
 
 @dataclass(frozen=True)
-class Death:
-    """What comes in place of a result where the process ended before it had one."""
+class WorkerExit:
+    """What stands for a result where the process ended before it had one."""
 
     exit_code: int | None
 
@@ -68,7 +71,7 @@ def run_tasks(
                     is_result, message = worker.connection.recv()
                 except (EOFError, ConnectionResetError):
                     workers.remove(worker)
-                    yield worker.item, worker.bury()
+                    yield worker.item, worker.exit()
                     continue
                 if is_result:
                     worker.busy = False
@@ -94,9 +97,9 @@ class _Worker:
         self.item, self.busy = item, True
         self.connection.send(item)
 
-    def bury(self) -> Death:
+    def exit(self) -> WorkerExit:
         self.process.join()
-        return Death(self.process.exitcode)
+        return WorkerExit(self.process.exitcode)
 
     def stop(self) -> None:
         if self.busy:

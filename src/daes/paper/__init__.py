@@ -1,9 +1,9 @@
-"""Each table and figure of the paper as an experiment: run, told and drawn by `daes paper NAME`."""
+"""Each table and figure of the paper as an experiment: run, described and drawn by `daes paper NAME`."""
 
 from importlib import import_module
 
-from daes.paper.experiment import Experiment, Means, OutOfTimeError, Settings
-from daes.paper.result import Result
+from daes.paper.experiment import Execution, Experiment, ExperimentSettings, OutOfTimeError
+from daes.paper.result import ExperimentResult
 
 _MODULES = (
     "estimation",
@@ -13,10 +13,7 @@ _MODULES = (
     "value_space_limit",
     "stationarity",
     "overall",
-    "space",
-    "beta",
-    "meta_count",
-    "feature_count",
+    "ablations",
     "context",
     "cost",
     "ab_test",
@@ -24,8 +21,9 @@ _MODULES = (
 
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
-    for experiment in (import_module(f"daes.paper.{module}").EXPERIMENT for module in _MODULES)
+    for module in _MODULES
+    for experiment in import_module(f"daes.paper.{module}").EXPERIMENTS
 }
 """Every experiment by name, in the order in which they are run and reported."""
 
-__all__ = ["EXPERIMENTS", "Experiment", "Means", "OutOfTimeError", "Result", "Settings"]
+__all__ = ["EXPERIMENTS", "Execution", "Experiment", "ExperimentResult", "ExperimentSettings", "OutOfTimeError"]

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from daes.formatting import count, fixed, percent
+from daes.formatting import count, counted, fixed, percent
 from daes.paper import figures
-from daes.paper.experiment import Experiment, Findings, Means, Settings
-from daes.paper.judging import ENOUGH_SEEDS, Glance
+from daes.paper.experiment import Execution, Experiment, ExperimentSettings, Findings
+from daes.paper.judging import ENOUGH_SEEDS, Judgement
 from daes.paper.market import Market, simulate
 from daes.paper.published import ARPU_GAIN
-from daes.paper.result import Result
+from daes.paper.result import ExperimentResult
 from daes.paper.titles import method_title
 from daes.stream.dataset import Dataset
 from daes.table import markdown_table
@@ -26,14 +26,14 @@ _LEAST_REQUESTS = 1000
 _COLOURS = (figures.GREY, figures.BLUE, figures.PURPLE, figures.GREEN)
 
 
-def run(settings: Settings, data: Dataset | None, means: Means) -> Findings:
-    from daes.paper.resumable import run_pieces
+def run(settings: ExperimentSettings, data: Dataset | None, execution: Execution) -> Findings:
+    from daes.paper.pieces import run_pieces
 
     market = _market(settings)
     pieces: list[dict[str, Any]] = [
         {"market": asdict(market), "pair": list(pair), "seed": seed} for seed in range(settings.seeds) for pair in PAIRS
     ]
-    found = run_pieces(_piece, pieces, means, lambda piece: f"{_title(*_pair(piece))}, seed {piece['seed']}")
+    found = run_pieces(_piece, pieces, execution, lambda piece: f"{_title(*_pair(piece))}, seed {piece['seed']}")
     experiments: dict[str, list[Findings]] = {_title(one, other): [] for one, other in PAIRS}
     for piece, one in zip(pieces, found, strict=True):
         experiments[_title(*_pair(piece))].append(one)
@@ -43,7 +43,7 @@ def run(settings: Settings, data: Dataset | None, means: Means) -> Findings:
     }
 
 
-def _market(settings: Settings) -> Market:
+def _market(settings: ExperimentSettings) -> Market:
     market = Market(device=settings.device)
     if settings.backbones:
         market = replace(market, backbone=settings.backbones[0])
@@ -99,10 +99,10 @@ def _pooled(experiments: Findings) -> Findings:
 def _student(freedom: int) -> float:
     from daes.extras import require
 
-    return float(require("scipy.special").stdtrit(freedom, 0.975))
+    return float(require("scipy.stats").t.ppf(0.975, freedom))
 
 
-def markdown(result: Result) -> str:
+def markdown(result: ExperimentResult) -> str:
     found = result.results
     market = found["market"]
     rows, details = [], []
@@ -140,9 +140,9 @@ def markdown(result: Result) -> str:
     return f"{intro}\n\n{markdown_table(lifts, rows)}\n\n{markdown_table(columns, details)}"
 
 
-def _seeds(result: Result) -> str:
+def _seeds(result: ExperimentResult) -> str:
     seeds = result.settings["seeds"]
-    return f"{seeds} seed{'s' if seeds > 1 else ''}"
+    return counted(seeds, "seed")
 
 
 def _interval(pooled: Findings) -> str:
@@ -150,7 +150,7 @@ def _interval(pooled: Findings) -> str:
     return f"{percent(pooled['mean'], 2, sign=True)} [{low}, {high}]"
 
 
-def verdict(result: Result) -> str:
+def verdict(result: ExperimentResult) -> str:
     pooled = _pooled(result.results["experiments"])
     sentences = []
     for title, one in pooled.items():
@@ -161,7 +161,7 @@ def verdict(result: Result) -> str:
     return f"Simulated, beside the paper's {percent(ARPU_GAIN, 3, sign=True)}. " + " ".join(sentences)
 
 
-def glance(result: Result) -> Glance:
+def judge(result: ExperimentResult) -> Judgement:
     """With DAES gate the expected revenue, paired, rises more than the A/A test shows, against (1) EFD, (2) LD: by a
     t-test between three seeds or more, the variance being that of all experiments together.
     """
@@ -191,10 +191,10 @@ def _beyond(one: Findings, nothing: Findings) -> bool:
 def _judged(one: Findings, nothing: Findings, seeds: int) -> str:
     if seeds < ENOUGH_SEEDS:
         return "not judged by so few seeds"
-    return "more than the A/A test shows" if _beyond(one, nothing) else "not told from the A/A test"
+    return "more than the A/A test shows" if _beyond(one, nothing) else "not distinguishable from the A/A test"
 
 
-def draw(result: Result) -> "Figure":
+def draw(result: ExperimentResult) -> "Figure":
     experiments = result.results["experiments"]
     figure, (left, right) = figures.panels(1, 2, 9.6, 3.8, width_ratios=[1.25, 1])
     kinds = (("lift", 0.22, "o"), ("paired_lift", 0.0, "s"), ("value_lift", -0.22, "D"))
@@ -260,7 +260,9 @@ EXPERIMENT = Experiment(
     run=run,
     markdown=markdown,
     verdict=verdict,
-    glance=glance,
+    judge=judge,
     draw=draw,
     uses=("rows", "seeds", "batch_size", "backbones", "device"),
 )
+
+EXPERIMENTS = (EXPERIMENT,)

@@ -5,28 +5,25 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from daes.formatting import count, fixed, p_value
-from daes.paper.ablation import ablation
-from daes.paper.experiment import Findings, Settings
-from daes.paper.judging import Glance
-from daes.paper.result import Result
-from daes.paper.scores import compare_pairs, dot_figure
-from daes.paper.trials import Variant
+from daes.paper.ablations import MODULATIONS, ablation
+from daes.paper.experiment import ExperimentSettings, Findings
+from daes.paper.judging import Judgement
+from daes.paper.result import ExperimentResult
+from daes.paper.scores import compare_pairs
+from daes.paper.variants import Variant
 from daes.stream.dataset import Dataset
 from daes.table import markdown_table
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from daes.distribution import ContextRanking
 
-MODULATIONS = ("gate", "tran")
 CHOICES = ("significant", "smallest", "insignificant")
 _FIELDS = 3
 _RANKED_SHARE = {"stream": 0.5, "paper": 0.8}  # the rows that are not judged
 _MOST_ROWS = 200_000
 
 
-def variants(settings: Settings, data: Dataset) -> tuple[Mapping[str, Variant], Findings]:
+def variants(settings: ExperimentSettings, data: Dataset) -> tuple[Mapping[str, Variant], Findings]:
     ranking = _ranking(data, settings)
     contexts = {
         "significant": ranking.significant(_FIELDS),
@@ -42,7 +39,7 @@ def variants(settings: Settings, data: Dataset) -> tuple[Mapping[str, Variant], 
     return chosen, {"contexts": contexts, "ranking": fields, "rows_ranked": ranking.rows_used}
 
 
-def _ranking(data: Dataset, settings: Settings) -> "ContextRanking":
+def _ranking(data: Dataset, settings: ExperimentSettings) -> "ContextRanking":
     """Fields by strength, from the first rows, none of which is judged."""
     from daes.distribution import rank_context_fields
 
@@ -66,7 +63,7 @@ def _weakest(ranking: "ContextRanking") -> tuple[str, ...]:
     return replace(ranking, rows=several).insignificant(_FIELDS)
 
 
-def more(result: Result) -> str:
+def more(result: ExperimentResult) -> str:
     found = result.results
     chosen = [[choice, ", ".join(fields) or "none"] for choice, fields in found["contexts"].items()]
     fields = [
@@ -87,29 +84,25 @@ def _yes(row: Findings) -> str:
     return "yes" if row["significant"] else "no"
 
 
-def verdict(result: Result) -> str:
-    scores = result.results["scores"]
+def further(result: ExperimentResult) -> str:
+    scores, ranking = result.results["scores"], result.results["ranking"]
     none = [(f"{kind}, significant", "no modulation") for kind in MODULATIONS if f"{kind}, significant" in scores]
-    weak = [row["field"] for row in result.results["ranking"] if not row["significant"]]
-    return (
-        f"{len(weak)} of {len(result.results['ranking'])} fields are insignificant. {glance(result)[1]} Significant "
-        f"fields against none: {compare_pairs(result, none)}"
-    )
+    weak = sum(not row["significant"] for row in ranking)
+    against = f"Significant fields against none: {compare_pairs(result, none)}"
+    return f"{against} {weak} of {len(ranking)} fields are insignificant."
 
 
-def glance(result: Result) -> Glance:
+def judge(result: ExperimentResult) -> Judgement:
     """(1) Significant fields give a higher AUC than the weakest in most cases. (2) Significantly so in most."""
     pairs = [(f"{kind}, significant", f"{kind}, insignificant") for kind in MODULATIONS]
     fields = compare_pairs(result, [pair for pair in pairs if set(pair) <= result.results["scores"].keys()])
     return fields.parts, f"Significant fields against the weakest: {fields}"
 
 
-def draw(result: Result) -> "Figure":
+def groups(result: ExperimentResult) -> dict[str, list[str]]:
     labels = list(result.results["scores"])
-    groups = {choice: {label: label for label in labels if label.endswith(f", {choice}")} for choice in CHOICES}
-    return dot_figure(
-        result, {**groups, "none": {"no modulation": "no modulation"}}, "Which fields should modulate the numbers?"
-    )
+    by_choice = {choice: [label for label in labels if label.endswith(f", {choice}")] for choice in CHOICES}
+    return {**by_choice, "none": ["no modulation"]}
 
 
 EXPERIMENT = ablation(
@@ -128,8 +121,11 @@ EXPERIMENT = ablation(
     default, the three smallest fields, and no modulation stand beside.
     """,
     variants=variants,
-    verdict=verdict,
-    glance=glance,
-    draw=draw,
+    judge=judge,
+    further=further,
+    figure="Which fields should modulate the numbers?",
+    shape=groups,
     more=more,
 )
+
+EXPERIMENTS = (EXPERIMENT,)

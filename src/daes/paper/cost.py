@@ -11,10 +11,10 @@ import numpy as np
 from daes.formatting import count, percent
 from daes.paper import figures
 from daes.paper.data import without_folders
-from daes.paper.experiment import Experiment, Findings, Means, Settings
-from daes.paper.judging import Glance
+from daes.paper.experiment import Execution, Experiment, ExperimentSettings, Findings
+from daes.paper.judging import Judgement
 from daes.paper.published import BATCH_SIZE, QPS_CHANGE, RESERVOIR_SIZE
-from daes.paper.result import Result
+from daes.paper.result import ExperimentResult
 from daes.paper.titles import method_title
 from daes.stream.dataset import Dataset
 from daes.table import markdown_table
@@ -31,14 +31,14 @@ JOBS = {"train": "training", "score": "scoring", "score_small": "scoring, 128 ro
 _ROWS = 200_000
 _BATCHES = 4
 _SMALL_BATCH = 128
-_REPEATS_A_SEED = 4
+_REPEATS_PER_SEED = 4
 _AGE = 10  # times its reservoir that a model has observed before it is timed
 
 
-def run(settings: Settings, data: Dataset | None, means: Means) -> Findings:
+def run(settings: ExperimentSettings, data: Dataset | None, execution: Execution) -> Findings:
     import torch
 
-    from daes.paper.resumable import run_pieces
+    from daes.paper.pieces import run_pieces
 
     assert data is not None
     rows = data.sample(min(settings.rows or _ROWS, _ROWS))
@@ -51,7 +51,7 @@ def run(settings: Settings, data: Dataset | None, means: Means) -> Findings:
     small = [rows[start : start + _SMALL_BATCH] for start in range(0, len(rows) - _SMALL_BATCH + 1, _SMALL_BATCH)]
     learners = {}
     for method in methods:
-        means.note(f"{data.name}: {method_title(method)}")
+        execution.note(f"{data.name}: {method_title(method)}")
         learners[method] = _aged(method, backbone, data.schema, rows, settings.device)
     name = torch.cuda.get_device_name(settings.device) if settings.device.startswith("cuda") else "CPU"
     setting = {
@@ -63,7 +63,7 @@ def run(settings: Settings, data: Dataset | None, means: Means) -> Findings:
         "device": name,
         "threads": torch.get_num_threads(),
     }
-    repeats = _REPEATS_A_SEED * settings.seeds
+    repeats = _REPEATS_PER_SEED * settings.seeds
 
     def measure(shared: None, piece: Findings, note: Any) -> Findings:
         return _measure(learners, batches, small[: 4 * _BATCHES], piece["repeat"], settings.device)
@@ -72,7 +72,7 @@ def run(settings: Settings, data: Dataset | None, means: Means) -> Findings:
     found = run_pieces(
         measure,
         [{**setting, "repeat": repeat} for repeat in range(repeats)],
-        replace(means, jobs=1),
+        replace(execution, jobs=1),
         lambda piece: f"repeat {piece['repeat']}",
     )
     return {
@@ -108,7 +108,7 @@ def _aged(method: str, backbone: str, schema: Any, rows: "Batch", device: str) -
 def _measure(
     learners: dict[str, "TrainingStep"], batches: Sequence["Batch"], small: Sequence["Batch"], repeat: int, device: str
 ) -> Findings:
-    """Rows a second in one repeat: method → job → a number.
+    """Rows per second in one repeat: method → job → a number.
 
     Methods take turns, in an order that rotates with the repeat, so that all share whatever else the machine does.
     """
@@ -143,7 +143,7 @@ def change(found: Findings, method: str, job: str) -> tuple[float, float, float]
     return float(middle), float(low), float(high)
 
 
-def markdown(result: Result) -> str:
+def markdown(result: ExperimentResult) -> str:
     found = result.results
     rows = []
     for method, speeds in found["speeds"].items():
@@ -167,14 +167,14 @@ def markdown(result: Result) -> str:
     )
 
 
-def verdict(result: Result) -> str:
+def verdict(result: ExperimentResult) -> str:
     return (
-        f"{glance(result)[1]} The paper reports {percent(QPS_CHANGE, 1)} for a whole platform, of which the model is a "
+        f"{judge(result)[1]} The paper reports {percent(QPS_CHANGE, 1)} for a whole platform, of which the model is a "
         "part."
     )
 
 
-def glance(result: Result) -> Glance:
+def judge(result: ExperimentResult) -> Judgement:
     """Nothing: the paper's figure is of a whole platform, ours of the model alone."""
     found = result.results
     parts = []
@@ -186,7 +186,7 @@ def glance(result: Result) -> Glance:
     return (), f"Throughput against {baseline} on {found['device']}: {'; '.join(parts) or 'no form of DAES'}."
 
 
-def draw(result: Result) -> "Figure":
+def draw(result: ExperimentResult) -> "Figure":
     found = result.results
     methods = [method for method in found["speeds"] if method != found["baseline"]]
     figure, axes = figures.panels(1, len(JOBS), 9.6, 0.9 + 0.4 * len(methods) + 0.5, sharey=True)
@@ -225,7 +225,7 @@ EXPERIMENT = Experiment(
     name="cost",
     title="Cost: throughput of training and scoring",
     what="throughput of training and scoring with DAES against EFD and AutoDis",
-    claim="Appendix, “System Overhead”: queries a second fell by 1.8 % after the deployment.",
+    claim="Appendix, “System Overhead”: queries per second fell by 1.8 % after the deployment.",
     differs="""
     The paper's figure is of a whole platform, whose model is a part of each query; ours is of the model alone, so
     the same cost weighs more. Each model has first observed ten times its reservoir, as in a stream that has been
@@ -235,8 +235,10 @@ EXPERIMENT = Experiment(
     run=run,
     markdown=markdown,
     verdict=verdict,
-    glance=glance,
+    judge=judge,
     draw=draw,
     data=("adstream", "flights"),
     uses=("rows", "seeds", "batch_size", "methods", "backbones", "device"),
 )
+
+EXPERIMENTS = (EXPERIMENT,)

@@ -47,7 +47,7 @@ def kl_by_chance(bins: int, size: int, length: int) -> float:
 def expected_draws(size: int, length: int) -> dict[str, float]:
     """Random numbers that each rule draws over a stream on average, the first m values costing none.
 
-    RS: T − m. JRS, two an acceptance: the exact rule 2m·ln(T/m), the published one 2m·∫₁^(T/m) (1 − e^(−1/x)) dx.
+    RS: T − m. JRS, two per acceptance: the exact rule 2m·ln(T/m), the published one 2m·∫₁^(T/m) (1 − e^(−1/x)) dx.
 
     >>> {rule: f"{draws:.3e}" for rule, draws in expected_draws(100_000, 29_400_000).items()}
     {'reservoir': '2.930e+07', 'jump-paper': '1.051e+06', 'jump': '1.137e+06'}

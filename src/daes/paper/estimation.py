@@ -12,10 +12,10 @@ from daes.formatting import count, percent, scientific
 from daes.paper.data import Floats, column_batches
 from daes.paper.divergence import FLOOR, bucket_divergence, expected_draws, kl_by_chance, occupied_bins, slots
 from daes.paper.estimation_figure import errors_figure
-from daes.paper.experiment import Experiment, Findings, Means, Settings
-from daes.paper.judging import Glance, most
+from daes.paper.experiment import Execution, Experiment, ExperimentSettings, Findings
+from daes.paper.judging import Judgement, most
 from daes.paper.published import BATCH_SIZE, ESTIMATION, ESTIMATION_LENGTHS
-from daes.paper.result import Result
+from daes.paper.result import ExperimentResult
 from daes.simulation import AdStream
 from daes.stream.dataset import Dataset
 from daes.table import markdown_table
@@ -38,12 +38,12 @@ _FEW_CALLS = 0.05
 READINGS = ("masses", "buckets")
 
 
-def run(settings: Settings, data: Dataset | None, means: Means) -> Findings:
+def run(settings: ExperimentSettings, data: Dataset | None, execution: Execution) -> Findings:
     assert data is not None
     # Of a simulated stream each feature has as many rows as it needs.
     found: Findings = {"rows": None} if isinstance(data.source, AdStream) else {}
     for kind, feature, paper_length in zip(KINDS, FEATURES[data.name], ESTIMATION_LENGTHS, strict=True):
-        means.note(f"{data.name}: {feature}")
+        execution.note(f"{data.name}: {feature}")
         values = np.concatenate([np.empty(0), *_finite_values(data.head(settings.rows), feature, paper_length)])
         _check_enough(data, feature, values.size)
         found[kind] = {"feature": feature, **_compare(values, paper_length, settings.seeds)}
@@ -116,7 +116,7 @@ def _errors(truth: JumpReservoir, estimators: list[Any]) -> Findings:
     }
 
 
-def markdown(result: Result) -> str:
+def markdown(result: ExperimentResult) -> str:
     headers = ["method", "slots", "KL, paper", "KL of masses", "by chance", "KL of buckets"]
     headers += ["calls, paper", "calls", "closed form"]
     parts = []
@@ -167,7 +167,7 @@ def _nearest_reading(found: Findings, published: float) -> str:
     )
 
 
-def verdict(result: Result) -> str:
+def verdict(result: ExperimentResult) -> str:
     """A line for each reservoir: the claim may hold for one size and fail for another."""
     return "\n".join(
         f"- **{one['feature']}**, {count(one['slots'])} slots for {count(one['values'])} values: the error of OS over "
@@ -183,7 +183,7 @@ def _against(reading: str, ratio: float) -> str:
     return f"{scientific(ratio)} by {reading} ({judged})"
 
 
-def _comparisons(result: Result) -> list[Findings]:
+def _comparisons(result: ExperimentResult) -> list[Findings]:
     """For each feature and reservoir OS over JRS by each reading, JRS over RS, and its part of the calls of RS."""
     one, other = ESTIMATION["JRS"].calls, ESTIMATION["RS"].calls
     assert one is not None
@@ -207,7 +207,7 @@ def _ratio(errors: Findings, others: Findings, reading: str) -> float:
     return _mean(errors, reading) / max(_mean(others, reading), FLOOR)
 
 
-def glance(result: Result) -> Glance:
+def judge(result: ExperimentResult) -> Judgement:
     """(1) OS errs ten times as much as JRS or more in most cases; here a case is a feature, a reservoir and a reading.
     (2) With the paper's share of slots JRS errs at most 1.5 times as much as RS, by masses, with at most 5 % of its
     calls.
@@ -262,8 +262,10 @@ EXPERIMENT = Experiment(
     run=run,
     markdown=markdown,
     verdict=verdict,
-    glance=glance,
+    judge=judge,
     draw=partial(errors_figure, kinds=KINDS, samplers=SAMPLERS),
     data=("adstream", "flights"),
     accepts=tuple(FEATURES),
 )
+
+EXPERIMENTS = (EXPERIMENT,)

@@ -10,7 +10,7 @@ from daes.formatting import compact, count
 from daes.paper import figures
 from daes.paper.experiment import Findings
 from daes.paper.published import ESTIMATION, ESTIMATION_LENGTHS, RESERVOIR_SIZE
-from daes.paper.result import Result
+from daes.paper.result import ExperimentResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,8 +19,8 @@ _COLOURS = (figures.SKY, figures.PURPLE, figures.GREEN)
 _LEAST = 1e-6  # a logarithmic axis has no place for 0
 
 
-def errors_figure(result: Result, kinds: Sequence[str], samplers: Mapping[str, str]) -> "Figure":
-    """A panel a kind of feature: OS, each sampler (name → title) by the number of slots, and the paper's figures."""
+def errors_figure(result: ExperimentResult, kinds: Sequence[str], samplers: Mapping[str, str]) -> "Figure":
+    """One panel per kind of feature: OS, each sampler (name → title) by slots, and the paper's figures."""
     found = [result.results[kind] for kind in kinds]
     rows = max(len(one["reservoirs"]) for one in found) + 1
     figure, axes = figures.panels(1, 2, 9.6, 1.55 + 0.29 * (2 + 4 * rows), sharex=True)
@@ -39,7 +39,7 @@ def errors_figure(result: Result, kinds: Sequence[str], samplers: Mapping[str, s
     figures.headline(
         figure,
         "How far each estimate lies from the true distribution",
-        f"{result.title} · a mark a seed · n draws: random numbers drawn, mean over the seeds",
+        f"{result.title} · one mark per seed · n draws: random numbers drawn, mean over the seeds",
     )
     return figure
 

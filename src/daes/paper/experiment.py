@@ -1,4 +1,4 @@
-"""What an experiment is: something to run, to tell and to draw."""
+"""What an experiment is: something to run, to describe and to draw."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -8,19 +8,19 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
 
 from daes.paper.data import name_in
-from daes.paper.judging import Glance
+from daes.paper.judging import Judgement
 from daes.stream.dataset import Dataset
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from daes.paper.result import Result
+    from daes.paper.result import ExperimentResult
 
 PROTOCOLS = ("stream", "paper")
 TRAINING = ("rows", "seeds", "protocol", "batch_size", "tune", "methods", "backbones", "device")
 """The settings that matter where models are trained and judged."""
 Findings = dict[str, Any]
-"""What a run found, as plain values: JSON alone must be enough to tell and to draw it."""
+"""What a run found, as plain values: JSON alone must be enough to describe and to draw it."""
 
 
 class OutOfTimeError(Exception):
@@ -28,7 +28,7 @@ class OutOfTimeError(Exception):
 
 
 @dataclass(frozen=True)
-class Settings:
+class ExperimentSettings:
     """What decides on the numbers of a run. Validated once, here.
 
     Args:
@@ -36,12 +36,12 @@ class Settings:
         seeds: how many seeds: 0, 1, …, seeds − 1.
         protocol: "stream", one pass in which each batch is scored before it is trained on, or "paper", offline:
             chronological training, validation and test parts.
-        batch_size: rows a step; None for a size that suits the number of rows.
+        batch_size: rows per step; None for a size that suits the number of rows.
         tune: choose learning rate and L2 weight on validation data, with the same budget for every method.
         methods, backbones: those to train; None for the experiment's own.
         device: where to train.
 
-    >>> Settings(seeds=0)
+    >>> ExperimentSettings(seeds=0)
     Traceback (most recent call last):
     ValueError: seeds must be positive, got 0
     """
@@ -75,7 +75,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Means:
+class Execution:
     """How a run is done, which changes nothing of its numbers.
 
     Args:
@@ -113,10 +113,10 @@ class Experiment:
         what: one sentence for the list.
         claim: what the paper says or shows.
         differs: what is different here, and why.
-        run: does the work; called with the settings, one data set (None where none is needed) and the means.
-        markdown: tells a result.
+        run: does the work; called with the settings, one data set (None where none is needed) and the execution.
+        markdown: describes a result.
         verdict: whether the claim holds in a result, in a sentence or two made of its numbers.
-        glance: which parts of the claim hold in a result (none where nothing is judged), and a sentence or two for an
+        judge: which parts of the claim hold in a result (none where nothing is judged), and a sentence or two for an
             overview. Its docstring, in Markdown, says what the parts are.
         draw: draws a result, from its JSON alone.
         data: the datasets it runs on where none are named, as `Dataset.open` takes them; empty where it needs none.
@@ -130,11 +130,11 @@ class Experiment:
     what: str
     claim: str
     differs: str
-    run: Callable[[Settings, Dataset | None, Means], Findings]
-    markdown: Callable[["Result"], str]
-    verdict: Callable[["Result"], str]
-    glance: Callable[["Result"], Glance]
-    draw: Callable[["Result"], "Figure"]
+    run: Callable[[ExperimentSettings, Dataset | None, Execution], Findings]
+    markdown: Callable[["ExperimentResult"], str]
+    verdict: Callable[["ExperimentResult"], str]
+    judge: Callable[["ExperimentResult"], Judgement]
+    draw: Callable[["ExperimentResult"], "Figure"]
     data: tuple[str, ...] = ()
     accepts: tuple[str, ...] | None = None
     uses: tuple[str, ...] = ("rows", "seeds")
@@ -154,6 +154,6 @@ class Experiment:
         if data is not None and not data["numerical"]:
             raise ValueError(f"{self.name} needs numerical features; {data['source']} has none")
 
-    def used(self, settings: Settings) -> Settings:
+    def used(self, settings: ExperimentSettings) -> ExperimentSettings:
         """The settings that matter to it; the others are as usual."""
-        return Settings(**{name: getattr(settings, name) for name in self.uses})
+        return ExperimentSettings(**{name: getattr(settings, name) for name in self.uses})

@@ -1,4 +1,4 @@
-"""How figures look: colours that everyone can tell apart, labels at the lines, little else."""
+"""How figures look: colours that colour-blind readers can tell apart, labels at the lines."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -63,7 +63,7 @@ def panels(rows: int, columns: int, width: float, height: float, **options: Any)
 
 def headline(figure: "Figure", title: str, subtitle: str) -> None:
     """What the figure shows, and on what, at its upper left."""
-    # The layout keeps room for both lines of the title; the lower one is then written there in lighter type.
+    # The layout keeps space for both lines of the title; the lower one is then written there in lighter type.
     figure.suptitle(f"{title}\n ", x=0.01, ha="left", va="top", fontsize=11, fontweight="bold")
     inch = 1 / figure.get_figheight()
     figure.text(0.01, 1 - 0.25 * inch, subtitle, ha="left", va="top", fontsize=8.5, color="#555555")

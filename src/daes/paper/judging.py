@@ -2,14 +2,12 @@
 
 from collections.abc import Sequence
 
-Glance = tuple[Sequence[bool], str]
+Judgement = tuple[Sequence[bool], str]
 """Which parts of a claim hold in a result, none where nothing is judged, and a sentence or two for an overview."""
 STANDARD_ERRORS = 4
 """How far a simulation may stray by chance."""
 ENOUGH_SEEDS = 3
 """The fewest that an interval between seeds is made of."""
-SIGNIFICANT = 0.05
-"""The p below which a difference between seeds is significant."""
 
 
 def most(some: int, of: int) -> bool:

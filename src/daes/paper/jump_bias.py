@@ -9,9 +9,9 @@ from daes.distribution.jump import Skip
 from daes.formatting import percent
 from daes.paper import figures
 from daes.paper.data import Floats
-from daes.paper.experiment import Experiment, Findings, Means, Settings
-from daes.paper.judging import STANDARD_ERRORS, Glance
-from daes.paper.result import Result
+from daes.paper.experiment import Execution, Experiment, ExperimentSettings, Findings
+from daes.paper.judging import STANDARD_ERRORS, Judgement
+from daes.paper.result import ExperimentResult
 from daes.stream.dataset import Dataset
 from daes.table import markdown_table
 
@@ -22,26 +22,26 @@ RULES: dict[Skip, str] = {"paper": "published rule", "exact": "exact rule"}
 SIZE = 1000
 TIMES = (2, 10, 100)
 LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)
-_RUNS_A_SEED = 80
+_RUNS_PER_SEED = 80
 _GROUPS = 50
 _COLOURS = {"paper": figures.VERMILION, "exact": figures.GREEN}
 
 
-def run(settings: Settings, data: Dataset | None, means: Means) -> Findings:
+def run(settings: ExperimentSettings, data: Dataset | None, execution: Execution) -> Findings:
     times = [number for number in TIMES if settings.rows is None or number * SIZE <= settings.rows]
     if not times:
         raise ValueError(f"rows must be {TIMES[0] * SIZE:,} or more, got {settings.rows}")
-    runs = _RUNS_A_SEED * settings.seeds
+    runs = _RUNS_PER_SEED * settings.seeds
     found: Findings = {"slots": SIZE, "runs": runs, "limit": first_values_limit(), "streams": []}
     for number in times:
-        means.check_time(f"{len(found['streams'])} of {len(times)} lengths are done")
-        means.note(f"T = {number}m")
+        execution.check_time(f"{len(found['streams'])} of {len(times)} lengths are done")
+        execution.note(f"T = {number}m")
         found["streams"].append(_stream(number, runs))
     return found
 
 
 def _stream(times: int, runs: int) -> Findings:
-    """Streams in which value t is t/T, drifting upwards evenly, so that a member's value tells its place."""
+    """Streams in which value t is t/T, drifting upwards evenly, so that a member's value gives its place."""
     length = times * SIZE
     values = (np.arange(length) + 1.0) / length
     levels = np.array(LEVELS)
@@ -138,7 +138,7 @@ def _closed_form_by_place(rule: Skip, size: int, length: int) -> Floats:
     return np.add.reduceat(expected, edges[:-1]) / np.diff(edges)
 
 
-def markdown(result: Result) -> str:
+def markdown(result: ExperimentResult) -> str:
     found = result.results
     rows = [
         [f"{part['times']}m", title]
@@ -164,7 +164,7 @@ def _first(one: Findings) -> str:
     return f"{one['first']:.3f} ± {2 * one['first_error']:.3f} ({one['first_closed_form']:.3f})"
 
 
-def verdict(result: Result) -> str:
+def verdict(result: ExperimentResult) -> str:
     first, *_ = streams = result.results["streams"]
     last = streams[-1]
     middle = LEVELS.index(0.5)
@@ -186,7 +186,7 @@ def verdict(result: Result) -> str:
     return " ".join(sentences)
 
 
-def glance(result: Result) -> Glance:
+def judge(result: ExperimentResult) -> Judgement:
     """Nothing: the paper does not measure it."""
     last = result.results["streams"][-1]
     paper, exact = (f"{last[rule]['first']:.2f} times" for rule in ("paper", "exact"))
@@ -200,7 +200,7 @@ def _within(value: float, expected: float, error: float) -> bool:
     return abs(value - expected) <= STANDARD_ERRORS * error
 
 
-def draw(result: Result) -> "Figure":
+def draw(result: ExperimentResult) -> "Figure":
     found = result.results
     figure, (left, right) = figures.panels(1, 2, 9.6, 3.6, width_ratios=[1.25, 1])
     stream = found["streams"][-1]
@@ -277,6 +277,8 @@ EXPERIMENT = Experiment(
     run=run,
     markdown=markdown,
     verdict=verdict,
-    glance=glance,
+    judge=judge,
     draw=draw,
 )
+
+EXPERIMENTS = (EXPERIMENT,)

@@ -37,7 +37,7 @@ class Market:
         candidates: ads that bid for a request.
         bid_cap: bids above it count as this.
         backbone: of both models.
-        batch_size: rows a step of learning.
+        batch_size: rows per training step.
         device: where the models are.
     """
 
@@ -94,7 +94,7 @@ def _learner(market: Market, method: str, stream: AdStream, rows: int, seed: int
     import torch
 
     from daes.model import CTRModel
-    from daes.paper.trials import L2, LEARNING_RATE
+    from daes.paper.variants import L2, LEARNING_RATE
     from daes.training.config import TrainConfig
     from daes.training.step import TrainingStep
 

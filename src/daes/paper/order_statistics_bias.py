@@ -8,9 +8,9 @@ from daes.distribution import JumpReservoir, OrderStatistics
 from daes.formatting import fixed
 from daes.paper import figures
 from daes.paper.data import Floats
-from daes.paper.experiment import Experiment, Findings, Means, Settings
-from daes.paper.judging import STANDARD_ERRORS, Glance
-from daes.paper.result import Result
+from daes.paper.experiment import Execution, Experiment, ExperimentSettings, Findings
+from daes.paper.judging import STANDARD_ERRORS, Judgement
+from daes.paper.result import ExperimentResult
 from daes.stream.dataset import Dataset
 from daes.table import markdown_table
 
@@ -26,7 +26,7 @@ _LEAST_VALUES = 20 * BATCHES[-1]  # as many a batch as there are levels, and one
 _COLOURS = (figures.BLACK, figures.SKY, figures.GREEN, figures.ORANGE, figures.VERMILION)
 
 
-def run(settings: Settings, data: Dataset | None, means: Means) -> Findings:
+def run(settings: ExperimentSettings, data: Dataset | None, execution: Execution) -> Findings:
     values = _VALUES if settings.rows is None else min(settings.rows, _VALUES)
     if values < _LEAST_VALUES:
         raise ValueError(f"rows must be {_LEAST_VALUES:,} or more, got {values}")
@@ -76,7 +76,7 @@ def closed_form(batches: int, levels: Floats) -> Floats:
     return bias
 
 
-def markdown(result: Result) -> str:
+def markdown(result: ExperimentResult) -> str:
     found = result.results
     places = [found["levels"].index(level) for level in SHOWN]
     rows = [
@@ -111,9 +111,9 @@ def sampling_error(slots: int, seeds: int, levels: Floats) -> Floats:
     return STANDARD_ERRORS * np.sqrt(levels * (1 - levels) / (slots * seeds)) + 1 / slots
 
 
-def verdict(result: Result) -> str:
+def verdict(result: ExperimentResult) -> str:
     found, levels = result.results, np.array(result.results["levels"])
-    (holds,), _ = glance(result)
+    (holds,), _ = judge(result)
     gaps, beyond = _gaps(found)
     errors = np.abs([part["reservoir"] for part in found["streams"]])
     biased = int((errors > sampling_error(found["slots"], found["seeds"], levels)).sum())
@@ -125,7 +125,7 @@ def verdict(result: Result) -> str:
     )
 
 
-def glance(result: Result) -> Glance:
+def judge(result: ExperimentResult) -> Judgement:
     """The simulation is within four standard errors of the formula at every level, for every number of batches."""
     gaps, beyond = _gaps(result.results)
     reservoir = np.abs([part["reservoir"] for part in result.results["streams"]]).max()
@@ -143,7 +143,7 @@ def _gaps(found: Findings) -> tuple[Floats, int]:
     return gaps, int((gaps > limits).sum())
 
 
-def draw(result: Result) -> "Figure":
+def draw(result: ExperimentResult) -> "Figure":
     found = result.results
     figure, (left, right) = figures.panels(1, 2, 9.6, 3.6, sharey=True, width_ratios=[1.1, 1])
     levels = found["levels"]
@@ -185,6 +185,8 @@ EXPERIMENT = Experiment(
     run=run,
     markdown=markdown,
     verdict=verdict,
-    glance=glance,
+    judge=judge,
     draw=draw,
 )
+
+EXPERIMENTS = (EXPERIMENT,)

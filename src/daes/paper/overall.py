@@ -1,27 +1,25 @@
 """The main table: fifteen methods on six backbones."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from daes.experiments.scores import ScoreTable
+from daes.experiments.significance import LEVEL, average_rank
+from daes.extras import require
 from daes.formatting import fixed, p_value
 from daes.paper.data import Floats
-from daes.paper.experiment import TRAINING, Experiment, Findings, Means, Settings
-from daes.paper.judging import SIGNIFICANT, Glance, most
+from daes.paper.experiment import TRAINING, Execution, Experiment, ExperimentSettings, Findings
+from daes.paper.judging import Judgement, most
 from daes.paper.overall_figure import methods_figure
-from daes.paper.published import (
-    DATASET_TITLES,
-    OVERALL,
-    PAPER_BACKBONES,
-    PAPER_METHODS,
-    counterpart,
-)
-from daes.paper.result import Result
-from daes.paper.scores import MEASURES, failures, how_trained, scores_table
+from daes.paper.published import DATASET_TITLES, OVERALL, PAPER_BACKBONES, PAPER_METHODS, counterpart
+from daes.paper.result import ExperimentResult
+from daes.paper.scores import MEASURES, failures, how_trained, scores_of, scores_table
 from daes.paper.titles import backbone_title, method_title
-from daes.paper.trials import Variant, known, summary, train_variants
+from daes.paper.variants import Variant, train_variants
 from daes.stream.dataset import Dataset
 from daes.table import markdown_table
 
@@ -31,23 +29,18 @@ if TYPE_CHECKING:
 OURS = ("daes-gate", "daes-tran", "daes")
 
 
-def run(settings: Settings, data: Dataset | None, means: Means) -> Findings:
+def run(settings: ExperimentSettings, data: Dataset | None, execution: Execution) -> Findings:
     assert data is not None
     methods = settings.methods or (*PAPER_METHODS, "daes")
-    found = train_variants(settings, data, means, {method: Variant(method) for method in methods}, PAPER_BACKBONES)
+    found = train_variants(settings, data, execution, {method: Variant(method) for method in methods}, PAPER_BACKBONES)
     return {**found, "ranks": _ranks(found, "auc"), "logloss_ranks": _ranks(found, "logloss"), "tests": _tests(found)}
 
 
 def _ranks(found: Findings, measure: str) -> dict[str, float]:
     """The average rank over the backbones among the paper's methods, as in the last column of its table (by AUC)."""
-    from daes.experiments.significance import average_rank
-
-    table = _means(found["scores"], found["training"]["backbones"], measure)
-    methods = [method for method in PAPER_METHODS if method in table and np.isfinite(table[method]).any()]
-    if not methods:
-        return {}
-    ranks = average_rank([table[method] for method in methods], higher_is_better=measure == "auc")
-    return dict(zip(methods, ranks.tolist(), strict=True))
+    scores, backbones = scores_of(found), found["training"]["backbones"]
+    ranked = [m for m in PAPER_METHODS if any(scores.get(m, backbone, measure) for backbone in backbones)]
+    return scores.ranks(measure, backbones, ranked)
 
 
 def _tests(found: Findings) -> list[Findings]:
@@ -55,40 +48,24 @@ def _tests(found: Findings) -> list[Findings]:
 
     p where there are two seeds or more.
     """
-    from daes.experiments.significance import t_test
-
-    scores = found["scores"]
-    tests = []
-    for method in (method for method in OURS if method in scores):
-        others = [name for name in scores if (name in PAPER_METHODS if method == "daes" else name not in OURS)]
+    scores, tests = scores_of(found), []
+    for method in (method for method in OURS if method in scores.labels):
+        others = [name for name in scores.labels if (name in PAPER_METHODS if method == "daes" else name not in OURS)]
         for backbone, measure in product(found["training"]["backbones"], MEASURES):
-            values = {name: known(scores[name][backbone][measure]) for name in (*others, method)}
-            rivals = {name: values[name] for name in others if values[name]}
-            if not rivals or not values[method]:
-                continue
-            pick = max if measure == "auc" else min
-            best = pick(rivals, key=lambda name: float(np.mean(rivals[name])))
-            enough = min(len(rivals[best]), len(values[method])) > 1
-            tests.append(
-                {
-                    "method": method,
-                    "backbone": backbone,
-                    "measure": measure,
-                    "baseline": best,
-                    "difference": float(np.mean(values[method]) - np.mean(rivals[best])),
-                    "p_value": t_test(values[method], rivals[best]).p_value if enough else None,
-                }
-            )
+            test = scores.test(method, others, backbone, measure)
+            if test is not None:
+                content = asdict(test)
+                tests.append({"method": content.pop("subject"), **content})
     return tests
 
 
 def _means(scores: Findings, backbones: Sequence[str], measure: str) -> dict[str, Floats]:
     """Method → its mean on each backbone, NaN without a result."""
-    pairs = {method: [summary(row[b][measure])[0] for b in backbones] for method, row in scores.items()}
-    return {method: np.array([np.nan if mean is None else mean for mean in means]) for method, means in pairs.items()}
+    table = ScoreTable.of(scores)
+    return {label: np.array([table.get(label, name, measure).mean for name in backbones]) for label in table.labels}
 
 
-def _published(result: Result) -> tuple[str, Findings] | None:
+def _published(result: ExperimentResult) -> tuple[str, Findings] | None:
     """The title of the paper's data set and its scores, shaped as ours, where it has these methods and backbones."""
     paper = counterpart(result.data["name"]) if result.data else None
     backbones = result.results["training"]["backbones"]
@@ -99,10 +76,8 @@ def _published(result: Result) -> tuple[str, Findings] | None:
     return DATASET_TITLES[paper], {"training": {"backbones": backbones}, "scores": scores}
 
 
-def _published_ranks(result: Result) -> dict[str, float]:
+def _published_ranks(result: ExperimentResult) -> dict[str, float]:
     """The paper's average ranks on these backbones; none unless all fifteen methods are ranked here too."""
-    from daes.experiments.significance import average_rank
-
     published = _published(result)
     if published is None or set(result.results["ranks"]) != set(PAPER_METHODS):
         return {}
@@ -117,14 +92,12 @@ def rank_agreement(ours: dict[str, float], theirs: dict[str, float]) -> float:
     >>> rank_agreement({"a": 1.0, "b": 2.0, "c": 3.0}, {"a": 1.5, "b": 2.5, "c": 9.0})
     1.0
     """
-    from daes.experiments.significance import average_rank
-
     names = [name for name in ours if name in theirs]
-    one, other = (average_rank([[r[name]] for name in names], higher_is_better=False) for r in (ours, theirs))
-    return round(float(np.corrcoef(one, other)[0, 1]), 6)
+    found = require("scipy.stats").spearmanr([ours[name] for name in names], [theirs[name] for name in names])
+    return round(float(found.statistic), 6)
 
 
-def markdown(result: Result) -> str:
+def markdown(result: ExperimentResult) -> str:
     found, published = result.results, _published(result)
     theirs = _published_ranks(result)
     parts = [how_trained(result), scores_table(found, _titles(found)) + failures(found)]
@@ -160,7 +133,7 @@ def _rank_table(found: Findings, theirs: dict[str, float]) -> str:
 
 
 def _test_table(found: Findings) -> str:
-    """A row a method and backbone, for each measure the best other method, how far ours is above it, and p."""
+    """One row per method and backbone; for each measure the best other method, how far ours is above it, and p."""
     cells: dict[tuple[str, str], dict[str, list[str]]] = {}
     for test in found["tests"]:
         cells.setdefault((test["method"], test["backbone"]), {})[test["measure"]] = [
@@ -177,7 +150,7 @@ def _test_table(found: Findings) -> str:
     return markdown_table(["method", "backbone", *headers], rows, names=2)
 
 
-def verdict(result: Result) -> str:
+def verdict(result: ExperimentResult) -> str:
     found, theirs = result.results, _published_ranks(result)
     lines = []
     for method in OURS:
@@ -205,7 +178,7 @@ def verdict(result: Result) -> str:
 def _ahead(found: Findings, method: str) -> tuple[int, int, int, int]:
     """On how many backbones its AUC is above the best other's, significantly so, significantly below; of how many."""
     tests = [test for test in found["tests"] if test["method"] == method and test["measure"] == "auc"]
-    sure = [test for test in tests if test["p_value"] is not None and test["p_value"] < SIGNIFICANT]
+    sure = [test for test in tests if test["p_value"] is not None and test["p_value"] < LEVEL]
     higher = sum(test["difference"] > 0 for test in sure)
     return sum(test["difference"] > 0 for test in tests), higher, len(sure) - higher, len(tests)
 
@@ -215,7 +188,7 @@ def _best_rank(found: Findings) -> str:
     return min(ranks, key=lambda method: ranks[method])
 
 
-def glance(result: Result) -> Glance:
+def judge(result: ExperimentResult) -> Judgement:
     """(1) DAES gate has a higher AUC than the best baseline on most backbones. (2) So has DAES tran."""
     found = result.results
     counts = {method: _ahead(found, method) for method in OURS}
@@ -235,7 +208,7 @@ def glance(result: Result) -> Glance:
     return [most(counts[method][0], counts[method][-1]) for method in forms], " ".join(sentences)
 
 
-def draw(result: Result) -> "Figure":
+def draw(result: ExperimentResult) -> "Figure":
     backbones, published = result.results["training"]["backbones"], _published(result)
     panels = {"Ours" if published else "": _means(result.results["scores"], backbones, "auc")}
     if published is not None:
@@ -277,8 +250,10 @@ EXPERIMENT = Experiment(
     run=run,
     markdown=markdown,
     verdict=verdict,
-    glance=glance,
+    judge=judge,
     draw=draw,
     data=("adstream", "flights"),
     uses=TRAINING,
 )
+
+EXPERIMENTS = (EXPERIMENT,)

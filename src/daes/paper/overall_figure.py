@@ -9,7 +9,7 @@ from daes.embedding import METHODS
 from daes.paper import figures
 from daes.paper.data import Floats
 from daes.paper.published import PAPER_METHODS
-from daes.paper.result import Result
+from daes.paper.result import ExperimentResult
 from daes.paper.scores import how_short
 from daes.paper.titles import method_title
 
@@ -25,8 +25,8 @@ _COLOURS = {
 """Family → colour; the methods of other families are grey."""
 
 
-def methods_figure(result: Result, panels: Mapping[str, Mapping[str, Floats]]) -> "Figure":
-    """A panel a title: the AUC of each method on each backbone, NaN without a result, above the median method."""
+def methods_figure(result: ExperimentResult, panels: Mapping[str, Mapping[str, Floats]]) -> "Figure":
+    """One panel per title: the AUC of each method on each backbone, NaN without a result, above the median method."""
     scored = result.results["scores"]
     methods = [*(name for name in METHODS if name in scored), *(name for name in scored if name not in METHODS)]
     figure, axes = figures.panels(

@@ -7,12 +7,13 @@ from inspect import getdoc
 from pathlib import Path
 from urllib.parse import quote
 
+from daes.experiments.significance import LEVEL
 from daes.formatting import count, duration, percent
 from daes.paper import EXPERIMENTS
 from daes.paper.experiment import Experiment
-from daes.paper.judging import SIGNIFICANT, word
+from daes.paper.judging import word
 from daes.paper.published import ARPU_GAIN, DATASET_TITLES, DATASETS, QPS_CHANGE
-from daes.paper.result import Result
+from daes.paper.result import ExperimentResult
 from daes.storage.durable import write_text
 from daes.table import markdown_table
 
@@ -53,17 +54,17 @@ def write_page(results: Path, out: Path) -> int:
     return len(found)
 
 
-def read_results(folder: Path) -> list[Result]:
+def read_results(folder: Path) -> list[ExperimentResult]:
     """All results in a folder, in the order of the experiments, then of the file names."""
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {folder}")
     order = list(EXPERIMENTS)
-    found = [Result.load(path) for path in sorted(folder.glob("*.json"))]
+    found = [ExperimentResult.load(path) for path in sorted(folder.glob("*.json"))]
     known = [result for result in found if result.experiment in EXPERIMENTS]
     return sorted(known, key=lambda result: (order.index(result.experiment), result.stem))
 
 
-def page(results: Sequence[Result], folder: str) -> str:
+def page(results: Sequence[ExperimentResult], folder: str) -> str:
     """The page as Markdown; `folder` is where it finds the figures."""
     by_name = {name: [result for result in results if result.experiment == name] for name in EXPERIMENTS}
     sections = [_section(EXPERIMENTS[name], several, folder) for name, several in by_name.items() if several]
@@ -74,7 +75,7 @@ def page(results: Sequence[Result], folder: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _datasets(results: Sequence[Result]) -> str:
+def _datasets(results: Sequence[ExperimentResult]) -> str:
     used = [result.data for result in results if result.data is not None]
     ours = {data["title"]: data for data in sorted(used, key=lambda data: data["rows"] or 0)}
     rows = [
@@ -95,12 +96,12 @@ def _datasets(results: Sequence[Result]) -> str:
     return "\n\n".join(["## Data", _DATA.strip(), markdown_table(headers, rows)])
 
 
-def _overview(by_name: Mapping[str, Sequence[Result]]) -> str:
+def _overview(by_name: Mapping[str, Sequence[ExperimentResult]]) -> str:
     rows, words = [], Counter[str]()
     for name, several in by_name.items():
         experiment = EXPERIMENTS[name]
         for result in several:
-            parts, sentence = experiment.glance(result)
+            parts, sentence = experiment.judge(result)
             words[word(parts)] += 1
             link = f"[`{name}`](#{_anchor(experiment.title)})" if result is several[0] else ""
             where = result.where + _protocol(result).replace(", streaming protocol", "")
@@ -115,23 +116,23 @@ def _overview(by_name: Mapping[str, Sequence[Result]]) -> str:
             "Each section below states the parts by which its claim is judged. It *holds* where all of them do, "
             "*partly holds* where some do, and *does not hold* where none does; – stands where nothing is judged. "
             "*Most* is more than half, also where the paper says all. A *case* is one comparison on one backbone; "
-            f"*significant* is p < {SIGNIFICANT:g} by a t-test between seeds.",
+            f"*significant* is p < {LEVEL:g} by a t-test between seeds.",
             f"What the paper reports from production, revenue per user {percent(ARPU_GAIN, 3, sign=True)} and queries "
-            f"a second {percent(QPS_CHANGE, 1)}, can only be imitated here: see `ab-test` and `cost`.",
+            f"per second {percent(QPS_CHANGE, 1)}, can only be imitated here: see `ab-test` and `cost`.",
             markdown_table(["claim", "experiment", "on", "what came out"], rows, names=4),
         ]
     )
 
 
-def _section(experiment: Experiment, results: Sequence[Result], folder: str) -> str:
+def _section(experiment: Experiment, results: Sequence[ExperimentResult], folder: str) -> str:
     parts = [
         f"## {experiment.title}",
         f"**The paper.** {experiment.claim}",
         f"**What differs, and why.** {experiment.differs}",
-        f"**Judged by.** {getdoc(experiment.glance)}",
+        f"**Judged by.** {getdoc(experiment.judge)}",
     ]
     for result in results:
-        judged, _ = experiment.glance(result)
+        judged, _ = experiment.judge(result)
         parts += [
             f"### {result.where}{_protocol(result)}",
             *([f"The claim **{word(judged)}**."] if judged else []),
@@ -145,7 +146,7 @@ def _section(experiment: Experiment, results: Sequence[Result], folder: str) -> 
     return "\n\n".join(parts)
 
 
-def _protocol(result: Result) -> str:
+def _protocol(result: ExperimentResult) -> str:
     """As the end of a heading."""
     names = {"stream": ", streaming protocol", "paper": ", the paper's protocol", None: ""}
     return names[result.settings.get("protocol")] + (", tuned" if result.settings.get("tune") else "")

@@ -11,9 +11,9 @@ from daes.distribution.estimator_report import rank_errors
 from daes.formatting import count, nbytes, percent, scientific
 from daes.paper import figures
 from daes.paper.data import Floats
-from daes.paper.experiment import Experiment, Findings, Means, Settings
-from daes.paper.judging import STANDARD_ERRORS, Glance
-from daes.paper.result import Result
+from daes.paper.experiment import Execution, Experiment, ExperimentSettings, Findings
+from daes.paper.judging import STANDARD_ERRORS, Judgement
+from daes.paper.result import ExperimentResult
 from daes.stream.dataset import Dataset
 from daes.table import markdown_table
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 LENGTH = 1_000_000
 SIZES = (100, 300, 1000, 3000, 10_000, 30_000, 100_000)
 LEVELS = (0.1, 0.5, 0.9, 0.99)
-_RUNS_A_SEED = 40
-_LEAST_LENGTH = 2000  # room for three sizes
+_RUNS_PER_SEED = 40
+_LEAST_LENGTH = 2000  # enough for three sizes
 _DRIFT = 1.0
 _COLOURS = (figures.SKY, figures.BLUE, figures.GREEN, figures.ORANGE)
 _PERCENTS = np.arange(1, 100) / 100
 
 
-def run(settings: Settings, data: Dataset | None, means: Means) -> Findings:
+def run(settings: ExperimentSettings, data: Dataset | None, execution: Execution) -> Findings:
     length = LENGTH if settings.rows is None else min(settings.rows, LENGTH)
     if length < _LEAST_LENGTH:
         raise ValueError(f"rows must be {_LEAST_LENGTH:,} or more, got {length}")
-    runs = _RUNS_A_SEED * settings.seeds
+    runs = _RUNS_PER_SEED * settings.seeds
     rng = np.random.default_rng(0)
     normal = rng.standard_normal(length)
     drifting = normal + _DRIFT * np.arange(length) / length
@@ -42,8 +42,8 @@ def run(settings: Settings, data: Dataset | None, means: Means) -> Findings:
     for size in SIZES:
         if size > length // 2:
             break
-        means.check_time(f"sizes below {size:,} are done")
-        means.note(f"m = {size:,}")
+        execution.check_time(f"sizes below {size:,} are done")
+        execution.note(f"m = {size:,}")
         found["sizes"].append(_size(size, np.exp(normal), drifting, runs))
     return found
 
@@ -103,7 +103,7 @@ def asymptotic_variance(levels: Floats, size: int, length: int) -> Floats:
     return variance
 
 
-def markdown(result: Result) -> str:
+def markdown(result: ExperimentResult) -> str:
     found = result.results
     errors = [
         [count(part["slots"]), nbytes(part["bytes"]), nbytes(4 * part["slots"])]
@@ -144,9 +144,9 @@ def exponents(found: Findings) -> tuple[Floats, Floats]:
     return weights @ logs, np.sqrt(np.square(weights) @ np.square(errors))
 
 
-def verdict(result: Result) -> str:
+def verdict(result: ExperimentResult) -> str:
     found, last = result.results, result.results["sizes"][-1]
-    (falls, _), _ = glance(result)
+    (falls, _), _ = judge(result)
     ratios, off = _against_formula(found)
     shown = ", ".join(f"{power:.2f} ± {2 * error:.2f}" for power, error in zip(*exponents(found), strict=True))
     levels = ", ".join(percent(level, 0) for level in found["levels"])
@@ -160,7 +160,7 @@ def verdict(result: Result) -> str:
     )
 
 
-def glance(result: Result) -> Glance:
+def judge(result: ExperimentResult) -> Judgement:
     """(1) The variance of quantiles falls as 1/m: at every level the exponent is within four standard errors of −1. (2)
     It is within four standard errors of the formula in every case.
     """
@@ -182,7 +182,7 @@ def _against_formula(found: Findings) -> tuple[Floats, int]:
     return seen / theory, int((np.abs(seen - theory) > STANDARD_ERRORS * error).sum())
 
 
-def draw(result: Result) -> "Figure":
+def draw(result: ExperimentResult) -> "Figure":
     found = result.results
     figure, (left, right) = figures.panels(1, 2, 9.6, 3.6)
     sizes = [part["slots"] for part in found["sizes"]]
@@ -229,7 +229,7 @@ EXPERIMENT = Experiment(
     title="Reservoir size: error, variance, memory",
     what="error of quantiles against the number m of slots, its O(1/m) variance, and memory",
     claim="""
-    Appendix, “Bias–Variance Trade-off in Reservoir Size”: Var(q̂_α) ≈ α(1−α)/(m·f²(q_α)); m·4 bytes = 400 kB a
+    Appendix, “Bias–Variance Trade-off in Reservoir Size”: Var(q̂_α) ≈ α(1−α)/(m·f²(q_α)); m·4 bytes = 400 kB per
     feature at m = 100,000; bias comes from finite samples and from drift.
     """,
     differs="""
@@ -242,6 +242,8 @@ EXPERIMENT = Experiment(
     run=run,
     markdown=markdown,
     verdict=verdict,
-    glance=glance,
+    judge=judge,
     draw=draw,
 )
+
+EXPERIMENTS = (EXPERIMENT,)

@@ -14,7 +14,7 @@ import numpy as np
 
 import daes
 from daes.paper.data import without_folders
-from daes.paper.experiment import Experiment, Findings, Settings
+from daes.paper.experiment import Experiment, ExperimentSettings, Findings
 from daes.storage.durable import write_text
 
 FORMAT = "daes.paper"
@@ -24,7 +24,7 @@ _PACKAGES = {"numpy": "numpy", "torch": "torch", "scipy": "scipy"}
 
 
 @dataclass(frozen=True)
-class Result:
+class ExperimentResult:
     """One experiment on one data set.
 
     `results` is what the experiment found; `settings` holds what was asked for; `seconds` is the wall time of the run,
@@ -83,7 +83,7 @@ class Result:
         return path
 
     def as_saved(self) -> Self:
-        """What `load` would read from the file: what is told and drawn is what the file says."""
+        """What `load` would read from the file: what is described and drawn is what the file says."""
         return self._from(json.loads(self._text()), self.stem)
 
     def _text(self) -> str:
@@ -106,23 +106,23 @@ class Result:
         return cls(**{name: content[name] for name in names})
 
 
-def settings_of(experiment: Experiment, settings: Settings) -> dict[str, Any]:
+def settings_of(experiment: Experiment, settings: ExperimentSettings) -> dict[str, Any]:
     """The settings that matter to the experiment, as plain values."""
     chosen: dict[str, Any] = plain({name: getattr(settings, name) for name in experiment.uses})
     return chosen
 
 
-def command_of(experiment: Experiment, settings: Settings, data: str | None) -> str:
+def command_of(experiment: Experiment, settings: ExperimentSettings, data: str | None) -> str:
     """The command that makes such a result; the folders of this machine are left out.
 
     >>> from daes.paper import EXPERIMENTS
-    >>> command_of(EXPERIMENTS["estimation"], Settings(seeds=3), "criteo:/data/train.txt")
+    >>> command_of(EXPERIMENTS["estimation"], ExperimentSettings(seeds=3), "criteo:/data/train.txt")
     'daes paper estimation --data criteo:train.txt --seeds 3'
     """
     words = ["daes", "paper", experiment.name]
     if data is not None:
         words += ["--data", without_folders(data)]
-    given, usual = settings_of(experiment, settings), settings_of(experiment, Settings())
+    given, usual = settings_of(experiment, settings), settings_of(experiment, ExperimentSettings())
     for name, value in given.items():
         if value == usual[name]:
             continue

@@ -5,17 +5,17 @@ from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 
+from daes.experiments.log import LOCK, RESULTS
 from daes.paper import EXPERIMENTS, figures
 from daes.paper.data import describe, open_dataset
-from daes.paper.experiment import Experiment, Means, Settings
-from daes.paper.result import Result, command_of, plain, settings_of, versions
+from daes.paper.experiment import Execution, Experiment, ExperimentSettings
+from daes.paper.result import ExperimentResult, command_of, plain, settings_of, versions
 from daes.storage.durable import clear_leftovers, write_text
 
 WORK = "work"
-"""The folder, within the results, of the cells that they are made of."""
+"""The folder, within the results, of the trials that they are made of."""
 CLOCK = "seconds"
 """The file there that says how long an unfinished run took so far; a finished one has none."""
-CELLS, LOCK = "results.jsonl", "lock"
 ENDINGS = (".png", ".svg")
 """Of figures."""
 
@@ -44,24 +44,24 @@ def find(name: str) -> Experiment:
 
 def run_experiment(
     experiment: Experiment,
-    settings: Settings,
+    settings: ExperimentSettings,
     data: str | None,
     out: Path,
-    means: Means,
+    execution: Execution,
     *,
     overwrite: bool = False,
     ending: str = ".png",
-) -> tuple[Result, bool]:
+) -> tuple[ExperimentResult, bool]:
     """Run one experiment and write `STEM.json`, `STEM.md` and its figure into a folder.
 
     Args:
         experiment, settings: what to run.
         data: the dataset to run it on, as it is written: `criteo:PATH`.
         out: the folder.
-        means: how; its folder is not used, the work is kept in `work/STEM` of `out`.
+        execution: how; its folder is not used, the work is kept in `work/STEM` of `out`.
         overwrite: make anew what is there; a result is replaced once there is a new one. What is there is an error
-            otherwise, unless `means.resume`: then a result of the same settings, data and code is kept, one in which
-            something failed is made again, and finished cells are re-used.
+            otherwise, unless `execution.resume`: then a result of the same settings, data and code is kept, one in
+            which something failed is made again, and finished trials are re-used.
         ending: of the figure, .png or .svg.
 
     Returns:
@@ -76,37 +76,37 @@ def run_experiment(
     description = None if opened is None else describe(opened.head(settings.rows))
     experiment.check(description)
     chosen, command = settings_of(experiment, settings), command_of(experiment, settings, data)
-    fresh = Result(experiment.name, description, chosen, command, versions(), 0.0, {})
+    fresh = ExperimentResult(experiment.name, description, chosen, command, versions(), 0.0, {})
     path, work = out / f"{fresh.stem}.json", out / WORK / fresh.stem
     clock = work / CLOCK
-    for there in (path, work / CELLS, clock):
-        if there.exists() and not (means.resume or overwrite):
+    for there in (path, work / RESULTS, clock):
+        if there.exists() and not (execution.resume or overwrite):
             raise ValueError(f"{there} exists already: --resume goes on with what is there, --overwrite replaces it")
     before = 0.0
     if clock.exists() and not overwrite:  # a run that makes what is there, or replaces it, was stopped
         before = float(clock.read_text(encoding="utf-8"))
     elif path.exists() and not overwrite:
-        found = _same(Result.load(path), path, fresh)
+        found = _same(ExperimentResult.load(path), path, fresh)
         if not found.failures:
             _present_missing(found, out, ending)
             return found, True
         before = found.seconds
-    means.check_time("not begun")
+    execution.check_time("not begun")
     if overwrite:
-        _forget_cells(work)
+        _forget_results(work)
     work.mkdir(parents=True, exist_ok=True)
     write_text(clock, f"{before:.3f}\n")
     try:
-        findings = experiment.run(settings, opened, _with_folder(means, work))
+        findings = experiment.run(settings, opened, replace(execution, folder=work))
         seconds = round(before + monotonic() - started, 3)
         if description is not None and "rows" in findings:
             description["rows"] = findings["rows"]  # an experiment may use other rows than all
         result = replace(fresh, data=description, seconds=seconds, results=plain(findings)).as_saved()
         clear_leftovers(out, lambda name: name in (path.name, path.with_suffix(".md").name))
-        experiment.verdict(result)  # a result that cannot be told is none
+        experiment.verdict(result)  # a result that cannot be described is none
         present(result, out, ending)  # before the JSON is there, which says that all of it is
     except BaseException:
-        if (work / CELLS).exists():
+        if (work / RESULTS).exists():
             write_text(clock, f"{before + monotonic() - started:.3f}\n")
         else:
             _leave(work)
@@ -118,7 +118,7 @@ def run_experiment(
     return result, False
 
 
-def _same(found: Result, path: Path, asked: Result) -> Result:
+def _same(found: ExperimentResult, path: Path, asked: ExperimentResult) -> ExperimentResult:
     """A result that is there, if it is the one that was asked for."""
     there, wanted = (
         {**one.settings, "data": data.get("source"), "fingerprint of the data": data.get("fingerprint")}
@@ -133,12 +133,12 @@ def _same(found: Result, path: Path, asked: Result) -> Result:
     if found.versions.get("code") != asked.versions["code"]:
         raise ValueError(
             f"{path} was made by other code of daes than this: --overwrite makes it anew; without the file, --resume "
-            "does so with those finished cells that this code would make as well"
+            "does so with those finished trials that this code would make as well"
         )
     return found
 
 
-def present(result: Result, folder: Path, ending: str = ".png") -> Path:
+def present(result: ExperimentResult, folder: Path, ending: str = ".png") -> Path:
     """Write a result's Markdown and figure beside its JSON; the path of the figure."""
     text = find(result.experiment).markdown(result) + "\n"
     figure = draw(result, folder / f"{result.stem}{ending}")
@@ -146,39 +146,35 @@ def present(result: Result, folder: Path, ending: str = ".png") -> Path:
     return figure
 
 
-def draw(result: Result, path: Path) -> Path:
+def draw(result: ExperimentResult, path: Path) -> Path:
     """Draw a result, from its JSON alone."""
     with figures.style():
         return figures.save(find(result.experiment).draw(result), path)
 
 
-def _with_folder(means: Means, folder: Path) -> Means:
-    return Means(folder, means.jobs, means.resume, means.deadline, means.note)
-
-
-def _present_missing(result: Result, folder: Path, ending: str) -> None:
+def _present_missing(result: ExperimentResult, folder: Path, ending: str) -> None:
     """Write what a run that was stopped at the very end left out."""
     if not all((folder / f"{result.stem}{one}").exists() for one in (".md", ending)):
         present(result, folder, ending)
 
 
 def _leave(work: Path) -> None:
-    """Nothing is left to go on with; a folder without cells goes."""
+    """Nothing is left to go on with; a folder without results goes."""
     (work / CLOCK).unlink(missing_ok=True)
     for folder in (work, work.parent):
         if not any(folder.iterdir()):
             folder.rmdir()
 
 
-def _forget_cells(work: Path) -> None:
-    """Remove the cells that a result was made of, and nothing else, while nobody adds to them."""
+def _forget_results(work: Path) -> None:
+    """Remove the results that an experiment's result was made of, and nothing else, while nobody adds to them."""
     from daes.storage.lock import WriterLock
 
     if not work.is_dir():
         return
     lock = WriterLock(work / LOCK)
     lock.acquire()
-    for name in (CELLS, CLOCK):
+    for name in (RESULTS, CLOCK):
         (work / name).unlink(missing_ok=True)
     clear_leftovers(work, lambda name: name == CLOCK)
     lock.release()

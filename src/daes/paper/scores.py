@@ -4,17 +4,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from daes.formatting import count, fixed, scientific, with_spread
+from daes.experiments.scores import ScoreTable
+from daes.formatting import count, counted, fixed, scientific
 from daes.paper import figures
 from daes.paper.experiment import Findings
-from daes.paper.judging import SIGNIFICANT, most
-from daes.paper.result import Result
+from daes.paper.judging import most
+from daes.paper.result import ExperimentResult
 from daes.paper.titles import backbone_title
-from daes.paper.trials import known, summary
 from daes.table import markdown_table
 
 if TYPE_CHECKING:
@@ -28,6 +28,11 @@ _BACKBONES_SIDE_BY_SIDE = 3
 _LINES_SHOWN = 20
 
 
+def scores_of(found: Findings) -> ScoreTable:
+    """The scores of a result."""
+    return ScoreTable.of(found["scores"])
+
+
 def scores_table(found: Findings, titles: Mapping[str, str] | None = None) -> str:
     """AUC and LogLoss of each label on each backbone, mean ± deviation between seeds; the best mean in bold.
 
@@ -35,54 +40,33 @@ def scores_table(found: Findings, titles: Mapping[str, str] | None = None) -> st
     """
     backbones = found["training"]["backbones"]
     if len(backbones) <= _BACKBONES_SIDE_BY_SIDE:
-        return _scores_table(found, titles, [(backbone, measure) for backbone in backbones for measure in MEASURES])
-    parts = [_scores_table(found, titles, [(backbone, measure) for backbone in backbones]) for measure in MEASURES]
-    return "\n\n".join(parts)
+        return _scores_table(found, titles, list(product(backbones, MEASURES)))
+    return "\n\n".join(_scores_table(found, titles, list(product(backbones, [measure]))) for measure in MEASURES)
 
 
 def _scores_table(found: Findings, titles: Mapping[str, str] | None, columns: Sequence[tuple[str, str]]) -> str:
-    scores = found["scores"]
-    best = {place: _best(scores, *place) for place in columns}
-    rows = [
-        [titles[label] if titles else label, *(_score(scores, label, *place, best[place]) for place in columns)]
-        for label in titles or scores
-    ]
-    headers = ["", *(f"{backbone_title(backbone)} {MEASURES[measure]}" for backbone, measure in columns)]
-    return markdown_table(headers, rows)
+    scores = scores_of(found)
+    titles = titles or {label: label for label in scores.labels}
+    rows = [[title, *(scores.cell(label, *column) for column in columns)] for label, title in titles.items()]
+    return markdown_table(["", *(f"{backbone_title(name)} {MEASURES[measure]}" for name, measure in columns)], rows)
 
 
 def series_table(found: Findings, series: Series, place: str) -> str:
-    """The same for labels that are places on lines: a table a backbone, a row a place, a column a line and measure."""
-    scores, parts = found["scores"], []
+    """The same for labels that are places on lines: per backbone a table of one row per place."""
+    scores, parts = scores_of(found), []
     places, _ = next(iter(series.values()))
     headers = [place, *(f"{line}, {name}" for name in MEASURES.values() for line in series)]
     for backbone in found["training"]["backbones"]:
-        best = {measure: _best(scores, backbone, measure) for measure in MEASURES}
         rows = [
             [f"{number:g}"]
-            + [
-                _score(scores, labels[i], backbone, measure, best[measure])
-                for measure in MEASURES
-                for _, labels in series.values()
-            ]
+            + [scores.cell(labels[i], backbone, measure) for measure in MEASURES for _, labels in series.values()]
             for i, number in enumerate(places)
         ]
         parts += [f"**{backbone_title(backbone)}:**", markdown_table(headers, rows)]
     return "\n\n".join(parts)
 
 
-def _score(scores: Findings, label: str, backbone: str, measure: str, best: float | None) -> str:
-    mean, spread = summary(scores[label][backbone][measure])
-    text = with_spread(mean, spread)
-    return f"**{text}**" if mean is not None and fixed(mean) == fixed(best) else text
-
-
-def _best(scores: Findings, backbone: str, measure: str) -> float | None:
-    means = [summary(by_backbone[backbone][measure])[0] for by_backbone in scores.values()]
-    return (max if measure == "auc" else min)(known(means), default=None)
-
-
-def how_trained(result: Result, found: Findings | None = None) -> str:
+def how_trained(result: ExperimentResult, found: Findings | None = None) -> str:
     """A sentence on the training."""
     training = (found or result.results)["training"]
     seeds = result.settings["seeds"]
@@ -93,7 +77,7 @@ def how_trained(result: Result, found: Findings | None = None) -> str:
     )
     return (
         f"{result.where}; {training['scope']}; batch size {count(training['batch_size'])}, {choice}; "
-        f"mean ± standard deviation of {seeds} seed{'s' if seeds > 1 else ''}."
+        f"mean ± standard deviation of {counted(seeds, 'seed')}."
     )
 
 
@@ -107,15 +91,8 @@ def failures(found: Findings) -> str:
     return "".join(f"\n\n{paragraph}" for paragraph in paragraphs)
 
 
-def means_and_spreads(scores: Findings, labels: Sequence[str], backbone: str, measure: str) -> tuple[Any, Any]:
-    """Arrays of means and of deviations (0 where there is one seed), NaN without a result."""
-    pairs = [summary(scores[label][backbone][measure]) for label in labels]
-    means = np.array([np.nan if mean is None else mean for mean, _ in pairs])
-    return means, np.array([spread or 0.0 for _, spread in pairs])
-
-
 @dataclass(frozen=True)
-class Comparison:
+class PairComparison:
     """By how much AUC one of two labels is ahead of the other, case by case, and in how many that is significant."""
 
     differences: tuple[float, ...]
@@ -141,41 +118,35 @@ class Comparison:
         )
 
 
-def compare_pairs(result: Result, pairs: Iterable[tuple[str, str]]) -> Comparison:
-    """The first of each pair of labels against the second, a case a pair and backbone where both have results."""
-    from daes.experiments.significance import t_test
-
-    scores, backbones = result.results["scores"], result.results["training"]["backbones"]
-    differences, sure = [], []
-    for pair, backbone in product(pairs, backbones):
-        one, other = (known(scores[label][backbone]["auc"]) for label in pair)
-        if one and other:
-            differences.append(fmean(one) - fmean(other))
-            if min(len(one), len(other)) > 1 and t_test(one, other).significant(SIGNIFICANT):
-                sure.append(differences[-1])
-    ahead = sum(difference > 0 for difference in sure)
-    return Comparison(tuple(differences), ahead, len(sure) - ahead)
+def compare_pairs(result: ExperimentResult, pairs: Iterable[tuple[str, str]]) -> PairComparison:
+    """The first of each pair of labels against the second; a case is a pair on a backbone where both have results."""
+    scores = scores_of(result.results)
+    columns = product(pairs, result.results["training"]["backbones"])
+    tests = [scores.test(one, [other], backbone, "auc") for (one, other), backbone in columns]
+    found = [test for test in tests if test is not None]
+    sure = [test.better for test in found if test.significant]
+    return PairComparison(tuple(test.difference for test in found), sum(sure), len(sure) - sum(sure))
 
 
-def changes(result: Result, before: str, after: str) -> list[float | None]:
+def changes(result: ExperimentResult, before: str, after: str) -> list[float | None]:
     """The difference of AUC between two labels on each backbone, None where one has no result."""
-    scores = result.results["scores"]
-    pairs = [
-        [summary(scores[label][backbone]["auc"])[0] for label in (before, after)]
-        for backbone in result.results["training"]["backbones"]
-    ]
-    return [None if one is None or other is None else other - one for one, other in pairs]
+    scores, found = scores_of(result.results), []
+    for backbone in result.results["training"]["backbones"]:
+        one, other = (scores.get(label, backbone, "auc") for label in (before, after))
+        found.append(other.mean - one.mean if one and other else None)
+    return found
 
 
-def line_figure(result: Result, series: Series, xlabel: str, title: str) -> "Figure":
-    """AUC and LogLoss against a number, a row of panels a backbone."""
-    scores, backbones = result.results["scores"], result.results["training"]["backbones"]
+def line_figure(result: ExperimentResult, series: Series, xlabel: str, title: str) -> "Figure":
+    """AUC and LogLoss against a number, one row of panels per backbone."""
+    scores, backbones = scores_of(result.results), result.results["training"]["backbones"]
     figure, axes = figures.panels(len(backbones), 2, 9.6, 0.9 + 2.5 * len(backbones), sharex=True, squeeze=False)
     for row, backbone in enumerate(backbones):
         for panel, (measure, name) in zip(axes[row], MEASURES.items(), strict=True):
             ends = []
             for (line, (places, labels)), colour in zip(series.items(), figures.CYCLE, strict=False):
-                means, spreads = means_and_spreads(scores, labels, backbone, measure)
+                found = [scores.get(label, backbone, measure) for label in labels]
+                means, spreads = np.array([one.mean for one in found]), np.array([one.std or 0.0 for one in found])
                 panel.fill_between(places, means - spreads, means + spreads, color=colour, alpha=0.15, linewidth=0)
                 panel.plot(places, means, "o-", color=colour)
                 if np.isfinite(means[-1]):
@@ -189,9 +160,9 @@ def line_figure(result: Result, series: Series, xlabel: str, title: str) -> "Fig
     return figure
 
 
-def dot_figure(result: Result, groups: Mapping[str, Mapping[str, str]], title: str) -> "Figure":
-    """AUC and LogLoss of named variants as dots, one a seed and the mean on top; `groups`: group → label → title."""
-    scores, backbones = result.results["scores"], result.results["training"]["backbones"]
+def dot_figure(result: ExperimentResult, groups: Mapping[str, Sequence[str]], title: str) -> "Figure":
+    """AUC and LogLoss of labels as dots, one per seed and the mean on top; the labels of a group share a colour."""
+    scores, backbones = scores_of(result.results), result.results["training"]["backbones"]
     lines = sum(len(labels) for labels in groups.values())
     height = 0.9 + (0.65 + 0.3 * lines) * len(backbones)
     figure, axes = figures.panels(len(backbones), 2, 9.6, height, sharey="row", squeeze=False)
@@ -199,12 +170,12 @@ def dot_figure(result: Result, groups: Mapping[str, Mapping[str, str]], title: s
         for panel, (measure, name) in zip(axes[row], MEASURES.items(), strict=True):
             names, place = [], 0
             for labels, colour in zip(groups.values(), figures.CYCLE, strict=False):
-                for label, shown in labels.items():
-                    values = known(scores[label][backbone][measure])
+                for label in labels:
+                    values = scores.get(label, backbone, measure).values
                     panel.plot(values, [place] * len(values), "o", color=colour, alpha=0.35, markersize=5)
                     if values:
                         panel.plot(np.mean(values), place, "|", color=colour, markersize=14, markeredgewidth=2.5)
-                    names.append(shown)
+                    names.append(label)
                     place += 1
             panel.set_yticks(range(place), names)
             panel.set_ylim(place - 0.5, -0.5)
@@ -215,10 +186,10 @@ def dot_figure(result: Result, groups: Mapping[str, Mapping[str, str]], title: s
     return figure
 
 
-def how_short(result: Result) -> str:
+def how_short(result: ExperimentResult) -> str:
     """The data and the protocol, for the line under a figure's title."""
     seeds = result.settings["seeds"]
-    return f"{result.where} · {result.results['training']['scope']} · {seeds} seed{'s' if seeds > 1 else ''}"
+    return f"{result.where} · {result.results['training']['scope']} · {counted(seeds, 'seed')}"
 
 
 def _label_ends(panel: "Axes", ends: Sequence[tuple[float, float, str, str]]) -> None:

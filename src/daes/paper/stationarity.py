@@ -9,10 +9,10 @@ import numpy as np
 from daes.distribution import DriftProfile, drift_profile
 from daes.formatting import fixed, percent
 from daes.paper.data import Floats, columns, days
-from daes.paper.experiment import Experiment, Findings, Means, Settings
-from daes.paper.judging import Glance, most
+from daes.paper.experiment import Execution, Experiment, ExperimentSettings, Findings
+from daes.paper.judging import Judgement, most
 from daes.paper.published import PROFILED
-from daes.paper.result import Result
+from daes.paper.result import ExperimentResult
 from daes.paper.stationarity_figure import SATURATED, segments_figure
 from daes.stream.dataset import Dataset
 from daes.table import markdown_table
@@ -29,7 +29,7 @@ _ROTATIONS = 999
 _LEAST_A_DAY, _LEAST_DAYS = 6, 4
 
 
-def run(settings: Settings, data: Dataset | None, means: Means) -> Findings:
+def run(settings: ExperimentSettings, data: Dataset | None, execution: Execution) -> Findings:
     assert data is not None
     data = data.head(settings.rows)
     read = columns(data, data.schema.numerical)
@@ -46,8 +46,8 @@ def run(settings: Settings, data: Dataset | None, means: Means) -> Findings:
         for place, (name, values) in enumerate(read.items()):
             if not np.isfinite(values).any():
                 continue
-            means.check_time(f"{len(parts)} of {len(SEGMENTS)} profiles are done")
-            means.note(f"{data.name}: {segments} segments, {name}")
+            execution.check_time(f"{len(parts)} of {len(SEGMENTS)} profiles are done")
+            execution.note(f"{data.name}: {segments} segments, {name}")
             profile = drift_profile(values, segments)
             found["features"][name] = _summary(profile, _shuffled(values, segments, seed=place), per_day)
             found["series"][name] = {measure: np.round(getattr(profile, measure), 4) for measure in MEASURES}
@@ -181,7 +181,7 @@ def _judged(profiles: list[Findings], rows: int) -> Findings:
     return next((one for one in profiles if rows // one["segments"] >= _JUDGED_ROWS), profiles[-1])
 
 
-def markdown(result: Result) -> str:
+def markdown(result: ExperimentResult) -> str:
     found = result.results
     parts = []
     for profile in found["profiles"]:
@@ -215,7 +215,7 @@ def markdown(result: Result) -> str:
     return "\n".join(parts)
 
 
-def verdict(result: Result) -> str:
+def verdict(result: ExperimentResult) -> str:
     rows, shuffles = result.results["rows"], result.results["shuffles"]
     segments, features, moving, dated, daily = _drifting(result)
     strongly = [name for name in moving if features[name]["psi"] > 2 * features[name]["psi_by_chance"]]
@@ -235,7 +235,7 @@ def verdict(result: Result) -> str:
     return "\n".join(f"- {sentence}" for sentence in sentences)
 
 
-def _drifting(result: Result) -> tuple[int, dict[str, Findings], list[str], list[str], list[str]]:
+def _drifting(result: ExperimentResult) -> tuple[int, dict[str, Findings], list[str], list[str], list[str]]:
     """The segments judged by, the features, and of these: which drift, of which days are known, and which repeat."""
     found = result.results
     profile = _judged(found["profiles"], found["rows"])
@@ -258,7 +258,7 @@ def _named(names: Sequence[str], among: Collection[str]) -> str:
     return f" ({', '.join(names)})" if len(names) < 3 * len(others) else f" (all but {', '.join(others)})"
 
 
-def glance(result: Result) -> Glance:
+def judge(result: ExperimentResult) -> Judgement:
     """(1) Most features drift: their median PSI is above that of every shuffle. (2) Most features repeat from day to
     day, beyond the limit of chance; segments too long to show a day do not confirm it.
     """
@@ -290,8 +290,10 @@ EXPERIMENT = Experiment(
     run=run,
     markdown=markdown,
     verdict=verdict,
-    glance=glance,
+    judge=judge,
     draw=partial(segments_figure, measures=MEASURES),
     data=("adstream", "flights"),
     uses=("rows",),
 )
+
+EXPERIMENTS = (EXPERIMENT,)

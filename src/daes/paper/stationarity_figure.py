@@ -9,7 +9,7 @@ from daes.extras import require
 from daes.paper import figures
 from daes.paper.data import Floats
 from daes.paper.experiment import Findings
-from daes.paper.result import Result
+from daes.paper.result import ExperimentResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,8 +21,8 @@ _COLOURS = (figures.BLUE, figures.VERMILION, figures.GREEN)
 _DOTTED = (0, (1, 1.5))
 
 
-def segments_figure(result: Result, measures: Mapping[str, str]) -> "Figure":
-    """A row a feature, a column a measure (name → title): each segment against the first, and what chance gives."""
+def segments_figure(result: ExperimentResult, measures: Mapping[str, str]) -> "Figure":
+    """One row per feature, one column per measure (name → title): segments against the first, and chance."""
     found = result.results
     names = list(found["profiles"][-1]["series"])
     height = 1.2 + 1.45 * len(names)

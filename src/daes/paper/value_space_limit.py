@@ -8,9 +8,9 @@ from daes.distribution.base import inverted_cdf
 from daes.formatting import percent
 from daes.paper import figures
 from daes.paper.data import Floats
-from daes.paper.experiment import Experiment, Findings, Means, Settings
-from daes.paper.judging import Glance
-from daes.paper.result import Result
+from daes.paper.experiment import Execution, Experiment, ExperimentSettings, Findings
+from daes.paper.judging import Judgement
+from daes.paper.result import ExperimentResult
 from daes.stream.dataset import Dataset
 from daes.table import markdown_table
 
@@ -24,7 +24,7 @@ _VALUES = 200_000
 _LEAST_VALUES = 10 * BUCKETS
 
 
-def run(settings: Settings, data: Dataset | None, means: Means) -> Findings:
+def run(settings: ExperimentSettings, data: Dataset | None, execution: Execution) -> Findings:
     knots = np.array(QUANTILES)
     bucket = int(np.searchsorted(knots, VALUE, side="right")) - 1
     distances = np.abs(VALUE - knots)
@@ -69,7 +69,7 @@ def mistaken_share(values: Floats, buckets: int) -> float:
     return float(mistaken.mean())
 
 
-def markdown(result: Result) -> str:
+def markdown(result: ExperimentResult) -> str:
     found = result.results
     q, d = found["quantiles"], found["distances"]
     example = markdown_table(
@@ -87,15 +87,15 @@ def markdown(result: Result) -> str:
     )
 
 
-def verdict(result: Result) -> str:
-    (holds,), sentence = glance(result)
+def verdict(result: ExperimentResult) -> str:
+    (holds,), sentence = judge(result)
     return (
         f"The example {'holds' if holds else 'fails'}: the quantiles nearest to {result.results['value']:g} are "
         f"{'not ' if holds else ''}the ends of its bucket. {sentence}"
     )
 
 
-def glance(result: Result) -> Glance:
+def judge(result: ExperimentResult) -> Judgement:
     """The two quantiles nearest to the example's value are not the ends of its bucket."""
     found = result.results
     shares = found["mistaken"]
@@ -106,7 +106,7 @@ def glance(result: Result) -> Glance:
     )
 
 
-def draw(result: Result) -> "Figure":
+def draw(result: ExperimentResult) -> "Figure":
     found = result.results
     figure, (left, right) = figures.panels(1, 2, 9.6, 3.4, width_ratios=[1.35, 1])
     _draw_example(left, found)
@@ -175,7 +175,9 @@ EXPERIMENT = Experiment(
     run=run,
     markdown=markdown,
     verdict=verdict,
-    glance=glance,
+    judge=judge,
     draw=draw,
     uses=("rows",),
 )
+
+EXPERIMENTS = (EXPERIMENT,)

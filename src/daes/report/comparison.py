@@ -64,7 +64,7 @@ class Compared:
 
     @property
     def titles(self) -> dict[str, str]:
-        """The measures with what they are called, the more telling ones first.
+        """The measures with what they are called, the more informative ones first.
 
         Over all rows the scores of a model that knows nothing yet count as much as those of a trained one.
         """

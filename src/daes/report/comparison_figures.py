@@ -15,7 +15,7 @@ _SETTLE = 0.1
 
 
 def dot_figure(compared: Compared) -> Figure | None:
-    """Each method's score as a dot a seed, best on top, by measure and backbone."""
+    """Each method's score as one dot per seed, best on top, by measure and backbone."""
     table = compared.table
     views = []
     for backbone, measure in product(table.backbones, compared.titles):

@@ -1,13 +1,13 @@
-"""Training experiments: variants × backbones × seeds as resumable cells, and the scores that come of them."""
+"""Training experiments: variants × backbones × seeds as resumable trials, and the scores that come of them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import isfinite, log2
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from daes.paper.experiment import Findings, Means, OutOfTimeError, Settings
+from daes.paper.experiment import Execution, ExperimentSettings, Findings, OutOfTimeError
 from daes.paper.published import BATCH_SIZE, L2_WEIGHTS, LEARNING_RATES
 from daes.stream.dataset import Dataset
 
@@ -54,25 +54,29 @@ class Tuned:
 
 
 def train_variants(
-    settings: Settings, data: Dataset, means: Means, variants: Mapping[str, Variant], backbones: Sequence[str]
+    settings: ExperimentSettings,
+    data: Dataset,
+    execution: Execution,
+    variants: Mapping[str, Variant],
+    backbones: Sequence[str],
 ) -> Findings:
     """Train every variant on every backbone with every seed.
 
     Args:
-        settings, data, means: as given to the experiment.
+        settings, data, execution: as given to the experiment.
         variants: by label.
         backbones: where the settings name none.
 
     Returns:
-        `training` (how it was trained), `scores` (label → backbone → measure → one value a seed, None where there is
-        none), `tuned` (label → backbone → what tuning chose), `seconds` (label → mean of a cell), `failures` (a line
-        for each cell without a result) and `notes` (a line for each cell that left something out).
+        `training` (how it was trained), `scores` (label → backbone → measure → one value per seed, None where there is
+        none), `tuned` (label → backbone → what tuning chose), `seconds` (label → mean of a trial), `failures` (a line
+        for each trial without a result) and `notes` (a line for each trial that left something out).
     """
     data = data.head(settings.rows)
     rows = data.count_rows()
     names = settings.backbones or tuple(backbones)
     batch_size = settings.batch_size or suitable_batch_size(rows)
-    grid = _Grid(settings, data, means, variants, names, rows, batch_size)
+    grid = _Grid(settings, data, execution, variants, names, rows, batch_size)
     chosen = grid.tune() if settings.tune else {place: Tuned() for place in product(variants, names)}
     places = [
         (label, backbone, seed, chosen[label, backbone])
@@ -105,28 +109,13 @@ def suitable_batch_size(rows: int) -> int:
     return min(max(int(2.0 ** round(log2(max(rows, 1) / _STEPS))), _SMALLEST_BATCH), BATCH_SIZE)
 
 
-def known(values: Sequence[float | None]) -> list[float]:
-    """The values that there are; a score that is not defined, as the AUC of one class, is none.
-
-    >>> known([0.5, None, float("nan")])
-    [0.5]
-    """
-    return [value for value in values if value is not None and isfinite(value)]
-
-
-def summary(values: Sequence[float | None]) -> tuple[float | None, float | None]:
-    """Mean and standard deviation over the seeds, None where there are too few."""
-    there = known(values)
-    return (fmean(there) if there else None, stdev(there) if len(there) > 1 else None)
-
-
 @dataclass
 class _Grid:
-    """The cells of one experiment, and what went wrong in them."""
+    """The trials of one experiment, and what went wrong in them."""
 
-    settings: Settings
+    settings: ExperimentSettings
     data: Dataset
-    means: Means
+    execution: Execution
     variants: Mapping[str, Variant]
     backbones: Sequence[str]
     rows: int
@@ -147,18 +136,18 @@ class _Grid:
         places = [(label, name, 0, tuned) for label, name in product(self.variants, self.backbones) for tuned in grid]
         best: dict[tuple[str, str], tuple[tuple[int, float], Tuned]] = {}
         for (label, name, _, tuned), result in zip(places, self.train(places, rows, "tuning "), strict=True):
-            loss = known([result.metrics.get(measure)])
-            if loss:
-                found = ((result.bad_batches, loss[0]), tuned)
+            loss = _finite(result.metrics.get(measure))
+            if loss is not None:
+                found = ((result.bad_batches, loss), tuned)
                 best[label, name] = min(best.get((label, name), found), found, key=lambda pair: pair[0])
         return {place: best[place][1] if place in best else Tuned() for place in product(self.variants, self.backbones)}
 
     def train(self, places: Sequence[tuple[str, str, int, Tuned]], rows: int, kind: str = "") -> list["TrialResult"]:
         """Results of (label, backbone, seed, tuned), in their order, on the first `rows` rows."""
-        cells = [self._cell(*place, rows) for place in places]
-        results = self._run(cells, rows)
-        if len(results) < len(cells):
-            raise OutOfTimeError(f"{len(results)} of {len(cells)} cells are done")
+        trials = [self._trial(*place, rows) for place in places]
+        results = self._run(trials, rows)
+        if len(results) < len(trials):
+            raise OutOfTimeError(f"{len(results)} of {len(trials)} trials are done")
         for result in results:
             where = f"{kind}{result.label} on {result.backbone}, seed {result.seed}"
             if result.error is not None:
@@ -168,7 +157,7 @@ class _Grid:
                 self.notes.append(f"{where}: {result.bad_batches} batch{many} skipped, the scores are of the others")
         return results
 
-    def _cell(self, label: str, backbone: str, seed: int, tuned: Tuned, rows: int) -> "Trial":
+    def _trial(self, label: str, backbone: str, seed: int, tuned: Tuned, rows: int) -> "Trial":
         from daes.experiments.trial import Trial
         from daes.training.config import TrainConfig
 
@@ -193,17 +182,19 @@ class _Grid:
             numerical=variant.numerical,
         )
 
-    def _run(self, cells: Sequence["Trial"], rows: int) -> list["TrialResult"]:
+    def _run(self, trials: Sequence["Trial"], rows: int) -> list["TrialResult"]:
         from daes.experiments.compare import run_trials
 
         def progress(state: "TrialProgress") -> None:
             if state.result is not None:
-                cell, outcome = state.trial, state.result.error or f"{state.result.seconds:.0f} s"
+                trial, outcome = state.trial, state.result.error or f"{state.result.seconds:.0f} s"
                 done = f"{state.trials_done}/{state.trials}"
-                self.means.note(f"{done} {cell.label} {cell.backbone} seed {cell.seed}: {outcome}")
+                self.execution.note(f"{done} {trial.label} {trial.backbone} seed {trial.seed}: {outcome}")
 
-        means, data = self.means, self.data.head(rows)
-        return run_trials(cells, data, jobs=means.jobs, out=means.folder, progress=progress, deadline=means.deadline)
+        execution, data = self.execution, self.data.head(rows)
+        return run_trials(
+            trials, data, jobs=execution.jobs, out=execution.folder, progress=progress, deadline=execution.deadline
+        )
 
 
 def _scores(results: Sequence["TrialResult"], protocol: str) -> Findings:
@@ -218,7 +209,8 @@ def _scores(results: Sequence["TrialResult"], protocol: str) -> Findings:
 
 
 def _finite(value: float | None) -> float | None:
-    return next(iter(known([value])), None)
+    """A score, None where it is not defined, as the AUC of one class."""
+    return value if value is not None and isfinite(value) else None
 
 
 def _seconds(results: Sequence["TrialResult"]) -> dict[str, float]:

@@ -5,22 +5,22 @@ from time import monotonic
 
 import pytest
 
-from daes.paper import Means, OutOfTimeError, Settings
+from daes.paper import Execution, ExperimentSettings, OutOfTimeError
 from daes.paper.published import L2_WEIGHTS, LEARNING_RATES
-from daes.paper.trials import L2, LEARNING_RATE, Variant, suitable_batch_size, summary, train_variants
+from daes.paper.variants import L2, LEARNING_RATE, Variant, suitable_batch_size, train_variants
 from daes.stream.dataset import Dataset
 
 DATA = Dataset.open("adstream:600")
-SETTINGS = Settings(seeds=2, batch_size=200)
+SETTINGS = ExperimentSettings(seeds=2, batch_size=200)
 VARIANTS = {"linear": Variant("fe"), "bins": Variant("efd", {"num_bins": 4})}
 
 
-def lines(means):
-    return [json.loads(line) for line in (means.folder / "results.jsonl").read_text().splitlines()]
+def lines(execution):
+    return [json.loads(line) for line in (execution.folder / "results.jsonl").read_text().splitlines()]
 
 
-def test_every_variant_backbone_and_seed_is_trained_as_asked(means):
-    found = train_variants(SETTINGS, DATA, means, VARIANTS, ["fnn", "deepfm"])
+def test_every_variant_backbone_and_seed_is_trained_as_asked(execution):
+    found = train_variants(SETTINGS, DATA, execution, VARIANTS, ["fnn", "deepfm"])
     assert found["scores"].keys() == VARIANTS.keys()
     for by_backbone in found["scores"].values():
         assert list(by_backbone) == ["fnn", "deepfm"]
@@ -28,7 +28,7 @@ def test_every_variant_backbone_and_seed_is_trained_as_asked(means):
             assert {name: len(values) for name, values in measures.items()} == dict.fromkeys(
                 ("auc", "whole_auc", "logloss", "whole_logloss"), 2
             )
-    cells = lines(means)
+    cells = lines(execution)
     assert len(cells) == 8
     for cell in cells:
         settings = cell["settings"]
@@ -41,18 +41,18 @@ def test_every_variant_backbone_and_seed_is_trained_as_asked(means):
     assert found["scores"]["bins"]["deepfm"]["whole_auc"][1] == first["metrics"]["auc"]
 
 
-def test_finished_cells_are_used_again_and_more_seeds_add_to_them(means):
-    once = train_variants(SETTINGS, DATA, means, VARIANTS, ["fnn"])
-    before = (means.folder / "results.jsonl").read_text()
-    again = train_variants(replace(SETTINGS, seeds=3), DATA, means, VARIANTS, ["fnn"])
-    assert (means.folder / "results.jsonl").read_text().startswith(before)
-    assert len(lines(means)) == 6
+def test_finished_trials_are_used_again_and_more_seeds_add_to_them(execution):
+    once = train_variants(SETTINGS, DATA, execution, VARIANTS, ["fnn"])
+    before = (execution.folder / "results.jsonl").read_text()
+    again = train_variants(replace(SETTINGS, seeds=3), DATA, execution, VARIANTS, ["fnn"])
+    assert (execution.folder / "results.jsonl").read_text().startswith(before)
+    assert len(lines(execution)) == 6
     assert again["scores"]["bins"]["fnn"]["auc"][:2] == once["scores"]["bins"]["fnn"]["auc"]
 
 
-def test_the_deadline_stops_after_the_cell_in_progress(means):
+def test_the_deadline_stops_after_the_trial_in_progress(execution):
     done = []
-    hurried = Means(means.folder, deadline=monotonic() + 3600, note=done.append)
+    hurried = Execution(execution.folder, deadline=monotonic() + 3600, note=done.append)
 
     def expire(line):
         done.append(line)
@@ -61,16 +61,16 @@ def test_the_deadline_stops_after_the_cell_in_progress(means):
     # The deadline is handed over when the cells are begun, so it passes between two calls here.
     first = train_variants(replace(SETTINGS, seeds=1), DATA, hurried, {"linear": Variant("fe")}, ["fnn"])
     expire("")
-    with pytest.raises(OutOfTimeError, match="1 of 4 cells are done"):
+    with pytest.raises(OutOfTimeError, match="1 of 4 trials are done"):
         train_variants(SETTINGS, DATA, hurried, VARIANTS, ["fnn"])
-    whole = train_variants(SETTINGS, DATA, means, VARIANTS, ["fnn"])
+    whole = train_variants(SETTINGS, DATA, execution, VARIANTS, ["fnn"])
     assert whole["scores"]["linear"]["fnn"]["auc"][0] == first["scores"]["linear"]["fnn"]["auc"][0]
 
 
-def test_tuning_gives_every_method_the_same_grid_and_takes_the_best(means):
+def test_tuning_gives_every_method_the_same_grid_and_takes_the_best(execution):
     settings = replace(SETTINGS, seeds=1, tune=True)
-    found = train_variants(settings, DATA, means, {"linear": Variant("fe")}, ["fnn"])
-    cells = lines(means)
+    found = train_variants(settings, DATA, execution, {"linear": Variant("fe")}, ["fnn"])
+    cells = lines(execution)
     tuning = [cell for cell in cells if cell["rows"] == 150]  # the first quarter of the stream
     grid = {(cell["settings"]["train"]["learning_rate"], cell["settings"]["model"]["l2"]) for cell in tuning}
     assert grid == {(rate, weight) for rate in LEARNING_RATES for weight in L2_WEIGHTS}
@@ -81,11 +81,11 @@ def test_tuning_gives_every_method_the_same_grid_and_takes_the_best(means):
     assert final["settings"]["train"]["learning_rate"] == chosen["learning_rate"]
 
 
-def test_the_papers_protocol_reports_the_test_part(means):
+def test_the_papers_protocol_reports_the_test_part(execution):
     found = train_variants(
-        replace(SETTINGS, seeds=1, protocol="paper"), DATA, means, {"linear": Variant("fe")}, ["fnn"]
+        replace(SETTINGS, seeds=1, protocol="paper"), DATA, execution, {"linear": Variant("fe")}, ["fnn"]
     )
-    (cell,) = lines(means)
+    (cell,) = lines(execution)
     assert found["scores"]["linear"]["fnn"] == {
         "auc": [cell["metrics"]["auc"]],
         "logloss": [cell["metrics"]["logloss"]],
@@ -93,18 +93,12 @@ def test_the_papers_protocol_reports_the_test_part(means):
     assert "test part" in found["training"]["scope"]
 
 
-def test_a_cell_that_fails_is_reported_and_does_not_stop_the_others(means):
+def test_a_trial_that_fails_is_reported_and_does_not_stop_the_others(execution):
     variants = {"linear": Variant("fe"), "wrong": Variant("fe", {"no_such_option": 1})}
-    found = train_variants(replace(SETTINGS, seeds=1), DATA, means, variants, ["fnn"])
+    found = train_variants(replace(SETTINGS, seeds=1), DATA, execution, variants, ["fnn"])
     assert found["scores"]["linear"]["fnn"]["auc"][0] is not None
     assert found["scores"]["wrong"]["fnn"]["auc"] == [None]
     assert "no_such_option" in found["failures"][0]
-
-
-def test_summary():
-    assert summary([0.5, None, 0.7]) == (pytest.approx(0.6), pytest.approx(0.1 * 2**0.5))
-    assert summary([0.5]) == (0.5, None)
-    assert summary([None]) == (None, None)
 
 
 def test_batch_sizes_are_powers_of_two_within_bounds():
@@ -114,55 +108,53 @@ def test_batch_sizes_are_powers_of_two_within_bounds():
         assert 256 <= size <= 8192
 
 
-def test_variants_with_columns_of_their_own_are_one_grid(means):
+def test_variants_with_columns_of_their_own_are_one_grid(execution):
     notes = []
     variants = {
         "none": Variant("fe", numerical=()),
         "two": Variant("fe", numerical=("price", "bid")),
         "all": Variant("fe"),
     }
-    found = train_variants(SETTINGS, DATA, replace(means, note=notes.append), variants, ["fnn"])
+    found = train_variants(SETTINGS, DATA, replace(execution, note=notes.append), variants, ["fnn"])
     assert list(found["scores"]) == ["none", "two", "all"]
     assert [note.split()[0] for note in notes] == [f"{done}/6" for done in range(1, 7)]
-    sizes = {cell["label"]: cell["parameters"] for cell in lines(means)}
+    sizes = {cell["label"]: cell["parameters"] for cell in lines(execution)}
     assert sizes["none"] < sizes["two"] < sizes["all"]
 
 
-def test_tuning_sees_a_quarter_of_the_rows_that_there_are(means):
+def test_tuning_sees_a_quarter_of_the_rows_that_there_are(execution):
     settings = replace(SETTINGS, seeds=1, tune=True, rows=100_000)  # more than the stream has
-    train_variants(settings, DATA, means, {"linear": Variant("fe")}, ["fnn"])
-    assert sorted({cell["rows"] for cell in lines(means)}) == [150, 600]
+    train_variants(settings, DATA, execution, {"linear": Variant("fe")}, ["fnn"])
+    assert sorted({cell["rows"] for cell in lines(execution)}) == [150, 600]
 
 
-def test_tuning_sees_a_quarter_of_a_stream_of_unknown_length(means, tmp_path):
+def test_tuning_sees_a_quarter_of_a_stream_of_unknown_length(execution, tmp_path):
     path = tmp_path / "train.txt"
     line = "\t".join(["1", *["5"] * 13, *["00ab"] * 26]) + "\n"
     path.write_text("".join(line if row % 3 else "0" + line[1:] for row in range(400)))
     data = Dataset.open(f"criteo:{path}")
     assert data.num_rows is None
-    train_variants(replace(SETTINGS, seeds=1, tune=True), data, means, {"linear": Variant("fe")}, ["fnn"])
-    assert sorted({cell["rows"] for cell in lines(means)}) == [100, 400]
+    train_variants(replace(SETTINGS, seeds=1, tune=True), data, execution, {"linear": Variant("fe")}, ["fnn"])
+    assert sorted({cell["rows"] for cell in lines(execution)}) == [100, 400]
 
 
-def test_nothing_is_fitted_on_rows_that_are_judged(means):
+def test_nothing_is_fitted_on_rows_that_are_judged(execution):
     settings = replace(SETTINGS, seeds=1, tune=True)
-    train_variants(settings, DATA, means, {"linear": Variant("fe")}, ["fnn"])
-    assert {(cell["rows"], cell["settings"]["sample_rows"]) for cell in lines(means)} == {(150, 75), (600, 300)}
-    once = Settings(seeds=1, batch_size=10_000)
+    train_variants(settings, DATA, execution, {"linear": Variant("fe")}, ["fnn"])
+    assert {(cell["rows"], cell["settings"]["sample_rows"]) for cell in lines(execution)} == {(150, 75), (600, 300)}
+    once = ExperimentSettings(seeds=1, batch_size=10_000)
     train_variants(
-        once, Dataset.open("adstream:30000"), means, {"linear": Variant("fe", numerical=("price",))}, ["fnn"]
+        once, Dataset.open("adstream:30000"), execution, {"linear": Variant("fe", numerical=("price",))}, ["fnn"]
     )
-    assert lines(means)[-1]["settings"]["sample_rows"] == 10_000
+    assert lines(execution)[-1]["settings"]["sample_rows"] == 10_000
 
 
-def test_a_score_that_is_not_defined_is_none(means):
-    found = train_variants(replace(SETTINGS, rows=1), DATA, means, {"linear": Variant("fe")}, ["fnn"])
+def test_a_score_that_is_not_defined_is_none(execution):
+    found = train_variants(replace(SETTINGS, rows=1), DATA, execution, {"linear": Variant("fe")}, ["fnn"])
     assert found["scores"]["linear"]["fnn"]["auc"] == [None, None]  # one row has one class
-    assert summary([float("nan"), 0.5]) == (0.5, None)
-    assert summary([float("nan"), float("nan")]) == (None, None)
 
 
-def test_skipped_batches_are_noted_and_tuning_avoids_them(means, monkeypatch):
+def test_skipped_batches_are_noted_and_tuning_avoids_them(execution, monkeypatch):
     compare = import_module("daes.experiments.compare")  # the function of this name hides the module
 
     def skipping(cell, data, progress=None):
@@ -179,16 +171,16 @@ def test_skipped_batches_are_noted_and_tuning_avoids_them(means, monkeypatch):
         )
 
     monkeypatch.setattr(compare, "run_trial", skipping)
-    found = train_variants(replace(SETTINGS, tune=True), DATA, means, {"linear": Variant("fe")}, ["fnn"])
+    found = train_variants(replace(SETTINGS, tune=True), DATA, execution, {"linear": Variant("fe")}, ["fnn"])
     assert found["tuned"]["linear"]["fnn"]["learning_rate"] < max(LEARNING_RATES)
     assert found["failures"] == []
     assert found["notes"][0].startswith("tuning linear on fnn, seed 0: 2 batches were skipped")
     assert found["notes"][-1].startswith("linear on fnn, seed 1: 1 batch was skipped")
 
 
-def test_tuning_that_fails_is_reported(means):
+def test_tuning_that_fails_is_reported(execution):
     settings = replace(SETTINGS, seeds=1, tune=True)
-    found = train_variants(settings, DATA, means, {"wrong": Variant("fe", {"no_such_option": 1})}, ["fnn"])
+    found = train_variants(settings, DATA, execution, {"wrong": Variant("fe", {"no_such_option": 1})}, ["fnn"])
     assert len(found["failures"]) == len(LEARNING_RATES) * len(L2_WEIGHTS) + 1
     assert found["failures"][0].startswith("tuning wrong on fnn, seed 0: ")
     assert found["failures"][-1].startswith("wrong on fnn, seed 0: ")

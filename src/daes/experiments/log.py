@@ -1,0 +1,82 @@
+"""The result log: results by key, each appended to a file as soon as it is there."""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import daes
+from daes.storage.lock import WriterLock
+from daes.storage.run_folder import strict
+
+RESULTS = "results.jsonl"
+LOCK = "lock"
+
+
+def result_key(settings: Any, data: str, code: str) -> str:
+    """Identifies a result: a hash of settings, of the data's fingerprint and of the code's.
+
+    >>> result_key({"seed": 0}, "data", "code") == result_key({"seed": 1}, "data", "code")
+    False
+    """
+    text = json.dumps([strict(settings), data, daes.__version__, code], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+class ResultLog:
+    """Results by key, in memory and, given a folder, as lines of its results.jsonl; one writer at a time.
+
+    A result is a JSON object; one with an `error` does not count as done. Used as a context.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self.results: dict[str, dict[str, Any]] = {}
+        self._path = None if folder is None else folder / RESULTS
+
+    def __enter__(self) -> Self:
+        if self._path is not None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._lock = WriterLock(self._path.with_name(LOCK))
+            self._lock.acquire()
+            if self._path.is_file():
+                _drop_partial_line(self._path)
+                self.results = read_log(self._path)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._path is not None:
+            self._lock.release()
+
+    def __contains__(self, key: str) -> bool:
+        """Whether there is a result that is no error."""
+        return key in self.results and self.results[key].get("error") is None
+
+    def add(self, key: str, content: Mapping[str, Any]) -> None:
+        """Keep a result, durably if there is a folder."""
+        result = self.results[key] = strict({**content, "key": key})
+        if self._path is None:
+            return
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(result, allow_nan=False) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def read_log(path: Path) -> dict[str, dict[str, Any]]:
+    """The results in a file, by key; the last line with a key counts. A line that was cut short is left out."""
+    found = {}
+    for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
+        try:
+            content = json.loads(line)
+            found[content["key"]] = content
+        except (ValueError, TypeError, KeyError):
+            continue
+    return found
+
+
+def _drop_partial_line(path: Path) -> None:
+    """Remove what a writer that was killed left without a line end; the next line must not be glued to it."""
+    with path.open("rb+") as file:
+        file.truncate(file.read().rfind(b"\n") + 1)

@@ -1,0 +1,77 @@
+"""Runs what a result log lacks, in this process or in several, until a deadline."""
+
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from daes.experiments.log import ResultLog
+from daes.experiments.workers import Task, WorkerExit, run_tasks
+
+Content = dict[str, Any]
+
+
+def run_missing(
+    task: Task,
+    items: Mapping[str, Any],
+    log: ResultLog,
+    *,
+    shared: Any = None,
+    describe: Callable[[Any], Mapping[str, Any]],
+    jobs: int = 1,
+    threads: int = 1,
+    on_note: Callable[[Any, Any], None] = lambda item, message: None,
+    deadline: float | None = None,
+) -> Iterator[tuple[Any, Content]]:
+    """Pairs of an item and its result, as they are done and logged, of the items whose key the log lacks.
+
+    Args:
+        task: `task(shared, item, note)` gives a result as plain values. One that raises has `error` (a sentence) and
+            `traceback` as its result; the others go on.
+        items: what to do it with, by key.
+        log: where results go.
+        shared: handed to every call.
+        describe: what a line of the log says of an item besides its result.
+        jobs: processes. With one, everything is done in this process.
+        threads: of torch, in each of several processes.
+        on_note: called with the item and what its task notes.
+        deadline: the `time.monotonic` from which on no further item is begun.
+    """
+    missing = {key: item for key, item in items.items() if key not in log}
+    outcomes = _run_here if jobs == 1 or len(missing) < 2 else partial(_run_apart, jobs=jobs, threads=threads)
+    attempt, enough = partial(_attempt, task), partial(is_past, deadline)
+    for (key, item), outcome in outcomes(attempt, shared, missing.items(), on_note=on_note, enough=enough):
+        log.add(key, {**describe(item), **outcome})
+        yield item, log.results[key]
+
+
+def is_past(deadline: float | None) -> bool:
+    """Whether a `time.monotonic` has been reached."""
+    return deadline is not None and time.monotonic() >= deadline
+
+
+def _run_here(attempt: Task, shared: Any, pairs: Any, *, on_note: Any, enough: Callable[[], bool]) -> Iterator[Any]:
+    for pair in pairs:
+        if enough():
+            return
+        yield pair, attempt(shared, pair, partial(on_note, pair[1]))
+
+
+def _run_apart(
+    attempt: Task, shared: Any, pairs: Any, *, on_note: Any, enough: Callable[[], bool], jobs: int, threads: int
+) -> Iterator[Any]:
+    def note(pair: tuple[str, Any], message: Any) -> None:
+        on_note(pair[1], message)
+
+    for pair, outcome in run_tasks(attempt, shared, pairs, jobs=jobs, threads=threads, on_note=note, enough=enough):
+        yield pair, {"error": str(outcome)} if isinstance(outcome, WorkerExit) else outcome
+
+
+def _attempt(task: Task, shared: Any, pair: tuple[str, Any], note: Callable[[Any], None]) -> Content:
+    try:
+        outcome: Content = task(shared, pair[1], note)
+    except Exception as error:
+        sentence = " ".join(str(error).split()) or "no message"
+        return {"error": f"{type(error).__name__}: {sentence}", "traceback": traceback.format_exc()}
+    return outcome

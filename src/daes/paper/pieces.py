@@ -1,0 +1,55 @@
+"""Independent pieces of work, each logged as soon as it is done, so that a run can stop and go on."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from daes.experiments.fingerprint import code_fingerprint
+from daes.experiments.log import ResultLog, result_key
+from daes.experiments.runner import run_missing
+from daes.experiments.workers import Task
+from daes.paper.experiment import Execution, Findings, OutOfTimeError
+from daes.paper.result import plain
+
+
+def run_pieces(
+    task: Task, pieces: Sequence[Mapping[str, Any]], execution: Execution, name: Callable[[Any], str]
+) -> list[Findings]:
+    """What the task found for each piece, in their order.
+
+    Finished pieces are in the result log of the execution's folder and are not done again by the same code.
+
+    Args:
+        task: a function of a module, called with None, a piece and a function to note progress with; returns plain
+            values. An error of one piece stops the run once all others are done.
+        pieces: what to do, as plain values.
+        execution: how.
+        name: what a piece is called in lines of progress and in errors.
+    """
+    keys = [result_key(plain(piece), "", code_fingerprint("paper")) for piece in pieces]
+    items = dict(zip(keys, pieces, strict=True))
+    with ResultLog(execution.folder) as log:
+        errors = []
+        for piece, content in run_missing(
+            partial(_find, task),
+            items,
+            log,
+            describe=lambda piece: {"piece": plain(piece)},
+            jobs=execution.jobs,
+            on_note=lambda piece, line: execution.note(line),
+            deadline=execution.deadline,
+        ):
+            if "error" in content:
+                errors.append(f"{name(piece)}: {content['error']}")
+            else:
+                execution.note(f"{sum(key in log for key in items)}/{len(pieces)} {name(piece)}")
+        if errors:
+            raise RuntimeError(f"{len(errors)} of {len(pieces)} pieces failed: {errors[0]}")
+        done = sum(key in log for key in items)
+        if done < len(items):
+            raise OutOfTimeError(f"{done} of {len(pieces)} pieces are done")
+        return [log.results[key]["found"] for key in keys]
+
+
+def _find(task: Task, shared: None, piece: Any, note: Callable[[Any], None]) -> Findings:
+    return {"found": plain(task(shared, piece, note))}
