@@ -8,8 +8,8 @@ from torch.func import functional_call
 
 from daes.embedding.base import Context, NumericalEmbedding
 from daes.embedding.checks.sample import (
+    FlatOutputs,
     Make,
-    Outputs,
     Sample,
     ensure,
     ensure_close,
@@ -26,7 +26,7 @@ def check_gradients_reach_every_parameter(make: Make) -> None:
     """A batch with present and missing values gives each parameter a gradient, in each of its features."""
     method = ready(make)
     sample = make_sample(method)
-    result = Outputs(method)(sample.values, sample.context)
+    result = FlatOutputs(method)(sample.values, sample.context)
     (result * torch.linspace(-1.0, 1.0, result.numel()).view_as(result)).sum().backward()
     for name, parameter in method.named_parameters():
         gradient = parameter.grad
@@ -40,7 +40,7 @@ def check_gradients_reach_every_parameter(make: Make) -> None:
 
 def check_gradients_are_exact(make: Make) -> None:
     """Gradients of parameters and context match finite differences in float64."""
-    method = Outputs(ready(make).double())
+    method = FlatOutputs(ready(make).double())
     sample = make_sample(method.method, 6, seed=1)
     names = [name for name, _ in method.named_parameters()]
 
@@ -62,7 +62,7 @@ def check_context_forms(make: Make) -> None:
     leaf = sample.shared.vectors.clone().requires_grad_()
     rows = torch.arange(len(sample.values))
     forms = [leaf[sample.shared.index], Context(leaf, sample.shared.index), Context(leaf[sample.shared.index], rows)]
-    results = [Outputs(method)(sample.values, form) for form in forms]
+    results = [FlatOutputs(method)(sample.values, form) for form in forms]
     inputs = [leaf, *method.parameters()]
     gradients = [torch.autograd.grad(result.square().sum(), inputs, allow_unused=True) for result in results]
     for result, gradient in zip(results[1:], gradients[1:], strict=True):
@@ -110,7 +110,7 @@ def check_autocast(make: Make) -> None:
         ensure_close(shared.float(), expected, "outputs with autocast, of a shared context", tolerance=0.05)
     trained = started(make)
     with torch.autocast("cpu", torch.bfloat16):
-        loss = Outputs(trained)(sample.values, sample.context).square().sum()
+        loss = FlatOutputs(trained)(sample.values, sample.context).square().sum()
     loss.backward()
     for name, parameter in trained.named_parameters():
         ensure(parameter.grad is not None, f"{name} must get a gradient under autocast")
@@ -120,7 +120,7 @@ def _train_on(method: NumericalEmbedding, sample: Sample, dtype: torch.dtype) ->
     """A training step on rows of either context form works in this dtype."""
     shared = Context(sample.shared.vectors.to(dtype), sample.shared.index)
     for context in (sample.context.to(dtype), shared):
-        Outputs(method.train())(sample.values, context).square().sum().backward()
+        FlatOutputs(method.train())(sample.values, context).square().sum().backward()
     for name, parameter in method.named_parameters():
         if parameter.grad is None:
             raise AssertionError(f"{name} must get a gradient in {dtype}")

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from daes.embedding.base import NumericalEmbedding
 from daes.embedding.checks.sample import (
+    FlatOutputs,
     Make,
-    Outputs,
     Sample,
     ensure,
     ensure_close,
@@ -26,10 +26,10 @@ def check_compile(make: Make) -> None:
     """`torch.compile` changes nothing: outputs, gradients and what is observed, in training and in `eval()`."""
     torch._dynamo.reset()
     eager, method = started(make), started(make)
-    compiled = torch.compile(Outputs(method), backend="aot_eager")
+    compiled = torch.compile(FlatOutputs(method), backend="aot_eager")
     for seed in range(2):
         sample = make_sample(eager, seed=seed)
-        expected, result = Outputs(eager)(sample.values, sample.context), compiled(sample.values, sample.context)
+        expected, result = FlatOutputs(eager)(sample.values, sample.context), compiled(sample.values, sample.context)
         ensure_close(result, expected, "outputs in training, compiled and not")
     for plain, other in zip(_gradients(expected, eager), _gradients(result, method), strict=True):
         ensure_close(other, plain, "gradients, compiled and not", tolerance=1e-4)
@@ -71,7 +71,7 @@ def export_program(method: NumericalEmbedding) -> Any:
     batch = torch.export.Dim("batch")
     with torch.no_grad():
         return torch.export.export(
-            Outputs(method).eval(), (sample.values, sample.context), dynamic_shapes=({0: batch}, {0: batch})
+            FlatOutputs(method).eval(), (sample.values, sample.context), dynamic_shapes=({0: batch}, {0: batch})
         )
 
 

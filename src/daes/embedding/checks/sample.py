@@ -76,7 +76,7 @@ def seeded(seed: int) -> Iterator[None]:
         yield
 
 
-class Outputs(nn.Module):
+class FlatOutputs(nn.Module):
     """All that a method gives to a network, per row: fields and plain inputs, (B, q'·d + plain_dim)."""
 
     def __init__(self, method: NumericalEmbedding) -> None:
@@ -89,15 +89,15 @@ class Outputs(nn.Module):
 
 
 def outputs(method: NumericalEmbedding, values: Tensor, context: Tensor | Context | None = None) -> Tensor:
-    """`Outputs` as a function, without gradients."""
+    """`FlatOutputs` as a function, without gradients."""
     with torch.no_grad():
-        result: Tensor = Outputs(method)(values, context)
+        result: Tensor = FlatOutputs(method)(values, context)
         return result
 
 
 def train_step(method: NumericalEmbedding, sample: Sample) -> None:
     """One step of gradient descent towards targets that differ from output to output."""
-    result = Outputs(method)(sample.values, sample.context)
+    result = FlatOutputs(method)(sample.values, sample.context)
     targets = torch.linspace(-1.0, 1.0, result.numel(), dtype=result.dtype, device=result.device).view_as(result)
     gradients = torch.autograd.grad((result - targets).square().mean(), list(method.parameters()))
     with torch.no_grad():

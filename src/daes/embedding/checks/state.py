@@ -7,8 +7,8 @@ import torch
 
 from daes.embedding.base import NumericalEmbedding
 from daes.embedding.checks.sample import (
+    FlatOutputs,
     Make,
-    Outputs,
     ensure_close,
     ensure_same,
     ensure_same_state,
@@ -108,8 +108,8 @@ def check_device(make: Make, device: str | None = None) -> None:
     here, there = started(make), started(make).to(device)
     for step in range(3):
         sample = make_sample(here, seed=step)
-        expected = Outputs(here)(sample.values, sample.context)
-        result = Outputs(there)(sample.values.to(device), sample.context.to(device))
+        expected = FlatOutputs(here)(sample.values, sample.context)
+        result = FlatOutputs(there)(sample.values.to(device), sample.context.to(device))
         ensure_close(result.cpu(), expected, f"outputs in training on {device} and on the CPU", tolerance=1e-4)
     home = there.cpu().eval()
     ensure_close(

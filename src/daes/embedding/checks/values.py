@@ -5,8 +5,8 @@ from torch import Tensor
 
 from daes.embedding.base import Context, NotFittedError, NumericalEmbedding
 from daes.embedding.checks.sample import (
+    FlatOutputs,
     Make,
-    Outputs,
     ensure,
     ensure_close,
     ensure_finite,
@@ -161,7 +161,7 @@ def check_wrong_input(make: Make) -> None:
         (torch.zeros(3, columns, dtype=torch.bool), TypeError, "torch.bool"),
     ]
     for values, kind, shown in wrong:
-        for call in (Outputs(method), method.observe, method.fit):
+        for call in (FlatOutputs(method), method.observe, method.fit):
             try:
                 call(values)
             except kind as error:
