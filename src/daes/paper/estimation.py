@@ -9,7 +9,7 @@ import numpy as np
 
 from daes.distribution import ESTIMATORS, JumpReservoir, OrderStatistics, kl_divergence
 from daes.formatting import count, percent, scientific
-from daes.paper.data import Floats, column_batches
+from daes.paper.data import Floats, column_batches, name_in
 from daes.paper.divergence import FLOOR, bucket_divergence, expected_draws, kl_by_chance, occupied_bins, slots
 from daes.paper.estimation_figure import errors_figure
 from daes.paper.experiment import Execution, Experiment, ExperimentSettings, Findings
@@ -42,7 +42,7 @@ def run(settings: ExperimentSettings, data: Dataset | None, execution: Execution
     assert data is not None
     # Of a simulated stream each feature has as many rows as it needs.
     found: Findings = {"rows": None} if isinstance(data.source, AdStream) else {}
-    for kind, feature, paper_length in zip(KINDS, FEATURES[data.name], ESTIMATION_LENGTHS, strict=True):
+    for kind, feature, paper_length in zip(KINDS, FEATURES[name_in(data.name)], ESTIMATION_LENGTHS, strict=True):
         execution.note(f"{data.name}: {feature}")
         values = np.concatenate([np.empty(0), *_finite_values(data.head(settings.rows), feature, paper_length)])
         _check_enough(data, feature, values.size)

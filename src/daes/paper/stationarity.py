@@ -8,7 +8,7 @@ import numpy as np
 
 from daes.distribution import DriftProfile, drift_profile
 from daes.formatting import fixed, percent
-from daes.paper.data import Floats, columns, days
+from daes.paper.data import Floats, columns, days, name_in
 from daes.paper.experiment import Execution, Experiment, ExperimentSettings, Findings
 from daes.paper.judging import Judgement, most
 from daes.paper.published import PROFILED
@@ -53,7 +53,9 @@ def run(settings: ExperimentSettings, data: Dataset | None, execution: Execution
             found["series"][name] = {measure: np.round(getattr(profile, measure), 4) for measure in MEASURES}
         parts.append(found)
     judged = _judged(parts, rows)
-    shown = [name for name in PROFILED.get(data.name, ()) if name in read] or _most_drifting(judged["features"])
+    shown = [name for name in PROFILED.get(name_in(data.name), ()) if name in read] or _most_drifting(
+        judged["features"]
+    )
     for found in parts:
         found["series"] = {name: found["series"][name] for name in shown if name in found["series"]}
     return {"rows": rows, "shuffles": SHUFFLES, "profiles": parts}
