@@ -1,7 +1,9 @@
 """A method and a backbone from outside the package are found wherever names are taken or listed."""
 
+import importlib
 import json
 import re
+import textwrap
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,6 +18,7 @@ from daes.classifier import StreamingClassifier
 from daes.cli.app import build_app
 from daes.embedding import METHODS, NumericalEmbedding, build_embedding, register_method
 from daes.embedding.checks import check_embedding
+from daes.experiments import compare
 from daes.model import CTRModel
 from daes.paper import overall_figure
 from daes.paper.titles import backbone_title, method_title
@@ -111,6 +114,25 @@ def test_comparing(rows):
     assert re.search(r"^\s*squash\s+0\.\d", told, re.MULTILINE)
     assert re.search(r"^\s*squash-hard\s+0\.\d", told, re.MULTILINE)
     assert "Tower" in told
+
+
+def test_comparing_in_several_processes(rows, tmp_path, monkeypatch):
+    source = """
+        from daes.embedding import register_method
+        from daes.embedding.fe import FE
+
+        @register_method("elsewhere", title="registered by a module", family="toys")
+        class Elsewhere(FE):
+            pass
+        """
+    (tmp_path / "my_methods.py").write_text(textwrap.dedent(source))
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("my_methods")
+    try:
+        found = compare(str(rows), methods=["elsewhere", "fe"], backbones=["fnn"], seeds=1, jobs=2)
+    finally:
+        del METHODS["elsewhere"]
+    assert [result.error for result in found.results] == [None, None]
 
 
 def test_titles_and_figures_of_experiments(monkeypatch):

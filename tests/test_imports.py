@@ -163,6 +163,7 @@ class TestRooms:
     """A room imports only from rooms to its left; report, paper and cli look at everything, nothing looks at them."""
 
     ROOMS = (
+        ("checking",),
         ("table",),
         ("stream",),
         ("simulation",),

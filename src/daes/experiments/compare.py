@@ -1,7 +1,7 @@
 """Methods × backbones × seeds on one stream: the paper's table, on your data."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -147,6 +147,8 @@ def run_trials(
 
     Past `deadline`, a `time.monotonic`, no further trial is begun, and those without a result are left out.
     """
+    # Sent to another process, a class brings its module along, which registers it there.
+    classes = {METHODS[trial.method].cls for trial in trials} | {BACKBONES[trial.backbone].cls for trial in trials}
     fingerprint = data.fingerprint()
     keys = [trial.key(fingerprint) for trial in trials]
     with ResultLog(None if out is None else Path(out)) as log:
@@ -157,7 +159,7 @@ def run_trials(
                 progress(TrialProgress(trial, *rows, trials_done=done, trials=len(trials)))
 
         for trial, content in run_missing(
-            partial(_run_trial, max_bytes),
+            partial(_run_trial, max_bytes, classes),
             dict(zip(keys, trials, strict=True)),
             log,
             shared=data,
@@ -175,7 +177,9 @@ def run_trials(
         return [replace(TrialResult.from_dict(content), label=trial.label) for trial, content in found]
 
 
-def _run_trial(max_bytes: int, data: Dataset, trial: Trial, note: Callable[[Any], None]) -> dict[str, Any]:
+def _run_trial(
+    max_bytes: int, classes: Collection[type], data: Dataset, trial: Trial, note: Callable[[Any], None]
+) -> dict[str, Any]:
     return run_trial(trial, data.in_memory(max_bytes), lambda rows, total: note((rows, total))).to_dict()
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from daes.backbone.base import Backbone
 from daes.backbone.checks.sample import DIM, NUM_FIELDS, PLAIN_DIM, Make, fresh, make_inputs, new, takes_plain, trained
-from daes.embedding.checks.sample import ensure, ensure_close, ensure_finite, ensure_same, ensure_same_state, state_of
+from daes.checking import ensure, ensure_close, ensure_finite, ensure_same, ensure_same_state, state_of
 from daes.extras import require
 
 

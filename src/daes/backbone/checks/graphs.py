@@ -6,7 +6,7 @@ import torch
 
 from daes.backbone.base import Backbone
 from daes.backbone.checks.sample import Make, fresh, make_inputs, trained
-from daes.embedding.checks.sample import ensure_close, ensure_same_state, seeded, state_of
+from daes.checking import ensure_close, ensure_same_state, seeded, state_of
 from daes.extras import require
 
 

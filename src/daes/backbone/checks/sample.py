@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from daes.backbone.base import Backbone
-from daes.embedding.checks.sample import seeded
+from daes.checking import seeded
 
 NUM_FIELDS, DIM, PLAIN_DIM = 5, 4, 3
 

@@ -6,20 +6,9 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
+from daes.checking import ensure, ensure_close, ensure_finite, ensure_same
 from daes.embedding.base import Context, NumericalEmbedding
-from daes.embedding.checks.sample import (
-    FlatOutputs,
-    Make,
-    Sample,
-    ensure,
-    ensure_close,
-    ensure_finite,
-    ensure_same,
-    make_sample,
-    outputs,
-    ready,
-    started,
-)
+from daes.embedding.checks.sample import FlatOutputs, Make, Sample, make_sample, outputs, ready, started
 
 
 def check_gradients_reach_every_parameter(make: Make) -> None:

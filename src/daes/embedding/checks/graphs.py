@@ -5,20 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from daes.checking import ensure, ensure_close, ensure_same_state, state_of
 from daes.embedding.base import NumericalEmbedding
-from daes.embedding.checks.sample import (
-    FlatOutputs,
-    Make,
-    Sample,
-    ensure,
-    ensure_close,
-    ensure_same_state,
-    make_sample,
-    outputs,
-    ready,
-    started,
-    state_of,
-)
+from daes.embedding.checks.sample import FlatOutputs, Make, Sample, make_sample, outputs, ready, started
 from daes.extras import require
 
 

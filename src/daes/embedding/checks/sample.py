@@ -1,12 +1,12 @@
 """What the checks share: a method made ready, rows to show it, and comparison down to the bit."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from daes.checking import seeded
 from daes.embedding.base import Context, NumericalEmbedding
 
 Make = Callable[[], NumericalEmbedding]
@@ -68,14 +68,6 @@ def started(make: Make) -> NumericalEmbedding:
     return method.train()
 
 
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Torch's random numbers from a seed, and as they were afterwards."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        yield
-
-
 class FlatOutputs(nn.Module):
     """All that a method gives to a network, per row: fields and plain inputs, (B, q'·d + plain_dim)."""
 
@@ -103,46 +95,3 @@ def train_step(method: NumericalEmbedding, sample: Sample) -> None:
     with torch.no_grad():
         for parameter, gradient in zip(method.parameters(), gradients, strict=True):
             parameter.sub_(gradient, alpha=0.1)
-
-
-def state_of(method: nn.Module) -> dict[str, Tensor]:
-    """A copy of the whole state: parameters, statistics and random state."""
-    return {name: tensor.detach().clone() for name, tensor in method.state_dict().items()}
-
-
-def ensure(condition: bool, sentence: str) -> None:
-    """Raise an AssertionError unless the condition holds."""
-    if not condition:
-        raise AssertionError(sentence)
-
-
-def ensure_finite(tensor: Tensor, what: str) -> None:
-    """Every entry must be a finite number."""
-    ensure(bool(torch.isfinite(tensor).all()), f"{what} must be finite")
-
-
-def ensure_same(actual: Tensor, expected: Tensor, what: str) -> None:
-    """Equal to the bit, NaN to NaN."""
-    torch.testing.assert_close(
-        actual, expected, rtol=0, atol=0, equal_nan=True, msg=lambda found: f"{what} must be the same: {found}"
-    )
-
-
-def ensure_same_state(actual: dict[str, Tensor], expected: dict[str, Tensor], what: str) -> None:
-    """The same entries, each equal to the bit."""
-    ensure(actual.keys() == expected.keys(), f"{what} must have the same entries")
-    for name, tensor in expected.items():
-        ensure_same(actual[name], tensor, f"{what}, {name},")
-
-
-def ensure_close(actual: Tensor, expected: Tensor, what: str, *, tolerance: float = 1e-5) -> None:
-    """Equal within a part of the largest entry."""
-    scale = float(expected.detach().abs().max()) if expected.numel() else 0.0
-    torch.testing.assert_close(
-        actual,
-        expected,
-        rtol=tolerance,
-        atol=tolerance * scale,
-        check_dtype=False,
-        msg=lambda found: f"{what} must be close: {found}",
-    )

@@ -5,21 +5,9 @@ from copy import deepcopy
 
 import torch
 
+from daes.checking import ensure_close, ensure_same, ensure_same_state, state_of
 from daes.embedding.base import NumericalEmbedding
-from daes.embedding.checks.sample import (
-    FlatOutputs,
-    Make,
-    ensure_close,
-    ensure_same,
-    ensure_same_state,
-    make_sample,
-    new,
-    outputs,
-    ready,
-    started,
-    state_of,
-    train_step,
-)
+from daes.embedding.checks.sample import FlatOutputs, Make, make_sample, new, outputs, ready, started, train_step
 from daes.extras import require
 
 

@@ -3,22 +3,9 @@
 import torch
 from torch import Tensor
 
+from daes.checking import ensure, ensure_close, ensure_finite, ensure_same, ensure_same_state, state_of
 from daes.embedding.base import Context, NotFittedError, NumericalEmbedding
-from daes.embedding.checks.sample import (
-    FlatOutputs,
-    Make,
-    ensure,
-    ensure_close,
-    ensure_finite,
-    ensure_same,
-    ensure_same_state,
-    make_sample,
-    new,
-    outputs,
-    ready,
-    started,
-    state_of,
-)
+from daes.embedding.checks.sample import FlatOutputs, Make, make_sample, new, outputs, ready, started
 from daes.embedding.registry import METHODS
 
 
