@@ -18,7 +18,7 @@ from daes.classifier import StreamingClassifier
 from daes.cli.app import build_app
 from daes.embedding import METHODS, NumericalEmbedding, build_embedding, register_method
 from daes.embedding.checks import check_embedding
-from daes.experiments import compare
+from daes.experiments.compare import compare
 from daes.model import CTRModel
 from daes.paper import overall_figure
 from daes.paper.titles import backbone_title, method_title
