@@ -1,0 +1,272 @@
+"""The evidence of a stream as inputs of a network: counts in buffers, log odds out."""
+
+from collections.abc import Callable
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from daes.embedding.search import count_below
+from daes.evidence.odds import confidence, cut_points, log_odds
+from daes.evidence.options import Evidence
+from daes.evidence.pairs import choose_pairs, pair_cells
+from daes.evidence.sample import RowSample
+
+_FIRST_CHOICE = 1_000
+"""Rows after which pairs are chosen for the first time; then again whenever the stream is four times as long."""
+
+
+class EvidenceInputs(nn.Module):
+    """What the clicks before say of each value of a batch.
+
+    With p̄ = (clicks + 2) / (rows + 10), the click rate so far, and `log_odds` z shrunk to a prior:
+
+    - **numbers**: z of the value's quantile bin against p̄; a missing value has a bin of its own. The bins are cut
+      anew, from a sample of labelled rows, whenever the stream has doubled, and their counts read off that sample.
+    - **categories**: z of the id against p̄, and how sure it is, log(1 + n)/4 − 1.
+    - **pairs**: z of the combination of two fields against what their parts say together,
+      sigmoid(logit p̄ + z_i + z_j), for the pairs that this tells most about (`choose_pairs`).
+
+    A forward changes nothing. `update` counts labelled rows: call it once their labels are known and they have been
+    learned from, so that nothing is ever scored or learned with its own label.
+
+    **Shape.** forward: numbers (B, q) with NaN = missing, rows (B, p) of the categorical table → (B, `dim`), numbers
+    first, then z and confidence of categories, then pairs. Buffers: `number_counts` (q, bins + 1, 2), `row_counts`
+    (table rows, 2), `pair_counts` (pairs, cells, 2): views and clicks; `total` (2,): rows and clicks.
+
+    Args:
+        options: what to count.
+        num_numerical: the number q of numerical features.
+        offsets: where each categorical field's rows start in the table, (p,).
+        table_rows: rows of the table.
+        seed: where the random numbers of the sample start.
+
+    >>> counted = EvidenceInputs(Evidence(bins=2, pair_bins=1), num_numerical=1, offsets=[0], table_rows=3)
+    >>> numbers, rows = torch.tensor([[1.0], [2.0], [3.0], [4.0]]), torch.tensor([[0], [0], [1], [1]])
+    >>> counted(numbers, rows).tolist()[0]  # nothing is known yet
+    [0.0, 0.0, -1.0]
+    >>> counted.update(numbers, rows, torch.tensor([0.0, 0.0, 1.0, 1.0]))
+    >>> counted(numbers, rows)[:, 0].sign().tolist()
+    [-1.0, -1.0, 1.0, 1.0]
+    """
+
+    number_counts: Tensor
+    row_counts: Tensor
+    pair_counts: Tensor
+    pair_fields: Tensor
+    edges: Tensor
+    total: Tensor
+    _offsets: Tensor
+
+    def __init__(
+        self, options: Evidence, num_numerical: int, offsets: list[int], table_rows: int, *, seed: int = 0
+    ) -> None:
+        super().__init__()
+        self.options = options
+        self.num_numerical = num_numerical
+        self.num_categorical = len(offsets)
+        numbers = num_numerical if options.numbers else 0
+        categories = self.num_categorical if options.categories else 0
+        fields = num_numerical + self.num_categorical
+        self.num_pairs = min(options.pairs, fields * (fields - 1) // 2)
+        self.dim = numbers + 2 * categories + self.num_pairs
+        self.register_buffer("_offsets", torch.tensor(offsets, dtype=torch.int64), persistent=False)
+        self.register_buffer("total", torch.zeros(2, dtype=torch.float64))
+        self.register_buffer("edges", torch.full((numbers, options.bins - 1), torch.inf))
+        self.register_buffer("number_counts", torch.zeros(numbers, options.bins + 1, 2, dtype=torch.float64))
+        self.register_buffer("row_counts", torch.zeros(table_rows if categories else 0, 2, dtype=torch.float64))
+        self.register_buffer("pair_fields", torch.zeros(self.num_pairs, 2, dtype=torch.int64))
+        self.register_buffer("pair_counts", torch.zeros(self.num_pairs, options.pair_cells, 2, dtype=torch.float64))
+        self.sample: RowSample | None = None
+        if numbers or self.num_pairs:
+            self.sample = RowSample(options.sample_rows, num_numerical, self.num_categorical, seed)
+
+    def forward(self, numbers: Tensor, rows: Tensor) -> Tensor:
+        bins = self._bins(numbers)
+        parts, views = self._parts(bins, rows)
+        inputs = [parts] if views is None else [parts, confidence(views)]
+        if self.num_pairs:
+            inputs.append(self._pair_odds(parts, self._cells(bins, rows)))
+        return torch.cat(inputs, 1).to(torch.float32)
+
+    @torch.no_grad()
+    def update(self, numbers: Tensor, rows: Tensor, labels: Tensor) -> None:
+        """Count labelled rows: numbers (B, q), rows (B, p), labels (B,) of 0 and 1."""
+        if not len(labels):
+            return
+        if self.options.half_life is not None:
+            self._fade(len(labels))
+        seen = torch.stack([torch.ones_like(labels), labels], 1).double()
+        before = 0 if self.sample is None else self.sample.count
+        if self.sample is not None:
+            self.sample.update(numbers, rows, labels)
+        self.total += seen.sum(0)
+        if self.options.categories:
+            each = seen.unsqueeze(1).expand(-1, self.num_categorical, -1).reshape(-1, 2)
+            self.row_counts.index_add_(0, rows.flatten(), each)
+        if self.sample is None:
+            return
+        if _doubled(before, self.sample.count, 1, 2):
+            self._cut_anew()
+        elif self.options.numbers:
+            self._count_numbers(self.number_counts, self._bins(numbers), seen)
+        if self.num_pairs:
+            if _doubled(before, self.sample.count, _FIRST_CHOICE, 4):
+                self._choose_anew()
+            elif before >= _FIRST_CHOICE:
+                self._count_pairs(self._cells(self._bins(numbers), rows), seen)
+
+    def reset(self) -> None:
+        """Forget all clicks: another pass over the same rows begins."""
+        for counts in (self.total, self.number_counts, self.row_counts, self.pair_counts):
+            counts.zero_()
+        self.edges.fill_(torch.inf)
+        if self.sample is not None:
+            self.sample.reset()
+
+    def freeze(self) -> Self:
+        """Keep the counts and drop the sample: nothing is counted from then on."""
+        self.sample = None
+        return self
+
+    @torch.no_grad()
+    def merge(self, other: Self) -> None:
+        """Take in the evidence of a disjoint stream: counts add up, bins and pairs are found anew in both samples."""
+        if (self.options, self.num_numerical) != (other.options, other.num_numerical):
+            raise ValueError("both must count the same things to merge")
+        if (self.sample is None) != (other.sample is None):
+            raise ValueError("evidence that was frozen has no sample to merge")
+        self.total += other.total.to(self.total)
+        self.row_counts += other.row_counts.to(self.row_counts)
+        if self.sample is not None and other.sample is not None and other.sample.count:
+            self.sample.merge(other.sample)
+            self._cut_anew()
+            if self.num_pairs and self.sample.count >= _FIRST_CHOICE:
+                self._choose_anew(keep=False)
+
+    def _prior(self) -> Tensor:
+        """p̄, the click rate so far."""
+        return (self.total[1] + 2) / (self.total[0] + 10)
+
+    def _parts(self, bins: Tensor, rows: Tensor) -> tuple[Tensor, Tensor | None]:
+        """z of every number and category, and the views of the categories."""
+        prior, strength = self._prior(), self.options.strength
+        parts, views = [], None
+        if self.options.numbers:
+            # Few bins, many values: the odds are computed per bin and looked up.
+            odds = log_odds(self.number_counts[..., 0], self.number_counts[..., 1], prior, strength)
+            parts.append(odds.flatten()[bins + torch.arange(len(odds), device=bins.device) * odds.shape[1]])
+        if self.options.categories:
+            views, clicks = self.row_counts[rows].unbind(-1)
+            parts.append(log_odds(views, clicks, prior, strength))
+        return torch.cat(parts, 1) if parts else self.total.new_zeros(len(rows), 0), views
+
+    def _bins(self, numbers: Tensor) -> Tensor:
+        """The bin of each number, (B, q); the last one is for missing values."""
+        if not self.options.numbers:
+            return torch.empty(len(numbers), 0, dtype=torch.int64, device=numbers.device)
+        missing = torch.isnan(numbers)
+        found = count_below(self.edges, numbers.to(self.edges.dtype).nan_to_num(nan=0.0))
+        return torch.where(missing, self.options.bins, found)
+
+    def _cells(self, bins: Tensor, rows: Tensor) -> Tensor:
+        """What each field is in a pair: a coarse bin or the row within the field's table, (B, q + p)."""
+        return torch.cat([bins // (self.options.bins // self.options.pair_bins), rows - self._offsets], 1)
+
+    def _pair_odds(self, parts: Tensor, cells: Tensor) -> Tensor:
+        first, second = self.pair_fields.unbind(1)
+        expected = torch.sigmoid(torch.logit(self._prior()) + parts[:, first] + parts[:, second])
+        places = pair_cells(cells[:, first], cells[:, second], self.options.pair_cells)
+        places = places + torch.arange(self.num_pairs, device=places.device) * self.options.pair_cells
+        views, clicks = self.pair_counts.flatten(0, 1)[places].unbind(-1)
+        odds = log_odds(views, clicks, expected, self.options.strength)
+        return torch.where(first != second, odds, 0.0)  # a pair that was not chosen yet
+
+    def _count_numbers(self, counts: Tensor, bins: Tensor, seen: Tensor) -> None:
+        places = bins + torch.arange(bins.shape[1], device=bins.device) * counts.shape[1]
+        each = seen.unsqueeze(1).expand(-1, bins.shape[1], -1).reshape(-1, 2)
+        counts.view(-1, 2).index_add_(0, places.flatten(), each)
+
+    def _count_pairs(self, cells: Tensor, seen: Tensor, only: Tensor | None = None) -> None:
+        fields = self.pair_fields if only is None else self.pair_fields[only]
+        which = torch.arange(self.num_pairs, device=cells.device) if only is None else only
+        places = pair_cells(cells[:, fields[:, 0]], cells[:, fields[:, 1]], self.options.pair_cells)
+        places = places + which * self.options.pair_cells
+        each = seen.unsqueeze(1).expand(-1, len(which), -1).reshape(-1, 2)
+        self.pair_counts.view(-1, 2).index_add_(0, places.flatten(), each)
+
+    def _sampled(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Numbers, rows and (views, clicks) of the sampled rows, weighted to stand for all rows that still count."""
+        assert self.sample is not None
+        filled = self.sample.filled
+        labels = self.sample.label[:filled].double()
+        weight = self.total[0] / filled
+        seen = torch.stack([torch.ones_like(labels), labels], 1) * weight
+        return self.sample.numerical[:filled], self.sample.categorical[:filled], seen
+
+    def _cut_anew(self) -> None:
+        """Cut bins at the quantiles of the sample, and read their counts off it."""
+        if not self.options.numbers or not self.num_numerical:
+            return
+        numbers, _, seen = self._sampled()
+        columns = numbers.cpu().numpy()
+        cuts = [cut_points(column[np.isfinite(column)], self.options.bins) for column in columns.T]
+        self.edges.copy_(torch.from_numpy(np.stack(cuts)))
+        self.number_counts.zero_()
+        self._count_numbers(self.number_counts, self._bins(numbers), seen)
+
+    def _choose_anew(self, *, keep: bool = True) -> None:
+        """Choose pairs by the sample; one that stays keeps its counts, those of a new one are read off the sample."""
+        numbers, rows, seen = self._sampled()
+        bins = self._bins(numbers)
+        cells = self._cells(bins, rows)
+        parts, _ = self._parts(bins, rows)
+        chosen = choose_pairs(
+            cells.cpu().numpy(),
+            parts.cpu().numpy(),
+            (seen[:, 1] / seen[:, 0]).cpu().numpy(),
+            float(self._prior()),
+            self.options,
+            self.num_pairs,
+        )
+        now = [tuple(pair) for pair in self.pair_fields.tolist()] if keep else []
+        stay = {pair: place for place, pair in enumerate(now) if pair in chosen}
+        free = iter(place for place in range(self.num_pairs) if place not in stay.values())
+        fresh = {pair: next(free) for pair in chosen if pair not in stay}
+        if not keep:
+            self.pair_fields.zero_()
+        for pair, place in fresh.items():
+            self.pair_fields[place] = torch.tensor(pair)
+        new = torch.tensor(list(fresh.values()), dtype=torch.int64, device=cells.device)
+        self.pair_counts[new] = 0
+        self._count_pairs(cells, seen, new)
+
+    def _fade(self, rows: int) -> None:
+        assert self.options.half_life is not None
+        share = 2.0 ** (-rows / self.options.half_life)
+        for counts in (self.total, self.number_counts, self.row_counts, self.pair_counts):
+            counts *= share
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        dtypes = {name: buffer.dtype for name, buffer in self._buffers.items() if buffer is not None}
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for name, dtype in dtypes.items():  # counts keep their precision whatever the model is cast to
+            self._buffers[name] = getattr(self, name).to(dtype)
+        return self
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *arguments: Any, **options: Any) -> None:
+        if self.sample is not None and f"{prefix}sample.seen" not in state_dict:
+            self.freeze()  # a frozen state fits, and freezes
+        super()._load_from_state_dict(state_dict, prefix, *arguments, **options)
+
+    def extra_repr(self) -> str:
+        return f"dim={self.dim}, pairs={self.num_pairs}"
+
+
+def _doubled(before: int, now: int, first: int, factor: int) -> bool:
+    """Whether one of first, first·factor, first·factor², … lies in (before, now]."""
+    mark = first
+    while mark <= before:
+        mark *= factor
+    return mark <= now

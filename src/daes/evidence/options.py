@@ -1,0 +1,46 @@
+"""What a model shall learn by counting: one typed dataclass, validated once."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What past clicks say of a value, an id, a pair of fields: inputs of a model that are learned by counting.
+
+    Args:
+        numbers: log odds of a click per quantile bin of each numerical feature.
+        categories: log odds of a click per id of each categorical field, and how often the id was seen.
+        pairs: how many pairs of fields to keep log odds beyond the sum of their parts for; 0 for none.
+        strength: how many rows with the average click rate every cell starts with.
+        half_life: rows after which a click counts half; None for never.
+        bins: quantile bins per numerical feature.
+        pair_bins: bins of a numerical feature within a pair, a divisor of `bins`.
+        pair_cells: cells per pair; where a pair has more combinations, they share cells by hashing.
+        sample_rows: labelled rows that are kept to cut bins anew and to choose pairs.
+
+    >>> Evidence(strength=0)
+    Traceback (most recent call last):
+    ValueError: strength must be positive, got 0
+    """
+
+    numbers: bool = True
+    categories: bool = True
+    pairs: int = 0
+    strength: float = 20.0
+    half_life: float | None = None
+    bins: int = 64
+    pair_bins: int = 16
+    pair_cells: int = 16_381
+    sample_rows: int = 30_000
+
+    def __post_init__(self) -> None:
+        for name in ("strength", "bins", "pair_bins", "pair_cells", "sample_rows", "half_life"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"{name} must be positive, got {value}")
+        if self.pairs < 0:
+            raise ValueError(f"pairs must not be negative, got {self.pairs}")
+        if self.bins % self.pair_bins:
+            raise ValueError(f"pair_bins must divide bins={self.bins}, got {self.pair_bins}")
+        if self.pairs and not (self.numbers and self.categories):
+            raise ValueError("pairs need the evidence of numbers and of categories, which are their parts")

@@ -1,0 +1,139 @@
+"""A uniform sample of labelled rows, as tensors."""
+
+from collections.abc import Callable
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from daes.distribution import JumpReservoir
+from daes.distribution.schedule import Origin, make_schedule
+from daes.embedding.acceptance import AcceptanceTable
+
+
+class RowSample(nn.Module):
+    """A uniform sample of the labelled rows of a stream (Li's Algorithm L): every row is in it with probability m/t.
+
+    Which rows are accepted does not depend on their values, so the host always knows, and nothing is read back from a
+    device.
+
+    **Shape.** `numerical` (m, q), `categorical` (m, p) int64, `label` (m,) uint8; of `count` rows seen the first
+    `filled` entries are members.
+
+    Args:
+        size: the number m of rows kept.
+        num_numerical: columns of numbers.
+        num_categorical: columns of categories.
+        seed: where the random numbers start. Give samples that will be merged different seeds.
+    """
+
+    numerical: Tensor
+    categorical: Tensor
+    label: Tensor
+    seen: Tensor
+    restart: Tensor
+    log_threshold: Tensor
+
+    def __init__(self, size: int, num_numerical: int, num_categorical: int, seed: int = 0) -> None:
+        super().__init__()
+        self.size = size
+        self.seed = seed
+        self.register_buffer("numerical", torch.zeros(size, num_numerical))
+        self.register_buffer("categorical", torch.zeros(size, num_categorical, dtype=torch.int64))
+        self.register_buffer("label", torch.zeros(size, dtype=torch.uint8))
+        self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("restart", torch.zeros(3, dtype=torch.int64))
+        self.register_buffer("log_threshold", torch.zeros((), dtype=torch.float64))
+        self._forget_host()
+
+    @property
+    def count(self) -> int:
+        """Rows seen."""
+        if self._count is None:
+            self._count = int(self.seen)
+        return self._count
+
+    @property
+    def filled(self) -> int:
+        """Rows kept at present."""
+        return min(self.count, self.size)
+
+    @torch.no_grad()
+    def update(self, numerical: Tensor, categorical: Tensor, label: Tensor) -> None:
+        """See the next rows: numerical (B, q), categorical (B, p), label (B,)."""
+        start, rows = self.count, len(label)
+        if self._table is None:
+            self._table = AcceptanceTable(make_schedule("exact", self.size, self.seed, self._origin()), start)
+        accepted = self._table.between(start, start + rows)
+        self._table.forget(start + rows)
+        self._count = start + rows
+        self.seen += rows
+        if not accepted.slots.size:
+            return
+        # Of several rows for one slot the last one stays: the first of each slot from behind.
+        slots, last = np.unique(accepted.slots[::-1], return_index=True)
+        chosen = (accepted.positions - (start + 1))[::-1][last]
+        where, source = (torch.from_numpy(index.copy()).to(label.device) for index in (slots, chosen))
+        self.numerical[where] = numerical[source].to(self.numerical.dtype)
+        self.categorical[where] = categorical[source]
+        self.label[where] = (label[source] > 0).to(torch.uint8)
+
+    @torch.no_grad()
+    def merge(self, other: Self) -> None:
+        """Take in a sample of a disjoint stream, so that this one is a uniform sample of both."""
+        if (self.size, self.numerical.shape, self.categorical.shape) != (
+            other.size,
+            other.numerical.shape,
+            other.categorical.shape,
+        ):
+            raise ValueError("both samples must have the same size and columns to merge")
+        mine, theirs = self._indices(0), other._indices(self.size)
+        mine.merge(theirs)
+        chosen = torch.from_numpy(mine.sample.astype(np.int64)).to(self.label.device)
+        for name in ("numerical", "categorical", "label"):
+            ours = getattr(self, name)
+            ours[: len(chosen)] = torch.cat([ours, getattr(other, name).to(ours)])[chosen]
+        generation, position, filled, self.log_threshold[...] = mine.schedule.origin
+        self.restart.copy_(torch.tensor([generation, position, filled]))
+        self.seen.fill_(mine.count)
+        self._forget_host()
+
+    def reset(self) -> None:
+        """Forget everything."""
+        for buffer in (self.seen, self.restart, self.log_threshold):
+            buffer.zero_()
+        self._forget_host()
+
+    def _indices(self, first: int) -> JumpReservoir:
+        """A reservoir of slot numbers that stands where this sample stands."""
+        made = JumpReservoir(self.size, seed=self.seed)
+        made.restore(
+            np.arange(first, first + self.filled, dtype=np.float64),
+            make_schedule("exact", self.size, self.seed, self._origin()),
+            count=self.count,
+            skipped=0,
+            minimum=0.0,
+            maximum=0.0,
+        )
+        return made
+
+    def _origin(self) -> Origin:
+        generation, position, filled = self.restart.tolist()
+        return Origin(generation, position, filled, float(self.log_threshold))
+
+    def _forget_host(self) -> None:
+        self._table: AcceptanceTable | None = None
+        self._count: int | None = None
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        dtypes = {name: buffer.dtype for name, buffer in self.named_buffers()}
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for name, dtype in dtypes.items():  # statistics keep their precision whatever the model is cast to
+            self._buffers[name] = getattr(self, name).to(dtype)
+        self._forget_host()
+        return self
+
+    def _load_from_state_dict(self, *arguments: Any, **options: Any) -> None:
+        super()._load_from_state_dict(*arguments, **options)
+        self._forget_host()
