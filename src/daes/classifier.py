@@ -164,7 +164,9 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             else:
                 torch.manual_seed(self.random_state)
                 self._build(batch, device)
-            for _ in range(epochs):
+            for epoch in range(epochs):
+                if epoch:  # no row may be learned with its own label, counted in the epoch before
+                    self.model_.evidence.reset()
                 for start in range(0, len(batch), self.batch_size):
                     self.step_.learn(batch[start : start + self.batch_size], start)
             self._random_: dict[str, torch.Tensor] = random_state(device)

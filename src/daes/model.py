@@ -4,7 +4,7 @@ import operator
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -28,6 +28,7 @@ from daes.embedding import (
 )
 from daes.embedding.distributions import FeatureDistributions
 from daes.embedding.modulation import pool_context
+from daes.evidence import Evidence, EvidenceInputs
 from daes.export import export_onnx
 from daes.registry import Configurable, Registry
 from daes.storage.saved_model import CONFIG, load_model, load_weights, refuse_other_schema, save_model
@@ -82,6 +83,9 @@ class CTRModel(nn.Module):
             `num_context` smallest tables, the paper's rule) or None.
         num_context: how many fields "smallest" takes.
         l2: λ of the paper's loss, BCE + λ‖Θ‖².
+        evidence: what past clicks say of values, ids and pairs, as inputs of the network that are counted, not learned:
+            an `Evidence`, its arguments, True for its defaults or False for none. A backbone that takes no plain inputs
+            does without. Either way the click rate so far is where logits start from.
         categorical_options: further arguments of `CategoricalEmbedding` (mode, min_count, strict, sparse).
         embedding_options: further arguments of a method given by name.
         backbone_options: further arguments of a backbone given by name.
@@ -111,6 +115,7 @@ class CTRModel(nn.Module):
         context: str | Sequence[str] | None = "smallest",
         num_context: int = 3,
         l2: float = 0.0,
+        evidence: Evidence | Mapping[str, Any] | bool = False,
         categorical_options: Mapping[str, Any] | None = None,
         embedding_options: Mapping[str, Any] | None = None,
         backbone_options: Mapping[str, Any] | None = None,
@@ -133,6 +138,7 @@ class CTRModel(nn.Module):
             "sizes": self.sizes,
             "context": list(self.context),
             "l2": l2,
+            "evidence": _evidence_arguments(evidence),
             "categorical_options": dict(categorical_options or {}),
             "embedding_options": method_options,
             "backbone_options": interaction_options,
@@ -146,6 +152,7 @@ class CTRModel(nn.Module):
         if schema.num_categorical:
             with _drawing_from(seeds[1]):
                 self.categorical = CategoricalEmbedding(self.sizes, self.dim, **(categorical_options or {}))
+        self.evidence = self._make_evidence(backbone)
         with _drawing_from(seeds[2]):
             self.backbone = self._make_backbone(backbone)
         places = [schema.categorical.index(name) for name in self.context]
@@ -160,18 +167,26 @@ class CTRModel(nn.Module):
             options.setdefault("num_context", len(self.context))
         return build_embedding(embedding, self.schema.num_numerical, self.dim, **options)
 
+    def _make_evidence(self, backbone: str | Backbone) -> EvidenceInputs:
+        options = Evidence(numbers=False, categories=False)
+        if self.config["evidence"] is not None and _takes_plain(backbone):
+            options = Evidence(**self.config["evidence"])
+        table = self.categorical
+        offsets, rows = ([], 0) if table is None else (table.offsets, len(table.weight))
+        return EvidenceInputs(options, self.schema.num_numerical, offsets, rows)
+
     def _make_backbone(self, backbone: str | Backbone) -> Backbone:
         numbers = self.numerical
         num_fields = self.schema.num_categorical + (0 if numbers is None else numbers.num_outputs)
         plain_dim = 0 if numbers is None else numbers.plain_dim
-        takes_plain = backbone.plain_dim > 0 if isinstance(backbone, Backbone) else BACKBONES.find(backbone).takes_plain
-        if numbers is not None and plain_dim and not takes_plain:
+        if numbers is not None and plain_dim and not _takes_plain(backbone):
             if not numbers.num_outputs:
                 raise ValueError(
                     f"backbone must take plain inputs for embedding={self.config['embedding']!r}, which gives no "
                     f"vectors, got {self.config['backbone']!r}"
                 )
             plain_dim = 0  # the vectors do without
+        plain_dim += self.evidence.dim
         if isinstance(backbone, Backbone):
             _check_sizes("backbone", backbone, num_fields=num_fields, plain_dim=plain_dim)
             return backbone
@@ -206,23 +221,28 @@ class CTRModel(nn.Module):
     def forward(self, numerical: Tensor | Batch, categorical: Tensor | None = None) -> Tensor:
         if isinstance(numerical, Batch):
             numerical, categorical = self.prepare(numerical).features
-        fields, plain, context = [], None, None
+        fields, plain, context = [], [], None
+        rows = torch.empty(len(numerical), 0, dtype=torch.int64, device=numerical.device)
         if self.categorical is not None:
             if categorical is None:
                 raise ValueError(
                     f"categorical must be given for the columns {', '.join(self.schema.categorical)}, got None"
                 )
-            fields.append(self.categorical(categorical))
+            rows = self.categorical.find(categorical)
+            fields.append(self.categorical.look_up(rows))
             if self.numerical is not None and self.numerical.uses_context and self.context:
-                context = self._context(categorical, fields[0])
+                context = self._context(rows, fields[0])
         if self.numerical is not None:
-            if getattr(self.backbone, "plain_dim", 0):
-                vectors, plain = self.numerical.outputs(numerical, context)
+            if getattr(self.backbone, "plain_dim", 0) > self.evidence.dim:
+                vectors, inputs = self.numerical.outputs(numerical, context)
+                plain += [] if inputs is None else [inputs]
             else:
                 vectors = self.numerical(numerical, context)
             fields.insert(0, vectors)
-        logits: Tensor = self.backbone(torch.cat(fields, dim=1), plain)
-        return logits
+        if self.evidence.dim:
+            plain.append(self.evidence(numerical, rows).to(fields[0].dtype))
+        logits: Tensor = self.backbone(torch.cat(fields, dim=1), torch.cat(plain, 1) if plain else None)
+        return logits + self.evidence.base_logit().to(logits.dtype)
 
     def observe(self, numerical: Tensor, categorical: Tensor) -> None:
         """Take a batch into the distributions and the vocabularies, as a forward in `train()` does first."""
@@ -230,6 +250,13 @@ class CTRModel(nn.Module):
             self.categorical.observe(categorical)
         if self.numerical is not None and self.numerical.observe_in_forward:
             self.numerical.observe(numerical)
+
+    def count(self, batch: DeviceBatch) -> None:
+        """Take the labels of a batch that was learned from into the evidence: later batches are scored with them."""
+        if batch.label is None:
+            return
+        rows = batch.categorical if self.categorical is None else self.categorical.rows(batch.categorical)
+        self.evidence.update(batch.numerical, rows, batch.label)
 
     @contextmanager
     def without_observing(self) -> Iterator[None]:
@@ -336,12 +363,13 @@ class CTRModel(nn.Module):
         return known if isinstance(known, FeatureDistributions) and known.follows else None
 
     def freeze(self) -> Self:
-        """Keep what a score needs and drop what only learning needs: the samples of the features.
+        """Keep what a score needs and drop what only learning needs: the samples of features and rows.
 
         A frozen model is saved in little more space than its parameters, and observes nothing more.
         """
         if self.numerical is not None and self.numerical.distributions is not None:
             self.numerical.distributions.freeze()
+        self.evidence.freeze()
         return self
 
     @property
@@ -371,22 +399,34 @@ class CTRModel(nn.Module):
         dense = [parameter for parameter in self.parameters() if not any(parameter is other for other in sparse)]
         return dense, sparse
 
-    def _context(self, ids: Tensor, vectors: Tensor) -> Tensor | Context:
-        """The context of each row: made once a distinct combination where finding these is cheap."""
+    def _context(self, rows: Tensor, vectors: Tensor) -> Tensor | Context:
+        """The context of each row: made once per distinct combination where finding these is cheap."""
         assert self.categorical is not None
         pool = getattr(self.numerical, "context_pool", "mean")
         index, table = self._context_index, self.categorical
         total = len(table.weight)
         # On a device, finding distinct contexts would stall it; an exported graph has no data-dependent shapes.
-        if ids.device.type != "cpu" or torch.compiler.is_compiling() or total ** len(index) >= 2**63:
+        if rows.device.type != "cpu" or torch.compiler.is_compiling() or total ** len(index) >= 2**63:
             return pool_context(vectors.index_select(1, index), pool)
-        rows = table.rows(ids).index_select(1, index)
         places = total ** torch.arange(len(index))
-        distinct, inverse = torch.unique(rows @ places, return_inverse=True)
-        if 4 * len(distinct) > len(ids):
+        distinct, inverse = torch.unique(rows.index_select(1, index) @ places, return_inverse=True)
+        if 4 * len(distinct) > len(rows):
             return pool_context(vectors.index_select(1, index), pool)
         combinations = distinct.unsqueeze(1) // places % total
         return Context(pool_context(F.embedding(combinations, table.weight, sparse=table.sparse), pool), inverse)
+
+
+def _takes_plain(backbone: str | Backbone) -> bool:
+    return backbone.plain_dim > 0 if isinstance(backbone, Backbone) else BACKBONES.find(backbone).takes_plain
+
+
+def _evidence_arguments(evidence: Evidence | Mapping[str, Any] | bool | None) -> dict[str, Any] | None:
+    """Evidence as it is saved: all of its arguments, or None."""
+    if evidence is None or evidence is False:
+        return None
+    if evidence is True:
+        evidence = Evidence()
+    return asdict(evidence if isinstance(evidence, Evidence) else Evidence(**evidence))
 
 
 def _common_dim(dim: int | None, *parts: str | Configurable) -> int:

@@ -96,10 +96,9 @@ class CategoricalEmbedding(nn.Module):
         self.vocabulary = (
             StreamVocabulary(self.sizes, min_count=min_count, counters=counters) if mode == "vocabulary" else None
         )
-        ends = list(accumulate((FIRST + size for size in self.sizes), initial=0))
         self.register_buffer("_sizes", torch.tensor(self.sizes, dtype=torch.int64), persistent=False)
-        self.register_buffer("_offsets", torch.tensor(ends[:-1], dtype=torch.int64), persistent=False)
-        self.weight = nn.Parameter(torch.empty(ends[-1], dim))
+        self.register_buffer("_offsets", torch.tensor(self.offsets, dtype=torch.int64), persistent=False)
+        self.weight = nn.Parameter(torch.empty(sum(FIRST + size for size in self.sizes), dim))
         self.reset_parameters(generator)
 
     @property
@@ -111,10 +110,23 @@ class CategoricalEmbedding(nn.Module):
         """Draw the rows anew; a vocabulary stays as it is."""
         nn.init.normal_(self.weight, std=self.init_std, generator=generator)
 
+    @property
+    def offsets(self) -> list[int]:
+        """Where the rows of each field start."""
+        return list(accumulate((FIRST + size for size in self.sizes[:-1]), initial=0)) if self.sizes else []
+
     def forward(self, ids: Tensor) -> Tensor:
+        return self.look_up(self.find(ids))
+
+    def find(self, ids: Tensor) -> Tensor:
+        """The row of `weight` of each id, (B, p) → (B, p); in `train()` a vocabulary observes the ids first."""
         if self.vocabulary is not None and self.vocabulary.training:
             self.observe(ids)
-        return F.embedding(self.rows(ids), self.weight, sparse=self.sparse)
+        return self.rows(ids)
+
+    def look_up(self, rows: Tensor) -> Tensor:
+        """The vectors of these rows, (B, p) → (B, p, d)."""
+        return F.embedding(rows, self.weight, sparse=self.sparse)
 
     def observe(self, ids: Tensor) -> None:
         """Take ids (B, p) into the vocabulary, if there is one."""

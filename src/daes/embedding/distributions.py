@@ -241,19 +241,23 @@ class FeatureDistributions(FeatureKnots):
 
     def _set_knots(self, features: NDArray[np.int64]) -> None:
         """Refresh the knots of these features from their samples, and the outer knots of all."""
-        filled = self._filled()
         self._set_ends()
-        for size in np.unique(filled[features]).tolist():
-            if not size:
-                continue
-            group = features[filled[features] == size]
-            where = torch.from_numpy(group)
-            ordered = np.sort(self.slots[where, :size].cpu().numpy(), axis=1)
-            inner = torch.from_numpy(ordered[:, rank_of(self.levels, size).astype(np.int64) - 1]).to(self.knots.device)
-            self.knots[where, 1:-1] = inner.clamp(self.knots[where, :1], self.knots[where, -1:])
-            likely = ordered[:, rank_of(LIKELY_LEVELS, size).astype(np.int64) - 1]
-            self._set_bulk(where, torch.from_numpy(likely).to(self.knots.device))
-            self.pending[where] = 0
+        filled = self._filled()
+        features = features[filled[features] > 0]
+        if not features.size:
+            return
+        size = filled[features][:, None]
+        where = torch.from_numpy(features)
+        members = self.slots[where, : int(size.max())].cpu().numpy()
+        if (size < size.max()).any():  # samples of different sizes are sorted together
+            members[np.arange(members.shape[1]) >= size] = np.inf
+        members.sort(axis=1)
+        rank = rank_of(np.append(self.levels, LIKELY_LEVELS), size).astype(np.int64)
+        found = torch.from_numpy(np.take_along_axis(members, rank - 1, axis=1)).to(self.knots.device)
+        inner = found[:, : len(self.levels)]
+        self.knots[where, 1:-1] = inner.clamp(self.knots[where, :1], self.knots[where, -1:])
+        self._set_bulk(where, found[:, len(self.levels) :])
+        self.pending[where] = 0
 
     def _set_ends(self) -> None:
         low, high = self.minimum, self.maximum

@@ -145,6 +145,10 @@ class EvidenceInputs(nn.Module):
             if self.num_pairs and self.sample.count >= _FIRST_CHOICE:
                 self._choose_anew(keep=False)
 
+    def base_logit(self) -> Tensor:
+        """The logit of the click rate so far: where a network's logits start from."""
+        return torch.logit(self._prior())
+
     def _prior(self) -> Tensor:
         """p̄, the click rate so far."""
         return (self.total[1] + 2) / (self.total[0] + 10)

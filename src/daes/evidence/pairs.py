@@ -37,7 +37,7 @@ def choose_pairs(
 
     **Shape.** cells and parts z (N, fields), labels (N,).
     """
-    fields = range(cells.shape[1])
+    fields = list(range(cells.shape[1]))
     if len(fields) > _MOST_FIELDS:
         told = np.abs(parts).mean(axis=0)
         fields = sorted(np.argsort(-told)[:_MOST_FIELDS].tolist())

@@ -34,6 +34,8 @@ class RowSample(nn.Module):
     seen: Tensor
     restart: Tensor
     log_threshold: Tensor
+    _table: AcceptanceTable | None
+    _count: int | None
 
     def __init__(self, size: int, num_numerical: int, num_categorical: int, seed: int = 0) -> None:
         super().__init__()
@@ -123,8 +125,8 @@ class RowSample(nn.Module):
         return Origin(generation, position, filled, float(self.log_threshold))
 
     def _forget_host(self) -> None:
-        self._table: AcceptanceTable | None = None
-        self._count: int | None = None
+        self._table = None
+        self._count = None
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         dtypes = {name: buffer.dtype for name, buffer in self.named_buffers()}

@@ -115,6 +115,7 @@ def train_offline(
     best: dict[str, Any] = {}
     for epoch in range(1, config.epochs + 1):
         step.observing = epoch == 1
+        model.evidence.reset()  # no row may be learned with its own label, counted in the epoch before
         loss = _learn_epoch(step, epochs, epoch, config, progress)
         scores = evaluate_part(step, source, valid)
         seconds = time.perf_counter() - started

@@ -95,6 +95,7 @@ class TrainingStep:
             reason = f"the gradient's norm is {norm:.6g}"
         if reason is None:
             self.optimizers.step()
+            self.model.count(rows)
             self._consecutive_bad = 0
             return True
         self.optimizers.zero_grad()

@@ -1,0 +1,244 @@
+"""Evidence against a slow, obvious count in plain Python."""
+
+import math
+from collections import Counter
+from copy import deepcopy
+
+import numpy as np
+import pytest
+import torch
+
+from daes.evidence import Evidence, EvidenceInputs
+
+OFFSETS, TABLE_ROWS = [0, 5], 12
+
+
+def stream(rows=2000, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    numbers = torch.randn(rows, 2, generator=generator).exp()
+    numbers[torch.rand(rows, generator=generator) < 0.4, 1] = 0.0  # one value fills many quantiles
+    numbers[torch.rand(rows, 2, generator=generator) < 0.1] = torch.nan
+    ids = torch.stack(
+        [torch.randint(5, (rows,), generator=generator), torch.randint(7, (rows,), generator=generator)], 1
+    )
+    logit = numbers.nan_to_num(nan=1.0).log1p().sum(1) - 1.5 + 0.5 * ids[:, 0] - 0.2 * ids[:, 0] * (ids[:, 1] == 3)
+    labels = (torch.rand(rows, generator=generator) < torch.sigmoid(logit)).float()
+    return numbers, ids + torch.tensor(OFFSETS), labels
+
+
+def counted(rows=2000, batch=100, seed=0, **options):
+    module = EvidenceInputs(Evidence(**options), 2, OFFSETS, TABLE_ROWS)
+    for part in zip(*(tensor.split(batch) for tensor in stream(rows, seed)), strict=True):
+        module.update(*part)
+    return module
+
+
+def z(views, clicks, prior, strength=20.0):
+    return math.log((clicks + strength * prior) / (views - clicks + strength * (1 - prior))) - math.log(
+        prior / (1 - prior)
+    )
+
+
+def test_categories_are_counted_by_hand():
+    module = counted(rows=500)
+    numbers, rows, labels = stream(500)
+    prior = (float(labels.sum()) + 2) / 510
+    found = module(numbers, rows)[:, 2:]
+    views = [Counter(column.tolist()) for column in rows.T]
+    clicks = [Counter(column[labels > 0].tolist()) for column in rows.T]
+    for row in range(40):
+        for field in range(2):
+            id_ = int(rows[row, field])
+            n, c = views[field][id_], clicks[field][id_]
+            assert found[row, field] == pytest.approx(z(n, c, prior), abs=1e-5)
+            assert found[row, 2 + field] == pytest.approx(math.log1p(n) / 4 - 1, abs=1e-5)
+
+
+@pytest.mark.parametrize("rows", [60, 128, 1000, 2000])
+def test_numbers_are_counted_by_hand(rows):
+    """As long as the sample holds every row, bins hold the counts of all rows since the last cut and before."""
+    module = counted(rows=rows, batch=20, bins=8, pair_bins=4)
+    numbers, ids, labels = stream(rows)
+    prior = (float(labels.sum()) + 2) / (rows + 10)
+    found = module(numbers, ids)
+    for feature in range(2):
+        edges = [edge for edge in module.edges[feature].tolist() if edge < math.inf]
+
+        def bin_of(value, edges=edges):
+            return -1 if math.isnan(value) else sum(edge < value for edge in edges)
+
+        bins = [bin_of(value) for value in numbers[:, feature].tolist()]
+        views, clicks = Counter(bins), Counter(b for b, label in zip(bins, labels.tolist(), strict=True) if label)
+        for row in range(min(rows, 50)):
+            assert found[row, feature] == pytest.approx(z(views[bins[row]], clicks[bins[row]], prior), abs=1e-5)
+
+
+def test_a_value_that_fills_quantiles_has_a_bin_of_its_own():
+    module = counted(bins=8, pair_bins=4)
+    zero = module._bins(torch.tensor([[1.0, 0.0]]))[0, 1]
+    assert (module._bins(torch.tensor([[1.0, -1e-6], [1.0, 1e-6]]))[:, 1] != zero).all()
+
+
+@pytest.mark.parametrize("options", [{}, {"pairs": 3}, {"half_life": 300.0}])
+def test_nothing_is_known_of_the_future(options):
+    """What a batch is given depends on the batches before it alone: scrambled labels later on change no bit of it."""
+    numbers, rows, labels = stream()
+    other = labels.clone()
+    other[1000:] = 1 - other[1000:]
+    modules = [EvidenceInputs(Evidence(**options), 2, OFFSETS, TABLE_ROWS) for _ in range(2)]
+    for start in range(0, 2000, 100):
+        part = slice(start, start + 100)
+        given = [module(numbers[part], rows[part]) for module in modules]
+        assert torch.equal(*given) == (start <= 1000)
+        modules[0].update(numbers[part], rows[part], labels[part])
+        modules[1].update(numbers[part], rows[part], other[part])
+
+
+def test_an_unseen_id_and_an_untouched_module_say_nothing():
+    module = EvidenceInputs(Evidence(pairs=2), 2, OFFSETS, TABLE_ROWS)
+    given = module(torch.tensor([[1.0, math.nan]]), torch.tensor([[0, 5]]))
+    assert given.tolist() == [[0.0] * 4 + [-1.0] * 2 + [0.0] * 2]
+    assert module.dim == given.shape[1] == 8
+
+
+def test_forward_changes_nothing_and_gives_float32():
+    module = counted(pairs=3)
+    before = deepcopy(module.state_dict())
+    assert module(*stream(50)[:2]).dtype == torch.float32
+    assert all(
+        torch.equal(value.nan_to_num(), before[name].nan_to_num()) for name, value in module.state_dict().items()
+    )
+
+
+class TestPairs:
+    def test_the_pair_that_interacts_is_chosen(self):
+        generator = torch.Generator().manual_seed(0)
+        rows = torch.randint(5, (8000, 2), generator=generator)
+        numbers = torch.rand(8000, 2, generator=generator)
+        labels = (
+            (rows.sum(1) % 2).float() + 0.3 * torch.rand(8000, generator=generator)
+        ).round()  # parity: no main effect
+        module = EvidenceInputs(Evidence(pairs=1), 2, OFFSETS, TABLE_ROWS)
+        for part in zip(numbers.split(500), (rows + torch.tensor(OFFSETS)).split(500), labels.split(500), strict=True):
+            module.update(*part)
+        assert module.pair_fields.tolist() == [[2, 3]]  # the two categories
+        given = module(numbers, rows + torch.tensor(OFFSETS))
+        pair, parts = given[:, -1], given[:, :4].abs()
+        assert parts.max() < 0.6
+        assert pair[labels > 0].min() > 1
+        assert pair[labels == 0].max() < -1
+
+    def test_log_odds_beyond_the_parts_by_hand(self):
+        module = counted(rows=900, batch=300, pairs=1)
+        module.update(*stream(300, seed=5))  # passes 1000 rows: the pair is chosen and read off the sample
+        numbers, rows, labels = (torch.cat(parts) for parts in zip(stream(900), stream(300, seed=5), strict=True))
+        first, second = module.pair_fields[0].tolist()
+        given = module(numbers, rows)
+        cells = module._cells(module._bins(numbers), rows)
+        combinations = list(zip(cells[:, first].tolist(), cells[:, second].tolist(), strict=True))
+        views = Counter(combinations)
+        clicks = Counter(c for c, label in zip(combinations, labels.tolist(), strict=True) if label)
+        prior = (float(labels.sum()) + 2) / 1210
+        for row in range(30):
+            parts = float(given[row, first] + given[row, second])
+            expected = 1 / (1 + math.exp(-(math.log(prior / (1 - prior)) + parts)))
+            cell = combinations[row]
+            assert given[row, -1] == pytest.approx(z(views[cell], clicks[cell], expected), abs=1e-4)
+
+    def test_a_pair_that_stays_keeps_its_place(self):
+        module = counted(rows=1500, pairs=3)
+        before = module.pair_fields.tolist()
+        for part in zip(*(tensor.split(100) for tensor in stream(4000, seed=9)), strict=True):
+            module.update(*part)
+        after = module.pair_fields.tolist()
+        assert all(after.index(pair) == place for place, pair in enumerate(before) if pair in after)
+
+
+class TestState:
+    def test_a_saved_state_goes_on_bit_for_bit(self):
+        from safetensors.torch import load, save
+
+        one, other = (
+            counted(pairs=2, sample_rows=300),
+            EvidenceInputs(Evidence(pairs=2, sample_rows=300), 2, OFFSETS, TABLE_ROWS),
+        )
+        other.load_state_dict(load(save(one.state_dict())))
+        third = deepcopy(one)
+        for part in zip(*(tensor.split(150) for tensor in stream(6000, seed=3)), strict=True):
+            for module in (one, other, third):
+                module.update(*part)
+        for name, value in one.state_dict().items():
+            assert torch.equal(value.nan_to_num(), other.state_dict()[name].nan_to_num()), name
+            assert torch.equal(value.nan_to_num(), third.state_dict()[name].nan_to_num()), name
+
+    def test_frozen_is_small_and_says_the_same(self):
+        module = counted()
+        given = module(*stream(50)[:2])
+        before = len(module.state_dict())
+        module.freeze()
+        assert torch.equal(module(*stream(50)[:2]), given)
+        assert len(module.state_dict()) < before
+        again = EvidenceInputs(Evidence(), 2, OFFSETS, TABLE_ROWS)
+        again.load_state_dict(module.state_dict())
+        assert torch.equal(again(*stream(50)[:2]), given)
+
+    def test_a_cast_leaves_counts_alone(self):
+        module = counted().half()
+        assert module.row_counts.dtype == torch.float64
+        assert module.edges.dtype == torch.float32
+
+    def test_reset_forgets(self):
+        module = counted()
+        module.reset()
+        fresh = EvidenceInputs(Evidence(), 2, OFFSETS, TABLE_ROWS)
+        for part in zip(*(tensor.split(100) for tensor in stream()), strict=True):
+            module.update(*part)
+            fresh.update(*part)
+        assert torch.equal(module(*stream(50)[:2]), fresh(*stream(50)[:2]))
+
+
+def test_merged_evidence_is_that_of_both_streams():
+    numbers, rows, labels = stream(2000)
+    whole, one, other = (EvidenceInputs(Evidence(), 2, OFFSETS, TABLE_ROWS, seed=seed) for seed in range(3))
+    for start in range(0, 2000, 100):
+        part = slice(start, start + 100)
+        whole.update(numbers[part], rows[part], labels[part])
+        (one if start < 800 else other).update(numbers[part], rows[part], labels[part])
+    one.merge(other)
+    assert torch.equal(one.row_counts, whole.row_counts)
+    assert torch.equal(one.total, whole.total)
+    # Nothing was left out of the samples, so the bins hold all rows too; they may be cut elsewhere.
+    np.testing.assert_allclose(one.number_counts.sum(1), whole.number_counts.sum(1))
+    with pytest.raises(ValueError, match="same things"):
+        one.merge(EvidenceInputs(Evidence(bins=32), 2, OFFSETS, TABLE_ROWS))
+
+
+def test_old_clicks_fade_with_a_half_life():
+    module = EvidenceInputs(Evidence(half_life=100.0), 2, OFFSETS, TABLE_ROWS)
+    numbers, rows, _ = stream(100)
+    module.update(numbers, rows, torch.ones(100))
+    module.update(numbers, rows, torch.zeros(100))
+    assert module.total.tolist() == [150.0, 50.0]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"strength": 0}, "strength must be positive, got 0"),
+        ({"pairs": -1}, "pairs must not be negative, got -1"),
+        ({"bins": 10}, "pair_bins must divide bins=10, got 16"),
+        ({"pairs": 3, "numbers": False}, "pairs need"),
+        ({"half_life": -5.0}, "half_life must be positive"),
+    ],
+)
+def test_bad_options(options, message):
+    with pytest.raises(ValueError, match=message):
+        Evidence(**options)
+
+
+@pytest.mark.parametrize(
+    "options", [{"numbers": False}, {"categories": False}, {"numbers": False, "categories": False}]
+)
+def test_parts_may_be_left_out(options):
+    module = counted(rows=300, **options)
+    assert module(*stream(10)[:2]).shape == (10, module.dim)
