@@ -140,6 +140,16 @@ def test_large_integers_are_rounded_not_refused(tmp_path):
     np.testing.assert_array_equal(values, [2.0**60, np.nan])
 
 
+def test_values_of_1e308_stop_nothing(tmp_path):
+    values = np.random.default_rng(0).normal(size=3000)
+    values[[3, 1700]] = -1e308, 1e308
+    pa_csv.write_csv(pa.table({"price": values}), tmp_path / "huge.csv")
+    result = run(tmp_path / "huge.csv", "--plot", tmp_path / "huge.html")
+    assert result.exit_code == 0, result.output
+    assert "50 %" in result.stdout
+    assert (tmp_path / "huge.html").is_file()
+
+
 def test_how_many_rows_to_expect(folder, tmp_path):
     assert open_column(str(folder / "clicks.parquet"), "price").expected_rows() == ROWS
     assert GeneratedColumn(num_rows=5).expected_rows() == 5

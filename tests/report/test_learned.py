@@ -5,6 +5,7 @@ import torch
 from daes.model import CTRModel
 from daes.report.learned import (
     LEVELS,
+    MOST_RESPONSES,
     evaluate_contexts,
     evaluate_features,
     principal_coordinates,
@@ -160,3 +161,17 @@ def test_what_cannot_be_looked_at_is_said(tmp_path):
     assert read_findings(tmp_path / "categories", RunRecord("a run")).reason == "There is no numerical feature."
     CTRModel(Schema("click", ("price",), ()), "fe", "fnn").save_pretrained(tmp_path / "fe")
     assert read_findings(tmp_path / "fe", RunRecord("a run")).reason.startswith("Neither the method nor the run")
+
+
+def test_memory_grows_linearly_with_the_columns():
+    columns = 500
+    model = CTRModel(Schema("click", tuple(f"c{place}" for place in range(columns)), ()), "daes", "lr", dim=2)
+    cells = []
+    model.register_forward_hook(lambda _module, inputs, _output: cells.append(inputs[0].numel()))
+    values = np.tile(np.linspace(0, 1, len(LEVELS)), (columns, 1))
+    learned = evaluate_features(model, values)
+    assert max(cells) <= (len(LEVELS) + 1) * columns
+    assert len(cells) == MOST_RESPONSES < columns
+    # The rest has an embedding and no response.
+    assert np.isfinite(learned.response).all(axis=1).sum() == MOST_RESPONSES
+    assert learned.embedding.shape == (columns, len(LEVELS), 2)

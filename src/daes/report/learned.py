@@ -19,6 +19,9 @@ Floats = NDArray[np.float64]
 LEVELS: Floats = np.arange(41) / 40
 """Where a feature is evaluated: its smallest value, each 2.5 % quantile, its largest value."""
 
+MOST_RESPONSES = 200
+"""The most features whose response is computed: each one costs a pass over all features."""
+
 _CATEGORIES = 8
 
 
@@ -29,7 +32,7 @@ class Learned:
     **Shape.** `values` (q, G): the feature's quantiles at `LEVELS`, NaN for a feature that was never seen. `embedding`
     (q, G, d), None where the method has no vector per feature. `response` (q, G): the predicted probability with this
     feature there, the other numbers at their medians and every category unknown; `missing_response` (q,): with this
-    feature missing.
+    feature missing. Both are NaN for a feature whose response was not computed.
     """
 
     names: tuple[str, ...]
@@ -87,7 +90,11 @@ def quantile_grid(model: CTRModel, run: RunRecord) -> Floats | None:
 
 @torch.no_grad()
 def evaluate_features(model: CTRModel, values: Floats) -> Learned:
-    """Evaluate the model along each feature's values (q, G)."""
+    """Evaluate the model along each feature's values (q, G).
+
+    Memory grows linearly with the features: the response is computed one feature at a time, and only for the
+    `MOST_RESPONSES` features whose embeddings vary most along their distributions.
+    """
     assert model.numerical is not None
     model.eval()
     features, places = values.shape
@@ -96,15 +103,25 @@ def evaluate_features(model: CTRModel, values: Floats) -> Learned:
     per_feature = vectors.shape[1] == features and model.numerical.num_outputs == features
     embedding = vectors.permute(1, 0, 2).double().cpu().numpy() if per_feature else None
 
+    response = np.full((features, places + 1), np.nan)
+    unknown = torch.zeros(places + 1, model.schema.num_categorical, dtype=torch.int64, device=model.device)
     median = grid[places // 2]
-    rows = median.repeat(features * (places + 1), 1).view(features, places + 1, features)
-    for feature in range(features):
-        rows[feature, :places, feature] = grid[:, feature]
-        rows[feature, places, feature] = torch.nan
-    flat = rows.view(-1, features)
-    unknown = torch.zeros(len(flat), model.schema.num_categorical, dtype=torch.int64, device=model.device)
-    response = torch.sigmoid(model(flat, unknown).double()).view(features, places + 1).cpu().numpy()
+    for feature in _most_varied(values, embedding):
+        rows = median.repeat(places + 1, 1)
+        rows[:places, feature] = grid[:, feature]
+        rows[places, feature] = torch.nan
+        response[feature] = torch.sigmoid(model(rows, unknown).double()).cpu().numpy()
     return Learned(model.schema.numerical, values, embedding, response[:, :places], response[:, places])
+
+
+def _most_varied(values: Floats, embedding: Floats | None) -> list[int]:
+    """At most `MOST_RESPONSES` features that were seen, those whose vectors vary most along the distribution first."""
+    seen = np.flatnonzero(np.isfinite(values).all(axis=1))
+    if embedding is not None:
+        variance = embedding[seen].var(axis=1).sum(axis=1)
+        seen = seen[np.argsort(-variance, kind="stable")]
+    found: list[int] = seen[:MOST_RESPONSES].tolist()
+    return found
 
 
 def read_findings(folder: Path, run: RunRecord) -> ModelFindings:
@@ -131,19 +148,30 @@ def evaluate_contexts(model: CTRModel, values: Floats) -> Modulation | None:
     if method is None or table is None or not model.context or not method.uses_context:
         return None
     vectors, labels = _contexts(model, table)
-    context = pool_context(vectors, getattr(method, "context_pool", "mean"))
+    contexts = pool_context(vectors, getattr(method, "context_pool", "mean"))
     grid = torch.from_numpy(values.T.astype(np.float32)).to(model.device)
-    places = len(grid)
-    encoded = method(grid.repeat(len(labels), 1), context.repeat_interleave(places, 0))
-    if encoded.shape[1] != len(values):
+
+    def encoded(context: Tensor) -> Floats:
+        """(q, G, d) in one context."""
+        found: Floats = method(grid, context.expand(len(grid), *context.shape)).double().permute(1, 0, 2).cpu().numpy()
+        return found
+
+    mean = encoded(contexts[0])
+    if len(mean) != len(values):
         return None
-    found = encoded.view(len(labels), places, len(values), -1).permute(2, 0, 1, 3).double().cpu().numpy()
-    mean = found.mean(axis=1, keepdims=True)
-    directions = np.stack([principal_direction(feature[0]) for feature in mean])
-    length = np.linalg.norm(mean[:, 0], axis=-1).mean(axis=-1)
-    change = np.linalg.norm(found - mean, axis=-1).mean(axis=(1, 2))
+    # One context at a time, twice: holding all of them would take as much memory as there are contexts.
+    for context in contexts[1:]:
+        mean += encoded(context)
+    mean /= len(labels)
+    directions = np.stack([principal_direction(feature) for feature in mean])
+    length = np.linalg.norm(mean, axis=-1).mean(axis=-1)
+    shift, change = np.empty((len(values), len(labels), len(grid))), np.zeros(len(values))
+    for place, context in enumerate(contexts):
+        difference = encoded(context) - mean
+        shift[:, place] = np.einsum("qgd,qd->qg", difference, directions)
+        change += np.linalg.norm(difference, axis=-1).mean(axis=-1) / len(labels)
     reach = np.divide(change, length, out=np.zeros_like(change), where=length > 0)
-    return Modulation(labels, np.einsum("qcgd,qd->qcg", found - mean, directions), reach)
+    return Modulation(labels, shift, reach)
 
 
 def _contexts(model: CTRModel, table: CategoricalEmbedding) -> tuple[Tensor, tuple[str, ...]]:

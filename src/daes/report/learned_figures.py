@@ -41,7 +41,8 @@ def encoding_figures(learned: Learned) -> list[Figure]:
 
 
 def _response(learned: Learned, seen: np.ndarray) -> Figure:
-    order = seen[np.argsort(-np.ptp(learned.response[seen], axis=1), kind="stable")].tolist()
+    known = seen[np.isfinite(learned.response[seen]).all(axis=1)]
+    order = known[np.argsort(-np.ptp(learned.response[known], axis=1), kind="stable")].tolist()
     shown, said = first(order)
     views = []
     for feature in shown:
