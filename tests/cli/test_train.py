@@ -32,6 +32,7 @@ def test_a_run_leaves_everything_behind(daes, clicks, tmp_path):
         "monitor.json",
         "checkpoints",
         "model",
+        "lock",
     }
     config = json.loads((out / "config.json").read_text())
     assert config["schema"]["numerical"] == ["price", "age"]
@@ -189,7 +190,7 @@ def test_wrong_input_is_one_sentence(refused, clicks, tmp_path, csv):
         ((*known, "--context", "town", *out, *QUICK), "context must name categorical columns of the schema"),
         ((*known, "--bad-batch", "ignore", *out), "bad_batch must be 'stop' or 'skip'"),
         ((*known, "--device", "tpu", *out), "--device must be auto, cpu, cuda or cuda:N, got tpu"),
-        ((*known, "--method", "efd", "--reservoir-size", "9", *out, *QUICK), "efd has no option 'reservoir_size'"),
+        ((*known, "--method", "efd", "--method-option", "num_meta=9", *out, *QUICK), "efd has no option 'num_meta'"),
         ((*known, "--method-option", "num_meta", *out), "--method-option must be NAME=VALUE, got num_meta"),
         ((*known, "--limit", "-5", *out), "a whole number of at least 1 is needed"),
         (known, "a folder for the run is needed: --out RUN"),

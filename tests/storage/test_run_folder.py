@@ -1,8 +1,11 @@
 import json
 import math
+import shutil
+from pathlib import Path
 
 import pytest
 
+from daes.storage.lock import LockHeldError
 from daes.storage.run_folder import RunFolder, read_json, write_json
 from daes.training.environment import environment
 
@@ -24,16 +27,111 @@ def test_a_write_that_fails_leaves_the_old_content(tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == ["metrics.json"]
 
 
-def test_what_a_killed_run_was_writing_is_cleared_with_the_rest(tmp_path):
+def test_what_a_killed_run_was_writing_does_not_count_and_is_cleared(tmp_path):
     run = RunFolder(tmp_path)
     (tmp_path / ".config.json.0123abcd.tmp").write_text('{"form')
-    run.clear()
     assert not run.exists
-    run.write("config", {"format": "daes.run"})
-    (tmp_path / ".metrics.json.0123abcd.tmp").write_text('{"ro')
+    with run.locked():
+        assert [entry.name for entry in tmp_path.iterdir() if entry.name.endswith(".tmp")] == []
+    assert not run.exists
     (tmp_path / ".notes.0123abcd.tmp").write_text("mine")
-    run.clear()
-    assert [entry.name for entry in tmp_path.iterdir()] == [".notes.0123abcd.tmp"]
+    with run.locked():
+        assert (tmp_path / ".notes.0123abcd.tmp").exists()
+    assert run.exists
+
+
+def test_a_run_is_what_its_configuration_says(tmp_path):
+    run = RunFolder(tmp_path)
+    assert not run.is_run
+    (tmp_path / "config.json").write_text('{"model_type": "bert", "hidden_size": 768}')
+    assert not run.is_run
+    run.write("config", {"format": "daes.run"})
+    assert run.is_run
+
+
+def test_one_writer_at_a_time(tmp_path):
+    run = RunFolder(tmp_path / "run")
+    with (
+        run.locked(),
+        pytest.raises(LockHeldError, match=r"run is in use: process \d+ on .* is writing there"),
+        RunFolder(tmp_path / "run").locked(),
+    ):
+        pass
+    with run.locked():
+        pass
+
+
+def old_and_new(folder):
+    """A run with a report and a note of its owner, and a complete replacement without a report."""
+    run = RunFolder(folder)
+    for which, name in ((run, "old"), (run.replacement, "new")):
+        which.write("config", {"format": "daes.run", "name": name})
+        which.write("metrics", {"name": name})
+        for part in (which.model, which.checkpoints):
+            part.mkdir()
+            (part / name).write_text(name)
+    run.report.write_text("old")
+    (folder / "notes.txt").write_text("mine")
+    return run
+
+
+def contents(folder):
+    return {
+        str(path.relative_to(folder)): path.read_text()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name not in ("lock", "lock.holder")
+    }
+
+
+def test_a_replacement_takes_the_place_of_the_run_alone(tmp_path):
+    run = old_and_new(tmp_path)
+    run.replace()
+    assert set(contents(tmp_path)) == {"config.json", "metrics.json", "model/new", "checkpoints/new", "notes.txt"}
+    assert (run.read("config")["name"], run.read("metrics")["name"]) == ("new", "new")
+
+
+def test_a_replacement_that_is_killed_anywhere_is_finished(tmp_path, monkeypatch):
+    class Kill(BaseException):
+        pass
+
+    genuine = {name: getattr(Path, name) for name in ("rename", "mkdir")}
+    genuine["rmtree"] = shutil.rmtree
+    expected, steps = None, 0
+    for deadly in range(100):
+        folder = tmp_path / str(deadly)
+        run = old_and_new(folder)
+        left = deadly
+
+        def or_die(name):
+            def call(*arguments, **options):
+                nonlocal left
+                if not left:
+                    raise Kill
+                left -= 1
+                return genuine[name](*arguments, **options)
+
+            return call
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "rename", or_die("rename"))
+            patch.setattr(Path, "mkdir", or_die("mkdir"))
+            patch.setattr(shutil, "rmtree", or_die("rmtree"))
+            try:
+                run.replace()
+                killed = False
+            except Kill:
+                killed = True
+        if deadly == 0:
+            assert run.replacement.is_run
+            run.replace()
+        run.recover()
+        expected = expected or contents(folder)
+        assert contents(folder) == expected
+        assert run.read("config")["name"] == "new"
+        steps += killed
+        if not killed:
+            break
+    assert steps > 10
 
 
 def test_files_that_are_not_as_they_should_be(tmp_path):

@@ -1,12 +1,20 @@
+import json
+import subprocess
+import sys
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from daes.model import CTRModel
+from daes.storage.lock import LockHeldError
+from daes.storage.run_folder import RunFolder
 from daes.stream.dataset import Dataset
 from daes.stream.files import DataFile
 from daes.training.config import TrainConfig
-from daes.training.run import train_run
+from daes.training.run import RunExistsError, train_run
+from daes.training.step import TrainingError
 
 
 @pytest.mark.parametrize("prefetch", [0, 2])
@@ -24,3 +32,131 @@ def test_a_run_opens_its_file_once(tmp_path, monkeypatch, prefetch):
     run = train_run(data, tmp_path / "run", model={"backbone": "fnn"}, config=config, prefetch=prefetch)
     assert run.result.rows == 900
     assert opened == ["clicks.parquet"]
+
+
+def short_run(folder, rows=500, config=None, model=None, **options):
+    data = options.pop("data", None) or Dataset.open(f"adstream:{rows}")
+    config = TrainConfig(**{"batch_size": 100, "checkpoint_every": 200, "window": 500, **(config or {})})
+    model = {"backbone": "fnn", "dim": 4, **(model or {})}
+    return train_run(data, folder, model=model, config=config, sample_rows=200, **options)
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+class Stop(Exception):
+    pass
+
+
+def stop_at(rows):
+    def stop(trainer, *_):
+        if trainer.rows == rows:
+            raise Stop
+
+    return stop
+
+
+@pytest.mark.parametrize(
+    ("mistake", "sentence"),
+    [
+        ({"config": {"optimizer": "lion"}}, "optimizer must be one of"),
+        ({"model": {"backbone": "deepfn"}}, "backbone must be one of"),
+        ({"model": {"context": ["town"]}}, "context must name categorical columns"),
+        ({"device": "tpu"}, "device must be"),
+        (
+            {"data": Dataset.open(pa.table({"click": [0, 7, 1], "price": [1.0, 2.0, 3.0]}))},
+            "label column 'click' must hold 0 and 1",
+        ),
+    ],
+)
+def test_a_mistake_touches_nothing_that_is_there(tmp_path, mistake, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        short_run(tmp_path / "new", **mistake)
+    assert not (tmp_path / "new").exists()
+    short_run(tmp_path / "run")
+    before = contents(tmp_path / "run")
+    with pytest.raises(ValueError, match=sentence):
+        short_run(tmp_path / "run", overwrite=True, **mistake)
+    assert contents(tmp_path / "run") == before
+
+
+def test_a_folder_of_something_else_is_never_overwritten(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "weights").write_text("months of work")
+    before = contents(tmp_path)
+    for options in ({"overwrite": True}, {"resume": True}, {}):
+        with pytest.raises(RunExistsError, match="something other than a run"):
+            short_run(tmp_path, **options)
+    assert contents(tmp_path) == before
+
+
+def test_a_run_stays_until_its_replacement_is_complete(tmp_path):
+    folder = tmp_path / "run"
+    old = short_run(folder)
+    with pytest.raises(Stop):
+        short_run(folder, 700, overwrite=True, callbacks=[stop_at(500)])
+    assert CTRModel.from_pretrained(folder / "model").config == old.model.config
+    assert RunFolder(folder).read("metrics")["rows"] == 500
+    with pytest.raises(RunExistsError, match=r"an unfinished one that was to replace it: --resume .* --overwrite"):
+        short_run(folder, 700)
+    resumed = short_run(folder, 700, resume=True)
+    assert (resumed.resumed_at, resumed.result.rows) == (400, 700)
+    whole = short_run(tmp_path / "whole", 700)
+    assert resumed.folder.path == folder
+    assert (folder / "model" / "model.safetensors").read_bytes() == (
+        whole.folder.model / "model.safetensors"
+    ).read_bytes()
+    assert {path.name for path in folder.iterdir()} == {path.name for path in whole.folder.path.iterdir()}
+
+
+def test_an_unfinished_replacement_can_be_started_again(tmp_path):
+    folder = tmp_path / "run"
+    short_run(folder)
+    with pytest.raises(Stop):
+        short_run(folder, 700, overwrite=True, callbacks=[stop_at(500)])
+    again = short_run(folder, 600, overwrite=True)
+    assert (again.resumed_at, again.result.rows, again.folder.read("metrics")["rows"]) == (None, 600, 600)
+    assert not (folder / "replacement").exists()
+
+
+def test_a_replacement_that_fails_leaves_the_run(tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    short_run(folder)
+    before = contents(folder / "model")
+    monkeypatch.setattr(CTRModel, "cross_entropy", staticmethod(lambda logits, *targets: logits.sum() * float("nan")))
+    with pytest.raises(TrainingError, match="the loss is nan"):
+        short_run(folder, 700, overwrite=True)
+    assert contents(folder / "model") == before
+
+
+def test_the_second_trainer_in_a_folder_is_told(tmp_path):
+    folder = tmp_path / "run"
+
+    def enter_again(trainer, *_):
+        if trainer.rows == 100:
+            for options in ({"resume": True}, {"overwrite": True}):
+                with pytest.raises(LockHeldError, match=r"run is in use: process \d+ on .* one writer at a time"):
+                    short_run(folder, **options)
+            raise Stop
+
+    with pytest.raises(Stop):
+        short_run(folder, callbacks=[enter_again])
+    assert short_run(folder, resume=True).result.rows == 500
+
+
+def test_a_trainer_of_another_process_is_told_before_anything_is_written(tmp_path):
+    script = (
+        "from daes.stream.dataset import Dataset; from daes.training.run import train_run; import sys\n"
+        "train_run(Dataset.open('adstream:300'), sys.argv[1], model={'backbone': 'fnn'}, overwrite=True)"
+    )
+    folder = tmp_path / "run"
+    short_run(folder)
+    before = json.loads((folder / "config.json").read_text())
+    with RunFolder(folder).locked():
+        done = subprocess.run([sys.executable, "-c", script, str(folder)], capture_output=True, text=True)
+        assert "LockHeldError" in done.stderr
+        assert "is in use: process" in done.stderr
+    assert json.loads((folder / "config.json").read_text()) == before
+    assert not (folder / "replacement").exists()

@@ -49,7 +49,9 @@ def train(
             help="Continue the run in RUN where it stopped, with bit-identical results; starts one if there is none.",
         ),
     ] = False,
-    overwrite: Annotated[bool, option("--overwrite", panel="Run", help="Replace the run in RUN.")] = False,
+    overwrite: Annotated[
+        bool, option("--overwrite", panel="Run", help="Replace the run in RUN once the new one is complete.")
+    ] = False,
     checkpoint_every: Annotated[
         int,
         option(
@@ -95,8 +97,13 @@ def train(
 
     if out is None:
         raise typer.BadParameter("a folder for the run is needed: --out RUN", ctx=call)
-    if resume and RunFolder(out).is_run:
-        stored = RunFolder(out).read_config()["options"]
+    run_folder = RunFolder(out)
+    run_folder.recover()
+    if resume and run_folder.replacement.exists:
+        err.print(f"continuing the run that is to replace the one in {out}", soft_wrap=True, markup=False)
+        run_folder = run_folder.replacement
+    if resume and run_folder.is_run:
+        stored = run_folder.read_config()["options"]
         data = data or stored.get("data")
         choice, columns = restored(call, choice, stored), restored(call, columns, stored)
         model, training = restored(call, model, stored), restored(call, training, stored)

@@ -83,9 +83,19 @@ def clear_leftovers(folder: Path, remove: Callable[[str], object]) -> None:
         remove: whether to remove the temporary files of the file with this name.
     """
     for entry in folder.iterdir() if folder.is_dir() else ():
-        found = _TEMPORARY.fullmatch(entry.name)
-        if found and remove(found[1]):
+        target = target_of(entry.name)
+        if target is not None and remove(target):
             entry.unlink(missing_ok=True)
+
+
+def target_of(name: str) -> str | None:
+    """The name that a temporary file was to take; None if it is not the name of one.
+
+    >>> target_of(".numbers.0123abcd.tmp"), target_of("numbers")
+    ('numbers', None)
+    """
+    found = _TEMPORARY.fullmatch(name)
+    return found[1] if found else None
 
 
 @contextmanager

@@ -1,20 +1,27 @@
-"""The folder of a run: where each file is; docs/run-folder.md describes the contents."""
+"""The folder of a run: where each file is; docs/run-folder.md describes the contents.
+
+A run that replaces another is trained in a folder of its own within, `replacement`, and put in the old one's place when
+it is complete: until then the old run stays as it is.
+"""
 
 import json
 import math
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from daes.storage.durable import clear_leftovers, write_text
+from daes.storage.durable import clear_leftovers, sync_directory, target_of, write_text
+from daes.storage.lock import LockHeldError, WriterLock
 
 FORMAT = "daes.run"
 VERSION = 1
 
 _FILES = ("config.json", "metrics.json", "history.json", "monitor.json", "report.html")
 _FOLDERS = ("checkpoints", "model")
+_LOCK = ("lock", "lock.holder")
 
 
 class RunFolder:
@@ -47,14 +54,39 @@ class RunFolder:
         return self.path / "report.html"
 
     @property
+    def replacement(self) -> "RunFolder":
+        """The folder of the run that is to replace this one."""
+        return RunFolder(self.path / "replacement")
+
+    @property
     def exists(self) -> bool:
-        """Whether there is anything at the path."""
-        return self.path.is_file() or (self.path.is_dir() and any(self.path.iterdir()))
+        """Whether there is anything at the path, apart from a lock and what a killed run was about to write."""
+        if not self.path.is_dir():
+            return self.path.exists()
+        return any(entry.name not in _LOCK and target_of(entry.name) not in _FILES for entry in self.path.iterdir())
 
     @property
     def is_run(self) -> bool:
-        """Whether a run was started here."""
-        return (self.path / "config.json").is_file()
+        """Whether a run was started here: its configuration says so, whatever else is called config.json."""
+        path = self.path / "config.json"
+        return path.is_file() and read_json(path).get("format") == FORMAT
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other writers out of the folder, which is made if need be; `LockHeldError` if there is one in it."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        lock = WriterLock(self.path / _LOCK[0])
+        try:
+            lock.acquire()
+        except LockHeldError as error:
+            raise LockHeldError(f"{self.path} is in use: {error}") from None
+        try:
+            # With the lock held there is no other writer, so these were left by one that was killed.
+            clear_leftovers(self.path, _FILES.__contains__)
+            self._finish_replacing()
+            yield
+        finally:
+            lock.release()
 
     def read(self, name: str) -> dict[str, Any]:
         """The content of `config`, `metrics`, `history` or `monitor`; an error says what is wrong with the file."""
@@ -78,18 +110,50 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         write_json(self.path / f"{name}.json", content, indent=None if name in ("history", "monitor") else 2)
 
-    def clear(self) -> None:
-        """Remove what a run has written, and nothing else; a folder without a run is an error."""
-        clear_leftovers(self.path, _FILES.__contains__)
-        if not self.exists:
-            return
-        if not self.is_run:
-            raise ValueError(f"{self.path} holds something other than a run and is not overwritten")
-        for folder in _FOLDERS:
-            if (self.path / folder).is_dir():
-                shutil.rmtree(self.path / folder)
-        for file in _FILES:
-            (self.path / file).unlink(missing_ok=True)
+    def recover(self) -> None:
+        """Finish what a process that was killed within `replace` has left; nothing to do for any other folder."""
+        if any(path.is_dir() for path in self._replacing):
+            with self.locked():
+                pass
+
+    def clear_replacement(self) -> None:
+        """Remove an unfinished replacement."""
+        if self.replacement.path.is_dir():
+            shutil.rmtree(self.replacement.path)
+
+    def replace(self) -> None:
+        """Put the finished replacement in the place of the run; files that are not a run's stay as they are.
+
+        Nothing of either run is lost if the process is killed on the way: `recover` and `locked` then finish it.
+        """
+        self.replacement.path.rename(self._replacing[0])
+        self._finish_replacing()
+
+    @property
+    def _replacing(self) -> tuple[Path, Path, Path]:
+        """Folders that exist within `replace` alone: the new run before and while it is moved, and the old run."""
+        return self.path / "replacement.complete", self.path / "replacement.moving", self.path / "replaced"
+
+    def _finish_replacing(self) -> None:
+        # Which folders there are says which step is next, so that each step can be repeated.
+        complete, moving, old = self._replacing
+        if complete.is_dir():
+            old.mkdir(exist_ok=True)
+            _move(self.path, old)
+            complete.rename(moving)
+        if moving.is_dir():
+            _move(moving, self.path)
+            sync_directory(self.path)
+            shutil.rmtree(moving)
+        if old.is_dir():
+            shutil.rmtree(old)
+
+
+def _move(source: Path, target: Path) -> None:
+    """Move what a run has written, as far as it is there."""
+    for name in (*_FILES, *_FOLDERS):
+        if (source / name).exists():
+            (source / name).rename(target / name)
 
 
 def write_json(path: Path, content: Mapping[str, Any], *, indent: int | None = 2) -> None:

@@ -67,7 +67,8 @@ def train_run(
 
     Args:
         data: the rows.
-        folder: where to write. It must not exist, unless `resume` or `overwrite` is given.
+        folder: where to write. It must not hold anything, unless `resume` or `overwrite` is given. It is locked from
+            before the first byte is written to the end: a second trainer in it is an error.
         model: arguments of `CTRModel.from_sample`, as `{"embedding": "daes", "backbone": "deepfm"}`.
         config: how to train; its seed is also that of the initial weights.
         sample_rows: first rows, from which table sizes, context fields and offline methods are determined.
@@ -76,7 +77,8 @@ def train_run(
         prefetch: batches read ahead in a thread; 0 for none.
         resume: continue the run in the folder from its newest checkpoint, to the same bits as without the
             interruption; whatever determines the result must be unchanged. Starts a new run if there is none.
-        overwrite: remove an existing run first.
+        overwrite: replace the run in the folder. The old run stays as it is until the new one, in the folder's
+            `replacement`, is complete; `resume` continues an interrupted one. A folder without a run is an error.
         report: writes a page about the finished folder, as `daes.report.page.write_report` does.
         options: the user's own options, stored in config.json.
         on_start: called before the first batch with the trainer and the number of rows, None if that is not known.
@@ -92,10 +94,14 @@ def train_run(
     config = config or TrainConfig()
     device = find_device(device)
     run_folder = RunFolder(folder)
-    _prepare_folder(run_folder, resume, overwrite)
+    run_folder.recover()
+    _check_folder(run_folder, resume, overwrite)
+    # Whatever can be wrong with options and data shows here, before anything is written.
     sample = data.sample(sample_rows, batch_size=config.batch_size, skip_bad_batches=config.bad_batch == "skip")
     torch.manual_seed(config.seed)
     ctr_model = CTRModel.from_sample(data.schema, sample, **(model or {})).to(device)
+    monitor = Monitor(data.schema, ctr_model.distributions)
+    trainer = StreamTrainer(ctr_model, config, callbacks=[monitor, *callbacks], extra={"monitor": monitor})
     description = {
         "data": data.describe(),
         "schema": json.loads(data.schema.to_json()),
@@ -103,24 +109,25 @@ def train_run(
         "training": asdict(config),
         "run": {"sample_rows": sample_rows, "device": device, "keep": keep, "prefetch": prefetch},
     }
-    if resume and run_folder.is_run:
-        _check_same_run(run_folder, description)
-    else:
-        run_folder.write("config", _config(description, ctr_model, device, options))
-    monitor = Monitor(data.schema, ctr_model.distributions)
-    with CheckpointStore(run_folder.checkpoints, keep=keep) as store:
-        trainer = StreamTrainer(
-            ctr_model, config, store=store, callbacks=[monitor, *callbacks], extra={"monitor": monitor}
-        )
-        source = data.from_start(prefetch=prefetch)
-        resumed_at = trainer.restore(source) if resume else None
-        if on_start is not None:
-            on_start(trainer, data.num_rows)
-        result = trainer.run(source, resume=False)
-    ctr_model.eval()
-    ctr_model.save_pretrained(run_folder.model)
-    write_results(run_folder, trainer, result, monitor)
-    return TrainedRun(run_folder, ctr_model, result, resumed_at, report(run_folder.path) if report else None)
+    with run_folder.locked():
+        written = _choose_folder(run_folder, resume, overwrite)
+        if written.is_run:
+            _check_same_run(written, description)
+        else:
+            written.write("config", _config(description, ctr_model, device, options))
+        with CheckpointStore(written.checkpoints, keep=keep) as trainer.store:
+            source = data.from_start(prefetch=prefetch)
+            resumed_at = trainer.restore(source)
+            if on_start is not None:
+                on_start(trainer, data.num_rows)
+            result = trainer.run(source, resume=False)
+        ctr_model.eval()
+        ctr_model.save_pretrained(written.model)
+        write_results(written, trainer, result, monitor)
+        if written is not run_folder:
+            run_folder.replace()
+        page = report(run_folder.path) if report else None
+    return TrainedRun(run_folder, ctr_model, result, resumed_at, page)
 
 
 def write_results(run_folder: RunFolder, trainer: StreamTrainer, result: TrainResult, monitor: Monitor) -> None:
@@ -143,21 +150,35 @@ def write_results(run_folder: RunFolder, trainer: StreamTrainer, result: TrainRe
     run_folder.write("monitor", monitor.to_dict())
 
 
-def _prepare_folder(run_folder: RunFolder, resume: bool, overwrite: bool) -> None:
+def _check_folder(run_folder: RunFolder, resume: bool, overwrite: bool) -> None:
     if resume and overwrite:
         raise ValueError("resume and overwrite exclude each other, got both")
-    if overwrite:
-        run_folder.clear()
-        return
     if not run_folder.exists:
         return
-    if not resume:
-        raise RunExistsError(
-            f"{run_folder.path} exists already: --resume (resume=True) continues the run in it, --overwrite "
-            "(overwrite=True) replaces it"
-        )
     if not run_folder.is_run:
-        raise RunExistsError(f"{run_folder.path} holds something other than a run and is left alone")
+        stays = "not overwritten" if overwrite else "left alone"
+        raise RunExistsError(f"{run_folder.path} holds something other than a run and is {stays}")
+    if resume or overwrite:
+        return
+    if run_folder.replacement.exists:
+        raise RunExistsError(
+            f"{run_folder.path} holds a run and an unfinished one that was to replace it: --resume (resume=True) "
+            "continues the unfinished run, --overwrite (overwrite=True) starts it again"
+        )
+    raise RunExistsError(
+        f"{run_folder.path} exists already: --resume (resume=True) continues the run in it, --overwrite "
+        "(overwrite=True) replaces it"
+    )
+
+
+def _choose_folder(run_folder: RunFolder, resume: bool, overwrite: bool) -> RunFolder:
+    """Where to write, once the lock is held: the folder itself, or its replacement."""
+    _check_folder(run_folder, resume, overwrite)
+    if not run_folder.exists or (resume and not run_folder.replacement.exists):
+        return run_folder
+    if overwrite:
+        run_folder.clear_replacement()
+    return run_folder.replacement
 
 
 def _config(

@@ -24,7 +24,8 @@ Progress = Callable[[int], None]
 def load_trained(folder: str | Path, device: str = "cpu") -> CTRModel:
     """The model of a run, or one that `save_pretrained` wrote."""
     run = RunFolder(folder)
-    if run.is_run and run.read("config").get("format") == "daes.run":
+    run.recover()
+    if run.is_run:
         if not run.model.is_dir():
             raise FileNotFoundError(f"the run in {run.path} has no model yet: `daes train --out {run.path} --resume`")
         return CTRModel.from_pretrained(run.model).to(device)
