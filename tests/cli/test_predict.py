@@ -43,8 +43,20 @@ def test_wrong_input_is_one_sentence(refused, clicks, trained, tmp_path):
         (("predict", trained, clicks, "--out", tmp_path / "s.csv", "--keep", "ids"), "there is no column 'ids'"),
         (("predict", trained, "nothing.csv", "--out", tmp_path / "s.csv"), "there is no file"),
         (("predict", trained, clicks), "--out"),
+        (("predict", trained, clicks, "--out", clicks), "out must not be one of the files read"),
         (("predict", trained, "adstream:100", "--out", tmp_path / "s.csv"), "there is no column 'age'"),
     ]
     for arguments, sentence in cases:
         assert sentence in refused(*arguments), arguments
     assert list(tmp_path.iterdir()) == []
+
+
+def test_rows_that_cannot_be_read_are_counted(daes, trained, tmp_path):
+    path, out = tmp_path / "today.csv", tmp_path / "s.csv"
+    path.write_text("id,price,age,city,device\n007,1,20,a,phone\n008,x,20,a,phone\n")
+    result = daes("predict", trained, path, "--out", out, "--keep", "id", "--bad-rows", "skip", "--json")
+    assert (result.json["rows"], result.json["bad_rows"]) == (2, 1)
+    assert "1 row has no score; row 2 of today.csv: column 'price' must be a number, got 'x'" in result.stderr
+    lines = out.read_text().splitlines()
+    assert [line.split(",")[0].strip('"') for line in lines] == ["id", "007", "008"]
+    assert lines[2].endswith(",")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from daes.stream import csv_rows, csv_text
+from daes.stream import bad_rows, csv_text
 from daes.stream.csv import BadRow, CsvSource
 from daes.stream.cursor import CursorSource
 from daes.stream.hashing import hash_text
@@ -231,7 +231,7 @@ def test_rows_are_numbered_through_after_a_seek(tmp_path: Path, small_blocks: No
 
 
 def test_only_the_first_bad_rows_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(csv_rows, "_KEPT", 2)
+    monkeypatch.setattr(bad_rows, "_KEPT", 2)
     source = CsvSource(
         write(tmp_path / "a.csv", "a\n1\nx\ny\nz\n2\n"), schema=Schema(None, ("a",), ()), bad_rows="skip"
     )
@@ -302,5 +302,5 @@ def test_wrong_options(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "a\n1\n")
     with pytest.raises(ValueError, match="separator must be one ASCII character, got ', '"):
         CsvSource(path, separator=", ")
-    with pytest.raises(ValueError, match="bad_rows must be 'error' or 'skip', got 'ignore'"):
+    with pytest.raises(ValueError, match="bad_rows must be 'error', 'skip' or 'blank', got 'ignore'"):
         CsvSource(path, bad_rows="ignore")

@@ -1,3 +1,5 @@
+import csv
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
@@ -62,11 +64,11 @@ def test_metrics_on_other_rows(model, table):
 def test_scores_in_the_order_of_the_rows(model, table, tmp_path, ending, size):
     out = tmp_path / f"scores{ending}"
     rows = []
-    done = predict(
+    written = predict(
         model, table.drop_columns(["click"]), out, keep=["id", "city"], batch_size=size, progress=rows.append
     )
     read = pq.read_table(out) if ending == ".parquet" else pyarrow.csv.read_csv(out)
-    assert done == sum(rows) == 1000
+    assert written.rows == sum(rows) == 1000
     assert read.column_names == ["id", "city", "score"]
     assert read["id"].to_pylist() == list(range(1000))
     assert read["city"].to_pylist() == table["city"].to_pylist()
@@ -76,7 +78,7 @@ def test_scores_in_the_order_of_the_rows(model, table, tmp_path, ending, size):
 
 def test_a_part_of_the_rows_and_another_name(model, table, tmp_path):
     out = tmp_path / "scores.parquet"
-    assert predict(model, Dataset.open(table, schema=SCHEMA, limit=130), out, column="p", batch_size=100) == 130
+    assert predict(model, Dataset.open(table, schema=SCHEMA, limit=130), out, column="p", batch_size=100).rows == 130
     read = pq.read_table(out)
     assert (read.column_names, read.num_rows) == (["p"], 130)
 
@@ -85,7 +87,7 @@ def test_a_file_appears_whole_or_not_at_all(model, table, tmp_path):
     out = tmp_path / "scores.parquet"
     out.write_text("older")
     broken = table.set_column(2, "price", pa.array(["x"] * 1000))
-    with pytest.raises(TypeError, match=r"rows 0 to 99: column 'price' must hold numbers"):
+    with pytest.raises(TypeError, match=r"rows 1 to 100 of table: column 'price' must hold numbers"):
         predict(model, broken, out, batch_size=100)
 
     def stop(rows):
@@ -109,6 +111,58 @@ def test_what_cannot_be_written_is_said_first(model, table, tmp_path):
     with pytest.raises(ValueError, match="at least one row"):
         predict(model, table.slice(0, 0), tmp_path / "scores.csv")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_data_are_not_overwritten(model, table, tmp_path):
+    data, link, other = tmp_path / "day_1.parquet", tmp_path / "link.parquet", tmp_path / "day_2.parquet"
+    for path in (data, other):
+        pq.write_table(table, path)
+    link.symlink_to(data)
+    before = data.read_bytes()
+    for out in (data, link, tmp_path / ".." / tmp_path.name / "day_1.parquet", other):
+        with pytest.raises(ValueError, match="out must not be one of the files read, got"):
+            predict(model, str(tmp_path / "day_*.parquet"), out)
+    assert (data.read_bytes(), other.read_bytes()) == (before, before)
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".csv"])
+def test_columns_are_kept_as_they_are(model, tmp_path, ending):
+    data, out = tmp_path / "today.csv", tmp_path / f"scores{ending}"
+    data.write_text(
+        'id,zip,price,city,note\n2364757750457144547,00184,1.50,city 1,NA\n2364757750457144548,00010,NA,,"a ""b"", c"\n'
+    )
+    keep = ["id", "zip", "price", "city", "note"]
+    predict(model, str(data), out, keep=keep)
+    if ending == ".csv":
+        with out.open(newline="") as file:
+            rows = [tuple(row) for row in csv.reader(file)][1:]
+    else:
+        rows = [tuple(row.values()) for row in pq.read_table(out).to_pylist()]
+    assert [row[:-1] for row in rows] == [
+        ("2364757750457144547", "00184", "1.50", "city 1", "NA"),
+        ("2364757750457144548", "00010", "NA", "", 'a "b", c'),
+    ]
+    read = pa.table({"price": pa.array([1.5, None]), "city": pa.array(["city 1", None])})
+    np.testing.assert_allclose([float(row[-1]) for row in rows], expected(model, read), rtol=1e-6)
+
+
+def test_a_bad_row_keeps_its_place_and_has_no_score(model, tmp_path):
+    data, out = tmp_path / "today.csv", tmp_path / "scores.csv"
+    data.write_text("id,price,city\n1,1.0,a\n2,oops,a\n3,1.0\n4,2.0,b\n")
+    with pytest.raises(ValueError, match=r"row 3 of .*today.csv: 3 fields are expected; there are 2"):
+        predict(model, str(data), out)
+    for size in (1, 3, 100):
+        opened = Dataset.open(str(data), schema=SCHEMA, bad_rows="skip")
+        written = predict(model, opened, out, keep=["id"], batch_size=size)
+        with out.open(newline="") as file:
+            ids, scores = zip(*list(csv.reader(file))[1:], strict=True)
+        assert [score == "" for score in scores] == [False, True, True, False]
+        assert ids == ("1", "2", "", "4")
+        assert (written.rows, written.bad_rows.count) == (4, 2)
+        assert sorted((bad.row, bad.reason) for bad in written.bad_rows.first) == [
+            (2, "column 'price' must be a number, got 'oops'"),
+            (3, "3 fields are expected; there are 2"),
+        ]
 
 
 def test_a_run_or_a_saved_model(model, tmp_path):

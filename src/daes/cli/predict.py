@@ -24,7 +24,9 @@ def predict(
     ],
     keep: Annotated[
         Names | None,
-        typer.Option("--keep", parser=names, metavar="LIST", help="Columns of the data to copy to the output."),
+        typer.Option(
+            "--keep", parser=names, metavar="LIST", help="Columns of the data to copy to the output, as they are."
+        ),
     ] = None,
     column: Annotated[str, typer.Option("--column", metavar="NAME", help="Name of the score column.")] = "score",
     reading: Reading = Reading(),  # noqa: B008 (frozen)
@@ -34,7 +36,8 @@ def predict(
 ) -> None:
     """Write the click probability of every row of a file, in the same order.
 
-    The data may be larger than memory and need no label. FILE appears once it is complete.
+    The data may be larger than memory and need no label. FILE appears once it is complete. With `--bad-rows skip` a row
+    that cannot be read keeps its place and has an empty score.
 
     Examples:
 
@@ -47,7 +50,7 @@ def predict(
 
     model = load_trained(run, find_device(device))
     with row_progress("scoring", reading.limit) as bar:
-        rows = write_predictions(
+        written = write_predictions(
             model,
             reading.open(data, model.schema),
             out,
@@ -56,7 +59,12 @@ def predict(
             batch_size=batch_size,
             progress=bar.advance,
         )
+    bad = written.bad_rows
+    if bad.count:
+        rows = "1 row has" if bad.count == 1 else f"{bad.count:,} rows have"
+        err.print(f"{rows} no score; {bad.first[0]}", soft_wrap=True, markup=False)
     if json:
-        typer.echo(dumps({"run": str(run), "data": data, "out": str(out), "rows": rows}))
+        content = {"run": str(run), "data": data, "out": str(out), "rows": written.rows, "bad_rows": bad.count}
+        typer.echo(dumps(content))
     else:
-        err.print(f"wrote {rows:,} scores to {out}", soft_wrap=True)
+        err.print(f"wrote {written.rows - bad.count:,} scores to {out}", soft_wrap=True)

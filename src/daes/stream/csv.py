@@ -7,10 +7,13 @@ reads nothing, in a compressed file it decompresses only.
 """
 
 from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from daes.extras import require
-from daes.stream.csv_rows import BadRow, BadRows, CsvCursor, parse_block
+from daes.stream.bad_rows import BadRow, BadRows
+from daes.stream.csv_rows import CsvCursor, parse_block, parse_text
 from daes.stream.csv_text import MISSING, CsvBlocks, CsvFormat
 from daes.stream.cursor import Cursor, Position, Roles, schema_roles
 from daes.stream.files import DataFile, Where
@@ -35,7 +38,8 @@ class CsvSource(FilesSource):
         missing: text that means a missing number, besides nan.
         missing_categories: text that means a missing category.
         bad_rows: a row with the wrong number of fields, a number that is none, or text that is not UTF-8: "error" stops
-            with the file and the row; "skip" leaves the row out, and counts it in `bad_rows`.
+            with the file and the row; "skip" leaves the row out, and counts it in `bad_rows`; "blank" counts it as well
+            and gives a row of nulls in its place.
         shard: `(rank, world)`, see `CursorSource`.
 
     Numerical columns are parsed as float64, categorical ones stay text ("007" stays "007"). The label may also be
@@ -79,6 +83,27 @@ class CsvSource(FilesSource):
         )
         self.bad_rows = BadRows()
         self.schema = schema
+        self._as_text = False
+
+    def as_text(self) -> "CsvSource":
+        """The same rows from the start, all columns text as it stands in the files: nothing is parsed or missing.
+
+        Where bad rows are skipped, a row that cannot be cut into fields is a row of nulls in its place.
+        """
+        text = copy(self)
+        policy = "blank" if self.format.bad_rows == "skip" else self.format.bad_rows
+        text.format = replace(self.format, missing_categories=(), bad_rows=policy)
+        text.bad_rows = BadRows()
+        text._as_text = True
+        text.seek({"row": 0})
+        return text
+
+    def parse(self, text: Any, schema: Schema) -> tuple[Any, dict[int, str]]:
+        """A Table of text with the schema's columns parsed; rows that cannot be are left out, with index and reason."""
+        types = {
+            name: column_type(role, self.arrow_schema.field(name).type) for name, role in schema_roles(schema).items()
+        }
+        return parse_text(text, types, self.format)
 
     def _file_schema(self, file: DataFile) -> Any:
         pa = require("pyarrow")
@@ -92,10 +117,12 @@ class CsvSource(FilesSource):
     def _file_cursor(
         self, file: DataFile, types: Mapping[str, Any], roles: Roles, place: Position, rows_at_once: int
     ) -> Cursor:
-        if not roles and self.schema is not None:
-            roles = schema_roles(self.schema)
-        parsed = {name: column_type(roles.get(name), inferred) for name, inferred in types.items()}
-        return CsvCursor(file, self.format, parsed, place, self.bad_rows, self._files.index(file))
+        if self._as_text:
+            parsed = dict.fromkeys(types, require("pyarrow").string())
+        else:
+            roles = schema_roles(self.schema) if not roles and self.schema is not None else roles
+            parsed = {name: column_type(roles.get(name), inferred) for name, inferred in types.items()}
+        return CsvCursor(file, self.format, parsed, place, self.bad_rows)
 
 
 def column_type(role: str | None, inferred: Any) -> Any:

@@ -1,51 +1,15 @@
 """The rows of a CSV file: parsed a block at a time, the bad ones found and named."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from daes.extras import require
+from daes.stream.bad_rows import BadRow, BadRows
 from daes.stream.csv_text import CsvBlocks, CsvFormat
 from daes.stream.cursor import Position, SourceError
 from daes.stream.files import DataFile
-
-_KEPT = 1000
-
-
-@dataclass(frozen=True)
-class BadRow:
-    """A row that was left out: the file, the number of the row in it (from 1, the header not counted), and why."""
-
-    path: str
-    row: int
-    reason: str
-
-    def __str__(self) -> str:
-        return f"row {self.row} of {self.path}: {self.reason}"
-
-
-@dataclass
-class BadRows:
-    """The rows left out so far: how many, and the first thousand by name. Reading a row again does not count again."""
-
-    count: int = 0
-    first: list[BadRow] = field(default_factory=list)
-    _last: tuple[int, int] = (-1, 0)
-
-    def add(self, file: int, row: BadRow) -> None:
-        """Note a row of the `file`-th file, unless it was noted before."""
-        if (file, row.row) > self._last:
-            self._last = (file, row.row)
-            self.count += 1
-            if len(self.first) < _KEPT:
-                self.first.append(row)
-
-    def __str__(self) -> str:
-        if not self.count:
-            return "no bad rows"
-        return f"{self.count} bad row{'s' if self.count > 1 else ''} left out, first: {self.first[0]}"
 
 
 class CsvCursor:
@@ -58,10 +22,9 @@ class CsvCursor:
         types: Mapping[str, Any],
         place: Position,
         bad_rows: BadRows,
-        number: int = 0,
     ) -> None:
         self._path, self._format, self._types = file.path, format, dict(types)
-        self._bad_rows, self._number = bad_rows, number
+        self._bad_rows = bad_rows
         self._blocks = CsvBlocks(file, format, int(place.get("offset", 0)))
         self._table: Any = None
         self._taken = 0
@@ -96,7 +59,7 @@ class CsvCursor:
                 block = self._next_block()
                 if block is None:
                     break
-                if self._format.bad_rows == "error" and (count := self._count(block)) <= left:
+                if self._format.bad_rows != "skip" and (count := self._count(block)) <= left:
                     self._next_row += count
                     self._offset, self._row = self._blocks.offset, self._next_row
                     left -= count
@@ -132,13 +95,13 @@ class CsvCursor:
         if table is None or (bad and self._format.bad_rows == "error"):
             table = self._parse_carefully(block)
         else:
-            self._next_row += table.num_rows + len(bad)
+            total = table.num_rows + len(bad)
+            self._next_row += total
             for row in bad:
                 self._leave_out(row.number, _wrong_fields(row))
-        for position, (name, kind) in enumerate(self._types.items()):
-            if kind == pa.string():
-                table = table.set_column(position, name, _without(table.column(name), self._format.missing_categories))
-        return table
+            if bad and self._format.bad_rows == "blank":
+                table = _in_place(table, np.setdiff1d(np.arange(1, total + 1), [row.number for row in bad]), total)
+        return _without_missing(table, self._types, self._format)
 
     def _parse_carefully(self, block: bytes) -> Any:
         """Find the rows at fault; stop at the first or leave all of them out."""
@@ -168,10 +131,45 @@ class CsvCursor:
             _convert(good.column(name).combine_chunks(), kind, self._format.missing)
             for name, kind in self._types.items()
         ]
-        return pa.table(columns, names=list(self._types))
+        table = pa.table(columns, names=list(self._types))
+        if self._format.bad_rows == "blank":
+            table = _in_place(table, np.setdiff1d(numbers, list(reasons)), len(numbers) + len(bad))
+        return table
 
     def _leave_out(self, number: int, reason: str) -> None:
-        self._bad_rows.add(self._number, BadRow(self._path, self._row + number, reason))
+        self._bad_rows.add(BadRow(self._path, self._row + number, reason))
+
+
+def parse_text(table: Any, types: Mapping[str, Any], format: CsvFormat) -> tuple[Any, dict[int, str]]:
+    """Columns of text as columns of these types, and why a row cannot be one, by its index; such rows are left out."""
+    pa = require("pyarrow")
+    reasons: dict[int, str] = {}
+    columns = {name: table.column(name).combine_chunks() for name in types}
+    for name, kind in types.items():
+        for index in _unreadable(columns[name], kind, format.missing):
+            text = columns[name][index].as_py()
+            reasons.setdefault(index, f"column {name!r} must be {_called(kind)}, got {_shown(text.encode())}")
+    good = np.setdiff1d(np.arange(table.num_rows), list(reasons))
+    parsed = [_convert(column.take(pa.array(good)), types[name], format.missing) for name, column in columns.items()]
+    return _without_missing(pa.table(parsed, names=list(columns)), types, format), reasons
+
+
+def _without_missing(table: Any, types: Mapping[str, Any], format: CsvFormat) -> Any:
+    """The table with null where its columns of text hold what means a missing category."""
+    for position, (name, kind) in enumerate(types.items()):
+        if kind == require("pyarrow").string():
+            table = table.set_column(position, name, _without(table.column(name), format.missing_categories))
+    return table
+
+
+def _in_place(table: Any, numbers: Any, total: int) -> Any:
+    """The rows at their numbers, from 1 to `total`, with rows of nulls between them."""
+    pa = require("pyarrow")
+    missing = np.ones(total, dtype=bool)
+    missing[numbers - 1] = False
+    indices = np.zeros(total, dtype=np.int64)
+    indices[numbers - 1] = np.arange(len(numbers))
+    return table.take(pa.array(indices, mask=missing))
 
 
 def _wrong_fields(row: Any) -> str:

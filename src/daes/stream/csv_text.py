@@ -29,8 +29,8 @@ class CsvFormat:
     def __post_init__(self) -> None:
         if len(self.separator) != 1 or not self.separator.isascii():
             raise ValueError(f"separator must be one ASCII character, got {self.separator!r}")
-        if self.bad_rows not in ("error", "skip"):
-            raise ValueError(f"bad_rows must be 'error' or 'skip', got {self.bad_rows!r}")
+        if self.bad_rows not in ("error", "skip", "blank"):
+            raise ValueError(f"bad_rows must be 'error', 'skip' or 'blank', got {self.bad_rows!r}")
 
 
 class CsvBlocks:

@@ -136,6 +136,10 @@ class Dataset:
         """The same rows with other columns."""
         return self._with(schema=schema)
 
+    def with_source(self, source: Source) -> "Dataset":
+        """The same dataset, read from another source of its rows."""
+        return self._with(source=source)
+
     def from_start(self, *, prefetch: int = 0) -> Source:
         """The rows from the start, whatever the position; a thread reads `prefetch` batches ahead."""
         start = self._with()

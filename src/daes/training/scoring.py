@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,26 @@ from daes.extras import require
 from daes.metrics.stream import StreamMetrics
 from daes.model import CTRModel
 from daes.storage.run_folder import RunFolder
-from daes.stream.batch import batch_from_table
+from daes.stream.aligned import aligned_rows
+from daes.stream.bad_rows import BadRows
 from daes.stream.dataset import Dataset
-from daes.stream.schema import Schema, no_such_column
+from daes.stream.schema import Schema
 
 Progress = Callable[[int], None]
 """Called with the rows of each batch."""
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What `predict` wrote.
+
+    Args:
+        rows: rows of the output.
+        bad_rows: those of them without a score, because they cannot be read.
+    """
+
+    rows: int
+    bad_rows: BadRows
 
 
 def load_trained(folder: str | Path, device: str = "cpu") -> CTRModel:
@@ -71,16 +85,17 @@ def predict(
     column: str = "score",
     batch_size: int = 8192,
     progress: Progress | None = None,
-) -> int:
-    """Write the probability of a click for every row, in the order of the rows; how many there were.
+) -> Predicted:
+    """Write the probability of a click for every row, in the order of the rows.
 
-    The file is there whole or not at all. No label is needed.
+    The file is there whole or not at all. No label is needed. Where bad rows are skipped (`Dataset.open(…,
+    bad_rows="skip")`), they have an empty score.
 
     Args:
         model: a trained model.
         data: the rows: a `Dataset`, or anything that `Dataset.open` takes.
-        out: a path that ends in .parquet or .csv.
-        keep: columns of the data to write beside the score.
+        out: a path that ends in .parquet or .csv, and is none of the files read.
+        keep: columns of the data to write beside the score; of a CSV file as text, as it stands there.
         column: what the scores are called.
         batch_size: rows scored at once.
         progress: called after every batch.
@@ -89,25 +104,33 @@ def predict(
     if column in keep:
         raise ValueError(f"column must not be among those to keep, got {column!r}")
     data = Dataset.open(data, schema=schema)
-    source = data.from_start(prefetch=2)
-    for name in keep:
-        if name not in source.arrow_schema.names:
-            raise ValueError(no_such_column(name, source.arrow_schema.names))
-    names = list(dict.fromkeys([*schema.columns, *keep]))
+    path = Path(out)
+    _refuse_input(path, data)
+    bad_rows = BadRows()
     done = 0
-    with _writing(Path(out)) as write:
-        for table in source.iter_tables(names, batch_size):
-            try:
-                batch = batch_from_table(table, schema)
-            except (ValueError, TypeError) as error:
-                raise type(error)(f"rows {done} to {done + table.num_rows - 1}: {error}") from error
-            write(table.select(list(keep)).append_column(column, [1 / (1 + np.exp(-logits(model, batch)))]))
-            done += table.num_rows
+    with _writing(path) as write:
+        for rows in aligned_rows(data, schema, keep, batch_size, bad_rows):
+            scores = np.empty(len(rows.good))
+            scores[rows.good] = 1 / (1 + np.exp(-logits(model, rows.batch)))
+            write(_with_column(rows.kept, column, require("pyarrow").array(scores, mask=~rows.good)))
+            done += len(scores)
             if progress is not None:
-                progress(table.num_rows)
+                progress(len(scores))
         if not done:
             raise ValueError(f"the data must have at least one row; {data.name} has none")
-    return done
+    return Predicted(done, bad_rows)
+
+
+def _with_column(table: Any, name: str, values: Any) -> Any:
+    """The table with one more column; a table without columns has no number of rows to agree with."""
+    return table.append_column(name, values) if table.num_columns else require("pyarrow").table({name: values})
+
+
+def _refuse_input(out: Path, data: Dataset) -> None:
+    """The data must survive: writing takes the place of what is at `out`."""
+    for path in getattr(data.source, "paths", ()):
+        if out.exists() and Path(path).exists() and out.samefile(path):
+            raise ValueError(f"out must not be one of the files read, got {out}")
 
 
 @torch.no_grad()

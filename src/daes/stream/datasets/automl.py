@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from daes.extras import require
+from daes.stream.bad_rows import BadRows
 from daes.stream.csv import infer_types
-from daes.stream.csv_rows import BadRows, CsvCursor
+from daes.stream.csv_rows import CsvCursor
 from daes.stream.csv_text import MISSING, CsvFormat
 from daes.stream.cursor import Cursor, Position, Roles, SourceError, skip_by_reading
 from daes.stream.dataset import Dataset
