@@ -145,6 +145,28 @@ class EvidenceInputs(nn.Module):
             if self.num_pairs and self.sample.count >= _FIRST_CHOICE:
                 self._choose_anew(keep=False)
 
+    def strength_by_column(self) -> Tensor:
+        """How much past clicks say of each column alone: the root mean square, over the rows seen, of its log odds.
+
+        **Shape.** (q + p,), numbers first; what is not counted is left out.
+        """
+        prior, strength = self._prior(), self.options.strength
+
+        def spread(counts: Tensor) -> Tensor:
+            """(…, cells, 2) → (…)."""
+            views, clicks = counts.unbind(-1)
+            squares = views * log_odds(views, clicks, prior, strength).square()
+            return (squares.sum(-1) / views.sum(-1).clamp(min=1)).sqrt()
+
+        found = [spread(self.number_counts)]
+        if self.options.categories:
+            ends = [*self._offsets.tolist()[1:], len(self.row_counts)]
+            found += [
+                spread(self.row_counts[start:end])[None]
+                for start, end in zip(self._offsets.tolist(), ends, strict=False)
+            ]
+        return torch.cat(found)
+
     def base_logit(self) -> Tensor:
         """The logit of the click rate so far: where a network's logits start from."""
         return torch.logit(self._prior())

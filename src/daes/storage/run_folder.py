@@ -19,7 +19,7 @@ from daes.storage.lock import LockHeldError, WriterLock
 FORMAT = "daes.run"
 VERSION = 1
 
-_FILES = ("config.json", "metrics.json", "history.json", "monitor.json", "report.html")
+_FILES = ("config.json", "metrics.json", "history.json", "monitor.json", "importance.json", "report.html")
 _FOLDERS = ("checkpoints", "model")
 _LOCK = ("lock", "lock.holder")
 
@@ -89,7 +89,7 @@ class RunFolder:
             lock.release()
 
     def read(self, name: str) -> dict[str, Any]:
-        """The content of `config`, `metrics`, `history` or `monitor`; an error says what is wrong with the file."""
+        """The content of `config`, `metrics`, `history`, `monitor` or `importance`; an error says what is wrong."""
         path = self.path / f"{name}.json"
         if not path.is_file():
             raise FileNotFoundError(f"no run in {self.path}: it has no {path.name}")
@@ -106,7 +106,7 @@ class RunFolder:
         return config
 
     def write(self, name: str, content: Mapping[str, Any]) -> None:
-        """Write `config`, `metrics`, `history` or `monitor`."""
+        """Write `config`, `metrics`, `history`, `monitor` or `importance`."""
         self.path.mkdir(parents=True, exist_ok=True)
         write_json(self.path / f"{name}.json", content, indent=None if name in ("history", "monitor") else 2)
 

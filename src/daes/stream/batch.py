@@ -47,7 +47,7 @@ class Batch:
     time: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
-        for name, array in self._arrays().items():
+        for name, array in self.arrays().items():
             matrix = name in ("numerical", "categorical")
             if not isinstance(array, np.ndarray) or array.dtype != _DTYPES[name] or array.ndim != (2 if matrix else 1):
                 shape = "(B, columns)" if matrix else "(B,)"
@@ -62,14 +62,14 @@ class Batch:
     def __getitem__(self, rows: slice | NDArray[Any]) -> Self:
         if not isinstance(rows, slice | np.ndarray):
             raise TypeError(f"rows must be a slice or an array, got {rows!r}; for one row take batch[i : i + 1]")
-        return type(self)(**{name: array[rows] for name, array in self._arrays().items()})
+        return type(self)(**{name: array[rows] for name, array in self.arrays().items()})
 
     @classmethod
     def concat(cls, batches: Sequence[Self]) -> Self:
         """One batch of the rows of all, in order; all must have the same columns."""
         if not batches:
             raise ValueError("batches must not be empty")
-        parts = [batch._arrays() for batch in batches]
+        parts = [batch.arrays() for batch in batches]
         columns = [{name: array.shape[1:] for name, array in part.items()} for part in parts]
         for number, these in enumerate(columns):
             if these != columns[0]:
@@ -80,7 +80,7 @@ class Batch:
 
     def equals(self, other: Self) -> bool:
         """Whether both hold the same values, NaN being equal to NaN."""
-        mine, theirs = self._arrays(), other._arrays()
+        mine, theirs = self.arrays(), other.arrays()
         return mine.keys() == theirs.keys() and all(
             np.array_equal(mine[name], theirs[name], equal_nan=mine[name].dtype.kind == "f") for name in mine
         )
@@ -91,7 +91,8 @@ class Batch:
             return np.full(self.numerical.shape[1], np.nan), np.full(self.categorical.shape[1], np.nan)
         return np.isnan(self.numerical).mean(axis=0), (self.categorical == 0).mean(axis=0)
 
-    def _arrays(self) -> dict[str, NDArray[Any]]:
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The arrays by name, without those that are None: `Batch(**batch.arrays())` is the same batch."""
         arrays = {field.name: getattr(self, field.name) for field in fields(self)}
         return {
             name: array for name, array in arrays.items() if array is not None or name in ("numerical", "categorical")

@@ -1,6 +1,7 @@
 """Training: one step, one pass over a stream, the paper's offline protocol, and runs in folders."""
 
 from daes.training.config import TrainConfig
+from daes.training.importance import ColumnImportance, Importance, RecentRows, feature_importance
 from daes.training.monitor import Monitor
 from daes.training.offline import OfflineConfig, OfflineResult, train_offline
 from daes.training.run import RunExistsError, TrainedRun, train_run
@@ -11,9 +12,12 @@ from daes.training.trainer import BatchCallback, StreamTrainer, TrainResult
 __all__ = [
     "BadBatch",
     "BatchCallback",
+    "ColumnImportance",
+    "Importance",
     "Monitor",
     "OfflineConfig",
     "OfflineResult",
+    "RecentRows",
     "RunExistsError",
     "StreamTrainer",
     "TrainConfig",
@@ -22,6 +26,7 @@ __all__ = [
     "TrainingError",
     "TrainingStep",
     "evaluate",
+    "feature_importance",
     "load_trained",
     "predict",
     "train_offline",

@@ -15,6 +15,7 @@ from daes.storage.run_folder import FORMAT, VERSION, RunFolder, strict
 from daes.stream.dataset import Dataset
 from daes.training.config import TrainConfig
 from daes.training.environment import environment, find_device
+from daes.training.importance import RecentRows, feature_importance
 from daes.training.monitor import Monitor, plain
 from daes.training.optimizer import count_parameters
 from daes.training.trainer import BatchCallback, StreamTrainer, TrainResult
@@ -101,7 +102,13 @@ def train_run(
     torch.manual_seed(config.seed)
     ctr_model = CTRModel.from_sample(data.schema, sample, **(model or {})).to(device)
     monitor = Monitor(data.schema, ctr_model.distributions)
-    trainer = StreamTrainer(ctr_model, config, callbacks=[monitor, *callbacks], extra={"monitor": monitor})
+    recent = RecentRows(data.schema.num_numerical + data.schema.num_categorical, config.window)
+    trainer = StreamTrainer(
+        ctr_model,
+        config,
+        callbacks=[monitor, recent, *callbacks],
+        extra={"monitor": monitor, "recent": recent},
+    )
     description = {
         "data": data.describe(),
         "schema": json.loads(data.schema.to_json()),
@@ -124,6 +131,9 @@ def train_run(
         ctr_model.eval()
         ctr_model.save_pretrained(written.model)
         write_results(written, trainer, result, monitor)
+        last_rows = recent.sample()
+        if last_rows is not None:
+            written.write("importance", feature_importance(ctr_model, last_rows, seed=config.seed).to_dict())
         if written is not run_folder:
             run_folder.replace()
         page = report(run_folder.path) if report else None

@@ -203,7 +203,7 @@ class StreamTrainer:
             "seconds": self.seconds,
             "history": self.history,
             "spacing": self._spacing,
-            "waiting": [[row, _arrays(batch)] for row, batch, _ in self._waiting],
+            "waiting": [[row, batch.arrays()] for row, batch, _ in self._waiting],
             "extra": {name: part.state_dict() for name, part in self.extra.items()},
         }
 
@@ -234,9 +234,3 @@ class StreamTrainer:
 def _crossed(interval: int, before: int, now: int) -> bool:
     """Whether a multiple of `interval` is in (before, now]."""
     return now // interval > before // interval
-
-
-def _arrays(batch: Batch) -> dict[str, NDArray[Any]]:
-    """The arrays of a batch by name, without those that are None."""
-    named = {name: getattr(batch, name) for name in ("numerical", "categorical", "label", "weight", "time")}
-    return {name: array for name, array in named.items() if array is not None}

@@ -1,0 +1,240 @@
+"""Which columns the predictions of a model depend on: permutation importance over the last rows, and evidence."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daes.metrics import exact_auc
+from daes.metrics.base import check_rows
+from daes.model import CTRModel
+from daes.stream.batch import Batch
+from daes.training.scoring import logits
+
+MOST_COLUMNS = 200
+"""The most columns that are permuted one by one."""
+
+_CHUNK = 8192
+
+
+@dataclass(frozen=True)
+class ColumnImportance:
+    """What the predictions lose without a column.
+
+    Args:
+        name: the column.
+        kind: "numerical" or "categorical".
+        logloss: by how much LogLoss rises when the column's values are permuted among the rows; NaN for a column that
+            was only permuted together with others.
+        error: the standard error of that.
+        auc: by how much AUC falls; NaN where it is not defined.
+        evidence: what past clicks say of the column alone, the root mean square of its log odds; None for a model that
+            does not count them.
+    """
+
+    name: str
+    kind: Literal["numerical", "categorical"]
+    logloss: float
+    error: float
+    auc: float
+    evidence: float | None = None
+
+
+@dataclass(frozen=True)
+class Importance:
+    """The importance of every column, the most important one first.
+
+    Args:
+        rows: how many rows were scored.
+        logloss, auc: of the model on these rows as they are.
+        columns: one entry per column.
+    """
+
+    rows: int
+    logloss: float
+    auc: float
+    columns: Sequence[ColumnImportance]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in importance.json, see docs/run-folder.md."""
+        return {**asdict(self), "columns": [asdict(column) for column in self.columns]}
+
+
+def feature_importance(model: CTRModel, batch: Batch, *, seed: int = 0) -> Importance:
+    """Permutation importance of every column, categories included, on labelled rows.
+
+    A column is permuted among the rows, which keeps its distribution and breaks its ties to the label and to the other
+    columns, and the rows are scored again. Columns that say the same can stand in for each other, so that each of them
+    matters little. Of more than `MOST_COLUMNS` columns, those of the groups that matter most are permuted one by one.
+
+    Args:
+        model: a trained model.
+        batch: rows with labels, such as the last ones of the stream (`RecentRows`).
+        seed: of the permutations.
+
+    >>> import torch
+    >>> from daes.stream.schema import Schema
+    >>> rng = np.random.default_rng(0)
+    >>> batch = Batch(rng.normal(size=(2000, 2)).astype(np.float32), np.empty((2000, 0), np.int64))
+    >>> batch = Batch(batch.numerical, batch.categorical, (batch.numerical[:, 1] > 0).astype(np.float32))
+    >>> _ = torch.manual_seed(0)
+    >>> model = CTRModel(Schema("click", ("noise", "signal"), ()), "fe", "lr", dim=2)
+    >>> optimizer = torch.optim.Adam(model.parameters(), 0.1)
+    >>> for _ in range(20):
+    ...     optimizer.zero_grad()
+    ...     model.loss(batch).backward()
+    ...     optimizer.step()
+    >>> [column.name for column in feature_importance(model, batch).columns]
+    ['signal', 'noise']
+    """
+    if batch.label is None or not len(batch):
+        raise ValueError(f"batch must have rows with labels, got {len(batch)} rows")
+    scored = _Scored(model, batch, seed)
+    names = (*model.schema.numerical, *model.schema.categorical)
+    evidence = _evidence(model)
+    measured = {place: scored.without([place]) for place in _candidates(len(names), scored)}
+    columns = []
+    for place, name in enumerate(names):
+        loss, error, auc = measured.get(place, (np.nan, np.nan, np.nan))
+        kind: Literal["numerical", "categorical"] = "numerical" if place < model.schema.num_numerical else "categorical"
+        columns.append(ColumnImportance(name, kind, loss, error, auc, evidence.get(name)))
+    columns.sort(key=lambda column: -np.nan_to_num(column.logloss, nan=-np.inf))
+    return Importance(len(batch), scored.logloss, scored.auc, tuple(columns))
+
+
+class _Scored:
+    """Rows with their scores, and what changes when columns are permuted."""
+
+    def __init__(self, model: CTRModel, batch: Batch, seed: int) -> None:
+        assert batch.label is not None
+        self.model, self.batch, self.label = model, batch, batch.label
+        self.random = np.random.default_rng(seed)
+        scores = self._scores(batch)
+        self.losses, self.weight = self._losses(scores)
+        self.logloss = float(np.average(self.losses, weights=self.weight))
+        self.auc = exact_auc(scores, batch.label, batch.weight)
+
+    def without(self, columns: Sequence[int]) -> tuple[float, float, float]:
+        """The rise of LogLoss, its standard error, and the fall of AUC, with these columns permuted together."""
+        order = self.random.permutation(len(self.batch))
+        numerical, categorical = self.batch.numerical.copy(), self.batch.categorical.copy()
+        for column in columns:
+            matrix, place = (
+                (numerical, column) if column < numerical.shape[1] else (categorical, column - numerical.shape[1])
+            )
+            matrix[:, place] = matrix[order, place]
+        scores = self._scores(Batch(numerical, categorical))
+        rise = self._losses(scores)[0] - self.losses
+        mean = float(np.average(rise, weights=self.weight))
+        share = self.weight / self.weight.sum()
+        error = float(np.sqrt(np.square(share * (rise - mean)).sum()))
+        return mean, error, self.auc - exact_auc(scores, self.label, self.batch.weight)
+
+    def _scores(self, batch: Batch) -> NDArray[np.float64]:
+        """Logits; 0 for a row that cannot be scored, of which the model says nothing."""
+        parts = [logits(self.model, batch[start : start + _CHUNK]) for start in range(0, len(batch), _CHUNK)]
+        scores: NDArray[np.float64] = np.nan_to_num(np.concatenate(parts), nan=0.0)
+        return scores
+
+    def _losses(self, scores: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        rows = check_rows(scores, self.label, self.batch.weight)
+        return rows.losses, rows.weights
+
+
+def _candidates(columns: int, scored: _Scored) -> list[int]:
+    """The columns to permute one by one: all of them, or at most `MOST_COLUMNS`, found by halving.
+
+    The columns are permuted in groups, and the half of the groups without which LogLoss rises most goes on.
+    """
+    places = np.arange(columns)
+    while len(places) > MOST_COLUMNS:
+        groups = np.array_split(places, max(MOST_COLUMNS // 4, 2))
+        groups.sort(key=lambda group: -scored.without(group.tolist())[0])
+        places = np.sort(np.concatenate(groups[: len(groups) // 2]))
+    found: list[int] = places.tolist()
+    return found
+
+
+def _evidence(model: CTRModel) -> dict[str, float]:
+    """What past clicks say of each column, by name; empty for a model that does not count them."""
+    schema, evidence = model.schema, model.evidence
+    names = [*(schema.numerical if evidence.options.numbers else ())]
+    names += [*(schema.categorical if evidence.options.categories else ())]
+    return dict(zip(names, evidence.strength_by_column().tolist(), strict=True))
+
+
+class RecentRows:
+    """A callback of `StreamTrainer` that keeps labelled rows out of the last `window`, evenly spaced, in fixed memory.
+
+    Give it to the trainer as `extra` too, so that it is in the checkpoints.
+
+    Args:
+        columns: features per row; there are fewer rows the more columns there are, since scoring all of them again per
+            column takes the square of that.
+        window: how many of the last rows to keep rows of.
+
+    >>> recent = RecentRows(columns=10, window=40_000)
+    >>> for start in range(0, 100_000, 1000):
+    ...     values = np.arange(start, start + 1000, dtype=np.float32)
+    ...     recent.update(Batch(values[:, None], np.empty((1000, 0), np.int64), np.zeros(1000, np.float32)))
+    >>> rows = recent.sample().numerical[:, 0]
+    >>> len(rows), int(rows[0]), int(rows[-1])
+    (1250, 60000, 99968)
+    """
+
+    def __init__(self, columns: int, window: int) -> None:
+        self.most = min(max(60_000 // max(columns, 1), 200), 2_000)
+        self.window = window
+        self.rows = 0
+        self._spacing = 1
+        self._places: list[NDArray[np.int64]] = []
+        self._parts: list[Batch] = []
+
+    def __call__(self, _trainer: Any, batch: Batch, _logits: Any) -> None:
+        """Take in a batch of the stream."""
+        self.update(batch)
+
+    def update(self, batch: Batch) -> None:
+        """Take in the next rows; those without a label or a weight are not kept."""
+        if batch.label is not None:
+            picked = np.arange(-self.rows % self._spacing, len(batch), self._spacing)
+            picked = picked if batch.weight is None else picked[batch.weight[picked] > 0]
+            self._places.append(self.rows + picked)
+            self._parts.append(batch[picked])
+        self.rows += len(batch)
+        if sum(map(len, self._parts)) > 2 * self.most:
+            self._thin()
+
+    def sample(self) -> Batch | None:
+        """The rows that are kept, in the order of the stream; None if there is none."""
+        self._thin()
+        return self._parts[0] if self._parts and len(self._parts[0]) else None
+
+    def _thin(self) -> None:
+        """Drop rows that the window has passed, and every other row as long as there are too many."""
+        if not self._parts:
+            return
+        places, rows = np.concatenate(self._places), Batch.concat(self._parts)
+        kept = places >= self.rows - self.window
+        while kept.sum() > self.most:
+            self._spacing *= 2
+            kept &= places % self._spacing == 0
+        self._places, self._parts = [places[kept]], [rows[kept]]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to continue with the same rows."""
+        together = Batch.concat(self._parts) if self._parts else None
+        return {
+            "rows": self.rows,
+            "spacing": self._spacing,
+            "places": np.concatenate([np.empty(0, np.int64), *self._places]),
+            "kept": {} if together is None else together.arrays(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state that `state_dict` returned."""
+        self.rows, self._spacing = state["rows"], state["spacing"]
+        self._places = [state["places"]] if state["kept"] else []
+        self._parts = [Batch(**state["kept"])] if state["kept"] else []
