@@ -30,6 +30,7 @@ def test_a_run_leaves_everything_behind(daes, clicks, tmp_path):
         "metrics.json",
         "history.json",
         "monitor.json",
+        "importance.json",
         "checkpoints",
         "model",
         "lock",
