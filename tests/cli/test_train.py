@@ -134,6 +134,22 @@ def test_resume_begins_where_there_is_nothing(daes, refused, clicks, tmp_path):
     assert "DATA is needed" in refused("train", "--out", tmp_path / "other", "--resume")
 
 
+def test_a_run_starts_from_another(daes, refused, clicks, trained, tmp_path):
+    out = ("--out", tmp_path / "next", "--no-report")
+    result = daes("train", clicks, "--from", trained, "--learning-rate", "0.5", *out, "--json")
+    assert result.json["rows"] == 1200
+    stored = json.loads((tmp_path / "next" / "config.json").read_text())
+    parent = json.loads((trained / "config.json").read_text())
+    assert stored["parent"] == {"run": str(trained.absolute()), "step": 12, "rows": 1200}
+    assert (stored["schema"], stored["model"]) == (parent["schema"], parent["model"])
+    assert stored["training"] == {**parent["training"], "learning_rate": 0.5}
+    assert daes("train", *out, "--resume", "--json").json["resumed_at"] == 1200
+    for option in (("--dim", "8"), ("--numerical", "price"), ("--method", "efd")):
+        sentence = refused("train", clicks, "--from", trained, *option, "--out", tmp_path / "other")
+        assert f"{option[0]} must not be given with --from: columns and model are those of {trained}" in sentence
+    assert "no run in" in refused("train", clicks, "--from", tmp_path, "--out", tmp_path / "other")
+
+
 def test_a_toml_file_gives_options_and_flags_win(daes, refused, clicks, tmp_path):
     config = tmp_path / "run.toml"
     config.write_text(

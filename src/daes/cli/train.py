@@ -1,6 +1,7 @@
 """`daes train`: one model, one pass over a stream."""
 
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,7 +10,7 @@ import typer
 
 from daes.cli import console
 from daes.cli.console import err
-from daes.cli.groups import grouped, restored
+from daes.cli.groups import grouped, restored, was_given
 from daes.cli.options import Json, Seed, whole_number
 from daes.cli.reading import DATA_HELP, Columns, Reading
 from daes.cli.settings import ModelOptions, TrainingOptions, option
@@ -52,6 +53,16 @@ def train(
     overwrite: Annotated[
         bool, option("--overwrite", panel="Run", help="Replace the run in RUN once the new one is complete.")
     ] = False,
+    from_run: Annotated[
+        Path | None,
+        option(
+            "--from",
+            panel="Run",
+            metavar="RUN",
+            help="Start from the model, the optimiser and the statistics of a finished run; options of training that "
+            "are not given are that run's.",
+        ),
+    ] = None,
     checkpoint_every: Annotated[
         int,
         option(
@@ -90,9 +101,11 @@ def train(
         daes train 'logs/*.csv.gz' --method ple --backbone dcnv2 --batch-size 1024 --seed 1 --out run
         daes train --config run.toml --out run --overwrite
         daes train --out run --resume
+        daes train tomorrow.parquet --from run --out next
     """
     from daes.report.page import write_report
     from daes.storage.run_folder import RunFolder
+    from daes.training.parent import read_schema
     from daes.training.run import train_run
 
     if out is None:
@@ -102,31 +115,40 @@ def train(
     if resume and run_folder.replacement.exists:
         err.print(f"continuing the run that is to replace the one in {out}", soft_wrap=True, markup=False)
         run_folder = run_folder.replacement
+    stored: dict[str, Any] = {}
     if resume and run_folder.is_run:
-        stored = run_folder.read_config()["options"]
-        data = data or stored.get("data")
-        choice, columns = restored(call, choice, stored), restored(call, columns, stored)
-        model, training = restored(call, model, stored), restored(call, training, stored)
-        reading = restored(call, reading, stored)
+        stored = run_folder.read_config()
+        data, from_run = data or stored["options"].get("data"), from_run or stored["options"].get("from_run")
+        reading = restored(call, reading, stored["options"])
+    elif from_run is not None:
+        stored = RunFolder(from_run).read_config()
+    if from_run is not None:
+        _refuse_given(call, (choice, columns, model), from_run)
+    if stored:
+        choice, columns = restored(call, choice, stored["options"]), restored(call, columns, stored["options"])
+        model, training = restored(call, model, stored["options"]), restored(call, training, stored["options"])
     if data is None:
         raise typer.BadParameter("DATA is needed: what to train on", ctx=call)
-    found = columns.open(data, reading)
+    found = columns.open(data, reading) if from_run is None else reading.open(data, read_schema(stored))
     training = training.resolved(found)
+    arguments = {"embedding": choice.method, "backbone": choice.backbone, **model.arguments()}
     groups: tuple[Any, ...] = (choice, columns, reading, model, training)
     try:
         with _Progress() as progress:
             run = train_run(
                 found,
                 out,
-                model={"embedding": choice.method, "backbone": choice.backbone, **model.arguments()},
+                model=None if from_run is not None else arguments,
                 config=training.config(seed=choice.seed, checkpoint_every=checkpoint_every),
                 sample_rows=model.sample_rows,
                 device=training.device,
                 keep=keep,
                 resume=resume,
                 overwrite=overwrite,
+                parent=from_run,
                 report=write_report if report else None,
-                options={"data": data} | {k: v for group in groups for k, v in asdict(group).items()},
+                options={"data": data, "from_run": None if from_run is None else str(Path(from_run).absolute())}
+                | {k: v for group in groups for k, v in asdict(group).items()},
                 on_start=progress.start,
                 callbacks=[progress],
             )
@@ -134,6 +156,14 @@ def train(
         err.print(f"to continue: daes train --out {out} --resume", soft_wrap=True, markup=False)
         raise
     _print(run, json)
+
+
+def _refuse_given(call: typer.Context, groups: Sequence[Any], parent: Path) -> None:
+    """An error if there is an option on the command line that the parent has decided; the seed is also for dropout."""
+    for name in (field.name for group in groups for field in fields(group)):
+        if name != "seed" and was_given(call, name):
+            flag = f"--{name.replace('_', '-')}"
+            raise typer.BadParameter(f"{flag} must not be given with --from: columns and model are those of {parent}")
 
 
 class _Progress:

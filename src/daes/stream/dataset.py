@@ -13,6 +13,7 @@ from daes.stream.batch import Batch
 from daes.stream.csv import CsvSource
 from daes.stream.cursor import BatchError, Position
 from daes.stream.datasets import find_entry
+from daes.stream.files_source import FilesSource
 from daes.stream.opening import name_of, open_source
 from daes.stream.prefetch import Prefetch
 from daes.stream.schema import LABEL_NAMES, Schema, infer_schema, no_such_column
@@ -163,24 +164,28 @@ class Dataset:
             batch_size: rows read at once; of a batch that is refused, all rows are.
             skip_bad_batches: leave out a batch whose values are refused; otherwise it is a `BatchError`.
         """
-        source = self._with()
         pieces: list[Batch] = []
         found = 0
+        for batch in self.batches(batch_size, skip_bad_batches=skip_bad_batches):
+            pieces.append(batch)
+            found += len(batch)
+            if found >= rows:
+                break
+        if not pieces:
+            raise ValueError(f"the data must have at least one row that can be read; {self.name} has none")
+        return Batch.concat(pieces)[:rows]
+
+    def batches(self, batch_size: int, *, skip_bad_batches: bool = False) -> Iterator[Batch]:
+        """The batches from the start, whatever the position; without those that are refused, or with a `BatchError`."""
+        source = self._with()
         while True:
             try:
-                for batch in source.iter_batches(self.schema, batch_size):
-                    pieces.append(batch)
-                    found += len(batch)
-                    if found >= rows:
-                        break
-                break
+                yield from source.iter_batches(self.schema, batch_size)
+                return
             except BatchError as error:
                 if not skip_bad_batches:
                     raise
                 source.seek(error.next_position)
-        if not pieces:
-            raise ValueError(f"the data must have at least one row that can be read; {self.name} has none")
-        return Batch.concat(pieces)[:rows]
 
     def count_rows(self) -> int:
         """How many rows there are; where only reading them tells, they are read once."""
@@ -189,6 +194,13 @@ class Dataset:
     def fingerprint(self) -> str:
         """A hash of the columns, of the first rows and of how many there are: other data give another one."""
         return self._fingerprint
+
+    def stamps(self) -> list[list[Any]] | None:
+        """What tells without reading whether the files are as they were: path, size and time of change of each.
+
+        None where the rows are not in files, or where these have no time.
+        """
+        return self.source.stamps() if isinstance(self.source, FilesSource) else None
 
     def describe(self) -> dict[str, Any]:
         """What is read, as plain values."""

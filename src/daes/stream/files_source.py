@@ -41,6 +41,16 @@ class FilesSource(CursorSource):
         """The paths of the files, in the order in which they are read."""
         return tuple(file.path for file in self._files)
 
+    def stamps(self) -> list[list[Any]] | None:
+        """Path, size and time of change (ns) of every file; None if a file system does not tell."""
+        found = []
+        for file in self._files:
+            info = file.filesystem.get_file_info(file.path)
+            if info.mtime_ns is None or info.size is None:
+                return None
+            found.append([file.path, info.size, info.mtime_ns])
+        return found
+
     @abstractmethod
     def _file_cursor(
         self, file: DataFile, types: Mapping[str, Any], roles: Roles, place: Position, rows_at_once: int
@@ -69,7 +79,8 @@ class FilesSource(CursorSource):
     def _check_place(self, position: Position) -> None:
         number, name = int(position["file"]), position["name"]
         known = [file.name for file in self._files] + [""]
-        if number >= len(known) or known[number] != name:
+        # Without a name it is the end of the files that there were: it goes on with those that were added.
+        if number >= len(known) or (name and known[number] != name):
             here = repr(known[number]) if number < len(known) else f"not there, of {len(self._files)} files"
             raise ValueError(f"position must be of these files; file {number} was {name!r} and is {here}")
 

@@ -45,6 +45,17 @@ class Optimizers:
         for part, own in zip(self.parts, state, strict=True):
             part.load_state_dict(dict(own))
 
+    def start_from(self, state: list[Mapping[str, Any]]) -> None:
+        """Take what other optimisers of the same kinds have gathered, and keep the settings (step size, decay)."""
+        settings = [
+            [{name: value for name, value in group.items() if name != "params"} for group in part.param_groups]
+            for part in self.parts
+        ]
+        self.load_state_dict(state)
+        for part, own in zip(self.parts, settings, strict=True):
+            for group, kept in zip(part.param_groups, own, strict=True):
+                group.update(kept)
+
 
 def make_optimizers(model: CTRModel, name: str, learning_rate: float) -> Optimizers:
     """Optimisers of a model's parameters.

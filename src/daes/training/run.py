@@ -14,14 +14,19 @@ from daes.storage.checkpoint import CheckpointStore
 from daes.storage.run_folder import FORMAT, VERSION, RunFolder, strict
 from daes.stream.dataset import Dataset
 from daes.training.config import TrainConfig
+from daes.training.consumed import ConsumedRows
 from daes.training.environment import environment, find_device
 from daes.training.importance import RecentRows, feature_importance
 from daes.training.monitor import Monitor, plain
 from daes.training.optimizer import count_parameters
+from daes.training.parent import ParentRun
 from daes.training.trainer import BatchCallback, StreamTrainer, TrainResult
 
-_FIXED = ("data", "schema", "model", "training", "run")
-_CHANGEABLE = {"data": ("limit",), "training": ("checkpoint_every", "cuda_graphs"), "run": ("keep", "prefetch")}
+_CHANGEABLE = {
+    "data": ("limit", "rows"),
+    "training": ("checkpoint_every", "cuda_graphs"),
+    "run": ("keep", "prefetch"),
+}
 
 
 class RunExistsError(ValueError):
@@ -59,6 +64,7 @@ def train_run(
     prefetch: int = 2,
     resume: bool = False,
     overwrite: bool = False,
+    parent: str | Path | None = None,
     report: Callable[[Path], Path] | None = None,
     options: Mapping[str, Any] | None = None,
     on_start: Callable[[StreamTrainer, int | None], None] | None = None,
@@ -77,9 +83,12 @@ def train_run(
         keep: number of checkpoints to keep.
         prefetch: batches read ahead in a thread; 0 for none.
         resume: continue the run in the folder from its newest checkpoint, to the same bits as without the
-            interruption; whatever determines the result must be unchanged. Starts a new run if there is none.
+            interruption; whatever determines the result must be unchanged. Data may have grown at the end since, by
+            rows or by files; if the rows read so far have changed, that is an error. Starts a new run if there is none.
         overwrite: replace the run in the folder. The old run stays as it is until the new one, in the folder's
             `replacement`, is complete; `resume` continues an interrupted one. A folder without a run is an error.
+        parent: a run to start from: its model with distributions, vocabularies and evidence, and its optimisers, as
+            they were at its newest checkpoint. The columns are the parent's, and `model` is not given.
         report: writes a page about the finished folder, as `daes.report.page.write_report` does.
         options: the user's own options, stored in config.json.
         on_start: called before the first batch with the trainer and the number of rows, None if that is not known.
@@ -97,34 +106,49 @@ def train_run(
     run_folder = RunFolder(folder)
     run_folder.recover()
     _check_folder(run_folder, resume, overwrite)
+    stored = _stored_config(run_folder) if resume else None
     # Whatever can be wrong with options and data shows here, before anything is written.
-    sample = data.sample(sample_rows, batch_size=config.batch_size, skip_bad_batches=config.bad_batch == "skip")
+    start = _find_parent(parent, stored, model, config)
     torch.manual_seed(config.seed)
-    ctr_model = CTRModel.from_sample(data.schema, sample, **(model or {})).to(device)
-    monitor = Monitor(data.schema, ctr_model.distributions)
+    if start is None:
+        sampled = sample_rows if stored is None else stored["run"]["sampled"]
+        sample = data.sample(sampled, batch_size=config.batch_size, skip_bad_batches=config.bad_batch == "skip")
+        ctr_model, sampled = CTRModel.from_sample(data.schema, sample, **(model or {})), len(sample)
+    else:
+        ctr_model, sampled = start.make_model(data.schema), 0
+    consumed, monitor = ConsumedRows(data), Monitor(data.schema, ctr_model.distributions)
     recent = RecentRows(data.schema.num_numerical + data.schema.num_categorical, config.window)
     trainer = StreamTrainer(
-        ctr_model,
+        ctr_model.to(device),
         config,
-        callbacks=[monitor, recent, *callbacks],
-        extra={"monitor": monitor, "recent": recent},
+        callbacks=[consumed, monitor, recent, *callbacks],
+        extra={"consumed": consumed, "monitor": monitor, "recent": recent},
     )
     description = {
         "data": data.describe(),
         "schema": json.loads(data.schema.to_json()),
         "model": ctr_model.config,
         "training": asdict(config),
-        "run": {"sample_rows": sample_rows, "device": device, "keep": keep, "prefetch": prefetch},
+        "run": {"sample_rows": sample_rows, "sampled": sampled, "device": device, "keep": keep, "prefetch": prefetch},
+        "parent": None if start is None else start.description,
     }
     with run_folder.locked():
         written = _choose_folder(run_folder, resume, overwrite)
-        if written.is_run:
-            _check_same_run(written, description)
-        else:
-            written.write("config", _config(description, ctr_model, device, options))
         with CheckpointStore(written.checkpoints, keep=keep) as trainer.store:
             source = data.from_start(prefetch=prefetch)
-            resumed_at = trainer.restore(source)
+            checkpoint = trainer.store.load()
+            if not written.is_run:
+                written.write("config", _config(description, ctr_model, device, options))
+            _check_same_run(written, description, ("data", "schema"))
+            place = None if checkpoint is None else consumed.place(checkpoint.state, config)
+            # Other rows would also give another model: what changed first is said first.
+            _check_same_run(written, description, ("model", "training", "run"))
+            if checkpoint is not None and place is not None:
+                trainer.load_state_dict(checkpoint.state)
+                source.seek(place)
+            elif start is not None:
+                trainer.start_from(start.state())
+            resumed_at = None if checkpoint is None else trainer.rows
             if on_start is not None:
                 on_start(trainer, data.num_rows)
             result = trainer.run(source, resume=False)
@@ -191,6 +215,31 @@ def _choose_folder(run_folder: RunFolder, resume: bool, overwrite: bool) -> RunF
     return run_folder.replacement
 
 
+def _stored_config(run_folder: RunFolder) -> dict[str, Any] | None:
+    """The configuration of the run that is to be continued; None if there is none."""
+    continued = run_folder.replacement if run_folder.replacement.exists else run_folder
+    return continued.read_config() if continued.is_run else None
+
+
+def _find_parent(
+    parent: str | Path | None,
+    stored: Mapping[str, Any] | None,
+    model: Mapping[str, Any] | None,
+    config: TrainConfig,
+) -> ParentRun | None:
+    """The run to start from: the one that is given, or that of the run that is continued."""
+    if stored is None:
+        found = None if parent is None else ParentRun.open(parent, config.optimizer)
+    else:
+        found = ParentRun.of(stored)
+        recorded = None if found is None else found.description["run"]
+        if parent is not None and str(Path(parent).absolute()) != recorded:
+            raise ValueError(f"the run was started from {recorded} and cannot be resumed from {parent}")
+    if found is not None and model:
+        raise ValueError(f"the model is the parent's, and no arguments of it can be given, got {', '.join(model)}")
+    return found
+
+
 def _config(
     description: Mapping[str, Any], model: CTRModel, device: str, options: Mapping[str, Any] | None
 ) -> dict[str, Any]:
@@ -205,10 +254,10 @@ def _config(
     }
 
 
-def _check_same_run(run_folder: RunFolder, description: Mapping[str, Any]) -> None:
+def _check_same_run(run_folder: RunFolder, description: Mapping[str, Any], parts: Sequence[str]) -> None:
     """A run is resumed as it was configured, except for options that do not change the result."""
     stored, given = run_folder.read_config(), strict(description)
-    for part in _FIXED:
+    for part in parts:
         free = _CHANGEABLE.get(part, ())
         for name in dict.fromkeys([*stored[part], *given[part]]):
             old, new = stored[part].get(name), given[part].get(name)

@@ -133,6 +133,11 @@ class TrainingStep:
         self.bad_batches = [BadBatch(row, reason) for row, reason in state["bad_batches"]]
         self._consecutive_bad = state["consecutive_bad"]
 
+    def start_from(self, state: Mapping[str, Any]) -> None:
+        """Take model and optimisers from the state of another step; step sizes and the like stay as configured here."""
+        self.model.load_state_dict(state["model"])
+        self.optimizers.start_from(state["optimizers"])
+
     def _call(self, function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
         """`function(*inputs)`, from a recording for full batches: others are too rare to be worth one."""
         if self._recorder is None or len(inputs[0]) != self.config.batch_size:

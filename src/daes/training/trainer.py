@@ -221,6 +221,10 @@ class StreamTrainer:
         for name, part in self.extra.items():
             part.load_state_dict(state["extra"][name])
 
+    def start_from(self, state: Mapping[str, Any]) -> None:
+        """Take model and optimisers from the state of another run's trainer; step sizes and the like stay as given."""
+        self.step.start_from(state["step"])
+
     def restore(self, source: Source) -> int | None:
         """Load the newest valid checkpoint and seek the source to it; the rows done, None if there is none."""
         checkpoint = None if self.store is None else self.store.load()

@@ -1,0 +1,68 @@
+"""The run that another one starts from: yesterday's model, optimisers and statistics, for the rows of today."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from daes.model import CTRModel
+from daes.storage.checkpoint import Checkpoint, CheckpointError, CheckpointStore
+from daes.storage.run_folder import RunFolder
+from daes.storage.saved_model import refuse_other_schema
+from daes.stream.schema import Schema
+
+
+@dataclass(frozen=True)
+class ParentRun:
+    """A run at one of its checkpoints.
+
+    Args:
+        schema: the columns it was trained on.
+        arguments: those of its `CTRModel`.
+        description: `run` (the folder, absolute), `step` (of the checkpoint) and `rows` (read by then).
+        checkpoint: the checkpoint, if it is read already.
+    """
+
+    schema: Schema
+    arguments: Mapping[str, Any]
+    description: Mapping[str, Any]
+    checkpoint: Checkpoint | None = None
+
+    @classmethod
+    def open(cls, folder: str | Path, optimizer: str | None = None) -> Self:
+        """A run at its newest checkpoint; its state is of use to the optimiser that it was trained with."""
+        run = RunFolder(Path(folder).absolute())
+        config = run.read_config()
+        own = config["training"]["optimizer"]
+        if optimizer not in (None, own):
+            raise ValueError(f"optimizer must be the parent's, {own}, got {optimizer}")
+        checkpoint = CheckpointStore(run.checkpoints).load()
+        if checkpoint is None:
+            raise CheckpointError(f"{run.path} has no checkpoint to start from")
+        description = {"run": str(run.path), "step": checkpoint.step, "rows": checkpoint.state["rows"]}
+        return cls(read_schema(config), config["model"], description, checkpoint)
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> Self | None:
+        """The parent that the configuration of a run names; None if it has none."""
+        found = config.get("parent")
+        return None if found is None else cls(read_schema(config), config["model"], found)
+
+    def make_model(self, schema: Schema) -> CTRModel:
+        """A new model that the parent's state fits; other columns are an error."""
+        refuse_other_schema(schema, self.schema)
+        return CTRModel(schema, **self.arguments)
+
+    def state(self) -> Mapping[str, Any]:
+        """The parent's state, as `StreamTrainer.state_dict` gave it."""
+        checkpoints = RunFolder(self.description["run"]).checkpoints
+        checkpoint = self.checkpoint or CheckpointStore(checkpoints).load(self.description["step"])
+        assert checkpoint is not None
+        state: Mapping[str, Any] = checkpoint.state
+        return state
+
+
+def read_schema(config: Mapping[str, Any]) -> Schema:
+    """The schema in the configuration of a run."""
+    return Schema.from_json(json.dumps(config["schema"]))

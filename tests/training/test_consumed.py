@@ -1,0 +1,113 @@
+"""A run that is resumed knows the rows it has read, and goes on where there are more."""
+
+import os
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+from daes.stream.dataset import Dataset
+from daes.training.config import TrainConfig
+from daes.training.consumed import ConsumedRows, DataChangedError
+from daes.training.run import train_run
+
+
+def rows(count, seed=0):
+    random = np.random.default_rng(seed)
+    return pa.table(
+        {
+            "click": random.integers(0, 2, count),
+            "price": random.lognormal(size=count),
+            "city": [f"city {number}" for number in random.integers(0, 20, count)],
+        }
+    )
+
+
+def write(table, path):
+    pa.csv.write_csv(table, path) if path.suffix == ".csv" else pq.write_table(table, path)
+    return path
+
+
+def train(what, folder, **options):
+    config = TrainConfig(batch_size=100, checkpoint_every=200, window=500)
+    return train_run(Dataset.open(what), folder, model={"backbone": "fnn", "dim": 4}, config=config, **options)
+
+
+def weights(run):
+    return (run.folder.model / "model.safetensors").read_bytes()
+
+
+formats = pytest.mark.parametrize("ending", ["csv", "parquet"])
+
+
+@formats
+def test_a_file_that_has_grown_is_read_on(tmp_path, ending):
+    table, path = rows(1000), tmp_path / f"clicks.{ending}"
+    write(table.slice(0, 600), path)
+    train(path, tmp_path / "run", sample_rows=300)
+    write(table, path)
+    grown = train(path, tmp_path / "run", sample_rows=300, resume=True)
+    assert (grown.resumed_at, grown.result.rows) == (600, 1000)
+    assert weights(grown) == weights(train(path, tmp_path / "whole", sample_rows=300))
+
+
+@formats
+def test_a_sample_of_the_whole_file_stays_the_sample(tmp_path, ending):
+    table, path = rows(1000), tmp_path / f"clicks.{ending}"
+    write(table.slice(0, 250), path)
+    first = train(path, tmp_path / "run")
+    write(table, path)
+    grown = train(path, tmp_path / "run", resume=True)
+    assert (grown.resumed_at, grown.result.rows) == (250, 1000)
+    assert grown.model.config == first.model.config
+
+
+@formats
+def test_a_new_file_that_matches_is_read_on_without_reading_the_others_again(tmp_path, ending, monkeypatch):
+    table = rows(1000)
+    write(table.slice(0, 600), tmp_path / f"day_9.{ending}")
+    where = str(tmp_path / f"day_*.{ending}")
+    train(where, tmp_path / "run", sample_rows=300)
+    write(table.slice(600), tmp_path / f"day_10.{ending}")
+    with monkeypatch.context() as patch:
+        patch.setattr(ConsumedRows, "read", lambda *_, **__: pytest.fail("rows were read again"))
+        grown = train(where, tmp_path / "run", sample_rows=300, resume=True)
+    assert (grown.resumed_at, grown.result.rows) == (600, 1000)
+    assert weights(grown) == weights(train(where, tmp_path / "whole", sample_rows=300))
+    write(table.slice(0, 100), tmp_path / f"day_1.{ending}")
+    with pytest.raises(DataChangedError, match="files after those that were there"):
+        train(where, tmp_path / "run", sample_rows=300, resume=True)
+
+
+@formats
+@pytest.mark.parametrize("change", ["price", "city", "click", "shorter"])
+def test_rows_that_have_changed_are_noticed(tmp_path, ending, change):
+    table, path = rows(600), tmp_path / f"clicks.{ending}"
+    write(table, path)
+    train(path, tmp_path / "run", sample_rows=300)
+    before = {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()}
+    altered = table.slice(0, 500)
+    if change != "shorter":
+        values = table.column(change).to_pylist()
+        values[450] = {"price": 1e9, "city": "Atlantis", "click": 1 - int(values[450] == 1)}[change]
+        altered = table.set_column(table.column_names.index(change), change, pa.array(values))
+    write(altered, path)
+    with pytest.raises(DataChangedError, match=r"clicks\.\w+ has changed: it does not begin with the 600 rows"):
+        train(path, tmp_path / "run", sample_rows=300, resume=True)
+    assert {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()} == before
+
+
+def test_a_file_that_was_only_touched_is_the_same(tmp_path):
+    path = write(rows(600), tmp_path / "clicks.csv")
+    train(path, tmp_path / "run")
+    os.utime(path, (1, 1))
+    assert train(path, tmp_path / "run", resume=True).resumed_at == 600
+
+
+def test_rows_in_memory_are_compared_too(tmp_path):
+    train(rows(600), tmp_path / "run")
+    with pytest.raises(DataChangedError, match="does not begin with the 600 rows"):
+        train(rows(600, seed=1), tmp_path / "run", resume=True)
+    assert train(rows(600), tmp_path / "run", resume=True).resumed_at == 600
