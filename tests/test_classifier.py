@@ -7,31 +7,24 @@ import pyarrow as pa
 import pytest
 import torch
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import cross_val_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from daes.backbone.deepfm import DeepFM
 from daes.classifier import StreamingClassifier
-from daes.embedding import DAES
+from daes.embedding import DAES, METHODS
+from daes.model import CTRModel
+from daes.storage.state_file import write_state
 from daes.training import TrainingError
-
-# A small, quick model: the conventions are what is tested here.
-CONVENTIONAL = StreamingClassifier(
-    backbone="lr",
-    dim=4,
-    batch_size=16,
-    epochs=5,
-    learning_rate=0.1,
-    method_options={"reservoir_size": 500, "knots": 20},
-)
 
 
 @parametrize_with_checks(
-    [CONVENTIONAL],
+    [StreamingClassifier()],
     expected_failed_checks=lambda _: {
+        # As for scikit-learn's SGDClassifier: rows are learned in order, and two steps are not one of twice the size.
         "check_sample_weight_equivalence_on_dense_data": "a stream is learned in order, in batches",
-        "check_sample_weight_equivalence_on_sparse_data": "a stream is learned in order",
     },
 )
 def test_scikit_learn_conventions(estimator, check):
@@ -186,3 +179,146 @@ def test_modules_are_copied(clicks):
     assert torch.equal(model.method.missing, before)
     np.testing.assert_array_equal(model.fit(frame, y).predict_proba(frame), first)
     assert roc_auc_score(y, first[:, 1]) > 0.7
+
+
+def test_rows_are_learned_in_the_order_of_time(clicks):
+    frame, y = clicks
+    at = pd.date_range("2026-01-01", periods=len(frame), freq="min")
+    sorted_rows = frame.assign(at=at)
+    order = np.random.default_rng(0).permutation(len(frame))
+    first = StreamingClassifier(time="at").fit(sorted_rows, y)
+    second = StreamingClassifier(time="at").fit(sorted_rows.iloc[order], y[order])
+    assert "at" not in (*first.schema_.numerical, *first.schema_.categorical)
+    np.testing.assert_array_equal(first.decision_function(sorted_rows), second.decision_function(sorted_rows))
+    untimed = StreamingClassifier().fit(frame.iloc[order], y[order])
+    assert not np.array_equal(first.decision_function(sorted_rows), untimed.decision_function(frame))
+    weight = np.linspace(0, 1, len(frame))
+    first = StreamingClassifier(time="at").fit(sorted_rows, y, weight)
+    second = StreamingClassifier(time="at").fit(sorted_rows.iloc[order], y[order], weight[order])
+    np.testing.assert_array_equal(first.decision_function(sorted_rows), second.decision_function(sorted_rows))
+
+
+def test_columns_can_be_excluded(clicks):
+    frame, y = clicks
+    model = StreamingClassifier(exclude=["age"]).fit(frame, y)
+    assert model.schema_.numerical == ("price",)
+    changed = frame.assign(age=0.0)
+    np.testing.assert_array_equal(model.decision_function(frame), model.decision_function(changed))
+    with pytest.raises(ValueError, match="there is no column 'agee'"):
+        StreamingClassifier(exclude=["agee"]).fit(frame, y)
+    with pytest.raises(ValueError, match="time needs a table, whose columns have names; X is a ndarray"):
+        StreamingClassifier(time="at").fit(frame[["price", "age"]].to_numpy(), y)
+
+
+def test_random_states_of_scikit_learn_are_taken(clicks):
+    frame, y = clicks
+
+    def scores(random_state):
+        return StreamingClassifier("fe", "fnn", random_state=random_state).fit(frame, y).decision_function(frame)
+
+    assert not np.array_equal(scores(None), scores(None))
+    np.testing.assert_array_equal(scores(np.random.RandomState(3)), scores(np.random.RandomState(3)))
+    np.testing.assert_array_equal(scores(3), scores(3))
+
+
+def test_the_batch_size_follows_the_number_of_rows(clicks):
+    frame, y = clicks
+    model = StreamingClassifier().fit(frame, y)
+    assert model.step_.config.batch_size == 8
+    assert roc_auc_score(y, model.predict_proba(frame)[:, 1]) > 0.75
+
+
+def test_early_stopping_goes_back_to_the_best_epoch(clicks):
+    frame, y = clicks
+    options = {"batch_size": 20, "learning_rate": 0.05, "optimizer": "adam", "validation_fraction": 0.2}
+    model = StreamingClassifier(epochs=40, patience=3, **options).fit(frame, y)
+    losses = model.validation_loss_
+    best = int(np.argmin(losses))
+    assert len(losses) == best + 4 < 40
+    # The last fifth decides, and the model is that of the best epoch.
+    click = model.predict_proba(frame[2400:])[:, 1]
+    loss = -np.mean(np.where(y[2400:] == 1, np.log(click), np.log(1 - click)))
+    assert loss == pytest.approx(losses[best], rel=1e-4)
+    assert losses[-1] > losses[best]
+    for name, value in (("patience", 0), ("validation_fraction", 1.0)):
+        with pytest.raises(ValueError, match=f"{name} must be"):
+            StreamingClassifier(**{name: value}).fit(frame, y)
+
+
+def test_a_failed_fit_leaves_no_fitted_estimator(clicks):
+    frame, y = clicks
+    model = StreamingClassifier("fe", "fnn").fit(frame, y)
+    for X, labels in ((frame, y[:-1]), (frame, np.full(len(y), 2)), (frame.assign(city=[[1]] * len(frame)), y)):
+        with pytest.raises((ValueError, TypeError)):
+            model.fit(X, labels)
+        assert not [name for name in vars(model) if name.endswith("_")]
+        with pytest.raises(NotFittedError):
+            model.predict(frame)
+        model.fit(frame, y)
+
+
+def test_a_training_that_stops_leaves_no_fitted_estimator(clicks, monkeypatch):
+    frame, y = clicks
+    monkeypatch.setattr(CTRModel, "cross_entropy", staticmethod(lambda logits, *_: logits.sum() * float("nan")))
+    model = StreamingClassifier("fe", "fnn")
+    for learn in (model.fit, model.partial_fit):
+        with pytest.raises(TrainingError):
+            learn(frame, y)
+        with pytest.raises(NotFittedError):
+            model.predict(frame)
+
+
+def test_a_failed_partial_fit_keeps_what_was_learned(clicks):
+    frame, y = clicks
+    model = StreamingClassifier("fe", "fnn").partial_fit(frame, y)
+    before = model.decision_function(frame)
+    with pytest.raises(ValueError, match="one of the classes"):
+        model.partial_fit(frame[:2], [0, 7])
+    np.testing.assert_array_equal(model.decision_function(frame), before)
+
+
+@pytest.mark.parametrize("labels", [(0, 1), ("no", "yes"), (False, True)])
+def test_a_saved_classifier_goes_on_to_the_same_bits(clicks, labels, tmp_path):
+    frame, y = clicks
+    y = np.array(labels)[y]
+    model = StreamingClassifier("daes-gate", evidence=True, batch_size=100, backbone_options={"dropout": 0.2})
+    model.fit(frame[:2000], y[:2000]).save(tmp_path / "model.safetensors")
+    again = StreamingClassifier.load(tmp_path / "model.safetensors")
+    assert again.get_params() == model.get_params() | {"evidence": model.model_.config["evidence"]}
+    assert again.classes_.dtype == model.classes_.dtype
+    np.testing.assert_array_equal(again.predict(frame), model.predict(frame))
+    np.testing.assert_array_equal(again.feature_importances_, model.feature_importances_)
+    model.partial_fit(frame[2000:], y[2000:])
+    again.partial_fit(frame[2000:], y[2000:])
+    np.testing.assert_array_equal(again.decision_function(frame), model.decision_function(frame))
+    with pytest.raises(ValueError, match="feature names"):
+        again.predict(frame.drop(columns="city"))
+
+
+def test_a_classifier_of_modules_is_saved_by_their_names(clicks, tmp_path):
+    frame, y = clicks
+    model = StreamingClassifier(DAES(2, 8, num_meta=5), DeepFM(3, 8, hidden=(16,)), batch_size=500).fit(frame, y)
+    model.save(tmp_path / "model.safetensors")
+    again = StreamingClassifier.load(tmp_path / "model.safetensors")
+    assert METHODS[again.method].cls is DAES
+    assert (again.method_options["num_meta"], again.backbone) == (5, "deepfm")
+    np.testing.assert_array_equal(again.decision_function(frame), model.decision_function(frame))
+
+
+def test_only_a_fitted_classifier_is_saved_and_only_one_is_loaded(tmp_path):
+    with pytest.raises(NotFittedError):
+        StreamingClassifier().save(tmp_path / "model.safetensors")
+    write_state(tmp_path / "other.safetensors", {"format": "other"})
+    with pytest.raises(ValueError, match="must hold a classifier of version 1"):
+        StreamingClassifier.load(tmp_path / "other.safetensors")
+
+
+def test_importances_are_in_the_order_of_the_columns(clicks):
+    frame, y = clicks
+    rows = frame.assign(noise=np.random.default_rng(1).normal(size=len(frame)))[["noise", "city", "age", "price"]]
+    model = StreamingClassifier(exclude=["age"], batch_size=20, epochs=2).fit(rows, y)
+    noise, city, age, price = model.feature_importances_
+    assert price > city > 0.01 > abs(noise)
+    assert age == 0
+    array = StreamingClassifier(batch_size=20).fit(frame[["age", "price"]].to_numpy(), y)
+    assert array.feature_importances_.argmax() == 1

@@ -2,6 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
+from dataclasses import replace
+from math import ceil
+from os import PathLike
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -10,19 +13,29 @@ from numpy.typing import ArrayLike, NDArray
 
 from daes.backbone import Backbone
 from daes.embedding import NumericalEmbedding
+from daes.evidence import Evidence
 from daes.extras import require
+from daes.metrics import LogLoss
 from daes.model import CTRModel
+from daes.storage.state_file import read_state, write_state
 from daes.stream.batch import Batch, batch_from_table
 from daes.stream.schema import Schema, infer_schema
 from daes.stream.source import as_table
-from daes.training.config import TrainConfig
+from daes.training.config import TrainConfig, suggest_batch_size
 from daes.training.environment import find_device
+from daes.training.importance import RecentRows, feature_importance
 from daes.training.step import TrainingStep, random_state, set_random_state
 
 require("sklearn")
 from sklearn.base import BaseEstimator, ClassifierMixin  # noqa: E402
+from sklearn.utils import check_random_state  # noqa: E402
 from sklearn.utils.multiclass import check_classification_targets, unique_labels  # noqa: E402
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d, validate_data  # noqa: E402
+
+FORMAT = "daes.classifier"
+VERSION = 1
+
+_SCORED_AT_ONCE = 65_536
 
 
 class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -39,9 +52,16 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         backbone: the interaction: a name of `daes.backbone.BACKBONES`, or a module, which is copied.
         numerical: names of the numerical columns; None to choose by type.
         categorical: names of the categorical columns; None to choose by type.
+        time: name of the column by which rows are sorted before they are learned from; not a feature. None to learn
+            from them in the order given.
+        exclude: names of columns that are not used.
         dim: the dimension of embeddings; that of the modules given, 16 otherwise.
-        epochs: passes of `fit` over its rows; `partial_fit` makes one pass.
-        batch_size: rows per step.
+        evidence: what past clicks say of values and ids as further inputs: True, an `Evidence` or its arguments.
+        epochs: the most passes of `fit` over its rows; `partial_fit` makes one pass.
+        patience: `fit` stops after this many epochs in a row without a lower LogLoss on the last rows, which are not
+            learned from, and goes back to the best epoch. None to learn from all rows in all epochs.
+        validation_fraction: the share of those last rows.
+        batch_size: rows per step; None for a size that follows the number of rows (`suggest_batch_size`).
         learning_rate: step size.
         optimizer: "adam", "adamw", "adagrad" or "sgd".
         l2: λ of the loss, BCE + λ‖Θ‖².
@@ -52,13 +72,14 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         amp: compute in bfloat16 where that is safe.
         bad_batch: what to do with a batch whose loss or gradient is not finite: "stop" with an error, or "skip" it.
         device: "cpu", "cuda", or "auto" for a CUDA device if there is one.
-        random_state: seed of the weights and of dropout.
+        random_state: seed of the weights and of dropout; a NumPy `RandomState` or None draws one.
 
     Attributes:
         model_: the `CTRModel`.
         schema_: its `Schema`.
         classes_: the two labels, the second one being the click.
         step_: its `TrainingStep`; `step_.bad_batches` are the batches that were skipped, with their rows in X.
+        validation_loss_: LogLoss on the last rows after each epoch of `fit`; empty without `patience`.
 
     >>> import pandas as pd
     >>> rows = pd.DataFrame({"price": [1.0, 9.0, None, 7.0] * 50, "city": ["A", "B", "A", None] * 50})
@@ -77,11 +98,16 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         *,
         numerical: Sequence[str] | None = None,
         categorical: Sequence[str] | None = None,
+        time: str | None = None,
+        exclude: Sequence[str] = (),
         dim: int | None = None,
+        evidence: Evidence | Mapping[str, Any] | bool = False,
         epochs: int = 1,
-        batch_size: int = 1024,
-        learning_rate: float = 1e-3,
-        optimizer: str = "adam",
+        patience: int | None = None,
+        validation_fraction: float = 0.1,
+        batch_size: int | None = None,
+        learning_rate: float = TrainConfig.learning_rate,
+        optimizer: str = TrainConfig.optimizer,
         l2: float = 0.0,
         context: str | Sequence[str] | None = "smallest",
         method_options: Mapping[str, Any] | None = None,
@@ -89,15 +115,20 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         categorical_options: Mapping[str, Any] | None = None,
         amp: bool = False,
         bad_batch: Literal["stop", "skip"] = "stop",
-        device: str = "cpu",
-        random_state: int = 0,
+        device: str = "auto",
+        random_state: int | np.random.RandomState | None = 0,
     ) -> None:
         self.method = method
         self.backbone = backbone
         self.numerical = numerical
         self.categorical = categorical
+        self.time = time
+        self.exclude = exclude
         self.dim = dim
+        self.evidence = evidence
         self.epochs = epochs
+        self.patience = patience
+        self.validation_fraction = validation_fraction
         self.batch_size = batch_size
         self.learning_rate = learning_rate
         self.optimizer = optimizer
@@ -112,27 +143,38 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
 
     def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Train from scratch on rows X with labels y."""
-        if self.epochs < 1:
-            raise ValueError(f"epochs must be positive, got {self.epochs}")
+        """Train from scratch on rows X with labels y; where this fails, the estimator is not fitted."""
+        for name in ("epochs", "patience"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be positive, got {value}")
+        if not 0 < self.validation_fraction < 1:
+            raise ValueError(f"validation_fraction must be between 0 and 1, got {self.validation_fraction}")
         self._reset()
-        batch = self._labelled(X, y, sample_weight, classes=None)
-        self._learn(batch, self.epochs)
+        try:
+            self._learn(self._labelled(X, y, sample_weight, classes=None), self.epochs, self.patience)
+        except BaseException:
+            self._reset()
+            raise
         return self
 
     def partial_fit(
         self, X: Any, y: ArrayLike, classes: ArrayLike | None = None, sample_weight: ArrayLike | None = None
     ) -> Self:
         """Continue with the next rows of a stream. The first call needs `classes` if its y may lack one of them."""
-        self._learn(self._labelled(X, y, sample_weight, classes), epochs=1)
+        fitted = hasattr(self, "step_")
+        try:
+            self._learn(self._labelled(X, y, sample_weight, classes), epochs=1)
+        except BaseException:
+            if not fitted:
+                self._reset()
+            raise
         return self
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """The logit of a click for each row."""
         check_is_fitted(self, "model_")
-        batch = self._batch(X, reset=False)
-        parts = [self.step_.score(batch[start : start + 65_536]) for start in range(0, len(batch), 65_536)]
-        return np.concatenate(parts).astype(np.float64) if parts else np.empty(0)
+        return self._logits(self._batch(X))
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """The probability of each class, (B, 2)."""
@@ -145,6 +187,69 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         chosen: NDArray[Any] = self.classes_[clicked.astype(int)]
         return chosen
 
+    @property
+    def feature_importances_(self) -> NDArray[np.float64]:
+        """By how much LogLoss rises on the last rows learned from when a column of X is permuted, (columns of X,).
+
+        `daes.training.feature_importance` has more: errors, AUC, evidence, other rows.
+        """
+        check_is_fitted(self, "model_")
+        last_rows = self._recent_.sample()
+        assert last_rows is not None
+        rises = {column.name: column.logloss for column in feature_importance(self.model_, last_rows).columns}
+        return np.nan_to_num([rises.get(name, 0.0) for name in self._columns_])
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write everything to one file, from which `load` goes on: scores and further `partial_fit` are the same."""
+        check_is_fitted(self, "model_")
+        config = self.model_.config
+        parameters = self.get_params(deep=False)
+        # A module is saved by its registered name and its options, as CTRModel.save_pretrained does.
+        self.model_.check_registered()
+        for given, name in (("method", "embedding"), ("backbone", "backbone")):
+            if not isinstance(parameters[given], str):
+                parameters[given], parameters[f"{given}_options"] = config[name], config[f"{name}_options"]
+        parameters["evidence"] = config["evidence"] or False
+        if isinstance(self.random_state, np.random.RandomState):
+            parameters["random_state"] = None
+        state = {
+            "format": FORMAT,
+            "version": VERSION,
+            "parameters": parameters,
+            "schema": self.schema_.to_json(),
+            "model": config,
+            "classes": [self.classes_.dtype.str, self.classes_.tolist()],
+            "columns": self._columns_,
+            "named": hasattr(self, "feature_names_in_"),
+            "validation_loss": self.validation_loss_,
+            "batch_size": self.step_.config.batch_size,
+            "step": self.step_.state_dict(),
+            "random": self._random_,
+            "recent": self._recent_.state_dict(),
+        }
+        write_state(path, state)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str], *, device: str = "auto") -> Self:
+        """Read a classifier that `save` wrote."""
+        state = read_state(path)
+        if not isinstance(state, dict) or (state.get("format"), state.get("version")) != (FORMAT, VERSION):
+            raise ValueError(f"{path} must hold a classifier of version {VERSION}, which it does not")
+        made = cls(**{**state["parameters"], "device": device})
+        made.schema_ = Schema.from_json(state["schema"])
+        kind, classes = state["classes"]
+        made.classes_ = np.array(classes, dtype=kind)
+        made._columns_ = state["columns"]
+        made.n_features_in_ = len(made._columns_)
+        if state["named"]:
+            made.feature_names_in_ = np.array(made._columns_, dtype=object)
+        model = CTRModel(made.schema_, **state["model"]).to(find_device(device))
+        made._start(model, made._config(state["batch_size"]))
+        made.step_.load_state_dict(state["step"])
+        made.validation_loss_, made._random_ = state["validation_loss"], state["random"]
+        made._recent_.load_state_dict(state["recent"])
+        return made
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
@@ -152,50 +257,96 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
     def _reset(self) -> None:
-        for name in ("model_", "schema_", "classes_", "step_", "n_features_in_", "feature_names_in_"):
-            self.__dict__.pop(name, None)
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            del self.__dict__[name]
 
-    def _learn(self, batch: Batch, epochs: int) -> None:
+    def _learn(self, batch: Batch, epochs: int, patience: int | None = None) -> None:
         """Passes over the rows; the global random state stays as it is."""
         device = torch.device(find_device(self.device))
+        split = len(batch) - (ceil(self.validation_fraction * len(batch)) if patience else 0)
+        if not split:
+            raise ValueError(f"X must have rows to learn from beside those held out, got {len(batch)} rows")
+        learned, valid = batch[:split], batch[split:]
+        size = suggest_batch_size(split) if self.batch_size is None else self.batch_size
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
             if hasattr(self, "step_"):
                 set_random_state(self._random_, device)
             else:
-                torch.manual_seed(self.random_state)
-                self._build(batch, device)
+                torch.manual_seed(_seed(self.random_state))
+                self._build(learned, device, self._config(size))
+            self._recent_.update(learned)
+            best: dict[str, Any] = {}
             for epoch in range(epochs):
-                if epoch:  # no row may be learned with its own label, counted in the epoch before
-                    self.model_.evidence.reset()
-                for start in range(0, len(batch), self.batch_size):
-                    self.step_.learn(batch[start : start + self.batch_size], start)
+                self._learn_epoch(learned, size, epoch)
+                if not patience:
+                    continue
+                self.validation_loss_.append(self._loss(valid))
+                if not best or self.validation_loss_[-1] < min(self.validation_loss_[:-1]):
+                    best = {"epoch": epoch, "state": deepcopy(self.step_.state_dict())}
+                elif epoch - best["epoch"] >= patience:
+                    break
+            if best:
+                self.step_.load_state_dict(best["state"])
             self._random_: dict[str, torch.Tensor] = random_state(device)
 
-    def _build(self, batch: Batch, device: torch.device) -> None:
-        config = TrainConfig(
-            batch_size=self.batch_size,
-            optimizer=self.optimizer,
-            learning_rate=self.learning_rate,
-            amp=self.amp,
-            bad_batch=self.bad_batch,
-        )
-        self.model_ = CTRModel.from_sample(
+    def _learn_epoch(self, batch: Batch, size: int, epoch: int) -> None:
+        """One pass; distributions and vocabularies take in the rows in the first one only."""
+        self.step_.observing = epoch == 0
+        if epoch:  # no row may be learned with its own label, counted in the epoch before
+            self.model_.evidence.reset()
+        for start in range(0, len(batch), size):
+            self.step_.learn(batch[start : start + size], start)
+        self.step_.observing = True
+
+    def _build(self, batch: Batch, device: torch.device, config: TrainConfig) -> None:
+        model = CTRModel.from_sample(
             self.schema_,
             batch,
             embedding=deepcopy(self.method),
             backbone=deepcopy(self.backbone),
             dim=self.dim,
             context=self.context,
+            evidence=self.evidence,
             l2=self.l2,
             embedding_options=self.method_options,
             backbone_options=self.backbone_options,
             categorical_options=self.categorical_options,
-        ).to(device)
-        self.step_ = TrainingStep(self.model_, config)
+        )
+        self._start(model.to(device), config)
+        self.validation_loss_: list[float] = []
+
+    def _start(self, model: CTRModel, config: TrainConfig) -> None:
+        self.model_ = model
+        self.step_ = TrainingStep(model, config)
+        schema = self.schema_
+        self._recent_ = RecentRows(schema.num_numerical + schema.num_categorical, config.window)
+
+    def _config(self, batch_size: int) -> TrainConfig:
+        return TrainConfig(
+            batch_size=batch_size,
+            optimizer=self.optimizer,
+            learning_rate=self.learning_rate,
+            amp=self.amp,
+            bad_batch=self.bad_batch,
+        )
+
+    def _logits(self, batch: Batch) -> NDArray[np.float64]:
+        starts = range(0, len(batch), _SCORED_AT_ONCE)
+        parts = [self.step_.score(batch[start : start + _SCORED_AT_ONCE]) for start in starts]
+        return np.concatenate(parts).astype(np.float64) if parts else np.empty(0)
+
+    def _loss(self, batch: Batch) -> float:
+        """LogLoss of rows that are not learned from; infinite where it is not defined."""
+        assert batch.label is not None
+        loss = LogLoss()
+        loss.update(self._logits(batch), batch.label, batch.weight)
+        found = loss.compute()
+        return found if np.isfinite(found) else float("inf")
 
     def _labelled(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None, classes: ArrayLike | None) -> Batch:
+        """The rows with their labels, in the order in which they are learned from."""
         first = not hasattr(self, "classes_")
-        batch = self._batch(X, reset=first)
+        batch = self._batch(X, reset=first, time=self.time)
         if y is None:
             raise ValueError("y must have a label for each row: requires y to be passed, but the target y is None")
         labels = column_or_1d(y, warn=True)
@@ -214,26 +365,49 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 raise ValueError("sample_weight must be finite and not negative")
             if not weight.any():
                 raise ValueError("sample_weight must not be zero for every row")
-        return Batch(batch.numerical, batch.categorical, (labels == self.classes_[-1]).astype(np.float32), weight)
+        clicks = (labels == self.classes_[-1]).astype(np.float32)
+        rows = Batch(batch.numerical, batch.categorical, clicks, weight)
+        return rows if batch.time is None else rows[np.argsort(batch.time, kind="stable")]
 
-    def _batch(self, X: Any, *, reset: bool) -> Batch:
-        """The rows as a batch; with `reset`, their schema becomes the model's."""
+    def _batch(self, X: Any, *, reset: bool = False, time: str | None = None) -> Batch:
+        """The rows as a batch, with their times where a column is named; with `reset`, their schema is the model's."""
         if _is_table(X):
             table = as_table(X)
             validate_data(self, X, reset=reset, skip_check_array=True)
             if reset:
-                inferred = infer_schema(table.schema, numerical=self.numerical, categorical=self.categorical)
-                # The labels are y, so a column of X with the name of a label is a feature.
-                labels = () if inferred.label is None else (inferred.label,)
-                self.schema_ = Schema(None, (*inferred.numerical, *labels), inferred.categorical)
-            return batch_from_table(table, self.schema_, require_label=False)
+                self._columns_: list[str] = table.schema.names
+                self.schema_ = self._infer_schema(table)
+            return batch_from_table(table, replace(self.schema_, time=time), require_label=False)
+        for name in ("numerical", "categorical", "time", "exclude"):
+            if getattr(self, name):
+                raise ValueError(f"{name} needs a table, whose columns have names; X is a {type(X).__name__}")
         array = validate_data(
             self, X, reset=reset, dtype="numeric", ensure_all_finite="allow-nan", ensure_min_samples=1
         )
         array = check_array(array, dtype=np.float32, ensure_all_finite=False)
         if reset:
-            self.schema_ = Schema(None, tuple(f"x{i}" for i in range(array.shape[1])), ())
+            self._columns_ = [f"x{i}" for i in range(array.shape[1])]
+            self.schema_ = Schema(None, tuple(self._columns_), ())
         return Batch(np.ascontiguousarray(array), np.empty((len(array), 0), np.int64))
+
+    def _infer_schema(self, table: Any) -> Schema:
+        inferred = infer_schema(
+            table.schema,
+            numerical=self.numerical,
+            categorical=self.categorical,
+            time=self.time,
+            exclude=self.exclude,
+        )
+        # The labels are y, so a column of X with the name of a label is a feature.
+        labels = () if inferred.label is None else (inferred.label,)
+        return Schema(None, (*inferred.numerical, *labels), inferred.categorical)
+
+
+def _seed(given: int | np.random.RandomState | None) -> int:
+    """The seed itself, or one drawn as scikit-learn does."""
+    if isinstance(given, int | np.integer):
+        return int(given)
+    return int(check_random_state(given).randint(np.iinfo(np.int32).max))
 
 
 def _is_table(rows: Any) -> bool:

@@ -308,13 +308,17 @@ class CTRModel(nn.Module):
 
         The parts are saved by name and options, so that a module given to the model must be of a registered class.
         """
+        self.check_registered()
+        save_model(self, self.schema, self.config, Path(folder))
+
+    def check_registered(self) -> None:
+        """A ValueError if a part is of a class without a registered name, by which it could be saved."""
         for part, registry in (("embedding", METHODS), ("backbone", BACKBONES)):
             if self.config[part] not in registry:
                 raise ValueError(
                     f"{part} must be of a registered class for the model to be saved, got {self.config[part]}: "
                     f"decorate the class with @register_{registry.kind}(name, …)"
                 )
-        save_model(self, self.schema, self.config, Path(folder))
 
     @classmethod
     def from_pretrained(cls, folder: str | Path, *, schema: Schema | None = None) -> Self:

@@ -59,3 +59,14 @@ class TrainConfig:
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
         if self.bad_batch not in ("stop", "skip"):
             raise ValueError(f"bad_batch must be 'stop' or 'skip', got {self.bad_batch!r}")
+
+
+def suggest_batch_size(rows: int) -> int:
+    """Rows per step where none is given: a power of two from 8 to 1,024, for at least 200 steps where that can be.
+
+    A model that has taken few steps has learned little, whatever the number of rows.
+
+    >>> [suggest_batch_size(rows) for rows in (200, 5_000, 100_000, 10_000_000)]
+    [8, 16, 256, 1024]
+    """
+    return 1 << min(max((rows // 200).bit_length() - 1, 3), 10)
