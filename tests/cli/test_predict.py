@@ -1,4 +1,5 @@
 import numpy as np
+import pandas as pd
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
@@ -60,3 +61,29 @@ def test_rows_that_cannot_be_read_are_counted(daes, trained, tmp_path):
     lines = out.read_text().splitlines()
     assert [line.split(",")[0].strip('"') for line in lines] == ["id", "007", "008"]
     assert lines[2].endswith(",")
+
+
+def test_a_csv_file_and_its_parquet_twin_have_the_same_scores(daes, tmp_path):
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "click": random.integers(0, 2, 300),
+            "price": random.lognormal(size=300),
+            "member": random.random(300) < 0.5,
+            "shop": np.where(random.random(300) < 0.1, np.nan, random.integers(0, 9, 300)),
+            "day": pd.to_datetime("2024-01-01") + pd.to_timedelta(random.integers(0, 9, 300), "h"),
+        }
+    )
+    frame.to_parquet(tmp_path / "clicks.parquet", index=False)
+    frame.to_csv(tmp_path / "clicks.csv", index=False)
+    for number, name in enumerate(("clicks.csv", "clicks.parquet")):
+        run = tmp_path / f"run {number}"
+        options = ("--numerical", "price", "--categorical", "member,shop,day", "--batch-size", "100", "--no-report")
+        assert daes("train", tmp_path / name, *options, "--backbone", "fnn", "--out", run).exit_code == 0
+        daes("predict", run, tmp_path / name, "--out", tmp_path / f"{number} same.parquet")
+    daes("predict", run, tmp_path / "clicks.csv", "--out", tmp_path / "crossed.parquet")
+    scores = [
+        pq.read_table(tmp_path / f"{name}.parquet")["score"].to_pylist() for name in ("0 same", "1 same", "crossed")
+    ]
+    assert scores[0] == scores[1] == scores[2]
+    assert len(set(scores[0])) > 250

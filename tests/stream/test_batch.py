@@ -135,7 +135,7 @@ class TestFromTable:
         }[form]
         batch = batch_from_table(table, SCHEMA)
         np.testing.assert_array_equal(batch.numerical, np.array([[0.5, 1], [np.nan, 2], [np.inf, np.nan]], np.float32))
-        expected = [[hash_text("Bern"), hash_text("3")], [hash_text(""), 0], [0, hash_text("5")]]
+        expected = [[hash_text("Bern"), hash_text("3")], [0, 0], [0, hash_text("5")]]
         assert batch.categorical.tolist() == expected
         assert batch.label is not None
         assert batch.label.tolist() == [0, 1, 0]
@@ -229,11 +229,15 @@ class TestCategorical:
         assert categories(pa.array([], pa.float64())) == []
         assert categories(pa.array([-0.0])) == [hash_text("0")]
 
-    @pytest.mark.parametrize("bad", [0.5, float("inf"), -float("inf"), 2.0**53 + 2])
-    def test_refuses_other_floats(self, bad: float) -> None:
-        with pytest.raises(TypeError, match=r"column 'c' .* type double and row 1 is .*; list it as numerical"):
+    def test_other_floats_are_their_shortest_text(self) -> None:
+        assert categories([1.0, 0.5]) == [hash_text("1"), hash_text("0.5")]
+        assert categories(pa.array([0.1, 1.0], pa.float32())) == [hash_text("0.1"), hash_text("1")]
+
+    @pytest.mark.parametrize("bad", [float("inf"), -float("inf"), 2.0**53 + 2])
+    def test_refuses_floats_that_stand_for_several_integers(self, bad: float) -> None:
+        with pytest.raises(TypeError, match=r"column 'c': .* type double and row 1 is .*; list it as numerical"):
             categories([1.0, bad])
-        with pytest.raises(TypeError, match=r"column 'c' .* row 2 is "):
+        with pytest.raises(TypeError, match=r"column 'c': .* row 2 is "):
             categories(pa.chunked_array([[None, 1.0], [bad]]))
 
     def test_the_largest_whole_numbers_depend_on_the_type(self) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daes.extras import require
+from daes.stream.category_text import category_text
 from daes.stream.hashing import hash_column
 from daes.stream.schema import Schema, is_text, no_such_column
 
@@ -104,8 +105,7 @@ def batch_from_table(table: Any, schema: Schema, *, require_label: bool = True) 
 
     - numerical: integers, floats, decimals and booleans become float32; null becomes NaN, and a float64 beyond
       float32's range ±inf.
-    - categorical: see `hash_column`. A float column of whole numbers is read as integers, NaN and null being missing,
-      because that is what pandas makes of integers with gaps.
+    - categorical: the hash (`hash_column`) of the one text that a value has in every format (`category_text`).
     - label: booleans or numbers, each 0 or 1 and none null. None where the schema names no label, or where the table
       lacks it and `require_label` is False.
     - weight: numbers, finite and not negative, none null.
@@ -174,30 +174,10 @@ def _read_numbers(column: Any, name: str, out: NDArray[Any]) -> None:
 
 
 def _read_categories(column: Any, name: str) -> NDArray[np.int64]:
-    pa = require("pyarrow")
-    if pa.types.is_floating(column.type):
-        column = _whole_numbers(column, name)
     try:
-        return hash_column(column)
+        return hash_column(category_text(column))
     except TypeError as error:
         raise TypeError(f"column {name!r}: {error}") from error
-
-
-def _whole_numbers(column: Any, name: str) -> Any:
-    """A float column as int64, NaN and null as null, if it holds nothing but whole numbers."""
-    pa = require("pyarrow")
-    values = column.to_numpy(zero_copy_only=False) if isinstance(column, pa.Array) else column.to_numpy()
-    missing = np.isnan(values)
-    # Beyond this limit a float stands for several integers, so that different categories may look alike.
-    limit = 2.0 ** (np.finfo(values.dtype).nmant + 1)
-    bad = ~(missing | ((np.trunc(values) == values) & (np.abs(values) <= limit)))
-    if bad.any():
-        row = int(np.argmax(bad))
-        raise TypeError(
-            f"column {name!r} must hold categories; it is of type {column.type} and row {row} is "
-            f"{values[row]}; list it as numerical, or cast it to integers or strings"
-        )
-    return pa.array(np.where(missing, 0, values).astype(np.int64), mask=missing)
 
 
 def _read_label(column: Any, name: str) -> NDArray[np.float32]:

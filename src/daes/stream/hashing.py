@@ -31,8 +31,8 @@ once: the hash functions on PyPI take one text per call.
 0x030d97223c920a26 'Zürich, Schweiz'
 0x3784efc9ca80a214 'the quick brown fox'
 
-**Columns.** Integers are hashed as their decimal text and booleans as "true" and "false", so that 5 in a Parquet file
-and "5" in a CSV file are one category. A dictionary column is hashed as its values are.
+**Columns.** Integers are hashed as their decimal text and booleans as "true" and "false". A dictionary column is hashed
+as its values are. What text a category has, in whatever format it is stored, `daes.stream.category_text` says.
 """
 
 from itertools import pairwise
@@ -70,7 +70,7 @@ def hash_column(column: Any) -> Hashes:
     """Hash a column of categories: `hash_text` of each value, 0 where it is null.
 
     **Shape.** A pyarrow Array or ChunkedArray of n values → (n,) int64, each 0 (null) or ≥ 1. An empty string is a
-    value of its own, not a missing one.
+    value of its own here; `category_text` makes it null before.
 
     Takes strings (of any Arrow layout), integers, booleans, dictionaries of these, and columns that are all null.
     Anything else is a TypeError that says what to do about it.
