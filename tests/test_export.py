@@ -33,7 +33,9 @@ def make_batch(rows=60, seed=0, schema=SCHEMA, hard=False):
         numerical[::5], numerical[1::5] = np.inf, -np.inf
         numerical[2::5] *= 1e6
         categorical[::3] = 2**63 - 1
-    return Batch(numerical, categorical, (rng.random(rows) < 0.4).astype(np.float32))
+    signs = [numerical[:, :1] > 1, categorical[:, :1] == 0]  # clicks that can be learned
+    chance = 0.1 + 0.8 * np.concatenate([sign for sign in signs if sign.shape[1]], 1).mean(1)
+    return Batch(numerical, categorical, (rng.random(rows) < chance).astype(np.float32))
 
 
 def trained(embedding="daes-gate", backbone="fnn", schema=SCHEMA, **options):
@@ -41,11 +43,13 @@ def trained(embedding="daes-gate", backbone="fnn", schema=SCHEMA, **options):
     model = CTRModel.from_sample(
         schema, make_batch(schema=schema), embedding=embedding, backbone=backbone, dim=4, **options
     )
-    optimizer = torch.optim.Adam(model.parameters(), 0.1)
-    for seed in range(5):
+    optimizer = torch.optim.Adam(model.parameters(), 0.02)
+    for seed in range(30):
+        batch = make_batch(seed=seed, schema=schema)
         optimizer.zero_grad()
-        model.loss(make_batch(seed=seed, schema=schema)).backward()
+        model.loss(batch).backward()
         optimizer.step()
+        model.count(model.prepare(batch))
     return model
 
 

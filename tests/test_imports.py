@@ -170,6 +170,7 @@ class TestRooms:
         ("distribution",),
         ("storage",),
         ("embedding",),
+        ("evidence",),
         ("backbone",),
         ("model", "export"),
         ("metrics",),

@@ -62,7 +62,7 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             learned from, and goes back to the best epoch. None to learn from all rows in all epochs.
         validation_fraction: the share of those last rows.
         batch_size: rows per step; None for a size that follows the number of rows (`suggest_batch_size`).
-        learning_rate: step size.
+        learning_rate: step size; None for the optimiser's default.
         optimizer: "adam", "adamw", "adagrad" or "sgd".
         l2: λ of the loss, BCE + λ‖Θ‖².
         context: categorical fields that modulate numbers: "smallest", "ranked", names or None.
@@ -101,12 +101,12 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         time: str | None = None,
         exclude: Sequence[str] = (),
         dim: int | None = None,
-        evidence: Evidence | Mapping[str, Any] | bool = False,
+        evidence: Evidence | Mapping[str, Any] | bool = True,
         epochs: int = 1,
         patience: int | None = None,
         validation_fraction: float = 0.1,
         batch_size: int | None = None,
-        learning_rate: float = TrainConfig.learning_rate,
+        learning_rate: float | None = TrainConfig.learning_rate,
         optimizer: str = TrainConfig.optimizer,
         l2: float = 0.0,
         context: str | Sequence[str] | None = "smallest",

@@ -115,7 +115,7 @@ class CTRModel(nn.Module):
         context: str | Sequence[str] | None = "smallest",
         num_context: int = 3,
         l2: float = 0.0,
-        evidence: Evidence | Mapping[str, Any] | bool = False,
+        evidence: Evidence | Mapping[str, Any] | bool | None = True,
         categorical_options: Mapping[str, Any] | None = None,
         embedding_options: Mapping[str, Any] | None = None,
         backbone_options: Mapping[str, Any] | None = None,
@@ -222,7 +222,7 @@ class CTRModel(nn.Module):
         if isinstance(numerical, Batch):
             numerical, categorical = self.prepare(numerical).features
         fields, plain, context = [], [], None
-        rows = torch.empty(len(numerical), 0, dtype=torch.int64, device=numerical.device)
+        rows = None
         if self.categorical is not None:
             if categorical is None:
                 raise ValueError(

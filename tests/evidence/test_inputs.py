@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from daes.evidence import Evidence, EvidenceInputs
+from daes.evidence.odds import NO_CUT
 
 OFFSETS, TABLE_ROWS = [0, 5], 12
 
@@ -62,7 +63,7 @@ def test_numbers_are_counted_by_hand(rows):
     prior = (float(labels.sum()) + 2) / (rows + 10)
     found = module(numbers, ids)
     for feature in range(2):
-        edges = [edge for edge in module.edges[feature].tolist() if edge < math.inf]
+        edges = [edge for edge in module.edges[feature].tolist() if edge < NO_CUT]
 
         def bin_of(value, edges=edges):
             return -1 if math.isnan(value) else sum(edge < value for edge in edges)

@@ -26,7 +26,7 @@ from daes.training.trainer import StreamTrainer
 # The package's `compare` is the function.
 compare_module = import_module("daes.experiments.compare")
 
-TRAIN = TrainConfig(batch_size=250, learning_rate=0.01)
+TRAIN = TrainConfig(batch_size=250, optimizer="adam", learning_rate=0.01)
 MODEL = {"dim": 4, "backbone_options": {"hidden": (8,)}}
 
 

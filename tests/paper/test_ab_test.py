@@ -87,4 +87,4 @@ def test_revenue_is_judged_by_three_seeds_or_more():
 def test_what_the_a_a_test_shows_as_well_is_nothing():
     parts, _, verdict = revenue(0.01, 3, nothing=0.019)
     assert parts == [False, False]
-    assert verdict.count("not told from the A/A test") == 3
+    assert verdict.count("not distinguishable from the A/A test") == 3

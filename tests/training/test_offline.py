@@ -11,7 +11,7 @@ from daes.training.config import TrainConfig
 from daes.training.offline import OfflineConfig, train_offline
 from daes.training.step import TrainingError
 
-TRAIN = TrainConfig(batch_size=100, learning_rate=0.01)
+TRAIN = TrainConfig(batch_size=100, optimizer="adam", learning_rate=0.01)
 
 
 class Uncounted(BatchSource):
@@ -50,6 +50,7 @@ def test_one_epoch_is_one_pass_in_order(make_rows, make_model, schema):
         optimizer.zero_grad()
         other.loss(batch).backward()
         optimizer.step()
+        other.count(other.prepare(batch))
     for mine, theirs in zip(model.parameters(), other.parameters(), strict=True):
         assert torch.equal(mine, theirs)
 

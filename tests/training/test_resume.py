@@ -30,7 +30,7 @@ from daes.training.run import train_run
 folder, seed, longest = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
 data = Dataset.open("adstream:ROWS")
 data.source.batch(0, 10)
-config = TrainConfig(batch_size=100, label_delay=2, checkpoint_every=300, window=1000, learning_rate=0.01)
+config = TrainConfig(batch_size=100, label_delay=2, checkpoint_every=300, window=1000)
 model = {"embedding": "daes-gate", "backbone": "deepfm", "dim": 4,
          "categorical_options": {"mode": "vocabulary", "min_count": 2}}
 moments = random.Random(seed)

@@ -11,7 +11,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from daes.training.config import TrainConfig
 from daes.training.step import BadBatch, TrainingError, TrainingStep, random_state, set_random_state
 
-CONFIG = TrainConfig(batch_size=100, learning_rate=0.01)
+CONFIG = TrainConfig(batch_size=100, optimizer="adam", learning_rate=0.01)
 
 
 def state_of(step):

@@ -64,8 +64,8 @@ class Backbone(Configurable, nn.Module, ABC):
         *,
         plain_dim: int = 0,
         hidden: Sequence[int] = (128, 32, 8),
-        dropout: float = 0.2,
-        batch_norm: bool = True,
+        dropout: float = 0.0,
+        batch_norm: bool = False,
     ) -> None:
         super().__init__()
         self.plain_dim = check_count("plain_dim", plain_dim, minimum=0)

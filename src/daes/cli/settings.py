@@ -59,7 +59,7 @@ class ModelOptions:
     ] = None
     dropout: Annotated[
         float | None,
-        option("--dropout", panel="Model", help="Share of hidden units that are dropped.", show_default="0.2"),
+        option("--dropout", panel="Model", help="Share of hidden units that are dropped.", show_default="0"),
     ] = None
     batch_norm: Annotated[
         bool | None,
@@ -67,9 +67,21 @@ class ModelOptions:
             "--batch-norm/--no-batch-norm",
             panel="Model",
             help="Normalise hidden layers.",
-            show_default="batch-norm",
+            show_default="no-batch-norm",
         ),
     ] = None
+    evidence: Annotated[
+        bool,
+        option(
+            "--evidence/--no-evidence",
+            panel="Model",
+            help="Give the network what past clicks say of each value and id, by counting.",
+        ),
+    ] = True
+    pairs: Annotated[
+        int,
+        number_option("--pairs", "Model", "Pairs of fields whose combinations are counted as well.", least=0),
+    ] = 0
     l2: Annotated[float, option("--l2", panel="Model", help="λ of the paper's loss, cross-entropy + λ‖Θ‖².")] = 0.0
     tables: Annotated[
         str,
@@ -159,6 +171,7 @@ class ModelOptions:
             "dim": self.dim,
             "l2": self.l2,
             "context": _context(self.context),
+            "evidence": {"pairs": self.pairs} if self.evidence else False,
             "num_context": self.num_context,
             "categorical_options": {"mode": self.tables, "sparse": self.sparse},
             "embedding_options": given_options(embedding) | _pairs("--method-option", self.method_option),
@@ -171,13 +184,23 @@ class ModelOptions:
 class TrainingOptions:
     """Options of training, except seeds."""
 
-    batch_size: Annotated[int, rows_option("--batch-size", "Training", "Rows per step.")] = 8192
+    batch_size: Annotated[
+        int | None,
+        rows_option("--batch-size", "Training", "Rows per step.", show_default="by the number of rows, 32 to 1024"),
+    ] = None
     optimizer: Annotated[
-        str, option("--optimizer", panel="Training", metavar="NAME", help="adam, adamw, adagrad or sgd.")
-    ] = "adam"
+        str, option("--optimizer", panel="Training", metavar="NAME", help="adagrad, adam, adamw or sgd.")
+    ] = "adagrad"
     learning_rate: Annotated[
-        float, option("--learning-rate", "--lr", panel="Training", help="Step size of the optimiser.")
-    ] = 1e-3
+        float | None,
+        option(
+            "--learning-rate",
+            "--lr",
+            panel="Training",
+            help="Step size of the optimiser.",
+            show_default="0.03 for adagrad, 0.001 for adam",
+        ),
+    ] = None
     clip_norm: Annotated[
         float | None,
         option("--clip-norm", panel="Training", help="Scale gradients with a larger norm down to it."),
@@ -226,15 +249,19 @@ class TrainingOptions:
     ] = "auto"
 
     def resolved(self, data: "Dataset") -> "TrainingOptions":
-        """The same with window and device decided, by the number of rows and the available hardware."""
-        rows = data.num_rows if self.window is None else None
+        """The same with batch size, window and device decided, by the number of rows and the available hardware."""
+        from daes.training.config import suggest_batch_size
+
+        rows = data.num_rows if self.window is None or self.batch_size is None else None
+        batch_size = suggest_batch_size(rows) if self.batch_size is None else self.batch_size
         window = self.window or (100_000 if rows is None else min(max(rows // 10, 1000), 100_000))
-        return replace(self, window=window, device=find_device(self.device))
+        return replace(self, batch_size=batch_size, window=window, device=find_device(self.device))
 
     def config(self, **more: Any) -> "TrainConfig":
         """The training configuration, once the options are resolved."""
         from daes.training.config import TrainConfig
 
+        assert self.batch_size is not None
         assert self.window is not None
         return TrainConfig(
             batch_size=self.batch_size,

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from daes.embedding.search import count_below
-from daes.evidence.odds import confidence, cut_points, log_odds
+from daes.evidence.odds import NO_CUT, confidence, cut_points, log_odds
 from daes.evidence.options import Evidence
 from daes.evidence.pairs import choose_pairs, pair_cells
 from daes.evidence.sample import RowSample
@@ -73,7 +73,7 @@ class EvidenceInputs(nn.Module):
         self.dim = numbers + 2 * categories + self.num_pairs
         self.register_buffer("_offsets", torch.tensor(offsets, dtype=torch.int64), persistent=False)
         self.register_buffer("total", torch.zeros(2, dtype=torch.float64))
-        self.register_buffer("edges", torch.full((numbers, options.bins - 1), torch.inf))
+        self.register_buffer("edges", torch.full((numbers, options.bins - 1), NO_CUT))
         self.register_buffer("number_counts", torch.zeros(numbers, options.bins + 1, 2, dtype=torch.float64))
         self.register_buffer("row_counts", torch.zeros(table_rows if categories else 0, 2, dtype=torch.float64))
         self.register_buffer("pair_fields", torch.zeros(self.num_pairs, 2, dtype=torch.int64))
@@ -82,7 +82,8 @@ class EvidenceInputs(nn.Module):
         if numbers or self.num_pairs:
             self.sample = RowSample(options.sample_rows, num_numerical, self.num_categorical, seed)
 
-    def forward(self, numbers: Tensor, rows: Tensor) -> Tensor:
+    def forward(self, numbers: Tensor | None, rows: Tensor | None) -> Tensor:
+        numbers, rows = _both(numbers, rows)
         bins = self._bins(numbers)
         parts, views = self._parts(bins, rows)
         inputs = [parts] if views is None else [parts, confidence(views)]
@@ -121,7 +122,7 @@ class EvidenceInputs(nn.Module):
         """Forget all clicks: another pass over the same rows begins."""
         for counts in (self.total, self.number_counts, self.row_counts, self.pair_counts):
             counts.zero_()
-        self.edges.fill_(torch.inf)
+        self.edges.fill_(NO_CUT)
         if self.sample is not None:
             self.sample.reset()
 
@@ -186,14 +187,14 @@ class EvidenceInputs(nn.Module):
         if self.options.categories:
             views, clicks = self.row_counts[rows].unbind(-1)
             parts.append(log_odds(views, clicks, prior, strength))
-        return torch.cat(parts, 1) if parts else self.total.new_zeros(len(rows), 0), views
+        return torch.cat(parts, 1) if parts else self.total.new_zeros(rows.shape[0], 0), views
 
     def _bins(self, numbers: Tensor) -> Tensor:
         """The bin of each number, (B, q); the last one is for missing values."""
         if not self.options.numbers:
-            return torch.empty(len(numbers), 0, dtype=torch.int64, device=numbers.device)
+            return torch.empty(numbers.shape[0], 0, dtype=torch.int64, device=numbers.device)
         missing = torch.isnan(numbers)
-        found = count_below(self.edges, numbers.to(self.edges.dtype).nan_to_num(nan=0.0))
+        found = count_below(self.edges, numbers.to(self.edges.dtype).nan_to_num())
         return torch.where(missing, self.options.bins, found)
 
     def _cells(self, bins: Tensor, rows: Tensor) -> Tensor:
@@ -225,11 +226,10 @@ class EvidenceInputs(nn.Module):
     def _sampled(self) -> tuple[Tensor, Tensor, Tensor]:
         """Numbers, rows and (views, clicks) of the sampled rows, weighted to stand for all rows that still count."""
         assert self.sample is not None
-        filled = self.sample.filled
-        labels = self.sample.label[:filled].double()
-        weight = self.total[0] / filled
-        seen = torch.stack([torch.ones_like(labels), labels], 1) * weight
-        return self.sample.numerical[:filled], self.sample.categorical[:filled], seen
+        numbers, rows, labels = self.sample.rows()
+        weight = self.total[0] / len(labels)
+        seen = torch.stack([torch.ones_like(labels), labels], 1).double() * weight
+        return numbers, rows, seen
 
     def _cut_anew(self) -> None:
         """Cut bins at the quantiles of the sample, and read their counts off it."""
@@ -288,6 +288,16 @@ class EvidenceInputs(nn.Module):
 
     def extra_repr(self) -> str:
         return f"dim={self.dim}, pairs={self.num_pairs}"
+
+
+def _both(numbers: Tensor | None, rows: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Numbers and rows, without columns where a model has none."""
+    if numbers is None:
+        assert rows is not None
+        numbers = torch.empty(rows.shape[0], 0, device=rows.device)
+    if rows is None:
+        rows = torch.empty(numbers.shape[0], 0, dtype=torch.int64, device=numbers.device)
+    return numbers, rows
 
 
 def _doubled(before: int, now: int, first: int, factor: int) -> bool:

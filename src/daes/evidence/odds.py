@@ -7,6 +7,9 @@ from torch import Tensor
 
 from daes.distribution.base import inverted_cdf
 
+NO_CUT = float(np.finfo(np.float32).max)
+"""Stands for a cut point that there is not: no value lies above it."""
+
 
 def log_odds(views: Tensor, clicks: Tensor, prior: Tensor, strength: float) -> Tensor:
     """How far the odds of a cell lie from its prior's, shrunk to it.
@@ -29,7 +32,7 @@ def confidence(views: Tensor) -> Tensor:
 
 
 def cut_points(values: NDArray[np.float32], bins: int) -> NDArray[np.float32]:
-    """At most bins − 1 ascending cut points of finite values, padded with +inf: their i/bins quantiles.
+    """At most bins − 1 ascending cut points of finite values, padded with the largest number: their i/bins quantiles.
 
     A bin ends at its cut point, inclusively. A value that fills several quantiles gets a bin of its own, by a second
     cut just below it.
@@ -37,7 +40,7 @@ def cut_points(values: NDArray[np.float32], bins: int) -> NDArray[np.float32]:
     >>> cut_points(np.array([0, 0, 0, 1, 2, 3], np.float32), 4)
     array([-1.e-45,  0.e+00,  2.e+00], dtype=float32)
     """
-    cuts = np.full(bins - 1, np.inf, dtype=np.float32)
+    cuts = np.full(bins - 1, NO_CUT, dtype=np.float32)
     if values.size:
         quantiles = inverted_cdf(np.sort(values), np.arange(1, bins) / bins)
         distinct, times = np.unique(quantiles, return_counts=True)

@@ -18,7 +18,8 @@ class RowSample(nn.Module):
     Which rows are accepted does not depend on their values, so the host always knows, and nothing is read back from a
     device.
 
-    **Shape.** `numerical` (m, q), `categorical` (m, p) int64, `label` (m,) uint8; of `count` rows seen the first
+    **Shape.** `numerical` (m, q) with 0 where `missing` (m, q), `categorical` (m, p) int64, `label` (m,) uint8; of
+    `count` rows seen the first
     `filled` entries are members.
 
     Args:
@@ -29,6 +30,7 @@ class RowSample(nn.Module):
     """
 
     numerical: Tensor
+    missing: Tensor
     categorical: Tensor
     label: Tensor
     seen: Tensor
@@ -42,6 +44,7 @@ class RowSample(nn.Module):
         self.size = size
         self.seed = seed
         self.register_buffer("numerical", torch.zeros(size, num_numerical))
+        self.register_buffer("missing", torch.zeros(size, num_numerical, dtype=torch.bool))
         self.register_buffer("categorical", torch.zeros(size, num_categorical, dtype=torch.int64))
         self.register_buffer("label", torch.zeros(size, dtype=torch.uint8))
         self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
@@ -61,6 +64,12 @@ class RowSample(nn.Module):
         """Rows kept at present."""
         return min(self.count, self.size)
 
+    def rows(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The rows kept: numbers with NaN = missing, categories, labels."""
+        kept = slice(self.filled)
+        numbers = self.numerical[kept].masked_fill(self.missing[kept], torch.nan)
+        return numbers, self.categorical[kept], self.label[kept]
+
     @torch.no_grad()
     def update(self, numerical: Tensor, categorical: Tensor, label: Tensor) -> None:
         """See the next rows: numerical (B, q), categorical (B, p), label (B,)."""
@@ -77,7 +86,9 @@ class RowSample(nn.Module):
         slots, last = np.unique(accepted.slots[::-1], return_index=True)
         chosen = (accepted.positions - (start + 1))[::-1][last]
         where, source = (torch.from_numpy(index.copy()).to(label.device) for index in (slots, chosen))
-        self.numerical[where] = numerical[source].to(self.numerical.dtype)
+        numbers = numerical[source].to(self.numerical.dtype)
+        self.missing[where] = torch.isnan(numbers)
+        self.numerical[where] = numbers.nan_to_num()
         self.categorical[where] = categorical[source]
         self.label[where] = (label[source] > 0).to(torch.uint8)
 
@@ -93,7 +104,7 @@ class RowSample(nn.Module):
         mine, theirs = self._indices(0), other._indices(self.size)
         mine.merge(theirs)
         chosen = torch.from_numpy(mine.sample.astype(np.int64)).to(self.label.device)
-        for name in ("numerical", "categorical", "label"):
+        for name in ("numerical", "missing", "categorical", "label"):
             ours = getattr(self, name)
             ours[: len(chosen)] = torch.cat([ours, getattr(other, name).to(ours)])[chosen]
         generation, position, filled, self.log_threshold[...] = mine.schedule.origin

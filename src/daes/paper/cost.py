@@ -13,7 +13,7 @@ from daes.paper import figures
 from daes.paper.data import without_folders
 from daes.paper.experiment import Execution, Experiment, ExperimentSettings, Findings
 from daes.paper.judging import Judgement
-from daes.paper.published import BATCH_SIZE, QPS_CHANGE, RESERVOIR_SIZE
+from daes.paper.published import AS_PUBLISHED, BATCH_SIZE, QPS_CHANGE, RESERVOIR_SIZE
 from daes.paper.result import ExperimentResult
 from daes.paper.titles import method_title
 from daes.stream.dataset import Dataset
@@ -93,13 +93,18 @@ def _aged(method: str, backbone: str, schema: Any, rows: "Batch", device: str) -
 
     torch.manual_seed(0)
     model = CTRModel.from_sample(
-        schema, rows, embedding=method, backbone=backbone, categorical_options={"mode": "vocabulary"}
+        schema,
+        rows,
+        embedding=method,
+        backbone=backbone,
+        categorical_options={"mode": "vocabulary"},
+        **AS_PUBLISHED,
     ).to(device)
     if model.numerical is not None:
         values = torch.from_numpy(rows.numerical).to(device)
         for _ in range(-(-_AGE * RESERVOIR_SIZE // len(rows))):
             model.numerical.observe(values)
-    learner = TrainingStep(model, TrainConfig())
+    learner = TrainingStep(model, TrainConfig(batch_size=BATCH_SIZE, optimizer="adam"))
     learner.learn(rows[:BATCH_SIZE], 0)
     learner.score(rows[:BATCH_SIZE])
     return learner

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from daes.paper.data import Floats
 from daes.paper.experiment import Findings
+from daes.paper.published import AS_PUBLISHED
 from daes.simulation import AdStream
 from daes.simulation.draws import uniform_of_code
 from daes.stream.batch import Batch
@@ -106,8 +107,11 @@ def _learner(market: Market, method: str, stream: AdStream, rows: int, seed: int
         backbone=market.backbone,
         l2=L2,
         categorical_options={"mode": "vocabulary"},
+        **AS_PUBLISHED,
     ).to(market.device)
-    config = TrainConfig(batch_size=market.batch_size, learning_rate=LEARNING_RATE, bad_batch="skip", seed=seed)
+    config = TrainConfig(
+        batch_size=market.batch_size, optimizer="adam", learning_rate=LEARNING_RATE, bad_batch="skip", seed=seed
+    )
     return TrainingStep(model, config)
 
 

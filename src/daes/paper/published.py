@@ -1,6 +1,7 @@
 """What the paper reports, number by number, to be printed beside ours."""
 
 from dataclasses import dataclass
+from typing import Any
 
 PAPER_METHODS = (
     "efd",
@@ -20,6 +21,9 @@ PAPER_METHODS = (
     "daes-tran",
 )
 """The rows of the paper's main table, in its order, by our names."""
+
+AS_PUBLISHED: dict[str, Any] = {"evidence": False, "backbone_options": {"dropout": 0.2, "batch_norm": True}}
+"""Arguments of `CTRModel` for the paper's networks: dropout, BatchNorm, nothing learned by counting."""
 
 PAPER_BACKBONES = ("fnn", "widedeep", "deepfm", "ipnn", "dcnv2", "xdeepfm")
 """The paper's backbones, in its order."""

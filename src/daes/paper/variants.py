@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from daes.paper.experiment import Execution, ExperimentSettings, Findings, OutOfTimeError
-from daes.paper.published import BATCH_SIZE, L2_WEIGHTS, LEARNING_RATES
+from daes.paper.published import AS_PUBLISHED, BATCH_SIZE, L2_WEIGHTS, LEARNING_RATES
 from daes.stream.dataset import Dataset
 
 if TYPE_CHECKING:
@@ -168,8 +168,11 @@ class _Grid:
             backbone=backbone,
             seed=seed,
             protocol=self.settings.protocol,
-            train=TrainConfig(batch_size=self.batch_size, learning_rate=tuned.learning_rate, bad_batch="skip"),
+            train=TrainConfig(
+                batch_size=self.batch_size, optimizer="adam", learning_rate=tuned.learning_rate, bad_batch="skip"
+            ),
             model={
+                **AS_PUBLISHED,
                 "l2": tuned.l2,
                 # As usual with Criteo: ids seen fewer than five times share one row.
                 "categorical_options": _VOCABULARY,

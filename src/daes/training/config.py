@@ -3,15 +3,21 @@
 from dataclasses import dataclass
 from typing import Literal
 
+LEARNING_RATES = {"adagrad": 0.03, "adam": 1e-3, "adamw": 1e-3, "sgd": 0.03}
+"""The step size of each optimiser where none is given."""
+
 
 @dataclass(frozen=True)
 class TrainConfig:
     """How to train. Validated once, here.
 
+    The defaults are for one pass over a stream: Adagrad, which takes large steps on what it has seen little of, and
+    small batches, since every step is another chance to learn (docs/why.md has what each is worth).
+
     Args:
-        batch_size: rows per step.
-        optimizer: "adam", "adamw", "adagrad" or "sgd".
-        learning_rate: the step size.
+        batch_size: rows per step; `suggest_batch_size` says what suits a number of rows.
+        optimizer: "adagrad", "adam", "adamw" or "sgd".
+        learning_rate: the step size; None for the optimiser's in `LEARNING_RATES`.
         clip_norm: gradients of a larger norm are scaled down to it; None for no clipping.
         max_norm: a batch whose gradient has a larger norm is a bad batch; None: only one whose norm is not finite is.
         amp: compute in bfloat16 where that is safe.
@@ -31,9 +37,9 @@ class TrainConfig:
     ValueError: batch_size must be positive, got 0
     """
 
-    batch_size: int = 8192
-    optimizer: str = "adam"
-    learning_rate: float = 1e-3
+    batch_size: int = 128
+    optimizer: str = "adagrad"
+    learning_rate: float | None = None
     clip_norm: float | None = None
     max_norm: float | None = None
     amp: bool = False
@@ -46,6 +52,8 @@ class TrainConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        if self.optimizer not in LEARNING_RATES:
+            raise ValueError(f"optimizer must be one of {', '.join(LEARNING_RATES)}, got {self.optimizer!r}")
         for name in ("batch_size", "window", "record_every", "checkpoint_every"):
             value = getattr(self, name)
             if value is not None and value <= 0:
@@ -60,13 +68,21 @@ class TrainConfig:
         if self.bad_batch not in ("stop", "skip"):
             raise ValueError(f"bad_batch must be 'stop' or 'skip', got {self.bad_batch!r}")
 
+    @property
+    def rate(self) -> float:
+        """The step size, given or the optimiser's own."""
+        return LEARNING_RATES[self.optimizer] if self.learning_rate is None else self.learning_rate
 
-def suggest_batch_size(rows: int) -> int:
-    """Rows per step where none is given: a power of two from 8 to 1,024, for at least 200 steps where that can be.
+
+def suggest_batch_size(rows: int | None) -> int:
+    """Rows per step where none is given: as few as their cost allows, a power of two from 8 to 1,024.
 
     A model that has taken few steps has learned little, whatever the number of rows.
 
-    >>> [suggest_batch_size(rows) for rows in (200, 5_000, 100_000, 10_000_000)]
-    [8, 16, 256, 1024]
+    >>> [suggest_batch_size(rows) for rows in (200, 5_000, 40_000, 140_000, 10_000_000, None)]
+    [8, 16, 32, 64, 1024, 128]
     """
-    return 1 << min(max((rows // 200).bit_length() - 1, 3), 10)
+    if rows is None:
+        return 128
+    wanted = max(rows // 1500, min(rows // 200, 32))
+    return 1 << min(max(wanted.bit_length() - 1, 3), 10)

@@ -9,6 +9,32 @@ from torch import nn
 
 from daes.model import CTRModel
 
+
+class TableAdagrad(torch.optim.Optimizer):
+    """Adagrad for tables with sparse gradients: s ← s + g², θ ← θ − η·g / (√s + ε), on the rows of a batch alone.
+
+    The same as `torch.optim.Adagrad`, which makes several sparse tensors per step on the way.
+    """
+
+    def __init__(self, parameters: list[nn.Parameter], lr: float, eps: float = 1e-10) -> None:
+        super().__init__(parameters, {"lr": lr, "eps": eps})
+        for parameter in parameters:
+            self.state[parameter]["sum"] = torch.zeros_like(parameter)
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is None:
+                    continue
+                gradient = parameter.grad.coalesce()
+                rows, values = gradient.indices()[0], gradient.values()
+                total = self.state[parameter]["sum"]
+                sums = total.index_select(0, rows).addcmul_(values, values)
+                total.index_copy_(0, rows, sums)
+                parameter.index_add_(0, rows, values.div(sums.sqrt_().add_(group["eps"])), alpha=-group["lr"])
+
+
 # Fused kernels read a table once per step, not once per operation; with large tables that is most of a step.
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "adam": partial(torch.optim.Adam, fused=True),
@@ -78,7 +104,7 @@ def make_optimizers(model: CTRModel, name: str, learning_rate: float) -> Optimiz
 
 
 def _sparse_optimizer(name: str) -> Callable[..., torch.optim.Optimizer]:
-    return OPTIMIZERS[name] if name in ("sgd", "adagrad") else torch.optim.SparseAdam
+    return {"sgd": torch.optim.SGD, "adagrad": TableAdagrad}.get(name, torch.optim.SparseAdam)
 
 
 def count_parameters(model: nn.Module) -> int:

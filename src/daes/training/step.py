@@ -55,7 +55,9 @@ class TrainingStep:
     def __init__(self, model: CTRModel, config: TrainConfig) -> None:
         self.model = model
         self.config = config
-        self.optimizers = make_optimizers(model, config.optimizer, config.learning_rate)
+        if _may_be_sparse(model, config):
+            model.categorical.sparse = True  # type: ignore[union-attr]
+        self.optimizers = make_optimizers(model, config.optimizer, config.rate)
         self.bad_batches: list[BadBatch] = []
         self.observing = True
         """Whether batches that are learned from also update distributions and vocabularies."""
@@ -186,6 +188,16 @@ class TrainingStep:
     def _running_statistics(self) -> list[Tensor]:
         """What a forward in `train()` changes in the backbone: the running statistics of BatchNorm."""
         return [buffer for buffer in self.model.backbone.buffers() if buffer.is_floating_point()]
+
+
+def _may_be_sparse(model: CTRModel, config: TrainConfig) -> bool:
+    """Whether the tables' gradients may be sparse without changing what is learned: Adagrad leaves other rows alone.
+
+    On a CUDA device sparse gradients would make steps wait.
+    """
+    return (
+        model.categorical is not None and config.optimizer == "adagrad" and not model.l2 and model.device.type == "cpu"
+    )
 
 
 def _can_record(model: CTRModel, config: TrainConfig) -> bool:
