@@ -19,8 +19,7 @@ class RowSample(nn.Module):
     device.
 
     **Shape.** `numerical` (m, q) with 0 where `missing` (m, q), `categorical` (m, p) int64, `label` (m,) uint8; of
-    `count` rows seen the first
-    `filled` entries are members.
+    `count` rows seen the first `filled` entries are members.
 
     Args:
         size: the number m of rows kept.
