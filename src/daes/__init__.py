@@ -7,6 +7,7 @@ The main names are here, and loaded when they are first used: `import daes` by i
 ('click', 'price', 'city')
 """
 
+import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from daes.training import StreamTrainer, TrainConfig
 
 __version__ = "0.1.0"
+
+logging.getLogger("daes").addHandler(logging.NullHandler())  # what is logged is shown where the program asks for it
 
 _NAMES = {
     "daes.backbone": ("BACKBONES", "build_backbone"),

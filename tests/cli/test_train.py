@@ -296,3 +296,15 @@ def test_the_command_is_train_run(clicks, trained, tmp_path):
     run = train_run(Dataset.open(str(clicks), exclude=["id"]), tmp_path / "run", model=model, config=config)
     weights = [(folder / "model" / "model.safetensors").read_bytes() for folder in (run.folder.path, trained)]
     assert weights[0] == weights[1]
+
+
+def test_metrics_can_be_followed_elsewhere(daes, refused, clicks, tmp_path):
+    events = tmp_path / "events"
+    result = daes(
+        "train", clicks, "--exclude", "id", "--out", tmp_path / "run", "--track", f"tensorboard:{events}", *QUICK
+    )
+    assert result.exit_code == 0, result.output
+    assert any(path.name.startswith("events.out") for path in events.iterdir())
+    message = refused("train", clicks, "--exclude", "id", "--out", tmp_path / "other", "--track", "paper", *QUICK)
+    assert "a tracker must be one of tensorboard, mlflow, wandb, got 'paper'" in message
+    assert not (tmp_path / "other").exists()

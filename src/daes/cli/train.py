@@ -77,6 +77,16 @@ def train(
         int, option("--keep", panel="Run", parser=whole_number(1), metavar="N", help="Number of checkpoints to keep.")
     ] = 3,
     report: Annotated[bool, option("--report/--no-report", panel="Run", help="Write report.html.")] = True,
+    track: Annotated[
+        list[str] | None,
+        option(
+            "--track",
+            panel="Run",
+            metavar="NAME[:WHERE]",
+            help="Also send the metrics, as they are recorded, to tensorboard:FOLDER, mlflow:EXPERIMENT or "
+            "wandb:PROJECT; may be given several times.",
+        ),
+    ] = None,
     config: Config = None,
     json: Json = False,
     choice: ModelChoice = ModelChoice(),  # noqa: B008 (frozen)
@@ -105,6 +115,7 @@ def train(
     """
     from daes.report.page import write_report
     from daes.storage.run_folder import RunFolder
+    from daes.training.callbacks import make_callback
     from daes.training.parent import read_schema
     from daes.training.run import train_run
 
@@ -151,6 +162,7 @@ def train(
                 | {k: v for group in groups for k, v in asdict(group).items()},
                 on_start=progress.start,
                 callbacks=[progress],
+                on_record=[make_callback(name) for name in track or ()],
             )
     except KeyboardInterrupt:
         err.print(f"to continue: daes train --out {out} --resume", soft_wrap=True, markup=False)

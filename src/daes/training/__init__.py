@@ -7,7 +7,7 @@ from daes.training.offline import OfflineConfig, OfflineResult, train_offline
 from daes.training.run import RunExistsError, TrainedRun, train_run
 from daes.training.scoring import evaluate, load_trained, predict
 from daes.training.step import BadBatch, TrainingError, TrainingStep
-from daes.training.trainer import BatchCallback, StreamTrainer, TrainResult
+from daes.training.trainer import BatchCallback, RecordCallback, StreamTrainer, TrainResult
 
 __all__ = [
     "BadBatch",
@@ -18,6 +18,7 @@ __all__ = [
     "OfflineConfig",
     "OfflineResult",
     "RecentRows",
+    "RecordCallback",
     "RunExistsError",
     "StreamTrainer",
     "TrainConfig",

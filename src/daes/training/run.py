@@ -20,7 +20,7 @@ from daes.training.importance import RecentRows, feature_importance
 from daes.training.monitor import Monitor, plain
 from daes.training.optimizer import count_parameters
 from daes.training.parent import ParentRun
-from daes.training.trainer import BatchCallback, StreamTrainer, TrainResult
+from daes.training.trainer import BatchCallback, RecordCallback, StreamTrainer, TrainResult
 
 _CHANGEABLE = {
     "data": ("limit", "rows"),
@@ -69,6 +69,7 @@ def train_run(
     options: Mapping[str, Any] | None = None,
     on_start: Callable[[StreamTrainer, int | None], None] | None = None,
     callbacks: Sequence[BatchCallback] = (),
+    on_record: Sequence[RecordCallback] = (),
 ) -> TrainedRun:
     """Train a model in one pass over a stream and write everything about it to a folder (docs/run-folder.md).
 
@@ -93,6 +94,7 @@ def train_run(
         options: the user's own options, stored in config.json.
         on_start: called before the first batch with the trainer and the number of rows, None if that is not known.
         callbacks: called after every batch.
+        on_record: called with every record of the metrics, as those of `daes.training.callbacks`.
 
     >>> import tempfile
     >>> data = Dataset.open("adstream:3000")
@@ -122,6 +124,7 @@ def train_run(
         ctr_model.to(device),
         config,
         callbacks=[consumed, monitor, recent, *callbacks],
+        on_record=on_record,
         extra={"consumed": consumed, "monitor": monitor, "recent": recent},
     )
     description = {

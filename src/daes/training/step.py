@@ -1,5 +1,6 @@
 """One training step: score a batch, learn from a batch, and what happens to a batch that cannot be learned from."""
 
+import logging
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from daes.stream.batch import Batch
 from daes.training.config import TrainConfig
 from daes.training.graphs import GraphRecorder, on_cuda
 from daes.training.optimizer import make_optimizers
+
+_log = logging.getLogger("daes.training")
 
 MAX_CONSECUTIVE_BAD = 20
 """More bad batches one after the other end a run even where bad batches are skipped."""
@@ -113,6 +116,7 @@ class TrainingStep:
             TrainingError: if the policy is "stop", or after too many bad batches in a row.
         """
         self.bad_batches.append(BadBatch(row, reason))
+        _log.warning("the batch at row %d is not learned from: %s", row, reason)
         self._consecutive_bad += 1
         if self.config.bad_batch == "stop":
             raise TrainingError(f"the batch at row {row} cannot be learned from: {reason}")

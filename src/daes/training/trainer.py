@@ -1,5 +1,6 @@
 """One pass over a stream: every batch is scored before the model learns from it."""
 
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from daes.stream.source import BatchError, Source
 from daes.training.config import TrainConfig
 from daes.training.step import BadBatch, TrainingError, TrainingStep, random_state, set_random_state
 
+_log = logging.getLogger("daes.training")
 _MAX_RECORDS = 400
 """A history without a given interval is thinned to half of this many records whenever it is full."""
 
@@ -49,6 +51,9 @@ class TrainResult:
 BatchCallback = Callable[["StreamTrainer", Batch, NDArray[np.float32]], None]
 """Called after every batch with the trainer, the batch, and its logits from before the model learned from it."""
 
+RecordCallback = Callable[["StreamTrainer", dict[str, float]], None]
+"""Called with the trainer and each record of the history when it is made; `daes.training.callbacks` has some."""
+
 
 class StreamTrainer:
     """Trains a model in one pass over a stream, scoring every batch before the model learns from it.
@@ -62,6 +67,7 @@ class StreamTrainer:
         config: how to train.
         store: where checkpoints are written; None for none.
         callbacks: called after every batch.
+        on_record: called with every record of the metrics.
         extra: further objects with `state_dict` and `load_state_dict` that are part of the checkpoints, by name.
 
     >>> from daes.simulation import AdStream
@@ -80,12 +86,14 @@ class StreamTrainer:
         *,
         store: CheckpointStore | None = None,
         callbacks: Sequence[BatchCallback] = (),
+        on_record: Sequence[RecordCallback] = (),
         extra: Mapping[str, Any] | None = None,
     ) -> None:
         self.model = model
         self.config = config or TrainConfig()
         self.store = store
         self.callbacks = tuple(callbacks)
+        self.on_record = tuple(on_record)
         self.extra = dict(extra or {})
         self.step = TrainingStep(model, self.config)
         self.metrics = StreamMetrics(self.config.window)
@@ -189,7 +197,11 @@ class StreamTrainer:
 
     def _record(self) -> None:
         if self.rows and (not self.history or self.history[-1]["rows"] != self.rows):
-            self.history.append({**self.metrics.compute(), "rows": float(self.rows), "seconds": self.seconds})
+            record = {**self.metrics.compute(), "rows": float(self.rows), "seconds": self.seconds}
+            self.history.append(record)
+            _log.info("%d rows: AUC %.4f, LogLoss %.4f", self.rows, record["window_auc"], record["window_logloss"])
+            for callback in self.on_record:
+                callback(self, record)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to continue bit for bit, as arrays and plain values."""
