@@ -154,7 +154,6 @@ def _check_plot(path: Path) -> None:
         raise ValueError(f"--plot must end in .html, got {path}")
     if not path.parent.is_dir():
         raise ValueError(f"--plot must lie in a folder that exists, got {path}")
-    require("plotly.offline")
     require("jinja2")
 
 

@@ -1,7 +1,10 @@
 """From a page to one HTML file with everything in it."""
 
+import base64
+import gzip
 import json
 from functools import cache
+from importlib.resources import files
 from math import isfinite
 from typing import Any
 
@@ -15,9 +18,15 @@ _CONTROL = dict.fromkeys({*range(32)} - {ord("\t"), ord("\n")}, "\ufffd")
 
 def render(page: Page) -> str:
     """The page as HTML."""
-    plotly = require("plotly.offline").get_plotlyjs()
-    html: str = environment().get_template("page.html").render(page=page, version=daes.__version__, plotly=plotly)
+    html: str = environment().get_template("page.html").render(page=page, version=daes.__version__, plotly=plotly())
     return html
+
+
+@cache
+def plotly() -> str:
+    """The library that draws the plots, compressed, as base64: page.js unpacks it."""
+    code = files("daes.report").joinpath("vendor", "plotly-cartesian.min.js").read_bytes()
+    return base64.b64encode(gzip.compress(code, mtime=0)).decode()
 
 
 @cache
