@@ -138,7 +138,7 @@ class CTRModel(nn.Module):
             "sizes": self.sizes,
             "context": list(self.context),
             "l2": l2,
-            "evidence": _evidence_arguments(evidence),
+            "evidence": _evidence_arguments(evidence) if _takes_plain(backbone) else None,
             "categorical_options": dict(categorical_options or {}),
             "embedding_options": method_options,
             "backbone_options": interaction_options,
@@ -152,7 +152,7 @@ class CTRModel(nn.Module):
         if schema.num_categorical:
             with _drawing_from(seeds[1]):
                 self.categorical = CategoricalEmbedding(self.sizes, self.dim, **(categorical_options or {}))
-        self.evidence = self._make_evidence(backbone)
+        self.evidence = self._make_evidence()
         with _drawing_from(seeds[2]):
             self.backbone = self._make_backbone(backbone)
         places = [schema.categorical.index(name) for name in self.context]
@@ -167,9 +167,9 @@ class CTRModel(nn.Module):
             options.setdefault("num_context", len(self.context))
         return build_embedding(embedding, self.schema.num_numerical, self.dim, **options)
 
-    def _make_evidence(self, backbone: str | Backbone) -> EvidenceInputs:
+    def _make_evidence(self) -> EvidenceInputs:
         options = Evidence(numbers=False, categories=False)
-        if self.config["evidence"] is not None and _takes_plain(backbone):
+        if self.config["evidence"] is not None:
             options = Evidence(**self.config["evidence"])
         table = self.categorical
         offsets, rows = ([], 0) if table is None else (table.offsets, len(table.weight))
