@@ -16,6 +16,7 @@ from daes.embedding import NumericalEmbedding
 from daes.evidence import Evidence
 from daes.extras import require
 from daes.metrics import LogLoss
+from daes.metrics.base import sigmoid
 from daes.model import CTRModel
 from daes.storage.state_file import read_state, write_state
 from daes.stream.batch import Batch, batch_from_table
@@ -178,7 +179,7 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """The probability of each class, (B, 2)."""
-        click = 1.0 / (1.0 + np.exp(-self.decision_function(X)))
+        click = sigmoid(self.decision_function(X))
         return np.stack([1.0 - click, click], axis=1)
 
     def predict(self, X: Any) -> NDArray[Any]:

@@ -2,6 +2,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import sys
 
 import pytest
@@ -11,6 +12,7 @@ from daes.embedding import METHODS
 from daes.model import CTRModel
 from daes.storage.checkpoint import CheckpointStore
 from daes.training.run import train_run
+from daes.training.step import TrainingStep
 
 QUICK = ("--batch-size", "100", "--backbone", "fnn", "--no-report")
 
@@ -100,7 +102,7 @@ def test_an_existing_run_is_resumed_overwritten_or_left_alone(daes, refused, cli
     assert (longer.json["resumed_at"], longer.json["rows"]) == (600, 1200)
     assert (shorter / "model" / "model.safetensors").read_bytes() == before
     sentence = refused("train", "--out", run, "--resume", "--lr", "0.5")
-    assert "was started with training.learning_rate=0.001 and cannot be resumed with 0.5" in sentence
+    assert "was started with training.learning_rate=0.03 and cannot be resumed with 0.5" in sentence
     assert "started with model.embedding='daes'" in refused("train", "--out", run, "--resume", "--method", "fe")
     fresh = daes("train", clicks, "--exclude", "id", "--out", run, "--overwrite", "--limit", "300", "--json", *QUICK)
     assert (fresh.json["rows"], fresh.json["resumed_at"]) == (300, None)
@@ -197,7 +199,7 @@ def test_wrong_input_is_one_sentence(refused, clicks, tmp_path, csv):
         (("train", "nothing", *out), "no dataset of that name"),
         ((*known, "--method", "dase", *out, *QUICK), "method must be one of efd"),
         ((*known, "--backbone", "deepfn", *out), "backbone must be one of fnn"),
-        ((*known, "--optimizer", "lion", *out, *QUICK), "optimizer must be one of adam"),
+        ((*known, "--optimizer", "lion", *out, *QUICK), "optimizer must be one of adagrad, adam"),
         (
             (*known, "--learning-rate", "-1", *out, *QUICK),
             "learning_rate must be positive, got -1.0",
@@ -256,6 +258,28 @@ def test_an_interrupted_run_says_how_to_go_on(daes, clicks, tmp_path, monkeypatc
     assert result.exit_code == 130
     assert result.stderr.startswith(f"to continue: daes train --out {tmp_path / 'run'} --resume\n")
     assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_stopped_run_says_what_is_kept(daes, clicks, trained, tmp_path, monkeypatch, number, code):
+    genuine, run = TrainingStep.score, tmp_path / "my run"
+    scored = []
+
+    def score(self, batch):
+        scored.append(batch)
+        if len(scored) == 3:
+            os.kill(os.getpid(), number)
+        return genuine(self, batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainingStep, "score", score)
+        result = daes("train", clicks, "--exclude", "id", "--out", run, *QUICK)
+    assert result.exit_code == code
+    assert f"to continue: daes train --out '{run}' --resume\n" in result.stderr
+    assert f"daes: stopped by {number.name} after 300 rows; a checkpoint has all of it\n" in result.stderr
+    assert daes("train", "--out", run, "--resume", "--no-report", "--json").json["resumed_at"] == 300
+    weights = [(folder / "model" / "model.safetensors").read_bytes() for folder in (run, trained)]
+    assert weights[0] == weights[1]
 
 
 def test_bad_batches_are_reported_with_their_rows(daes, tmp_path, csv):

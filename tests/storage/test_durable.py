@@ -141,6 +141,7 @@ class TestTrouble:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
             signal.signal(signal.SIGXFSZ, handler)
         assert caught.value.errno == errno.EFBIG
+        assert caught.value.filename == str(old)
         assert old.read_bytes() == b"old"
         assert names(old.parent) == ["file"]
 

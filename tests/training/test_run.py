@@ -1,6 +1,9 @@
+import errno
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -129,6 +132,32 @@ def test_a_replacement_that_fails_leaves_the_run(tmp_path, monkeypatch):
     with pytest.raises(TrainingError, match="the loss is nan"):
         short_run(folder, 700, overwrite=True)
     assert contents(folder / "model") == before
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "config.json", "metrics.json", "monitor.json"])
+def test_a_disk_that_is_full_after_training_costs_nothing(tmp_path, monkeypatch, file):
+    folder = tmp_path / "run"
+    genuine, finished = os.fsync, False
+
+    def fsync(number):
+        if finished and file in str(Path(f"/proc/self/fd/{number}").readlink()):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        genuine(number)
+
+    def finish(trainer, *_):
+        nonlocal finished
+        finished = trainer.rows == 500
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fsync)
+        with pytest.raises(TrainingError) as caught:
+            short_run(folder, callbacks=[finish])
+    assert file in str(caught.value)
+    assert "could not be written: No space left on device; training is done and the model is safe in" in str(
+        caught.value
+    )
+    assert short_run(folder, resume=True).resumed_at == 500
+    assert CTRModel.from_pretrained(folder / "model").dim == 4
 
 
 def test_the_second_trainer_in_a_folder_is_told(tmp_path):

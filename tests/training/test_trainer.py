@@ -1,6 +1,9 @@
+import errno
+import os
 from collections import deque
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +14,7 @@ from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from daes.model import CTRModel
-from daes.storage.checkpoint import CheckpointStore
+from daes.storage.checkpoint import CheckpointError, CheckpointStore, CheckpointWarning
 from daes.stream.dataset import Dataset
 from daes.stream.prefetch import Prefetch
 from daes.stream.schema import Schema
@@ -411,6 +414,53 @@ def test_resume_false_starts_anew(make_rows, make_model, schema, tmp_path):
         StreamTrainer(make_model(), CONFIG, store=store).run(Dataset(BatchSource(rows, schema), schema, limit=300))
         trainer = StreamTrainer(make_model(), CONFIG)
         assert trainer.run(BatchSource(rows, schema), resume=False).rows == 500
+
+
+def test_a_checkpoint_is_due_after_some_minutes_too(make_rows, make_model, schema, tmp_path):
+    saved = {}
+    for minutes in (1e-9, 60.0):
+        config = replace(CONFIG, checkpoint_minutes=minutes)
+        with CheckpointStore(tmp_path / str(minutes), keep=100) as store:
+            StreamTrainer(make_model(), config, store=store).run(BatchSource(make_rows(500), schema))
+            saved[minutes] = store.steps()
+    assert saved == {1e-9: [1, 2, 3, 4, 5], 60.0: [5]}
+
+
+def full_disk(monkeypatch, full):
+    """A disk that is full for the files of which `full` says so."""
+    genuine = os.fsync
+
+    def fsync(number):
+        if full(Path(f"/proc/self/fd/{number}").readlink().name):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        genuine(number)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+
+
+def test_training_goes_on_while_the_disk_is_full(make_rows, make_model, schema, tmp_path, monkeypatch):
+    whole = make_model()
+    config = replace(CONFIG, checkpoint_every=100)
+    StreamTrainer(whole, config).run(BatchSource(make_rows(500), schema))
+    model = make_model()
+    full_disk(monkeypatch, lambda name: "step-000000000002" in name)
+    with (
+        CheckpointStore(tmp_path) as store,
+        pytest.warns(CheckpointWarning, match=r"step-0+2\.safetensors: No space left on device; .* training goes on"),
+    ):
+        StreamTrainer(model, config, store=store).run(BatchSource(make_rows(500), schema))
+    assert store.steps() == [3, 4, 5]
+    for name, tensor in whole.state_dict().items():
+        assert torch.equal(model.state_dict()[name], tensor), name
+
+
+def test_a_disk_that_is_full_at_the_end_is_an_error(make_rows, make_model, schema, tmp_path, monkeypatch):
+    full_disk(monkeypatch, lambda name: "step-000000000005" in name)
+    message = r"step-0+5\.safetensors: No space left on device; the checkpoints of steps \[2, 4\] are unchanged"
+    with CheckpointStore(tmp_path) as store:
+        trainer = StreamTrainer(make_model(), replace(CONFIG, checkpoint_every=200), store=store)
+        with pytest.raises(CheckpointError, match=message):
+            trainer.run(BatchSource(make_rows(500), schema))
 
 
 def test_the_history_keeps_a_bounded_number_of_records(make_rows, make_model, schema, monkeypatch):

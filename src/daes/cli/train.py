@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from json import dumps
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from daes.cli import console
 from daes.cli.console import err
+from daes.cli.errors import INTERRUPTED
 from daes.cli.groups import grouped, restored, was_given
 from daes.cli.options import Json, Seed, whole_number
 from daes.cli.reading import DATA_HELP, Columns, Reading
@@ -73,6 +75,10 @@ def train(
             help="Rows between two checkpoints.",
         ),
     ] = 1_000_000,
+    checkpoint_minutes: Annotated[
+        float,
+        option("--checkpoint-minutes", panel="Run", help="Minutes after which a checkpoint is due at the latest."),
+    ] = 5.0,
     keep: Annotated[
         int, option("--keep", panel="Run", parser=whole_number(1), metavar="N", help="Number of checkpoints to keep.")
     ] = 3,
@@ -102,7 +108,7 @@ def train(
     the stream and over a window. RUN then has the model, the metrics, the full configuration and report.html.
 
     A run may be killed at any time. `daes train --out RUN --resume` continues from the last checkpoint with the same
-    result as an uninterrupted run.
+    result as an uninterrupted run. Ctrl-C and SIGTERM write a checkpoint first.
 
     Examples:
 
@@ -150,7 +156,9 @@ def train(
                 found,
                 out,
                 model=None if from_run is not None else arguments,
-                config=training.config(seed=choice.seed, checkpoint_every=checkpoint_every),
+                config=training.config(
+                    seed=choice.seed, checkpoint_every=checkpoint_every, checkpoint_minutes=checkpoint_minutes
+                ),
                 sample_rows=model.sample_rows,
                 device=training.device,
                 keep=keep,
@@ -164,9 +172,11 @@ def train(
                 callbacks=[progress],
                 on_record=[make_callback(name) for name in track or ()],
             )
-    except KeyboardInterrupt:
-        err.print(f"to continue: daes train --out {out} --resume", soft_wrap=True, markup=False)
-        raise
+    except KeyboardInterrupt as interruption:
+        if stopped := str(interruption):
+            err.print(f"daes: {stopped}", soft_wrap=True, markup=False)
+        err.print(f"to continue: daes train --out {quote(str(out))} --resume", soft_wrap=True, markup=False)
+        raise typer.Exit(getattr(interruption, "exit_code", INTERRUPTED)) from None
     _print(run, json)
 
 

@@ -1,7 +1,7 @@
 """Metrics of a stream: AUC, LogLoss, Brier score, normalized entropy, calibration; each merges and resumes exactly."""
 
 from daes.metrics.auc import AUC, WindowAUC, exact_auc
-from daes.metrics.base import Metric, Rows, SumMetric, logit
+from daes.metrics.base import Metric, Rows, SumMetric, logit, sigmoid
 from daes.metrics.stream import BrierScore, Calibration, LogLoss, NormalizedEntropy, Reliability, StreamMetrics
 
 __all__ = [
@@ -18,4 +18,5 @@ __all__ = [
     "WindowAUC",
     "exact_auc",
     "logit",
+    "sigmoid",
 ]

@@ -104,6 +104,18 @@ def check_keys(state: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
         )
 
 
+def sigmoid(logits: ArrayLike) -> Floats:
+    """The probabilities of logits, whatever their size.
+
+    >>> sigmoid([-1e6, 0.0, 1e6])
+    array([0. , 0.5, 1. ])
+    """
+    z = np.asarray(logits, dtype=np.float64)
+    decay = np.exp(-np.abs(z))
+    probabilities: Floats = np.where(z >= 0, 1.0, decay) / (1.0 + decay)
+    return probabilities
+
+
 def logit(probabilities: ArrayLike) -> Floats:
     """log(p / (1 − p)), the inverse of the sigmoid; 0 and 1 give −inf and inf.
 

@@ -225,7 +225,7 @@ class CheckpointStore:
             write_encoded(self._path(step), encoded)
         except OSError as error:
             raise CheckpointError(
-                f"the checkpoint of step {step} could not be written to {self.directory}: {error}; "
+                f"the checkpoint of step {step} could not be written to {self._path(step)}: {error.strerror or error}; "
                 f"the checkpoints of steps {before} are unchanged"
             ) from error
         for old in self.steps()[: -self.keep]:

@@ -21,8 +21,9 @@ _TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{8}\.tmp", re.DOTALL)
 def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """A new file that replaces `path` at the end of the block, and is removed if the block raises.
 
-    Its permissions are those of any new file. An error names `path`, never the temporary file. If the folder's `fsync`
-    fails, which happens after the replacement, the new content stays.
+    Its permissions are those of any new file. An error names `path`, never the temporary file, also where writing to an
+    open file would name nothing (a full disk). If the folder's `fsync` fails, which happens after the replacement, the
+    new content stays.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "numbers"
@@ -37,11 +38,11 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     with _naming(path, temporary):
         file = temporary.open("xb")
     try:
-        with file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
         with _naming(path, temporary):
+            with file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
             temporary.replace(path)
     except BaseException:
         with suppress(OSError):
@@ -106,6 +107,7 @@ def _naming(path: Path, temporary: Path) -> Iterator[None]:
     except OSError as error:
         if not path.parent.is_dir():
             raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} to") from None
-        if error.filename == str(temporary):
+        # Writing to an open file gives errors without a name.
+        if error.errno is not None and error.filename in (None, str(temporary)):
             raise OSError(error.errno, error.strerror, str(path)) from None
         raise

@@ -30,6 +30,7 @@ class TrainConfig:
         record_every: rows between two records of the history; None for an eighth of the window, less at the start and
             more on long streams, so that there are at most 400 records.
         checkpoint_every: rows between two checkpoints.
+        checkpoint_minutes: minutes after which a checkpoint is due at the latest, however many rows there were.
         seed: seed of torch's random numbers (dropout).
 
     >>> TrainConfig(batch_size=0)
@@ -49,6 +50,7 @@ class TrainConfig:
     bad_batch: Literal["stop", "skip"] = "stop"
     record_every: int | None = None
     checkpoint_every: int = 1_000_000
+    checkpoint_minutes: float = 5.0
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -58,7 +60,7 @@ class TrainConfig:
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise ValueError(f"{name} must be positive, got {value}")
-        for name in ("learning_rate", "clip_norm", "max_norm"):
+        for name in ("learning_rate", "clip_norm", "max_norm", "checkpoint_minutes"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"{name} must be positive, got {value}")

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from daes.distribution.binned import DriftBins
 from daes.embedding.distributions import FeatureDistributions
+from daes.metrics.base import sigmoid
 from daes.stream.batch import Batch
 from daes.stream.schema import Schema
 
@@ -294,9 +295,8 @@ def _scores(batch: Batch, logits: NDArray[np.float32]) -> Floats:
         return np.zeros(4)
     usable = np.isfinite(logits)
     z, y = logits[usable].astype(np.float64), batch.label[usable]
-    predictions = 1 / (1 + np.exp(-z))
     losses = np.logaddexp(0.0, np.where(y == 1, -z, z))
-    return np.array([z.size, y.sum(), predictions.sum(), losses.sum()])
+    return np.array([z.size, y.sum(), sigmoid(z).sum(), losses.sum()])
 
 
 def _speed(rows: list[int], seconds: list[float]) -> Floats:

@@ -1,7 +1,8 @@
 """A training run in a folder: read, train, monitor, save, and continue after an interruption."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,11 +21,13 @@ from daes.training.importance import RecentRows, feature_importance
 from daes.training.monitor import Monitor, plain
 from daes.training.optimizer import count_parameters
 from daes.training.parent import ParentRun
+from daes.training.step import TrainingError
+from daes.training.stopping import on_stop_signal
 from daes.training.trainer import BatchCallback, RecordCallback, StreamTrainer, TrainResult
 
 _CHANGEABLE = {
     "data": ("limit", "rows"),
-    "training": ("checkpoint_every", "cuda_graphs"),
+    "training": ("checkpoint_every", "checkpoint_minutes", "cuda_graphs"),
     "run": ("keep", "prefetch"),
 }
 
@@ -72,6 +75,8 @@ def train_run(
     on_record: Sequence[RecordCallback] = (),
 ) -> TrainedRun:
     """Train a model in one pass over a stream and write everything about it to a folder (docs/run-folder.md).
+
+    Ctrl-C and SIGTERM end training after the batch in hand: a checkpoint is written, then `TrainingStopped` is raised.
 
     Args:
         data: the rows.
@@ -131,7 +136,7 @@ def train_run(
         "data": data.describe(),
         "schema": json.loads(data.schema.to_json()),
         "model": ctr_model.config,
-        "training": asdict(config),
+        "training": {**asdict(config), "learning_rate": config.rate},
         "run": {"sample_rows": sample_rows, "sampled": sampled, "device": device, "keep": keep, "prefetch": prefetch},
         "parent": None if start is None else start.description,
     }
@@ -154,17 +159,31 @@ def train_run(
             resumed_at = None if checkpoint is None else trainer.rows
             if on_start is not None:
                 on_start(trainer, data.num_rows)
-            result = trainer.run(source, resume=False)
+            with on_stop_signal(trainer.stop):
+                result = trainer.run(source, resume=False)
         ctr_model.eval()
-        ctr_model.save_pretrained(written.model)
-        write_results(written, trainer, result, monitor)
-        last_rows = recent.sample()
-        if last_rows is not None:
-            written.write("importance", feature_importance(ctr_model, last_rows, seed=config.seed).to_dict())
+        with _safe_in(written):
+            ctr_model.save_pretrained(written.model)
+            write_results(written, trainer, result, monitor)
+            last_rows = recent.sample()
+            if last_rows is not None:
+                written.write("importance", feature_importance(ctr_model, last_rows, seed=config.seed).to_dict())
         if written is not run_folder:
             run_folder.replace()
         page = report(run_folder.path) if report else None
     return TrainedRun(run_folder, ctr_model, result, resumed_at, page)
+
+
+@contextmanager
+def _safe_in(run_folder: RunFolder) -> Iterator[None]:
+    """A file that cannot be written after training is an error that says where the trained model is."""
+    try:
+        yield
+    except OSError as error:
+        raise TrainingError(
+            f"{error.filename or run_folder.path} could not be written: {error.strerror or error}; training is done "
+            f"and the model is safe in {run_folder.checkpoints}, from where resuming the run writes the rest"
+        ) from error
 
 
 def write_results(run_folder: RunFolder, trainer: StreamTrainer, result: TrainResult, monitor: Monitor) -> None:

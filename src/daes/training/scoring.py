@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from daes.extras import require
+from daes.metrics.base import sigmoid
 from daes.metrics.stream import StreamMetrics
 from daes.model import CTRModel
 from daes.storage.run_folder import RunFolder
@@ -111,7 +112,7 @@ def predict(
     with _writing(path) as write:
         for rows in aligned_rows(data, schema, keep, batch_size, bad_rows):
             scores = np.empty(len(rows.good))
-            scores[rows.good] = 1 / (1 + np.exp(-logits(model, rows.batch)))
+            scores[rows.good] = sigmoid(logits(model, rows.batch))
             write(_with_column(rows.kept, column, require("pyarrow").array(scores, mask=~rows.good)))
             done += len(scores)
             if progress is not None:

@@ -2,8 +2,10 @@
 
 import logging
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,11 +15,12 @@ from numpy.typing import NDArray
 
 from daes.metrics import StreamMetrics
 from daes.model import CTRModel, DeviceBatch
-from daes.storage.checkpoint import CheckpointStore
+from daes.storage.checkpoint import CheckpointError, CheckpointStore, CheckpointWarning
 from daes.stream.batch import Batch
 from daes.stream.source import BatchError, Source
 from daes.training.config import TrainConfig
 from daes.training.step import BadBatch, TrainingError, TrainingStep, random_state, set_random_state
+from daes.training.stopping import TrainingStopped
 
 _log = logging.getLogger("daes.training")
 _MAX_RECORDS = 400
@@ -104,6 +107,8 @@ class StreamTrainer:
         self._spacing = 1
         self._waiting: deque[tuple[int, Batch, DeviceBatch]] = deque()
         self._position: Mapping[str, int | str] = {"row": 0}
+        self._saved_at = 0.0
+        self._stop_signal: int | None = None
 
     @property
     def bad_batches(self) -> list[BadBatch]:
@@ -113,9 +118,15 @@ class StreamTrainer:
     def run(self, source: Source, *, resume: bool = True) -> TrainResult:
         """Train on the source from its position, or from that of the newest checkpoint.
 
+        A checkpoint that cannot be written on the way (a full disk) is a `CheckpointWarning`, and the next one is tried
+        when it is due; at the end of the stream it is an error.
+
         Args:
             source: the rows; their columns are those of the model's schema.
             resume: continue from a checkpoint of the store, if there is one.
+
+        Raises:
+            TrainingStopped: after `stop`.
         """
         if self.model.needs_fit:
             raise TrainingError(
@@ -126,6 +137,7 @@ class StreamTrainer:
         if resume and not self.rows:
             self.restore(source)
         self._position = source.position()
+        self._saved_at = time.monotonic()
         started = time.perf_counter() - self.seconds
         for row, batch in self._batches(source):
             logits = self._process(batch, row)
@@ -136,12 +148,18 @@ class StreamTrainer:
                 callback(self, batch, logits)
             self._record_if_due(len(batch))
             self._save_if_due(len(batch))
+            if self._stop_signal is not None:
+                self._save()
+                raise TrainingStopped(self._stop_signal, self.rows, saved=self.store is not None)
         while self._waiting:
             self._learn_next()
         self._record()
-        if self.store is not None:
-            self.store.save(self.batches, self.state_dict())
+        self._save()
         return TrainResult(self.rows, self.seconds, self.metrics.compute(), self.history, self.bad_batches)
+
+    def stop(self, number: int) -> None:
+        """End `run` after the batch in hand, with a checkpoint; `number` is that of the signal that asks for it."""
+        self._stop_signal = number
 
     def _batches(self, source: Source) -> Iterator[tuple[int, Batch]]:
         """The batches with the rows they start at, without those that cannot be read, if the policy is "skip"."""
@@ -185,8 +203,21 @@ class StreamTrainer:
             self._spacing *= 2
 
     def _save_if_due(self, new: int) -> None:
-        if self.store is not None and _crossed(self.config.checkpoint_every, self.rows - new, self.rows):
+        late = time.monotonic() - self._saved_at >= 60 * self.config.checkpoint_minutes
+        if self.store is None or not (late or _crossed(self.config.checkpoint_every, self.rows - new, self.rows)):
+            return
+        self._saved_at = time.monotonic()
+        with _as_warning():
+            self.store.wait()
+        with _as_warning():
             self.store.save_async(self.batches, self.state_dict())
+
+    def _save(self) -> None:
+        """Write a checkpoint and wait for it; what the one before met does not matter any more."""
+        if self.store is not None:
+            with suppress(CheckpointError):
+                self.store.wait()
+            self.store.save(self.batches, self.state_dict())
 
     def _record_is_due(self, new: int) -> bool:
         if self.config.record_every is not None:
@@ -245,6 +276,15 @@ class StreamTrainer:
         self.load_state_dict(checkpoint.state)
         source.seek(self._position)
         return self.rows
+
+
+@contextmanager
+def _as_warning() -> Iterator[None]:
+    """A checkpoint that cannot be written does not end the training of the model in memory."""
+    try:
+        yield
+    except CheckpointError as error:
+        warnings.warn(f"{error}; training goes on", CheckpointWarning, stacklevel=4)
 
 
 def _crossed(interval: int, before: int, now: int) -> bool:

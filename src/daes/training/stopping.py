@@ -1,0 +1,50 @@
+"""Ending a run from outside: the first Ctrl-C or SIGTERM ends it after the batch in hand, with a checkpoint."""
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+class TrainingStopped(KeyboardInterrupt):
+    """Training was ended by a signal, between two batches.
+
+    Args:
+        number: of the signal.
+        rows: that were learned from.
+        saved: whether there is a checkpoint of them.
+    """
+
+    def __init__(self, number: int, rows: int, saved: bool) -> None:
+        kept = "; a checkpoint has all of it" if saved else ""
+        super().__init__(f"stopped by {signal.Signals(number).name} after {rows:,} rows{kept}")
+        self.exit_code = 128 + number
+        """Of a process that ends for this reason, as a shell gives it: 130 for Ctrl-C, 143 for SIGTERM."""
+
+
+@contextmanager
+def on_stop_signal(stop: Callable[[int], None]) -> Iterator[None]:
+    """Within it, the first Ctrl-C or SIGTERM calls `stop` with its number, and a second one interrupts at once.
+
+    Only the main thread of a process can receive signals: in another one nothing changes.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received = False
+
+    def receive(number: int, frame: FrameType | None) -> None:
+        nonlocal received
+        if received:
+            raise KeyboardInterrupt
+        received = True
+        stop(number)
+
+    before = {number: signal.signal(number, receive) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            # None: a handler that was not installed from Python, which cannot be put back.
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
