@@ -63,6 +63,17 @@ def test_each_segment_is_summed_up(make_model, drifting, schema):
     assert all(speed > 0 for speed in found["rows_per_second"])
 
 
+@pytest.mark.parametrize("most", [8, 100])
+def test_distinct_categories_are_counted_up_to_each_segment(make_model, drifting, schema, most):
+    monitor = Monitor(schema, **{**SMALL, "most_segments": most})
+    watch(make_model(), drifting, schema, monitor)
+    found = monitor.to_dict()
+    for place, name in enumerate(schema.categorical):
+        column = drifting.categorical[:, place]
+        expected = [len(np.unique(column[:end][column[:end] > 0])) for end in found["rows"]]
+        assert found["distinct"][name] == expected
+
+
 def test_segments_are_joined_and_the_reference_stays(make_model, drifting, schema):
     fine, coarse = Monitor(schema, **{**SMALL, "most_segments": 100}), Monitor(schema, **SMALL)
     watch(make_model(), drifting, schema, fine)

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from daes.distribution.binned import DriftBins
+from daes.distribution.distinct import DistinctCounts
 from daes.embedding.distributions import FeatureDistributions
 from daes.metrics.base import sigmoid
 from daes.stream.batch import Batch
@@ -39,6 +40,8 @@ class _Segment:
     scores: Floats
     """Rows scored, clicks, sum of predictions, sum of losses."""
     knots: Floats | None
+    distinct: Floats | None = None
+    """(p,) distinct categories from the start of the stream to the end of the segment; None before its end."""
 
     def add(self, later: "_Segment") -> None:
         self.rows += later.rows
@@ -47,6 +50,7 @@ class _Segment:
         self.missing = self.missing + later.missing
         self.scores = self.scores + later.scores
         self.knots = later.knots
+        self.distinct = later.distinct
 
 
 class Monitor:
@@ -112,6 +116,7 @@ class Monitor:
         self._first: list[tuple[int, NDArray[np.float32]]] = []
         self._reference_seen = 0
         self._intervals = 0
+        self._categories = DistinctCounts(schema.num_categorical)
         self._own: FeatureDistributions | None = None
         if distributions is None and schema.numerical:
             # No one reads its knots while the stream goes on: they need hardly ever be refreshed.
@@ -137,12 +142,14 @@ class Monitor:
             self._segments.append(new)
         else:
             self._segments[-1].add(new)
+        self._categories.update(batch.categorical)
         if self._own is not None:
             self._own.observe(torch.from_numpy(batch.numerical))
         if self.schema.numerical and self.bins is None:
             self._gather(batch)
         if self._segments[-1].rows >= self.segment_rows:
             self._segments[-1].knots = self._knots(trainer)
+            self._segments[-1].distinct = self._categories.estimate()
 
     def to_dict(self) -> dict[str, Any]:
         """Everything by name, one entry a segment: the layout of `monitor.json`, see docs/run-folder.md."""
@@ -176,6 +183,7 @@ class Monitor:
             "logloss": plain(losses),
             "features": features,
             "missing": {name: plain(missing[:, place]) for place, name in enumerate(columns)} if segments else {},
+            "distinct": self._distinct_dict(),
             "knots": self._knots_dict(),
             "quantiles": self._quantiles_dict(rows),
         }
@@ -190,6 +198,7 @@ class Monitor:
             "intervals": self._intervals,
             "values": None if self._own is None else dict(self._own.state_dict()),
             "segments": [dict(vars(segment)) for segment in self._segments],
+            "categories": self._categories.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -199,6 +208,7 @@ class Monitor:
         self._first = [(segment, values) for segment, values in state["first"]]
         self._reference_seen, self._intervals = state["reference_seen"], state["intervals"]
         self._segments = [_Segment(**segment) for segment in state["segments"]]
+        self._categories.load_state_dict(state["categories"])
         if self._own is not None:
             self._own.load_state_dict(state["values"])
 
@@ -253,6 +263,14 @@ class Monitor:
             "levels": plain(self._picked() / self._intervals),
             "features": {name: plain(knots[:, place]) for place, name in enumerate(self.schema.numerical)},
         }
+
+    def _distinct_dict(self) -> dict[str, Any]:
+        """Distinct categories of each column up to the end of each segment."""
+        if not self._segments:
+            return {}
+        ends = [segment.distinct for segment in self._segments]
+        counts = np.stack([self._categories.estimate() if end is None else end for end in ends])
+        return {name: plain(counts[:, place]) for place, name in enumerate(self.schema.categorical)}
 
     def _quantiles_dict(self, rows: Ints) -> dict[str, Any] | None:
         """Where the values of the whole stream lie, by a sample of them: what methods without knots do not know."""
