@@ -286,12 +286,66 @@ def test_bad_batches_are_reported_with_their_rows(daes, tmp_path, csv):
     rows = "".join(f"{number % 2},{number}\n" for number in range(300))
     path = csv("click,price\n" + rows.replace("1,151\n", "7,151\n"))
     arguments = ("train", path, "--numerical", "price", "--out", tmp_path / "run", *QUICK)
-    assert "row 51 is 7" in daes(*arguments).stderr
+    assert f"row 152 of {path}: label column 'click' must hold 0 and 1 only, got 7" in daes(*arguments).stderr
     assert not (tmp_path / "run").exists()
     result = daes(*arguments, "--bad-batch", "skip", "--json")
     assert [bad["row"] for bad in result.json["bad_batches"]] == [100]
     assert result.json["rows"] == 200
     assert "bad batch at row 100" in result.stderr
+
+
+def test_bad_rows_are_left_out_and_listed_everywhere(daes, tmp_path, csv):
+    rows = [f"{number % 2},{number}" for number in range(300)]
+    rows[40], rows[151], rows[152], rows[299] = "1,oops", "7,151", "0", ",299"
+    path = csv("\n".join(["click,price", *rows]) + "\n")
+    run = tmp_path / "run"
+    arguments = ("train", path, "--numerical", "price", "--out", run, "--batch-size", "100", "--backbone", "fnn")
+    result = daes(*arguments, "--bad-rows", "skip", "--json")
+    assert result.exit_code == 0, result.output
+    assert (result.json["rows"], result.json["bad_batches"]) == (296, [])
+    reasons = {
+        41: "column 'price' must be a number, got 'oops'",
+        152: "label column 'click' must hold 0 and 1 only, got 7.0",
+        153: "2 fields are expected; there are 1",
+        300: "column 'click' must have a value in every row, got null",
+    }
+    assert result.json["bad_rows"]["count"] == 4
+    listed = (run / "bad_rows.csv").read_text().splitlines()
+    assert listed[0] == "file,row,reason"
+    assert sorted(listed[1:], key=lambda line: int(line.split(",")[1])) == [
+        f'{path},{row},"{reason}"' if "," in reason else f"{path},{row},{reason}" for row, reason in reasons.items()
+    ]
+    assert f"4 bad rows left out, first: row 41 of {path}: {reasons[41]}; {run / 'bad_rows.csv'} lists" in result.stderr
+    assert "4 rows were left out" in (run / "report.html").read_text()
+    again = daes("evaluate", run, path, "--bad-rows", "skip", "--json")
+    assert (again.json["metrics"]["rows"], again.json["bad_rows"]) == (296, 4)
+
+
+def test_bad_rows_are_counted_once_over_an_interruption(daes, tmp_path, csv, monkeypatch):
+    rows = [f"{number % 2},{number}" for number in range(400)]
+    rows[30], rows[130], rows[330] = "1,x", "5,130", "1,x"
+    path = csv("\n".join(["click,price", *rows]) + "\n")
+    run = tmp_path / "run"
+    options = ("--numerical", "price", "--bad-rows", "skip", "--sample-rows", "50", "--checkpoint-every", "100", *QUICK)
+
+    class Kill(BaseException):
+        pass
+
+    def dies(self, trainer, batch, logits):
+        if trainer.rows > 250:
+            raise Kill
+
+    with monkeypatch.context() as patch:
+        patch.setattr("daes.cli.train._Progress.__call__", dies)
+        with pytest.raises(Kill):
+            daes("train", path, "--out", run, *options)
+    resumed = daes("train", "--out", run, "--resume", "--no-report", "--json")
+    assert 0 < resumed.json["resumed_at"] < 300
+    assert (resumed.json["rows"], resumed.json["bad_rows"]["count"]) == (397, 3)
+    whole = daes("train", path, "--out", tmp_path / "whole", *options, "--json")
+    assert whole.json["bad_rows"] == resumed.json["bad_rows"]
+    weights = [(folder / "model" / "model.safetensors").read_bytes() for folder in (run, tmp_path / "whole")]
+    assert weights[0] == weights[1]
 
 
 def test_a_report_is_written(daes, clicks, tmp_path):

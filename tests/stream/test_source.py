@@ -16,6 +16,7 @@ from daes.stream import csv_text, parquet
 from daes.stream.batch import Batch
 from daes.stream.csv import CsvSource
 from daes.stream.cursor import CursorSource
+from daes.stream.dataset import Dataset
 from daes.stream.hashing import hash_text
 from daes.stream.parquet import ParquetSource
 from daes.stream.prefetch import Prefetch
@@ -235,7 +236,7 @@ def test_a_refused_batch_says_where_and_how_to_go_on(monkeypatch: pytest.MonkeyP
         batches = source.iter_batches(schema, 2)
         assert [next(batches).numerical[0, 0], next(batches).numerical[0, 0]] == [0.0, 2.0]
         with pytest.raises(
-            BatchError, match="the batch of 2 rows that starts at row 4: label column 'click'"
+            BatchError, match="row 6 of the data: label column 'click' must hold 0 and 1 only, got 2"
         ) as caught:
             next(batches)
         assert source.position() == caught.value.position == {"row": 4, "batch": 2, "skip": 4}
@@ -274,3 +275,50 @@ def test_two_columns_of_one_name_are_an_error() -> None:
     table = pa.table([pa.array([1.0]), pa.array([2.0])], names=["a", "a"])
     with pytest.raises(SourceError, match="'a' occurs 2 times"):
         TableSource(table).iter_tables(["a"], 1)
+
+
+@pytest.mark.parametrize("at_once", [1, 4, 100])
+def test_a_bad_row_costs_its_row_and_not_its_batch(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+    monkeypatch.setattr(CursorSource, "_rows_at_once", at_once)
+    clicks = [0, 1, 2, 1, None, 3, 0, 1, 1]
+    table = pa.table({"click": clicks, "price": [float(row) for row in range(9)], "w": [1.0] * 7 + [-1.0, 1.0]})
+    schema = Schema("click", ("price",), (), weight="w")
+    source = TableSource(table)
+    source.configure(bad_rows="skip")
+    batches = list(source.iter_batches(schema, 2))
+    assert [batch.numerical[:, 0].tolist() for batch in batches] == [[0, 1], [3], [6], [8]]
+    assert source.position()["row"] == 9
+    assert {row.row: row.reason for row in source.bad_rows.first} == {
+        3: "label column 'click' must hold 0 and 1 only, got 2",
+        5: "column 'click' must have a value in every row, got null",
+        6: "label column 'click' must hold 0 and 1 only, got 3",
+        8: "weight column 'w' must hold finite numbers ≥ 0, got -1.0",
+    }
+    for limit, want in ((3, [0, 1]), (4, [0, 1, 3]), (7, [0, 1, 3, 6]), (9, [0, 1, 3, 6, 8])):
+        data = Dataset(source, schema, limit=limit)
+        assert [value for batch in data.iter_batches(schema, 5) for value in batch.numerical[:, 0].tolist()] == want
+        assert data.position()["row"] == limit
+
+
+def test_labels_may_be_other_values() -> None:
+    schema = Schema("click", (), ("c",))
+    for values, mapping in [
+        (["yes", "no", "yes"], {"yes": 1, "no": 0}),
+        ([2, 1, 2], {"2": 1, "1": 0}),
+        ([2.0, 1.0, 2.0], {"2": 1, "1": 0}),
+        ([True, False, True], {"true": 1, "false": 0}),
+        (["True", "False", "TRUE"], {"True": 1, "False": 0}),
+    ]:
+        source = TableSource(pa.table({"click": values, "c": ["a", "b", "c"]}))
+        source.configure(label_map=mapping)
+        (batch,) = source.iter_batches(schema, 8)
+        assert batch.label is not None
+        assert batch.label.tolist() == [1, 0, 1]
+    source.configure(label_map={"yes": 1})
+    source.seek({"row": 0})
+    with pytest.raises(BatchError, match="row 1 of the data: label column 'click' must hold 'yes', got 'True'"):
+        list(source.iter_batches(schema, 8))
+    with pytest.raises(ValueError, match="label_map must map to 0 and 1, got 2 for 'yes'"):
+        source.configure(label_map={"yes": 2})
+    with pytest.raises(ValueError, match="bad_rows must be 'error' or 'skip', got 'ignore'"):
+        source.configure(bad_rows="ignore")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from daes.cli.console import out
+from daes.cli.console import err, out
 from daes.cli.groups import grouped
 from daes.cli.options import BatchSize, Json
 from daes.cli.reading import DataArgument, Reading
@@ -50,9 +50,10 @@ def evaluate(
 
     model = load_trained(run, find_device(device))
     with row_progress("scoring", reading.limit) as bar:
+        rows = reading.open(data, model.schema)
         metrics = measure(
             model,
-            reading.open(data, model.schema),
+            rows,
             label=label,
             batch_size=batch_size,
             progress=bar.advance,
@@ -60,8 +61,17 @@ def evaluate(
     values = metrics.compute()
     if not metrics.count:
         raise ValueError(f"the data must have at least one row; {data} has none")
+    bad = rows.bad_rows
+    if bad.count:
+        err.print(str(bad), soft_wrap=True, markup=False)
     if json:
-        content = {"run": str(run), "data": data, "metrics": values, "undefined": metrics.undefined()}
+        content = {
+            "run": str(run),
+            "data": data,
+            "metrics": values,
+            "undefined": metrics.undefined(),
+            "bad_rows": bad.count,
+        }
         typer.echo(dumps(strict(content), allow_nan=False))
         return
     out.print(f"{metrics.count:,} rows")

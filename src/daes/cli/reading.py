@@ -37,7 +37,8 @@ class Reading:
             "--bad-rows",
             panel="Reading",
             metavar="POLICY",
-            help="Rows of a CSV file that cannot be parsed: error (stop and name the row) or skip.",
+            help="Rows that cannot be read (a number that is none, a label that is neither 0 nor 1, …): error (stop "
+            "and name the row) or skip (leave them out and list them).",
             show_default="error",
         ),
     ] = None

@@ -222,6 +222,8 @@ def _print(run: "TrainedRun", json: bool) -> None:
     result = run.result
     for bad in result.bad_batches:
         err.print(f"bad batch at row {bad.row:,}: {bad.reason}", soft_wrap=True, markup=False)
+    if run.bad_rows.count:
+        err.print(f"{run.bad_rows}; {run.folder.bad_rows} lists them", soft_wrap=True, markup=False)
     if json:
         typer.echo(
             dumps(

@@ -84,6 +84,8 @@ class RunRecord:
     knots: KnotPaths | None = None
     quantiles: KnotPaths | None = None
     bad_batches: tuple[tuple[int, str], ...] = ()
+    bad_rows: tuple[int, tuple[str, ...]] = (0, ())
+    """How many rows were left out, and the first of them in words."""
     notes: tuple[str, ...] = ()
 
 
@@ -117,8 +119,15 @@ def read_run(folder: Path) -> RunRecord:
         knots=read_knots(monitor.get("knots")),
         quantiles=read_knots(monitor.get("quantiles")),
         bad_batches=tuple((bad.get("row"), str(bad.get("reason"))) for bad in results.get("bad_batches", [])),
+        bad_rows=_bad_rows(results),
         notes=tuple(map(str, data.get("notes", []))),
     )
+
+
+def _bad_rows(results: Mapping[str, Any]) -> tuple[int, tuple[str, ...]]:
+    found = results.get("bad_rows", {})
+    rows = (f"row {bad.get('row')} of {bad.get('path')}: {bad.get('reason')}" for bad in found.get("first", []))
+    return int(found.get("count", 0)), tuple(rows)
 
 
 def _optional(files: RunFolder, name: str) -> dict[str, Any]:

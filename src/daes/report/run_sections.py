@@ -25,7 +25,7 @@ def run_sections(run: RunRecord, findings: ModelFindings) -> list[Section]:
         *stream_sections(run, findings),
         Section("throughput", "Throughput", drawn([throughput_figure(run)], too_short)),
         Section("setup", "Configuration", _setup(run)),
-        Section("notes", "Notes", [*notes(run.notes), *_bad_batches(run.bad_batches)]),
+        Section("notes", "Notes", [*notes(run.notes), *_bad_rows(*run.bad_rows), *_bad_batches(run.bad_batches)]),
     ]
 
 
@@ -57,6 +57,13 @@ def run_facts(run: RunRecord) -> list[tuple[str, str]]:
 def notes(given: Sequence[str]) -> list[Block]:
     """Remarks, where there are any."""
     return [Notes(given)] if given else []
+
+
+def _bad_rows(number: int, first: Sequence[str]) -> list[Block]:
+    if not number:
+        return []
+    rows = "1 row was" if number == 1 else f"{count(number)} rows were"
+    return [Paragraph(f"{rows} left out; bad_rows.csv in the run's folder lists them. First:"), Notes(first)]
 
 
 def _scores(run: RunRecord) -> list[Block]:

@@ -19,7 +19,15 @@ from daes.storage.lock import LockHeldError, WriterLock
 FORMAT = "daes.run"
 VERSION = 1
 
-_FILES = ("config.json", "metrics.json", "history.json", "monitor.json", "importance.json", "report.html")
+_FILES = (
+    "config.json",
+    "metrics.json",
+    "history.json",
+    "monitor.json",
+    "importance.json",
+    "bad_rows.csv",
+    "report.html",
+)
 _FOLDERS = ("checkpoints", "model")
 _LOCK = ("lock", "lock.holder")
 
@@ -47,6 +55,11 @@ class RunFolder:
     def checkpoints(self) -> Path:
         """The folder of the `CheckpointStore`."""
         return self.path / "checkpoints"
+
+    @property
+    def bad_rows(self) -> Path:
+        """The rows that were left out, if there are any: file, row, reason."""
+        return self.path / "bad_rows.csv"
 
     @property
     def report(self) -> Path:

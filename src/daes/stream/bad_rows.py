@@ -1,7 +1,9 @@
 """The rows that were left out: how many, which, and why."""
 
+import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field
+from io import StringIO
 from typing import Any
 
 _KEPT = 10_000
@@ -32,29 +34,49 @@ class BadRows:
 
     first: list[BadRow] = field(default_factory=list)
     _numbers: dict[str, set[int]] = field(default_factory=dict)
+    _unparsed: dict[str, set[int]] = field(default_factory=dict)
 
     @property
     def count(self) -> int:
         """How many rows were left out."""
         return sum(map(len, self._numbers.values()))
 
-    def add(self, row: BadRow) -> None:
-        """Note a row, unless it was noted before."""
+    def add(self, row: BadRow, *, parsed: bool = True) -> None:
+        """Note a row, unless it was noted before; `parsed` is False for text of which no row could be made."""
+        if not parsed:
+            self._unparsed.setdefault(row.path, set()).add(row.row)
         noted = self._numbers.setdefault(row.path, set())
         if row.row not in noted:
             noted.add(row.row)
             if len(self.first) < _KEPT:
                 self.first.append(row)
 
+    def number(self, path: str, start: int, nth: int) -> int:
+        """The number of the `nth` row after row `start` of a file, not counting those that could not be parsed."""
+        number = start + nth
+        for unparsed in sorted(row for row in self._unparsed.get(path, ()) if row > start):
+            if unparsed > number:
+                break
+            number += 1
+        return number
+
     def __str__(self) -> str:
         if not self.count:
             return "no bad rows"
         return f"{self.count} bad row{'s' if self.count > 1 else ''} left out, first: {self.first[0]}"
 
+    def to_csv(self) -> str:
+        """The rows by name, as a CSV file: file, row, reason."""
+        text = StringIO(newline="")
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(["file", "row", "reason"])
+        writer.writerows(astuple(row) for row in self.first)
+        return text.getvalue()
+
     def state_dict(self) -> dict[str, Any]:
-        """The rows as plain values."""
-        numbers = {path: sorted(noted) for path, noted in self._numbers.items()}
-        return {"first": [list(astuple(row)) for row in self.first], "numbers": numbers}
+        """The rows as plain values; a thread that reads ahead may add more meanwhile."""
+        numbers = {path: sorted(noted) for path, noted in list(self._numbers.items())}
+        return {"first": [list(astuple(row)) for row in list(self.first)], "numbers": numbers}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Note the rows of a saved state as well."""

@@ -1,6 +1,6 @@
 """Rows as arrays: what a source hands to a model."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
@@ -19,6 +19,17 @@ _DTYPES = {
     "weight": np.dtype(np.float32),
     "time": np.dtype(np.int64),
 }
+
+
+class BadValues(ValueError):
+    """Values outside the domain of their column: a label of 2, a missing weight, …
+
+    `reasons` says for each row of the table, by its index, what is wrong with it.
+    """
+
+    def __init__(self, message: str, reasons: Mapping[int, str]) -> None:
+        super().__init__(message)
+        self.reasons = dict(reasons)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,19 +111,22 @@ class Batch:
         }
 
 
-def batch_from_table(table: Any, schema: Schema, *, require_label: bool = True) -> Batch:
+def batch_from_table(
+    table: Any, schema: Schema, *, require_label: bool = True, label_map: Mapping[str, int] | None = None
+) -> Batch:
     """Read the schema's columns out of a pyarrow Table or RecordBatch.
 
     - numerical: integers, floats, decimals and booleans become float32; null becomes NaN, and a float64 beyond
       float32's range ±inf.
     - categorical: the hash (`hash_column`) of the one text that a value has in every format (`category_text`).
-    - label: booleans or numbers, each 0 or 1 and none null. None where the schema names no label, or where the table
-      lacks it and `require_label` is False.
+    - label: booleans or numbers, each 0 or 1 and none null; or what `label_map` lists, which maps the text of a value
+      (`category_text`) to 0 or 1. None where the schema names no label, or where the table lacks it and `require_label`
+      is False.
     - weight: numbers, finite and not negative, none null.
     - time: timestamps and dates become epoch nanoseconds, integers stay as they are; none null.
 
-    A column that is missing or of another type, and a value outside its domain, is an error that names the column and
-    the row within the table. A table without rows gives an empty batch.
+    A column that is missing or of another type, and a value outside its domain (`BadValues`), is an error that names
+    the column and the row within the table. A table without rows gives an empty batch.
 
     >>> import pyarrow as pa
     >>> table = pa.table({"click": [0, 1], "price": [0.5, None], "city": ["Bern", None]})
@@ -138,7 +152,7 @@ def batch_from_table(table: Any, schema: Schema, *, require_label: bool = True) 
     return Batch(
         numerical=numerical,
         categorical=categorical,
-        label=None if label is None else _read_label(_column(table, label), label),
+        label=None if label is None else _read_label(_column(table, label), label, label_map),
         weight=None if schema.weight is None else _read_weight(_column(table, schema.weight), schema.weight),
         time=None if schema.time is None else _read_time(_column(table, schema.time), schema.time),
     )
@@ -180,22 +194,38 @@ def _read_categories(column: Any, name: str) -> NDArray[np.int64]:
         raise TypeError(f"column {name!r}: {error}") from error
 
 
-def _read_label(column: Any, name: str) -> NDArray[np.float32]:
+def _read_label(column: Any, name: str, label_map: Mapping[str, int] | None) -> NDArray[np.float32]:
+    if label_map:
+        return _mapped_label(column, name, label_map)
     values = _read_complete_numbers(column, name)
-    bad = (values != 0) & (values != 1)
-    if bad.any():
-        row = int(np.argmax(bad))
-        raise ValueError(f"label column {name!r} must hold 0 and 1 only; row {row} is {_show(column, row)}")
+    _refuse((values != 0) & (values != 1), column, f"label column {name!r} must hold 0 and 1 only")
     return values.astype(np.float32)
+
+
+def _mapped_label(column: Any, name: str, label_map: Mapping[str, int]) -> NDArray[np.float32]:
+    pa, pc = require("pyarrow"), require("pyarrow.compute")
+    known = category_text(pa.array(list(label_map), pa.string()))
+    text = pc.cast(category_text(column), pa.string())
+    places = pc.fill_null(pc.index_in(text, value_set=known, skip_nulls=True), -1)
+    found = np.asarray(places.to_numpy(zero_copy_only=False) if isinstance(places, pa.Array) else places.to_numpy())
+    _refuse(found < 0, column, f"label column {name!r} must hold {' or '.join(map(repr, label_map))}")
+    labels = np.array(list(label_map.values()), dtype=np.float32)
+    return np.take(labels, found)
 
 
 def _read_weight(column: Any, name: str) -> NDArray[np.float32]:
     values = _read_complete_numbers(column, name)
     bad = ~((values >= 0) & (values <= np.finfo(np.float32).max))
-    if bad.any():
-        row = int(np.argmax(bad))
-        raise ValueError(f"weight column {name!r} must hold finite numbers ≥ 0; row {row} is {_show(column, row)}")
+    _refuse(bad, column, f"weight column {name!r} must hold finite numbers ≥ 0")
     return values.astype(np.float32)
+
+
+def _refuse(bad: NDArray[np.bool_], column: Any, rule: str) -> None:
+    """An error if there are bad values."""
+    rows = np.flatnonzero(bad).tolist()
+    if rows:
+        reasons = {row: f"{rule}, got {_show(column, row)}" for row in rows}
+        raise BadValues(f"{rule}; row {rows[0]} is {_show(column, rows[0])}", reasons)
 
 
 def _read_complete_numbers(column: Any, name: str) -> NDArray[np.float64]:
@@ -228,8 +258,9 @@ def _read_time(column: Any, name: str) -> NDArray[np.int64]:
 
 def _refuse_nulls(column: Any, name: str) -> None:
     if column.null_count:
-        row = int(np.argmax(np.asarray(column.is_null())))
-        raise ValueError(f"column {name!r} must have a value in every row; row {row} is null")
+        rows = np.flatnonzero(np.asarray(column.is_null())).tolist()
+        rule = f"column {name!r} must have a value in every row"
+        raise BadValues(f"{rule}; row {rows[0]} is null", dict.fromkeys(rows, f"{rule}, got null"))
 
 
 def _show(column: Any, row: int) -> str:

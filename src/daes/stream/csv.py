@@ -38,8 +38,7 @@ class CsvSource(FilesSource):
         missing: text that means a missing number, besides nan.
         missing_categories: text that means a missing category.
         bad_rows: a row with the wrong number of fields, a number that is none, or text that is not UTF-8: "error" stops
-            with the file and the row; "skip" leaves the row out, and counts it in `bad_rows`; "blank" counts it as well
-            and gives a row of nulls in its place.
+            with the file and the row; "skip" leaves the row out, and counts it in `bad_rows`.
         shard: `(rank, world)`, see `CursorSource`.
 
     Numerical columns are parsed as float64, categorical ones stay text ("007" stays "007"). The label may also be
@@ -71,7 +70,7 @@ class CsvSource(FilesSource):
         bad_rows: str = "error",
         shard: tuple[int, int] | None = None,
     ) -> None:
-        super().__init__(where, shard)
+        super().__init__(where, shard, bad_rows=bad_rows)
         separator = SEPARATORS.get(self._files[0].suffix, ",") if separator is None else separator
         self.format = CsvFormat(
             separator=separator,
@@ -81,9 +80,18 @@ class CsvSource(FilesSource):
             missing_categories=tuple(missing_categories),
             bad_rows=bad_rows,
         )
-        self.bad_rows = BadRows()
         self.schema = schema
         self._as_text = False
+
+    def configure(self, *, bad_rows: str | None = None, label_map: Mapping[str, int] | None = None) -> None:
+        """Change what is done with bad rows and how labels are read; None leaves it as it is."""
+        super().configure(bad_rows=bad_rows, label_map=label_map)
+        if bad_rows is not None and hasattr(self, "format"):
+            self.format = replace(self.format, bad_rows=bad_rows)
+
+    def _row_at(self, place: Position) -> tuple[str, int]:
+        path, nth = super()._row_at(place)
+        return path, self.bad_rows.number(path, int(place["offset_row"]), nth)
 
     def as_text(self) -> "CsvSource":
         """The same rows from the start, all columns text as it stands in the files: nothing is parsed or missing.
@@ -101,9 +109,12 @@ class CsvSource(FilesSource):
     def parse(self, text: Any, schema: Schema) -> tuple[Any, dict[int, str]]:
         """A Table of text with the schema's columns parsed; rows that cannot be are left out, with index and reason."""
         types = {
-            name: column_type(role, self.arrow_schema.field(name).type) for name, role in schema_roles(schema).items()
+            name: self._type(role, self.arrow_schema.field(name).type) for name, role in schema_roles(schema).items()
         }
         return parse_text(text, types, self.format)
+
+    def _type(self, role: str | None, inferred: Any) -> Any:
+        return column_type("categorical" if role == "label" and self._label_map else role, inferred)
 
     def _file_schema(self, file: DataFile) -> Any:
         pa = require("pyarrow")
@@ -121,7 +132,7 @@ class CsvSource(FilesSource):
             parsed = dict.fromkeys(types, require("pyarrow").string())
         else:
             roles = schema_roles(self.schema) if not roles and self.schema is not None else roles
-            parsed = {name: column_type(roles.get(name), inferred) for name, inferred in types.items()}
+            parsed = {name: self._type(roles.get(name), inferred) for name, inferred in types.items()}
         return CsvCursor(file, self.format, parsed, place, self.bad_rows)
 
 

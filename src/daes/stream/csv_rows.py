@@ -137,7 +137,7 @@ class CsvCursor:
         return table
 
     def _leave_out(self, number: int, reason: str) -> None:
-        self._bad_rows.add(BadRow(self._path, self._row + number, reason))
+        self._bad_rows.add(BadRow(self._path, self._row + number, reason), parsed=False)
 
 
 def parse_text(table: Any, types: Mapping[str, Any], format: CsvFormat) -> tuple[Any, dict[int, str]]:

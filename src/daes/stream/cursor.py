@@ -8,8 +8,12 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from daes.extras import require
-from daes.stream.batch import Batch, batch_from_table
+from daes.stream.bad_rows import BadRow, BadRows
+from daes.stream.batch import BadValues, Batch, batch_from_table
 from daes.stream.schema import Schema, no_such_column
 
 Position = dict[str, int | str]
@@ -68,15 +72,42 @@ class CursorSource(ABC):
             with i % world == rank; the others are passed over. `position()` counts all batches, so that after a `seek`
             each rank goes on with the batches that are its own, whatever `world` was before. Ranks may differ by one
             in how many batches they get.
+        bad_rows: what `iter_batches` does with a row whose label, weight or time is refused: "error" is a `BatchError`
+            that names the row; "skip" leaves the row out of its batch, which is shorter then, and notes it in
+            `bad_rows`.
+        label_map: the text of a label to 0 or 1, where labels are something else; see `batch_from_table`.
     """
 
     _place_keys: frozenset[str] = frozenset({"skip"})
     _rows_at_once = _ROWS_AT_ONCE
 
-    def __init__(self, shard: tuple[int, int] | None = None) -> None:
+    def __init__(
+        self,
+        shard: tuple[int, int] | None = None,
+        *,
+        bad_rows: str = "error",
+        label_map: Mapping[str, int] | None = None,
+    ) -> None:
         self._rank, self._world = check_shard(shard)
+        self.bad_rows = BadRows()
+        self.configure(bad_rows=bad_rows, label_map=label_map)
         self._position: Position = {"row": 0, "batch": 0, **self._start()}
         self._iterators = 0
+
+    def configure(self, *, bad_rows: str | None = None, label_map: Mapping[str, int] | None = None) -> None:
+        """Change what is done with bad rows and how labels are read; None leaves it as it is."""
+        if bad_rows not in (None, "error", "skip"):
+            raise ValueError(f"bad_rows must be 'error' or 'skip', got {bad_rows!r}")
+        for text, label in (label_map or {}).items():
+            if label not in (0, 1):
+                raise ValueError(f"label_map must map to 0 and 1, got {label!r} for {text!r}")
+        self._skips = self._skips if bad_rows is None else bad_rows == "skip"
+        self._label_map = dict(label_map) if label_map else self._label_map
+
+    stop_row: int | None = None
+    """Iterators made from now on end before this row; None for the end of the data."""
+    _skips = False
+    _label_map: Mapping[str, int] | None = None
 
     @property
     @abstractmethod
@@ -97,6 +128,10 @@ class CursorSource(ABC):
 
     def _where(self, position: Position) -> str:
         return f"row {position['row']}"
+
+    def _row_at(self, place: Position) -> tuple[str, int]:
+        """The file, or what else there is, that the row at `place` is in, and its number there, from 1."""
+        return "the data", int(place["skip"]) + 1
 
     def position(self) -> Position:
         """The place of the next row not yet handed out, JSON-able."""
@@ -121,10 +156,10 @@ class CursorSource(ABC):
         """Refuse a position that is not of this source."""
 
     def iter_batches(self, schema: Schema, batch_size: int) -> Iterator[Batch]:
-        """Batches of exactly `batch_size` rows (the last may be short), from `position()` on."""
+        """Batches of `batch_size` rows (the last may be short, and those with bad rows are), from `position()` on."""
 
         def convert(table: Any) -> Batch:
-            return batch_from_table(table, schema)
+            return batch_from_table(table, schema, label_map=self._label_map)
 
         return self._iterate(schema.columns, schema_roles(schema), batch_size, convert, lambda batch, rows: batch[rows])
 
@@ -160,7 +195,7 @@ class CursorSource(ABC):
     ) -> Iterator[_T]:
         # Many small batches are read and converted together, then cut: a batch of 128 rows costs a slice.
         at_once = batch_size * (max(1, self._rows_at_once // batch_size) if self._world == 1 else 1)
-        row, number = int(self._position["row"]), int(self._position["batch"])
+        row, number, stop_row = int(self._position["row"]), int(self._position["batch"]), self.stop_row
         place = {key: value for key, value in self._position.items() if key in self._place_keys}
         skip = int(place.pop("skip"))
         cursor = self._cursor(columns, roles, place, at_once)
@@ -171,7 +206,8 @@ class CursorSource(ABC):
                 if others:
                     row += cursor.skip(others * batch_size)
                     number += others
-                table, places = _read_fully(cursor, at_once)
+                left = at_once if stop_row is None else min(at_once, stop_row - row)
+                table, places = _read_fully(cursor, left)
                 if table is None:
                     return
                 try:
@@ -182,24 +218,45 @@ class CursorSource(ABC):
                     stop = min(start + batch_size, table.num_rows)
                     following: Position = {"row": row + stop, "batch": number + 1, **_place_of(stop, places)}
                     if whole is None:
-                        item = self._convert_one(table.slice(start, stop - start), convert, following)
+                        item = self._convert_one(table, np.arange(start, stop), places, convert, following)
                     else:
                         item = pick(whole, slice(start, stop))
                     if iterator != self._iterators:
                         raise RuntimeError("this iterator has ended: the source was sought or iterated again since")
                     self._position = following
                     number += 1
-                    yield item
+                    if item is not None:
+                        yield item
                 row += table.num_rows
         finally:
             cursor.close()
 
-    def _convert_one(self, table: Any, convert: Callable[[Any], _T], following: Position) -> _T:
-        try:
-            return convert(table)
-        except (ValueError, TypeError) as error:
-            message = f"the batch of {table.num_rows} rows that starts at {self._where(self._position)}: {error}"
-            raise BatchError(message, self.position(), following) from error
+    def _convert_one(
+        self,
+        table: Any,
+        rows: NDArray[np.int64],
+        places: list[tuple[int, Position]],
+        convert: Callable[[Any], _T],
+        following: Position,
+    ) -> _T | None:
+        """One batch, these rows of the table without the bad ones; None if all are bad."""
+        while len(rows):
+            try:
+                return convert(table.take(rows))
+            except BadValues as error:
+                bad = [
+                    BadRow(*self._row_at(_place_of(int(rows[index]), places)), reason)
+                    for index, reason in error.reasons.items()
+                ]
+                if not self._skips:
+                    raise BatchError(str(bad[0]), self.position(), following) from error
+                for row in bad:
+                    self.bad_rows.add(row)
+                rows = np.delete(rows, list(error.reasons))
+            except (ValueError, TypeError) as error:
+                message = f"the batch of {len(rows)} rows that starts at {self._where(self._position)}: {error}"
+                raise BatchError(message, self.position(), following) from error
+        return None
 
     def _pass_over(self, cursor: Cursor, rows: int) -> None:
         passed = cursor.skip(rows) if rows else 0

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from daes.stream.bad_rows import BadRows
 from daes.stream.batch import Batch
 from daes.stream.csv import CsvSource
-from daes.stream.cursor import BatchError, Position
+from daes.stream.cursor import BatchError, CursorSource, Position
 from daes.stream.datasets import find_entry
 from daes.stream.files_source import FilesSource
 from daes.stream.opening import name_of, open_source
@@ -99,9 +100,10 @@ class Dataset:
             exclude: columns that are not used.
             needs_label: whether a schema without a label is an error.
             limit: read no more than so many rows from the start; None for all.
-            options: `format` ("parquet" or "csv", where the file names do not tell); `shard=(rank, world)`, to get
-                the batches i with i % world == rank; for CSV files those of `CsvSource` (`separator`, `column_names`,
-                `quoting`, `missing`, `missing_categories`, `bad_rows`); for a dataset by name its own.
+            options: `bad_rows` ("error" or "skip") and `label_map` (see `CursorSource`); `format` ("parquet" or "csv",
+                where the file names do not tell); `shard=(rank, world)`, to get the batches i with i % world == rank;
+                for CSV files those of `CsvSource` (`separator`, `column_names`, `quoting`, `missing`,
+                `missing_categories`); for a dataset by name its own.
         """
         named = {"label": label, "numerical": numerical, "categorical": categorical, "time": time, "weight": weight}
         found = _open(what, options)
@@ -127,6 +129,12 @@ class Dataset:
         if self._source is None:
             self._source = _open(self.what, self.options).source
         return self._source
+
+    @property
+    def bad_rows(self) -> BadRows:
+        """The rows left out so far."""
+        found = getattr(self.source, "bad_rows", None)
+        return found if isinstance(found, BadRows) else BadRows()
 
     def head(self, rows: int | None) -> "Dataset":
         """The first rows alone; None for all that there are."""
@@ -225,7 +233,7 @@ class Dataset:
         return self.source.arrow_schema
 
     def iter_batches(self, schema: Schema, batch_size: int) -> Iterator[Batch]:
-        """Batches of exactly `batch_size` rows (the last may be short), from `position()` on."""
+        """Batches of `batch_size` rows (the last may be short, and those with bad rows are), from `position()` on."""
         return self._up_to_limit(self._at_position().iter_batches(schema, batch_size))
 
     def iter_tables(self, columns: Sequence[str] | None, batch_size: int) -> Iterator[Any]:
@@ -247,6 +255,8 @@ class Dataset:
     def _at_position(self) -> Source:
         if self.source.position() != self._position:
             self.source.seek(self._position)
+        if isinstance(self.source, CursorSource):
+            self.source.stop_row = self.limit
         return self.source
 
     def _up_to_limit(self, items: Iterator[_T]) -> Iterator[_T]:
@@ -320,12 +330,18 @@ class _Opened(NamedTuple):
 
 def _open(what: Any, options: Mapping[str, Any]) -> _Opened:
     entry = find_entry(what)
-    if entry is None and not isinstance(what, Dataset):
-        return _Opened(open_source(what, **options), None, name_of(what))
     if isinstance(what, Dataset) and options:
         raise TypeError(f"options are for what is not open yet, got {', '.join(options)} and a Dataset")
-    data = what if entry is None else entry.open(what, **options)
-    return _Opened(data.source, data.schema, data.name, data.notes)
+    policy = {name: options[name] for name in ("bad_rows", "label_map") if name in options}
+    others = {name: value for name, value in options.items() if name not in policy}
+    if entry is None and not isinstance(what, Dataset):
+        found = _Opened(open_source(what, **others), None, name_of(what))
+    else:
+        data = what if entry is None else entry.open(what, **others)
+        found = _Opened(data.source, data.schema, data.name, data.notes)
+    if policy and isinstance(found.source, CursorSource):
+        found.source.configure(**policy)
+    return found
 
 
 def _changed(

@@ -23,7 +23,9 @@ class FilesSource(CursorSource):
     _file_start: ClassVar[Position] = {"skip": 0}
     _schema: Any = None
 
-    def __init__(self, where: Where | Sequence[DataFile], shard: tuple[int, int] | None = None) -> None:
+    def __init__(
+        self, where: Where | Sequence[DataFile], shard: tuple[int, int] | None = None, *, bad_rows: str = "error"
+    ) -> None:
         given = not isinstance(where, str | Path) and len(where) > 0 and isinstance(where[0], DataFile)
         self._files: list[DataFile] = list(where) if given else find_files(where, self._suffixes)  # type: ignore[arg-type]
         for file in self._files:
@@ -33,7 +35,7 @@ class FilesSource(CursorSource):
                     f"all files must have the same partitions; {first.path} has {list(first.partitions)}, "
                     f"{file.path} has {list(file.partitions)}"
                 )
-        super().__init__(shard)
+        super().__init__(shard, bad_rows=bad_rows)
         self._place_keys = frozenset({"file", "name", *self._file_start})
 
     @property
@@ -88,6 +90,9 @@ class FilesSource(CursorSource):
         number = int(position["file"])
         file = f", in {self._files[number].path}" if number < len(self._files) else ""
         return f"row {position['row']}{file}"
+
+    def _row_at(self, place: Position) -> tuple[str, int]:
+        return self._files[int(place["file"])].path, int(place["skip"]) + 1
 
     def _cursor(self, columns: Sequence[str], roles: Roles, place: Position, rows_at_once: int) -> Cursor:
         return _Chain(self, columns, roles, place, rows_at_once)

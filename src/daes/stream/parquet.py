@@ -25,6 +25,7 @@ class ParquetSource(FilesSource):
     Args:
         where: a file, a glob, a directory or a URL, or a sequence of these; see `daes.stream.files.find_files`.
             Directories called `key=value` are columns (Hive partitions).
+        bad_rows: "error" or "skip", see `CursorSource`.
         shard: `(rank, world)`, see `CursorSource`.
 
     Memory is that of a few thousand rows of the columns read, whatever the size of files and row groups. The file in
@@ -43,8 +44,10 @@ class ParquetSource(FilesSource):
 
     _suffixes = SUFFIXES
 
-    def __init__(self, where: Where | Sequence[DataFile], *, shard: tuple[int, int] | None = None) -> None:
-        super().__init__(where, shard)
+    def __init__(
+        self, where: Where | Sequence[DataFile], *, bad_rows: str = "error", shard: tuple[int, int] | None = None
+    ) -> None:
+        super().__init__(where, shard, bad_rows=bad_rows)
         self._footers: dict[str, Any] = {}
         self._handle: tuple[str, Any] = ("", None)
 

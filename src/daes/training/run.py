@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,9 @@ import torch
 
 from daes.model import CTRModel
 from daes.storage.checkpoint import CheckpointStore
+from daes.storage.durable import write_text
 from daes.storage.run_folder import FORMAT, VERSION, RunFolder, strict
+from daes.stream.bad_rows import BadRows
 from daes.stream.dataset import Dataset
 from daes.training.config import TrainConfig
 from daes.training.consumed import ConsumedRows
@@ -31,6 +33,8 @@ _CHANGEABLE = {
     "run": ("keep", "prefetch"),
 }
 
+_LISTED_BAD_ROWS = 20
+
 
 class RunExistsError(ValueError):
     """The folder of a new run exists already."""
@@ -46,6 +50,7 @@ class TrainedRun:
         result: metrics, history and bad batches.
         resumed_at: rows that were done when it was resumed; None if it started from the beginning.
         report: the HTML report, None if none was written.
+        bad_rows: the rows that were left out.
     """
 
     folder: RunFolder
@@ -53,6 +58,7 @@ class TrainedRun:
     result: TrainResult
     resumed_at: int | None = None
     report: Path | None = None
+    bad_rows: BadRows = field(default_factory=BadRows)
 
 
 def train_run(
@@ -123,6 +129,7 @@ def train_run(
         ctr_model, sampled = CTRModel.from_sample(data.schema, sample, **(model or {})), len(sample)
     else:
         ctr_model, sampled = start.make_model(data.schema), 0
+    bad_rows = data.bad_rows
     consumed, monitor = ConsumedRows(data), Monitor(data.schema, ctr_model.distributions)
     recent = RecentRows(data.schema.num_numerical + data.schema.num_categorical, config.window)
     trainer = StreamTrainer(
@@ -130,7 +137,7 @@ def train_run(
         config,
         callbacks=[consumed, monitor, recent, *callbacks],
         on_record=on_record,
-        extra={"consumed": consumed, "monitor": monitor, "recent": recent},
+        extra={"consumed": consumed, "monitor": monitor, "recent": recent, "bad_rows": bad_rows},
     )
     description = {
         "data": data.describe(),
@@ -164,14 +171,14 @@ def train_run(
         ctr_model.eval()
         with _safe_in(written):
             ctr_model.save_pretrained(written.model)
-            write_results(written, trainer, result, monitor)
+            write_results(written, trainer, result, monitor, bad_rows)
             last_rows = recent.sample()
             if last_rows is not None:
                 written.write("importance", feature_importance(ctr_model, last_rows, seed=config.seed).to_dict())
         if written is not run_folder:
             run_folder.replace()
         page = report(run_folder.path) if report else None
-    return TrainedRun(run_folder, ctr_model, result, resumed_at, page)
+    return TrainedRun(run_folder, ctr_model, result, resumed_at, page, bad_rows)
 
 
 @contextmanager
@@ -186,8 +193,10 @@ def _safe_in(run_folder: RunFolder) -> Iterator[None]:
         ) from error
 
 
-def write_results(run_folder: RunFolder, trainer: StreamTrainer, result: TrainResult, monitor: Monitor) -> None:
-    """Write metrics.json, history.json and monitor.json."""
+def write_results(
+    run_folder: RunFolder, trainer: StreamTrainer, result: TrainResult, monitor: Monitor, bad_rows: BadRows
+) -> None:
+    """Write metrics.json, history.json, monitor.json and, if rows were left out, bad_rows.csv."""
     reliability = trainer.metrics.calibration.reliability()._asdict()
     run_folder.write(
         "metrics",
@@ -198,12 +207,15 @@ def write_results(run_folder: RunFolder, trainer: StreamTrainer, result: TrainRe
             "metrics": result.metrics,
             "undefined": trainer.metrics.undefined(),
             "bad_batches": [asdict(bad) for bad in result.bad_batches],
+            "bad_rows": {"count": bad_rows.count, "first": [asdict(bad) for bad in bad_rows.first[:_LISTED_BAD_ROWS]]},
             "reliability": {name: plain(values) for name, values in reliability.items()},
         },
     )
     names = list(result.history[0]) if result.history else []
     run_folder.write("history", {name: [record[name] for record in result.history] for name in names})
     run_folder.write("monitor", monitor.to_dict())
+    if bad_rows.count:
+        write_text(run_folder.bad_rows, bad_rows.to_csv())
 
 
 def _check_folder(run_folder: RunFolder, resume: bool, overwrite: bool) -> None:

@@ -166,8 +166,8 @@ class StreamTrainer:
         while True:
             try:
                 for batch in source.iter_batches(self.model.schema, self.config.batch_size):
-                    self._position = source.position()
-                    yield int(self._position["row"]) - len(batch), batch
+                    before, self._position = self._position, source.position()
+                    yield int(before["row"]), batch
                 return
             except BatchError as error:
                 if self.config.bad_batch == "stop":
