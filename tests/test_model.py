@@ -37,10 +37,16 @@ def make_batch(rows=48, seed=0, schema=SCHEMA, weight=False):
     return Batch(numerical, categorical, label, rng.random(rows).astype(np.float32) if weight else None)
 
 
-def make_model(embedding="daes-gate", backbone="fnn", *, seed=0, schema=SCHEMA, **options):
+def make_model(embedding="daes-gate", backbone="fnn", *, seed=0, schema=SCHEMA, evidence=False, **options):
     torch.manual_seed(seed)
     return CTRModel.from_sample(
-        schema, make_batch(schema=schema), embedding=embedding, backbone=backbone, dim=4, **options
+        schema,
+        make_batch(schema=schema),
+        embedding=embedding,
+        backbone=backbone,
+        dim=4,
+        evidence=evidence,
+        **options,
     )
 
 

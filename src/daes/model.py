@@ -85,7 +85,8 @@ class CTRModel(nn.Module):
         l2: λ of the paper's loss, BCE + λ‖Θ‖².
         evidence: what past clicks say of values, ids and pairs, as inputs of the network that are counted, not learned:
             an `Evidence`, its arguments, True for its defaults or False for none. A backbone that takes no plain inputs
-            does without. Either way the click rate so far is where logits start from.
+            does without, and so does a module whose `plain_dim` has no room for it. Either way the click rate so far is
+            where logits start from.
         categorical_options: further arguments of `CategoricalEmbedding` (mode, min_count, strict, sparse).
         embedding_options: further arguments of a method given by name.
         backbone_options: further arguments of a backbone given by name.
@@ -152,7 +153,7 @@ class CTRModel(nn.Module):
         if schema.num_categorical:
             with _drawing_from(seeds[1]):
                 self.categorical = CategoricalEmbedding(self.sizes, self.dim, **(categorical_options or {}))
-        self.evidence = self._make_evidence()
+        self.evidence = self._make_evidence(backbone)
         with _drawing_from(seeds[2]):
             self.backbone = self._make_backbone(backbone)
         places = [schema.categorical.index(name) for name in self.context]
@@ -167,13 +168,20 @@ class CTRModel(nn.Module):
             options.setdefault("num_context", len(self.context))
         return build_embedding(embedding, self.schema.num_numerical, self.dim, **options)
 
-    def _make_evidence(self) -> EvidenceInputs:
-        options = Evidence(numbers=False, categories=False)
-        if self.config["evidence"] is not None:
-            options = Evidence(**self.config["evidence"])
+    def _make_evidence(self, backbone: str | Backbone) -> EvidenceInputs:
         table = self.categorical
         offsets, rows = ([], 0) if table is None else (table.offsets, len(table.weight))
-        return EvidenceInputs(options, self.schema.num_numerical, offsets, rows)
+
+        def make(options: Evidence) -> EvidenceInputs:
+            return EvidenceInputs(options, self.schema.num_numerical, offsets, rows)
+
+        if self.config["evidence"] is not None:
+            made = make(Evidence(**self.config["evidence"]))
+            numbers = 0 if self.numerical is None else self.numerical.plain_dim
+            if isinstance(backbone, str) or backbone.plain_dim == numbers + made.dim:
+                return made
+            self.config["evidence"] = None  # a module that was made without room for it
+        return make(Evidence(numbers=False, categories=False))
 
     def _make_backbone(self, backbone: str | Backbone) -> Backbone:
         numbers = self.numerical

@@ -74,7 +74,7 @@ class Slow:
             layer += 1
         return values
 
-    def mlp(self, p: Parameters, values: list[float], *, name: str = "mlp", batch_norm: bool = True) -> float:
+    def mlp(self, p: Parameters, values: list[float], *, name: str = "mlp", batch_norm: bool = False) -> float:
         """Hidden layers, then a logit."""
         values = self.hidden(p, f"{name}.hidden", values, batch_norm=batch_norm)
         return self.dot(p[f"{name}.readout.weight"][0], values) + p[f"{name}.readout.bias"][0]

@@ -62,7 +62,7 @@ def test_dropout_works_in_train_alone(name):
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_a_compiled_model_takes_one_row_in_training(backend):
     torch._dynamo.reset()
-    model = build_backbone("nfm", 5, 4, hidden=(8,), dropout=0.0).train()
+    model = build_backbone("nfm", 5, 4, hidden=(8,), dropout=0.0, batch_norm=True).train()
     compiled = torch.compile(model, backend=backend, fullgraph=True)
     for rows in (6, 1):
         fields = torch.randn(rows, 5, 4)

@@ -26,13 +26,13 @@ def test_metadata_fills_a_row_of_the_table(name):
     assert entry.reference is not None
 
 
-def test_defaults_are_the_papers_settings():
+def test_defaults_are_the_papers_widths_without_dropout_and_batch_norm():
     for name, entry in BACKBONES.items():
         options = entry.options
         if name in SHALLOW:
             assert options.keys() <= {"dropout", "attention_dim"}
         else:
-            assert (options["hidden"], options["dropout"], options["batch_norm"]) == ((128, 32, 8), 0.2, True)
+            assert (options["hidden"], options["dropout"], options["batch_norm"]) == ((128, 32, 8), 0.0, False)
     assert BACKBONES["dcnv2"].options["layers"] == 3
     assert len(BACKBONES["xdeepfm"].options["cin"]) == 3
 

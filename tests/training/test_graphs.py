@@ -55,7 +55,7 @@ def run(stream, graphs, method="daes", backbone="deepfm", *, rows=ROWS, weights=
         # Without dropout only rounding differs.
         backbone_options={"dropout": 0.0, **(backbone_options or {})} if BACKBONES[backbone].takes_plain else {},
     ).to("cuda")
-    config = TrainConfig(batch_size=BATCH, cuda_graphs=graphs, **train)
+    config = TrainConfig(**{"batch_size": BATCH, "optimizer": "adam", "cuda_graphs": graphs, **train})
     trainer = StreamTrainer(model, config)
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
@@ -145,7 +145,7 @@ def test_a_step_that_waits_for_the_device_is_not_recorded(stream):
     torch.manual_seed(0)
     model = CTRModel.from_sample(stream.schema, batch[:1000], embedding="daes", backbone="fnn")
     model.backbone = Waiting(model.backbone.num_fields, model.dim, plain_dim=model.backbone.plain_dim)
-    step = TrainingStep(model.to("cuda"), TrainConfig(batch_size=BATCH))
+    step = TrainingStep(model.to("cuda"), TrainConfig(batch_size=BATCH, optimizer="adam"))
     stream_before = torch.cuda.current_stream()
     with pytest.warns(RuntimeWarning, match="not recorded as CUDA graphs"):
         assert step.learn(batch[:BATCH], 0)
@@ -183,7 +183,7 @@ def test_an_interrupted_run_ends_with_the_same_bits(stream, tmp_path, determinis
         for stop in stops:
             torch.manual_seed(0)
             model = CTRModel.from_sample(stream.schema, batch[:1000], embedding="daes", backbone="deepfm").to("cuda")
-            config = TrainConfig(batch_size=BATCH, checkpoint_every=5 * BATCH)
+            config = TrainConfig(batch_size=BATCH, optimizer="adam", checkpoint_every=5 * BATCH)
             with CheckpointStore(tmp_path / folder, keep=1) as store:
                 trainer = StreamTrainer(model, config, store=store, callbacks=[stop_at(stop)])
                 with nullcontext() if stop is None else pytest.raises(Stop):
@@ -252,7 +252,7 @@ def make(stream, kind=CTRModel, **config):
     torch.manual_seed(0)
     options = {"mode": "vocabulary", "min_count": 2}
     model = kind(stream.schema, "daes", "fnn", sizes=100, categorical_options=options)
-    return TrainingStep(model, TrainConfig(batch_size=BATCH, **config))
+    return TrainingStep(model, TrainConfig(**{"batch_size": BATCH, "optimizer": "adam", **config}))
 
 
 def batches(stream, count=8):
