@@ -182,7 +182,7 @@ class TestRooms:
         ("classifier", "serving"),
         ("report", "paper", "cli", "__main__"),
     )
-    BASE = ("choices", "extras", "formatting", "registry")
+    BASE = ("choices", "extras", "formatting", "memory", "registry")
     EVERYWHERE = ("daes", *(f"daes.{name}" for name in BASE), "daes.storage.durable")
     PLACE = {name: place for place, names in enumerate(ROOMS) for name in names}  # noqa: RUF012
     MODEL, SHOW = PLACE["model"], PLACE["report"]

@@ -16,6 +16,7 @@ from daes.backbone.fnn import FNN
 from daes.embedding import DAES, METHODS, Context, NotFittedError, NumericalEmbedding, build_embedding
 from daes.embedding.modulation import pool_context
 from daes.model import DEFAULT_SIZE, CTRModel, ranked_context
+from daes.storage.saved_model import sealed
 from daes.stream.batch import Batch, batch_from_table
 from daes.stream.schema import Schema
 
@@ -248,7 +249,7 @@ class TestPresets:
         model.save_pretrained(tmp_path)
         config = json.loads((tmp_path / "config.json").read_text())
         del config["model"]["embedding_options"]["plain"]  # as a preset of earlier days, which did not name it
-        (tmp_path / "config.json").write_text(json.dumps(config))
+        (tmp_path / "config.json").write_text(json.dumps(sealed(config)))
         reloaded = CTRModel.from_pretrained(tmp_path)
         assert reloaded.numerical.plain == ()
         assert np.array_equal(reloaded.predict_proba(scored), model.predict_proba(scored))

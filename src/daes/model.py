@@ -30,6 +30,7 @@ from daes.embedding.distributions import FeatureDistributions
 from daes.embedding.modulation import pool_context
 from daes.evidence import Evidence, EvidenceInputs
 from daes.export import export_onnx
+from daes.memory import out_of_memory
 from daes.registry import Configurable, Registry
 from daes.storage.saved_model import CONFIG, load_model, load_weights, refuse_other_schema, save_model
 from daes.stream.batch import Batch
@@ -341,8 +342,9 @@ class CTRModel(nn.Module):
             }
         try:
             model = cls(saved, **config)
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise ValueError(f"{Path(folder) / CONFIG} does not describe a model: {error}") from error
+        except (TypeError, ValueError, RuntimeError, MemoryError, KeyError, AttributeError) as error:
+            reason = out_of_memory(error) or error
+            raise ValueError(f"{Path(folder) / CONFIG} does not describe a model: {reason}") from error
         if lacking := sorted(model.config.keys() - config.keys()):
             raise ValueError(f"{Path(folder) / CONFIG} does not describe a whole model: it lacks {', '.join(lacking)}")
         load_weights(model, state, Path(folder))

@@ -4,6 +4,7 @@ import re
 import shutil
 import signal
 import sys
+import warnings
 
 import pytest
 
@@ -280,6 +281,39 @@ def test_a_stopped_run_says_what_is_kept(daes, clicks, trained, tmp_path, monkey
     assert daes("train", "--out", run, "--resume", "--no-report", "--json").json["resumed_at"] == 300
     weights = [(folder / "model" / "model.safetensors").read_bytes() for folder in (run, trained)]
     assert weights[0] == weights[1]
+
+
+def test_a_run_is_continued_from_anywhere(daes, clicks, tmp_path, monkeypatch):
+    monkeypatch.chdir(clicks.parent)
+    daes("train", clicks.name, "--exclude", "id", "--limit", "600", "--out", tmp_path / "run", *QUICK)
+    monkeypatch.chdir(tmp_path)
+    result = daes("train", "--out", "run", "--resume", "--limit", "900", "--no-report", "--json")
+    assert (result.json["resumed_at"], result.json["rows"]) == (600, 900)
+
+
+def test_too_little_memory_is_a_sentence(refused, clicks, tmp_path):
+    arguments = ("train", clicks, "--exclude", "id", "--out", tmp_path / "run", "--dim", "10000000000000", *QUICK)
+    assert re.search(
+        r"daes: not enough memory: [\d,.]+ GiB were asked for at once; smaller", refused(*arguments, code=1)
+    )
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_warning_is_a_sentence(daes, trained, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(trained, run)
+    newest = max((run / "checkpoints").glob("step-*"))
+    shutil.copy(newest, newest.with_name("step-000000000099.safetensors"))
+    before = warnings.showwarning
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        result = daes("train", "--out", run, "--resume", "--no-report")
+        assert warnings.showwarning is before
+    assert result.exit_code == 0
+    lines = [line for line in result.stderr.splitlines() if "step-000000000099" in line]
+    checkpoint = f"{run}/checkpoints/step-000000000099.safetensors"
+    assert lines[0] == f"daes: {checkpoint} is refused: it is not a checkpoint of the step in its name"
+    assert "CheckpointWarning" not in result.stderr
 
 
 def test_bad_batches_are_reported_with_their_rows(daes, tmp_path, csv):

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save
 
 from daes.model import CTRModel
-from daes.storage.saved_model import CONFIG, VERSION, WEIGHTS
+from daes.storage.saved_model import CONFIG, VERSION, WEIGHTS, sealed
 from daes.stream.batch import Batch
 from daes.stream.schema import Schema
 
@@ -46,10 +46,11 @@ def saved(tmp_path):
     return tmp_path
 
 
-def edit_config(folder, change):
+def edit_config(folder, change, seal=sealed):
+    """Another configuration, and its digest: what is not caught by the digest must be caught later."""
     stored = json.loads((folder / CONFIG).read_text())
     change(stored)
-    (folder / CONFIG).write_text(json.dumps(stored))
+    (folder / CONFIG).write_text(json.dumps(seal(stored)))
 
 
 def replace_weights(folder, data):
@@ -429,6 +430,31 @@ class TestBadFiles:
     def test_a_tampered_configuration_is_named(self, saved, change, message):
         edit_config(saved, change)
         with pytest.raises(ValueError, match=f"{saved / CONFIG} {message}"):
+            CTRModel.from_pretrained(saved)
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda c: c["model"].update(l2=0.5),
+            lambda c: c["schema"].update(numerical=c["schema"]["numerical"][::-1]),
+            lambda c: c["model"]["embedding_options"].update(beta=0.9),
+            lambda c: c.pop("config_sha256"),
+        ],
+    )
+    def test_a_changed_configuration_is_noticed(self, saved, change):
+        edit_config(saved, change, seal=dict)
+        with pytest.raises(ValueError, match=f"{CONFIG} was changed after the model was saved: its SHA-256 differs"):
+            CTRModel.from_pretrained(saved)
+
+    def test_another_layout_is_the_same_configuration(self, saved):
+        edit_config(saved, lambda c: None, seal=lambda c: dict(reversed(c.items())))
+        assert CTRModel.from_pretrained(saved).dim == 4
+
+    def test_a_dimension_that_no_memory_holds(self, saved):
+        edit_config(saved, lambda c: c["model"].update(dim=10**13))
+        with pytest.raises(
+            ValueError, match=r"does not describe a model: not enough memory: [\d,.]+ GiB were asked for"
+        ):
             CTRModel.from_pretrained(saved)
 
     @pytest.mark.parametrize("text", ["[]", "null", "3"])

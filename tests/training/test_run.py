@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from daes.model import CTRModel
+from daes.storage.checkpoint import CheckpointError, CheckpointStore
 from daes.storage.lock import LockHeldError
 from daes.storage.run_folder import RunFolder
 from daes.stream.dataset import Dataset
@@ -158,6 +159,42 @@ def test_a_disk_that_is_full_after_training_costs_nothing(tmp_path, monkeypatch,
     )
     assert short_run(folder, resume=True).resumed_at == 500
     assert CTRModel.from_pretrained(folder / "model").dim == 4
+
+
+def test_a_checkpoint_of_something_else_is_named(tmp_path):
+    folder = tmp_path / "run"
+    with pytest.raises(Stop):
+        short_run(folder, callbacks=[stop_at(500)])
+    with CheckpointStore(folder / "checkpoints") as store:
+        state = store.load().state
+        for part in ("random", "extra", "step"):
+            store.save(9, {name: value for name, value in state.items() if name != part})
+            with pytest.raises(CheckpointError, match=rf"step-0+9\.safetensors is not .*: it lacks '{part}'"):
+                short_run(folder, resume=True)
+        store.save(9, {**state, "step": {**state["step"], "model": {}}})
+        with pytest.raises(CheckpointError, match=r"is not a checkpoint of such a run: .*Missing key"):
+            short_run(folder, resume=True)
+
+
+@pytest.mark.parametrize("part", ["data", "schema", "model", "training", "run", "options"])
+def test_a_configuration_without_a_part_is_named(tmp_path, part):
+    short_run(tmp_path / "run")
+    path = tmp_path / "run" / "config.json"
+    stored = json.loads(path.read_text())
+    path.write_text(json.dumps({**stored, part: None}))
+    with pytest.raises(ValueError, match=f"{path} must have an object called '{part}', got None"):
+        short_run(tmp_path / "run", resume=True)
+
+
+def test_a_run_is_resumed_from_another_working_directory(tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    pq.write_table(pa.table({"click": [0, 1] * 100, "price": np.arange(200.0)}), tmp_path / "here" / "clicks.parquet")
+    monkeypatch.chdir(tmp_path / "here")
+    first = short_run(tmp_path / "run", data=Dataset.open("clicks.parquet"))
+    stored = first.folder.read_config()["data"]
+    assert stored["what"] == str(tmp_path / "here" / "clicks.parquet")
+    monkeypatch.chdir(tmp_path)
+    assert short_run(tmp_path / "run", data=Dataset.open("here/clicks.parquet"), resume=True).resumed_at == 200
 
 
 def test_the_second_trainer_in_a_folder_is_told(tmp_path):

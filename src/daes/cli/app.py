@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Annotated, Any, TextIO
@@ -43,14 +44,17 @@ class Program(TyperGroup):
         for stream in (sys.stdout, sys.stderr):
             _never_fail_on_characters(stream)
         try:
-            result = super().main(
-                [argument for argument in given if argument != "--debug"],
-                prog_name,
-                complete_var,
-                standalone_mode=False,
-                windows_expand_args=windows_expand_args,
-                **extra,
-            )
+            with warnings.catch_warnings():
+                if not debug:
+                    warnings.showwarning = _show_warning
+                result = super().main(
+                    [argument for argument in given if argument != "--debug"],
+                    prog_name,
+                    complete_var,
+                    standalone_mode=False,
+                    windows_expand_args=windows_expand_args,
+                    **extra,
+                )
         except (Exception, KeyboardInterrupt) as error:
             if debug:
                 raise
@@ -117,6 +121,11 @@ def _program(
         raise typer.Exit
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    """A warning is a sentence too, without the line of code that it comes from."""
+    err.print(Text.assemble(("daes: ", "bold yellow"), " ".join(str(message).split())), soft_wrap=True)
 
 
 def _never_fail_on_characters(stream: TextIO) -> None:

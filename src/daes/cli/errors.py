@@ -3,6 +3,7 @@
 import typer
 
 from daes.extras import MissingExtraError
+from daes.memory import out_of_memory
 
 BAD_INPUT = 2
 FAILURE = 1
@@ -19,8 +20,8 @@ def explain(error: BaseException) -> tuple[int, str]:
     """The exit code and the sentence for an error.
 
     For a wrong argument the library raises `ValueError` or `TypeError` with a sentence that names the argument and the
-    value; these and files that cannot be opened are bad input. A missing extra, a full disk, the library's own error
-    classes (training that cannot continue) and unexpected errors are failures.
+    value; these and files that cannot be opened are bad input. A missing extra, a full disk, too little memory, the
+    library's own error classes (training that cannot continue) and unexpected errors are failures.
 
     >>> explain(ValueError("size must be a positive integer, got 0"))
     (2, 'size must be a positive integer, got 0')
@@ -31,6 +32,8 @@ def explain(error: BaseException) -> tuple[int, str]:
         return getattr(error, "exit_code", FAILURE), _usage(error)
     if isinstance(error, KeyboardInterrupt | typer.Abort):
         return INTERRUPTED, "interrupted"
+    if sentence := out_of_memory(error):
+        return FAILURE, sentence
     if isinstance(error, _INPUT_ERRORS):
         return BAD_INPUT, _sentence(error)
     if isinstance(error, OSError | MissingExtraError) or type(error).__module__.partition(".")[0] == "daes":

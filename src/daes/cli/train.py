@@ -121,6 +121,7 @@ def train(
     """
     from daes.report.page import write_report
     from daes.storage.run_folder import RunFolder
+    from daes.stream.opening import absolute
     from daes.training.callbacks import make_callback
     from daes.training.parent import read_schema
     from daes.training.run import train_run
@@ -134,11 +135,11 @@ def train(
         run_folder = run_folder.replacement
     stored: dict[str, Any] = {}
     if resume and run_folder.is_run:
-        stored = run_folder.read_config()
+        stored = run_folder.read_config("options", "schema")
         data, from_run = data or stored["options"].get("data"), from_run or stored["options"].get("from_run")
         reading = restored(call, reading, stored["options"])
     elif from_run is not None:
-        stored = RunFolder(from_run).read_config()
+        stored = RunFolder(from_run).read_config("options", "schema")
     if from_run is not None:
         _refuse_given(call, (choice, columns, model), from_run)
     if stored:
@@ -166,7 +167,10 @@ def train(
                 overwrite=overwrite,
                 parent=from_run,
                 report=write_report if report else None,
-                options={"data": data, "from_run": None if from_run is None else str(Path(from_run).absolute())}
+                options={
+                    "data": absolute(data),
+                    "from_run": None if from_run is None else str(Path(from_run).absolute()),
+                }
                 | {k: v for group in groups for k, v in asdict(group).items()},
                 on_start=progress.start,
                 callbacks=[progress],

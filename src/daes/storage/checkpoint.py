@@ -8,7 +8,8 @@ import os
 import re
 import threading
 import warnings
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -38,6 +39,17 @@ class Checkpoint(NamedTuple):
     step: int
     state: Any
     path: Path
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Within it, an error of a state that is not what its user expects is a `CheckpointError` with the file."""
+        try:
+            yield
+        except CheckpointError:
+            raise
+        except (KeyError, TypeError, AttributeError, RuntimeError) as error:
+            reason = f"it lacks {error}" if isinstance(error, KeyError) else " ".join(str(error).split())
+            raise CheckpointError(f"{self.path} is not a checkpoint of such a run: {reason}") from error
 
 
 class Refusal(NamedTuple):

@@ -108,14 +108,19 @@ class RunFolder:
             raise FileNotFoundError(f"no run in {self.path}: it has no {path.name}")
         return read_json(path)
 
-    def read_config(self) -> dict[str, Any]:
-        """The configuration; an error if this version cannot read it."""
+    def read_config(self, *parts: str) -> dict[str, Any]:
+        """The configuration; an error if this version cannot read it, or if it lacks one of the parts."""
         config = self.read("config")
         if config.get("format") != FORMAT or config.get("version") != VERSION:
             raise ValueError(
                 f'{self.path / "config.json"} must have "format": "{FORMAT}" and "version": {VERSION}, '
                 f"got {config.get('format')!r} and {config.get('version')!r}"
             )
+        for part in parts:
+            if not isinstance(config.get(part), dict):
+                raise ValueError(
+                    f"{self.path / 'config.json'} must have an object called {part!r}, got {config.get(part)!r}"
+                )
         return config
 
     def write(self, name: str, content: Mapping[str, Any]) -> None:

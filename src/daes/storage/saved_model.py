@@ -2,7 +2,8 @@
 
 `config.json` has the SHA-256 of its weights, so replacing it is the single step that replaces the model: before it, the
 new weights are written beside the old ones under a name that ends in their digest; after it, they are renamed to
-`model.safetensors`. A reader takes whichever of the two files has the right digest.
+`model.safetensors`. A reader takes whichever of the two files has the right digest. `config.json` also has the SHA-256
+of its own content, whatever its layout: a change of it is noticed too.
 """
 
 import hashlib
@@ -41,7 +42,7 @@ def save_model(model: nn.Module, schema: Schema, config: Mapping[str, Any], fold
         "model": config,
     }
     try:
-        text = json.dumps(stored, indent=2, ensure_ascii=False)
+        text = json.dumps(sealed(stored), indent=2, ensure_ascii=False)
     except TypeError as error:
         raise ValueError(f"only a model of plain options can be saved, got {error}") from error
     try:
@@ -61,6 +62,13 @@ def save_model(model: nn.Module, schema: Schema, config: Mapping[str, Any], fold
         if _WAITING.fullmatch(path.name):
             path.unlink(missing_ok=True)
     clear_leftovers(folder, lambda name: name == CONFIG or _WAITING.fullmatch(name))
+
+
+def sealed(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration with the SHA-256 of the rest of it, in canonical JSON."""
+    rest = {key: value for key, value in stored.items() if key != "config_sha256"}
+    text = json.dumps(rest, sort_keys=True, separators=(",", ":"))
+    return {**rest, "config_sha256": hashlib.sha256(text.encode()).hexdigest()}
 
 
 def load_model(folder: Path) -> tuple[Schema, dict[str, Any], dict[str, Tensor]]:
@@ -157,6 +165,8 @@ def _parse(text: bytes, path: Path) -> dict[str, Any]:
         raise ValueError(f'{path} must have "format": "{FORMAT}"')
     if stored.get("version") != VERSION:
         raise ValueError(f"{path} has version {stored.get('version')!r}, this release reads {VERSION}")
+    if sealed(stored)["config_sha256"] != stored.get("config_sha256"):
+        raise ValueError(f"{path} was changed after the model was saved: its SHA-256 differs")
     for key in ("schema", "model"):
         if not isinstance(stored.get(key), dict):
             raise ValueError(f"{path} must have an object called {key!r}, got {stored.get(key)!r}")

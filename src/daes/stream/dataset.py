@@ -15,7 +15,7 @@ from daes.stream.csv import CsvSource
 from daes.stream.cursor import BatchError, CursorSource, Position
 from daes.stream.datasets import find_entry
 from daes.stream.files_source import FilesSource
-from daes.stream.opening import name_of, open_source
+from daes.stream.opening import absolute, name_of, open_source
 from daes.stream.prefetch import Prefetch
 from daes.stream.schema import LABEL_NAMES, Schema, infer_schema, no_such_column
 from daes.stream.source import BatchSource, Source
@@ -213,7 +213,7 @@ class Dataset:
     def describe(self) -> dict[str, Any]:
         """What is read, as plain values."""
         return {
-            "what": str(self.what) if isinstance(self.what, str | Path) else self.name,
+            "what": absolute(self.what) if isinstance(self.what, str | Path) else self.name,
             "name": self.name,
             "rows": self.source.num_rows,
             "notes": list(self.notes),

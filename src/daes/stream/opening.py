@@ -7,6 +7,7 @@ from typing import Any
 from daes.extras import require
 from daes.stream.csv import SEPARATORS, CsvSource
 from daes.stream.cursor import SourceError
+from daes.stream.datasets import find_entry
 from daes.stream.files import DataFile, find_files
 from daes.stream.parquet import SUFFIXES, ParquetSource
 from daes.stream.source import ReaderSource, Source, TableSource
@@ -50,6 +51,20 @@ def name_of(what: Any) -> str:
         return "reader"
     first = what[0] if isinstance(what, list | tuple) else what
     return Path(first).name or str(first) if _is_path(first) else "table"
+
+
+def absolute(what: str | Path) -> str:
+    """A path, or a dataset by name with its path, that means the same from every working directory.
+
+    >>> absolute("adstream:500"), absolute("s3://bucket/clicks.parquet"), absolute("/data/day_*.csv")
+    ('adstream:500', 's3://bucket/clicks.parquet', '/data/day_*.csv')
+    """
+    text = str(what)
+    entry = find_entry(what)
+    if entry is not None:
+        name, colon, path = text.partition(":")
+        return f"{name}:{absolute(path)}" if colon and entry.argument == "path" else text
+    return text if "://" in text or text == "-" else str(Path(text).expanduser().absolute())
 
 
 def _is_path(what: Any) -> bool:

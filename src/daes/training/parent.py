@@ -11,6 +11,7 @@ from daes.storage.checkpoint import Checkpoint, CheckpointError, CheckpointStore
 from daes.storage.run_folder import RunFolder
 from daes.storage.saved_model import refuse_other_schema
 from daes.stream.schema import Schema
+from daes.training.trainer import StreamTrainer
 
 
 @dataclass(frozen=True)
@@ -33,14 +34,15 @@ class ParentRun:
     def open(cls, folder: str | Path, optimizer: str | None = None) -> Self:
         """A run at its newest checkpoint; its state is of use to the optimiser that it was trained with."""
         run = RunFolder(Path(folder).absolute())
-        config = run.read_config()
-        own = config["training"]["optimizer"]
+        config = run.read_config("schema", "model", "training")
+        own = config["training"].get("optimizer")
         if optimizer not in (None, own):
             raise ValueError(f"optimizer must be the parent's, {own}, got {optimizer}")
         checkpoint = CheckpointStore(run.checkpoints).load()
         if checkpoint is None:
             raise CheckpointError(f"{run.path} has no checkpoint to start from")
-        description = {"run": str(run.path), "step": checkpoint.step, "rows": checkpoint.state["rows"]}
+        with checkpoint.in_use():
+            description = {"run": str(run.path), "step": checkpoint.step, "rows": checkpoint.state["rows"]}
         return cls(read_schema(config), config["model"], description, checkpoint)
 
     @classmethod
@@ -54,13 +56,14 @@ class ParentRun:
         refuse_other_schema(schema, self.schema)
         return CTRModel(schema, **self.arguments)
 
-    def state(self) -> Mapping[str, Any]:
-        """The parent's state, as `StreamTrainer.state_dict` gave it."""
-        checkpoints = RunFolder(self.description["run"]).checkpoints
-        checkpoint = self.checkpoint or CheckpointStore(checkpoints).load(self.description["step"])
+    def load_into(self, trainer: StreamTrainer) -> None:
+        """Let a trainer of such a model start from the parent's state."""
+        checkpoint = self.checkpoint
+        if checkpoint is None:
+            checkpoint = CheckpointStore(RunFolder(self.description["run"]).checkpoints).load(self.description["step"])
         assert checkpoint is not None
-        state: Mapping[str, Any] = checkpoint.state
-        return state
+        with checkpoint.in_use():
+            trainer.start_from(checkpoint.state)
 
 
 def read_schema(config: Mapping[str, Any]) -> Schema:

@@ -27,6 +27,7 @@ from daes.training.step import TrainingError
 from daes.training.stopping import on_stop_signal
 from daes.training.trainer import BatchCallback, RecordCallback, StreamTrainer, TrainResult
 
+_PARTS = ("data", "schema", "model", "training", "run", "options")
 _CHANGEABLE = {
     "data": ("limit", "rows"),
     "training": ("checkpoint_every", "checkpoint_minutes", "cuda_graphs"),
@@ -124,7 +125,7 @@ def train_run(
     start = _find_parent(parent, stored, model, config)
     torch.manual_seed(config.seed)
     if start is None:
-        sampled = sample_rows if stored is None else stored["run"]["sampled"]
+        sampled = sample_rows if stored is None else stored["run"].get("sampled", sample_rows)
         sample = data.sample(sampled, batch_size=config.batch_size, skip_bad_batches=config.bad_batch == "skip")
         ctr_model, sampled = CTRModel.from_sample(data.schema, sample, **(model or {})), len(sample)
     else:
@@ -155,14 +156,18 @@ def train_run(
             if not written.is_run:
                 written.write("config", _config(description, ctr_model, device, options))
             _check_same_run(written, description, ("data", "schema"))
-            place = None if checkpoint is None else consumed.place(checkpoint.state, config)
+            place = None
+            if checkpoint is not None:
+                with checkpoint.in_use():
+                    place = consumed.place(checkpoint.state, config)
             # Other rows would also give another model: what changed first is said first.
             _check_same_run(written, description, ("model", "training", "run"))
             if checkpoint is not None and place is not None:
-                trainer.load_state_dict(checkpoint.state)
+                with checkpoint.in_use():
+                    trainer.load_state_dict(checkpoint.state)
                 source.seek(place)
             elif start is not None:
-                trainer.start_from(start.state())
+                start.load_into(trainer)
             resumed_at = None if checkpoint is None else trainer.rows
             if on_start is not None:
                 on_start(trainer, data.num_rows)
@@ -252,7 +257,7 @@ def _choose_folder(run_folder: RunFolder, resume: bool, overwrite: bool) -> RunF
 def _stored_config(run_folder: RunFolder) -> dict[str, Any] | None:
     """The configuration of the run that is to be continued; None if there is none."""
     continued = run_folder.replacement if run_folder.replacement.exists else run_folder
-    return continued.read_config() if continued.is_run else None
+    return continued.read_config(*_PARTS) if continued.is_run else None
 
 
 def _find_parent(
@@ -290,7 +295,7 @@ def _config(
 
 def _check_same_run(run_folder: RunFolder, description: Mapping[str, Any], parts: Sequence[str]) -> None:
     """A run is resumed as it was configured, except for options that do not change the result."""
-    stored, given = run_folder.read_config(), strict(description)
+    stored, given = run_folder.read_config(*_PARTS), strict(description)
     for part in parts:
         free = _CHANGEABLE.get(part, ())
         for name in dict.fromkeys([*stored[part], *given[part]]):
