@@ -23,15 +23,6 @@ LABELS = {
 HELD_OUT = torch.rand(len(GRID), generator=torch.Generator().manual_seed(5)) < 0.25
 SMALL = {"hidden": (16, 8), "dropout": 0.0, "batch_norm": True, "layers": 2, "cin": (8, 8), "head_dim": 4}
 SMALL |= {"neurons": 16, "block_dim": 8}
-    "hidden": (16, 8),
-    "dropout": 0.0,
-    "batch_norm": True,
-    "layers": 2,
-    "cin": (8, 8),
-    "head_dim": 4,
-    "neurons": 16,
-    "block_dim": 8,
-}
 
 FIRST_ORDER = [("lr", {}), ("widedeep", {"hidden": ()})]
 SECOND_ORDER = [
