@@ -208,3 +208,43 @@ def test_a_screenshot_is_not_blank(chromium, pages, tmp_path):
     data = (tmp_path / "page.png").read_bytes()
     assert data.startswith(b"\x89PNG")
     assert len(data) > 100_000
+
+
+def test_a_column_is_found_by_its_name(chromium, wide_run):
+    chromium.open(write_report(wide_run))
+    rows = "Array.from(document.querySelectorAll('#features tbody tr')).filter(row => row.offsetParent).length"
+    assert chromium.evaluate(rows) == 77
+    chromium.evaluate("""{ const input = document.querySelector('#features [data-find]'); input.value = 'Feature_7';
+        input.dispatchEvent(new Event('input')); }""")
+    assert chromium.evaluate(rows) == 6  # feature_7 and feature_70 to feature_74
+    assert chromium.complaints() == []
+
+
+def test_a_name_leads_to_the_response_of_its_column(chromium, pages):
+    chromium.open(pages["run"])
+    chromium.evaluate("document.querySelectorAll('#features [data-choose]')[2].click()")
+    chosen = "document.querySelector('#response select').selectedOptions[0].textContent"
+    name = "document.querySelectorAll('#features [data-choose]')[2].textContent"
+    assert chromium.evaluate(chosen) == chromium.evaluate(name)
+    assert chromium.evaluate("location.hash") == "#response"
+
+
+def test_a_command_is_copied_or_selected(chromium, pages):
+    chromium.open(pages["run"])
+    chromium.evaluate("""(async () => { document.querySelector('[data-copy]').click();
+        await new Promise(done => setTimeout(done, 200)); })()""")
+    command = chromium.evaluate("document.querySelector('.command code').textContent")
+    said = chromium.evaluate("document.querySelector('[data-copy]').textContent")
+    selected = chromium.evaluate("getSelection().toString()")
+    assert command.startswith("daes ")
+    assert said == "Copied" or selected == command
+
+
+def test_the_menu_follows_the_reader(chromium, pages):
+    chromium.open(pages["run"], width=390)
+    chromium.evaluate("document.getElementById('knots').scrollIntoView({behavior: 'instant'})")
+    chromium.evaluate("new Promise(done => setTimeout(done, 400))")
+    box = chromium.evaluate("""(() => { const link = document.querySelector('nav a[aria-current]');
+        const box = link.getBoundingClientRect(); return [link.hash, box.left, box.right]; })()""")
+    assert box[0] == "#knots"
+    assert 0 <= box[1] < box[2] <= 390

@@ -14,7 +14,10 @@ import pytest
 from daes.formatting import fixed
 from daes.report import compared_in, write_comparison, write_comparisons, write_report
 
-SECTIONS = ("scores", "calibration", "drift", "missing", "knots", "encoding", "throughput", "setup", "notes")
+SECTIONS = (
+    *("summary", "features", "scores", "calibration", "categories", "drift", "missing", "knots", "encoding"),
+    *("throughput", "methods", "setup", "notes"),
+)
 VOID = {"meta", "link", "input", "br", "img", "hr"}
 
 
@@ -198,6 +201,25 @@ def test_a_folder_without_a_run_is_an_error_in_a_sentence(gate_run, tmp_path):
     (tmp_path / "metrics.json").write_text('{"rows": 1')
     with pytest.raises(ValueError, match=r"metrics\.json is not whole, valid JSON"):
         write_report(tmp_path)
+
+
+def test_the_page_opens_with_what_a_person_wants_to_know(gate_run):
+    page = Page(write_report(gate_run))
+    assert "gives the click the higher score" in page.words
+    assert "clicks" in page.words
+    assert "The model has taken 20 steps only" in page.words
+    assert f"daes predict {gate_run} rows.parquet --out scores.parquet" in page.words
+    assert "DAES, gate, as published (daes-gate)" in page.words
+    first = next(name for name in page.ids if name in SECTIONS)
+    assert first == "summary"
+
+
+def test_wide_tables_have_a_search_box_and_stay_small(wide_run):
+    path = write_report(wide_run)
+    page = Page(path)
+    check(page)
+    assert [field["type"] for field in page.all("input")].count("search") > 1
+    assert path.stat().st_size < 2e6
 
 
 def test_names_from_data_stay_text(hostile_run, hostile_names):

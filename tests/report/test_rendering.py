@@ -1,13 +1,27 @@
 """The templates: everything from data is escaped, every kind of block is drawn."""
 
 import math
+import re
 from typing import get_args
 
 import jinja2
 import numpy as np
 import pytest
 
-from daes.report.content import Block, Details, Grid, Heading, Notes, Page, Paragraph, Section
+from daes.report.content import (
+    Block,
+    Command,
+    Details,
+    Grid,
+    Heading,
+    Notes,
+    Page,
+    Paragraph,
+    Ranking,
+    Section,
+    WarningBox,
+)
+from daes.report.features import ColumnSummary
 from daes.report.figures import Figure, Key, View
 from daes.report.rendering import compact_json, environment, render
 from daes.table import Cell, Table
@@ -21,6 +35,17 @@ BLOCKS = {
     Heading("a & b"): "<h3>a &amp; b</h3>",
     Notes(("<one>", "two")): '<ul class="notes"><li>&lt;one&gt;</li><li>two</li></ul>',
 }
+
+
+RANKING = Ranking(
+    [
+        ColumnSummary("<b>price", "numerical", rise=0.02, error=0.001, missing=0.5, response=np.array([0.1, 0.3])),
+        ColumnSummary("city", "categorical", rise=0.005, error=0.001, distinct=7.0),
+        ColumnSummary("rest", "numerical"),
+    ],
+    hidden=3,
+)
+WARNINGS, COMMAND = WarningBox(["a < b"]), Command("Go on:", "daes train <data>")
 
 
 def html(block, prefix=""):
@@ -56,8 +81,28 @@ def test_a_figure_has_its_choice_its_keys_and_its_table():
     assert html(Grid([FIGURE, FIGURE])).count("<figure") == 2
 
 
+def test_a_ranking_has_bars_and_responses_and_says_what_it_leaves_out():
+    found = html(RANKING)
+    assert 'data-choose="&lt;b&gt;price">&lt;b&gt;price</a>' in found
+    assert re.findall(r'style="width:([\d.]+)%"', found) == ["100.0", "25.0"]
+    assert found.count("<svg") == 1
+    assert 'd="M0 23L100 1"' in found
+    assert "<td>50.0 %</td>" in found
+    assert "3 further columns are in importance.json." in found
+    assert "data-find" not in found
+    many = Ranking([ColumnSummary(str(place), "numerical") for place in range(21)])
+    assert html(many).count("data-find") == 1
+    assert "further columns" not in html(many)
+
+
+def test_warnings_and_commands():
+    assert "<li>a &lt; b</li>" in html(WARNINGS)
+    assert "<code>daes train &lt;data&gt;</code>" in html(COMMAND)
+
+
 def test_every_kind_of_block_has_markup():
-    shown = {type(block) for block in (*BLOCKS, TABLE, Details("more", TABLE), FIGURE, Grid([FIGURE]))}
+    others = (TABLE, Details("more", TABLE), FIGURE, Grid([FIGURE]), RANKING, WARNINGS, COMMAND)
+    shown = {type(block) for block in (*BLOCKS, *others)}
     assert shown == set(get_args(Block))
 
 

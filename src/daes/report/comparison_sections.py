@@ -8,6 +8,7 @@ from daes.report.comparison_figures import dot_figure, epoch_figures, stream_fig
 from daes.report.comparison_tables import failure_table, rank_table, result_table, significance_table, verdict
 from daes.report.content import Block, Heading, Paragraph, Section, drawn
 from daes.report.learned import read_findings
+from daes.report.methods import compared_methods
 from daes.report.run_record import read_run
 from daes.report.run_sections import notes, stream_sections
 from daes.report.settings import settings
@@ -29,7 +30,12 @@ def comparison_sections(compared: Compared, group: str = "") -> list[Section]:
         *settings("Configuration", compared.common_settings()),
         *settings("Environment", about.get("environment", {})),
     ]
-    return [*sections, Section("setup", "Configuration", setup, group)]
+    methods = compared_methods((result.method for result in compared.results), compared.table.backbones)
+    return [
+        *sections,
+        *([Section("methods", "Methods", methods, group)] if methods else []),
+        Section("setup", "Configuration", setup, group),
+    ]
 
 
 def best_facts(compared: Compared, group: str = "") -> list[tuple[str, str]]:

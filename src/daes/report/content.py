@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from daes.report.features import ColumnSummary
 from daes.report.figures import Figure
 from daes.table import Table
 
@@ -28,6 +29,26 @@ class Notes(NamedTuple):
     notes: Sequence[str]
 
 
+class WarningBox(NamedTuple):
+    """What a reader should look out for, in a box."""
+
+    warnings: Sequence[str]
+
+
+class Command(NamedTuple):
+    """A command to copy, and what it is for."""
+
+    purpose: str
+    command: str
+
+
+class Ranking(NamedTuple):
+    """The columns of a run, the most important first; `hidden` more are not listed."""
+
+    columns: Sequence[ColumnSummary]
+    hidden: int = 0
+
+
 class Details(NamedTuple):
     """A table that opens on a click."""
 
@@ -41,7 +62,7 @@ class Grid(NamedTuple):
     figures: Sequence[Figure]
 
 
-Block = Paragraph | Heading | Notes | Details | Table | Figure | Grid
+Block = Paragraph | Heading | Notes | WarningBox | Command | Ranking | Details | Table | Figure | Grid
 
 
 @dataclass(frozen=True)

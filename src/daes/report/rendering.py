@@ -10,6 +10,7 @@ from typing import Any
 
 import daes
 from daes.extras import require
+from daes.formatting import count, fixed, percent
 from daes.report.content import Page
 
 # A NUL or another control character is not a character of HTML.
@@ -41,6 +42,7 @@ def environment() -> Any:
         undefined=jinja2.StrictUndefined,
         finalize=lambda value: value.translate(_CONTROL) if type(value) is str else value,
     )
+    found.filters |= {"fixed": fixed, "percent": percent, "count": count}
     found.filters["kind"] = lambda block: type(block).__name__
     found.policies["json.dumps_function"] = lambda value, **_: compact_json(value)
     return found

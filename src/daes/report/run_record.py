@@ -60,11 +60,13 @@ class RunRecord:
 
     `history` has one array per column (`rows`, `seconds`, `auc`, `window_auc`, …); `undefined` says why a metric is
     NaN; `missing` is by column; `segment_rows` are the ends of the segments that `missing`, `speed`, `click_rate` and
-    `mean_prediction` are about.
+    `mean_prediction` are about; `distinct` is by categorical column, up to each segment; `importance` is what
+    importance.json holds.
     """
 
     title: str
     lead: str = ""
+    folder: str = ""
     metrics: Mapping[str, float] = field(default_factory=dict)
     undefined: Mapping[str, str] = field(default_factory=dict)
     history: Mapping[str, Floats] = field(default_factory=dict)
@@ -77,6 +79,8 @@ class RunRecord:
     reliability: ReliabilityBins | None = None
     drift: DriftSeries | None = None
     missing: Mapping[str, Floats] = field(default_factory=dict)
+    distinct: Mapping[str, Floats] = field(default_factory=dict)
+    importance: Mapping[str, Any] = field(default_factory=dict)
     segment_rows: Floats = field(default_factory=_empty)
     speed: Floats = field(default_factory=_empty)
     click_rate: Floats = field(default_factory=_empty)
@@ -90,7 +94,7 @@ class RunRecord:
 
 
 def read_run(folder: Path) -> RunRecord:
-    """The record of a run's folder; `history` and `monitor` may be missing, `config` and `metrics` not."""
+    """The record of a run's folder; `config` and `metrics` must be there, the others may be missing."""
     files = RunFolder(folder)
     config, results = files.read_config(), files.read("metrics")
     monitor = _optional(files, "monitor")
@@ -100,6 +104,7 @@ def read_run(folder: Path) -> RunRecord:
     return RunRecord(
         title=f"{method}{model.get('backbone')} on {data.get('name') or data.get('what')}",
         lead=_lead(config, results),
+        folder=str(folder),
         metrics={name: _float(value) for name, value in results.get("metrics", {}).items()},
         undefined=dict(results.get("undefined", {})),
         history={name: floats(values) for name, values in _optional(files, "history").items()},
@@ -112,6 +117,8 @@ def read_run(folder: Path) -> RunRecord:
         reliability=read_reliability(results),
         drift=read_drift(monitor),
         missing={name: floats(values) for name, values in monitor.get("missing", {}).items()},
+        distinct={name: floats(values) for name, values in monitor.get("distinct", {}).items()},
+        importance=_optional(files, "importance"),
         segment_rows=floats(monitor.get("rows", [])),
         speed=floats(monitor.get("rows_per_second", [])),
         click_rate=floats(monitor.get("click_rate", [])),

@@ -3,14 +3,18 @@
 from collections.abc import Sequence
 
 from daes.formatting import compact, count, duration, fixed
-from daes.report.content import Block, Details, Notes, Paragraph, Section, drawn, drawn_side_by_side
+from daes.report.categories import category_blocks, table_loads
+from daes.report.content import Block, Details, Notes, Paragraph, Ranking, Section, drawn, drawn_side_by_side
 from daes.report.distribution_figures import drift_figures, knot_figures, missing_figure
+from daes.report.features import MOST_LISTED, ColumnSummary, column_summaries
 from daes.report.figures import Figure
 from daes.report.learned import ModelFindings
 from daes.report.learned_figures import encoding_figures, modulation_figure
+from daes.report.methods import run_methods
 from daes.report.performance_figures import calibration_figure, rate_figure, score_figures, throughput_figure
 from daes.report.run_record import RunRecord
 from daes.report.settings import settings
+from daes.report.summary import summary
 from daes.table import Table
 
 _LISTED = 50
@@ -19,11 +23,16 @@ _LISTED = 50
 def run_sections(run: RunRecord, findings: ModelFindings) -> list[Section]:
     """All sections of a run, in order."""
     too_short = "There are too few records to follow the speed."
+    columns, tables = column_summaries(run, findings.learned), table_loads(run)
     return [
+        Section("summary", "In short", summary(run, columns, tables)),
+        Section("features", "Columns", _features(run, columns)),
         Section("scores", "Scores", _scores(run)),
         Section("calibration", "Calibration", _calibration(run)),
+        Section("categories", "Categories", category_blocks(run, columns, tables)),
         *stream_sections(run, findings),
         Section("throughput", "Throughput", drawn([throughput_figure(run)], too_short)),
+        Section("methods", "Methods", run_methods(run)),
         Section("setup", "Configuration", _setup(run)),
         Section("notes", "Notes", [*notes(run.notes), *_bad_rows(*run.bad_rows), *_bad_batches(run.bad_batches)]),
     ]
@@ -64,6 +73,21 @@ def _bad_rows(number: int, first: Sequence[str]) -> list[Block]:
         return []
     rows = "1 row was" if number == 1 else f"{count(number)} rows were"
     return [Paragraph(f"{rows} left out; bad_rows.csv in the run's folder lists them. First:"), Notes(first)]
+
+
+def _features(run: RunRecord, columns: Sequence[ColumnSummary]) -> list[Block]:
+    rows = run.importance.get("rows")
+    measured = (
+        f"Importance is the rise of LogLoss when a column’s values are permuted among {count(rows)} of the last rows, "
+        "with its standard error. "
+        if rows
+        else "How important the columns are was not measured. "
+    )
+    explained = Paragraph(
+        f"{measured}The curve is the prediction as a numerical column moves from its smallest to its largest value, "
+        "with the others at their medians; each curve has a scale of its own."
+    )
+    return [explained, Ranking(columns[:MOST_LISTED], max(len(columns) - MOST_LISTED, 0))]
 
 
 def _scores(run: RunRecord) -> list[Block]:

@@ -146,6 +146,48 @@
   window.addEventListener("beforeprint", () => printing(true));
   window.addEventListener("afterprint", () => printing(false));
 
+  function watchControls() {
+    for (const input of document.querySelectorAll("[data-find]")) {
+      const rows = Array.from(input.closest(".found").querySelectorAll("tbody tr"));
+      input.addEventListener("input", () => {
+        const wanted = input.value.trim().toLowerCase();
+        for (const row of rows) row.hidden = !row.cells[0].textContent.toLowerCase().includes(wanted);
+      });
+    }
+    for (const button of document.querySelectorAll("[data-copy]")) {
+      button.addEventListener("click", async () => {
+        const code = button.parentElement.querySelector("code");
+        try {
+          await navigator.clipboard.writeText(code.textContent);
+          button.textContent = "Copied";
+        } catch {
+          getSelection().selectAllChildren(code); // a page without leave to write can still show what to copy
+        }
+      });
+    }
+    for (const link of document.querySelectorAll("[data-choose]")) {
+      link.addEventListener("click", () => {
+        const select = document.querySelector("#response select");
+        const place = select ? Array.from(select.options).findIndex((option) => option.textContent === link.dataset.choose) : -1;
+        if (place < 0) return;
+        select.selectedIndex = place;
+        select.dispatchEvent(new Event("change"));
+      });
+    }
+    const links = new Map(Array.from(document.querySelectorAll("nav a"), (link) => [link.hash.slice(1), link]));
+    const observer = new IntersectionObserver((entries) => {
+      for (const entry of entries) {
+        if (!entry.isIntersecting) continue;
+        for (const link of links.values()) link.removeAttribute("aria-current");
+        const link = links.get(entry.target.id);
+        link.setAttribute("aria-current", "true");
+        const list = link.closest("ul");
+        list.scrollLeft += link.getBoundingClientRect().left - list.getBoundingClientRect().left - list.clientWidth / 3;
+      }
+    }, { rootMargin: "-20% 0px -75% 0px" });
+    for (const section of document.querySelectorAll("main > section")) observer.observe(section);
+  }
+
   // plotly.js is in the page as gzip in base64, a third of its size.
   async function unpack(element) {
     const bytes = Uint8Array.from(atob(element.textContent), (character) => character.charCodeAt(0));
@@ -161,5 +203,6 @@
     await Promise.all(elements.map(start));
     document.documentElement.dataset.drawn = String(figures.length);
   }
+  watchControls();
   main();
 })();

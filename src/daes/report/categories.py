@@ -1,0 +1,99 @@
+"""The categorical columns of a run: how many values they have, how many are new, and how full their tables are."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from daes.formatting import count, fixed, percent
+from daes.report.content import Block, Paragraph
+from daes.report.features import ColumnSummary
+from daes.report.run_record import RunRecord
+from daes.table import Table
+
+
+@dataclass(frozen=True)
+class TableLoad:
+    """How full the table of a column is.
+
+    Args:
+        name: the column.
+        rows: rows of the table.
+        filled: the share of them that a value falls on.
+        shared: the share of values that have to share their row.
+    """
+
+    name: str
+    rows: int
+    filled: float
+    shared: float
+
+
+def table_loads(run: RunRecord) -> list[TableLoad]:
+    """The load of every table of a run that knows how many distinct values its columns have.
+
+    Of n values hashed to m rows, a row stays empty with probability (1 − 1/m)ⁿ, and a value is alone with probability
+    (1 − 1/m)ⁿ⁻¹. A vocabulary gives values rows of their own as long as there are some, and the rest share one.
+    """
+    model = run.config.get("model", {})
+    vocabulary = model.get("categorical_options", {}).get("mode") == "vocabulary"
+    found = []
+    for name, size in model.get("sizes", {}).items():
+        if name not in run.distinct or not len(run.distinct[name]):
+            continue
+        values = float(run.distinct[name][-1])
+        if vocabulary:
+            filled, shared = min(values / size, 1.0), max(values - size, 0.0) / max(values, 1.0)
+        else:
+            filled, shared = 1 - (1 - 1 / size) ** values, 1 - (1 - 1 / size) ** max(values - 1, 0.0)
+        found.append(TableLoad(name, int(size), filled, shared))
+    return found
+
+
+def category_blocks(run: RunRecord, columns: Sequence[ColumnSummary], tables: Sequence[TableLoad]) -> list[Block]:
+    """A table of all categorical columns, the most important first."""
+    categorical = [column for column in columns if column.kind == "categorical"]
+    if not categorical:
+        return [Paragraph("There is no categorical column.")]
+    if not tables:
+        return [Paragraph("How many values the columns have was not followed.")]
+    loads = {table.name: table for table in tables}
+    mode = run.config.get("model", {}).get("categorical_options", {}).get("mode", "hash")
+    explained = {
+        "hash": "Every value is hashed to a row of its column’s table; values that meet on a row are one to the model.",
+        "vocabulary": "A value that has been seen often enough gets a row of its own, while its column’s "
+        "table has one left; all other values share one row.",
+    }[mode]
+    rows = []
+    for column in categorical:
+        load = loads.get(column.name)
+        rows.append(
+            (
+                column.name,
+                count(column.distinct),
+                percent(column.fresh),
+                percent(column.missing),
+                count(load.rows) if load else "–",
+                percent(load.filled, 0) if load else "–",
+                percent(load.shared, 0) if load else "–",
+                fixed(column.rise),
+            )
+        )
+    head = ("column", "values", "new", "missing", "table rows", "in use", "shared", "LogLoss without it")
+    return [
+        Paragraph(
+            f"{explained} “New” is the share of rows of the second half of the stream with a value never seen before, "
+            "“in use” the share of the table’s rows that a value falls on, “shared” the share of values that are not "
+            "alone on their row; both are what hashing makes of so many values. More than 1,024 values are estimated, "
+            "to about 3 %."
+        ),
+        Table(head, rows),
+        *_all_new(categorical),
+    ]
+
+
+def _all_new(columns: Sequence[ColumnSummary]) -> list[Block]:
+    settled = [column for column in columns if np.isfinite(column.fresh) and column.fresh < 0.001]
+    if len(settled) == len(columns):
+        return [Paragraph("Hardly any row of the second half has a value that was not known before.")]
+    return []

@@ -1,0 +1,76 @@
+"""Methods, backbones and measures, named and explained."""
+
+import re
+from collections.abc import Iterable, Sequence
+from inspect import getdoc
+from typing import Any
+
+from daes.backbone import BACKBONES
+from daes.embedding import METHODS
+from daes.report.content import Block, Heading, Paragraph
+from daes.report.run_record import RunRecord
+from daes.table import Table
+
+MEASURES = (
+    ("AUC", "How often a click has a higher score than a row without a click; 0.5 is guessing, 1 is perfect."),
+    ("LogLoss", "The mean of −log of the probability given to what happened, in nats; lower is better."),
+    ("Normalised entropy", "LogLoss over that of always predicting the click rate; above 1 is worse than no model."),
+    ("Calibration", "Mean prediction over mean label; 1.1 promises 10 % too many clicks."),
+    ("ECE", "Expected calibration error: how far click rates are from predictions, bin by bin, on average."),
+    ("Importance", "By how much LogLoss rises when a column’s values are permuted among the last rows."),
+    ("Evidence", "How far past clicks move the log odds, column by column: the root mean square over the rows."),
+    (
+        "PSI",
+        "Population stability index: how far a column’s distribution is from its first rows; above 0.25 is a shift.",
+    ),
+    ("KS", "Kolmogorov–Smirnov: the largest gap between two distribution functions, 0 to 1."),
+)
+"""Every measure of a run's page."""
+
+
+def run_methods(run: RunRecord) -> list[Block]:
+    """The method and the backbone of a run, and every measure of the page."""
+    model = run.config.get("model", {})
+    names: list[tuple[str, Any]] = []
+    if run.schema.get("numerical") and model.get("embedding") in METHODS:
+        names.append(("How numbers become vectors", METHODS[model["embedding"]]))
+    if model.get("backbone") in BACKBONES:
+        names.append(("How vectors interact", BACKBONES[model["backbone"]]))
+    blocks: list[Block] = []
+    for what, entry in names:
+        published = f" {entry.reference}" if entry.reference else ""
+        blocks += [
+            Heading(f"{what}: {entry.title} ({entry.name})"),
+            Paragraph(f"{first_paragraph(entry.cls)}{published}"),
+        ]
+    if model.get("evidence"):
+        blocks += [
+            Heading("Evidence"),
+            Paragraph(
+                "What past clicks say of each value, counted and not learned, is a further input: log odds of a click "
+                "against the click rate so far, and how often a category was seen."
+            ),
+        ]
+    return [*blocks, Heading("Measures"), Table(("measure", "what it says"), MEASURES, left=frozenset({0, 1}))]
+
+
+def compared_methods(methods: Iterable[str], backbones: Iterable[str]) -> list[Block]:
+    """The methods and the backbones of a comparison in a table."""
+    rows: list[Sequence[str]] = []
+    for registry, names in ((METHODS, methods), (BACKBONES, backbones)):
+        for name in dict.fromkeys(names):
+            if name in registry:
+                entry: Any = registry[name]
+                rows.append((name, entry.title, first_paragraph(entry.cls), entry.citation or "–"))
+    head = ("name", "title", "what it does", "reference")
+    return [Table(head, rows, left=frozenset({0, 1, 2, 3}))] if rows else []
+
+
+def first_paragraph(cls: type) -> str:
+    """The first paragraph of a docstring as plain text.
+
+    >>> first_paragraph(METHODS["efd"].cls)[:30]
+    'Equal-frequency discretisation'
+    """
+    paragraph = (getdoc(cls) or "").split("\n\n")[0]
+    return re.sub(r"[`*]", "", " ".join(paragraph.split()))

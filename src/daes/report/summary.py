@@ -1,0 +1,185 @@
+"""What a person wants to know about a run, in sentences: how good it is, what to look out for, what to do next."""
+
+from collections.abc import Iterator, Sequence
+from math import isfinite
+from shlex import quote
+
+import numpy as np
+
+from daes.formatting import compact, count, counted, fixed, percent
+from daes.report.categories import TableLoad
+from daes.report.content import Block, Command, Notes, WarningBox
+from daes.report.features import ColumnSummary
+from daes.report.run_record import RunRecord
+from daes.training.config import suggest_batch_size
+
+FEW_STEPS = 200
+"""A model that has taken fewer steps has hardly begun to learn."""
+_OFF = 0.1
+_SHIFT = 0.25
+_NAMED = 3
+
+
+def summary(run: RunRecord, columns: Sequence[ColumnSummary], tables: Sequence[TableLoad]) -> list[Block]:
+    """Findings, warnings, and commands to go on with."""
+    found: list[Block] = [Notes(list(findings(run, columns)) or ["No row with a label was scored."])]
+    warned = list(warnings(run, columns, tables))
+    if warned:
+        found.append(WarningBox(warned))
+    return [*found, *next_commands(run)]
+
+
+def findings(run: RunRecord, columns: Sequence[ColumnSummary]) -> Iterator[str]:
+    """How well the model predicts, and by what."""
+    where = f"over the last {compact(run.window)} rows" if _windowed(run) else "over all rows"
+    auc = _recent(run, "auc")
+    if isfinite(auc):
+        yield (
+            f"Of a click and a row without one, this model gives the click the higher score {percent(auc)} of the time "
+            f"{where} (AUC {fixed(auc)}; guessing gives 50 %)."
+        )
+    entropy = _recent(run, "normalized_entropy")
+    if isfinite(entropy):
+        side = "lower" if entropy < 1 else "higher"
+        told = f"Its LogLoss is {percent(abs(1 - entropy))} {side} than that of always predicting the click rate"
+        yield f"{told}." if entropy < 1 else f"{told}: so far it is worse than no model."
+    yield from _promise(run)
+    yield from _trend(run)
+    yield from _reliance(columns)
+    yield from _drift(columns)
+
+
+def promised(calibration: float) -> str:
+    """How many clicks the predictions promise, in a few words.
+
+    >>> promised(1.53), promised(0.8), promised(1.004)
+    ('promises 53 % too many clicks', 'promises 20 % too few clicks', 'promises as many clicks as there are')
+    """
+    if abs(calibration - 1) < 0.01:
+        return "promises as many clicks as there are"
+    return f"promises {percent(abs(calibration - 1), 0)} too {'many' if calibration > 1 else 'few'} clicks"
+
+
+def _promise(run: RunRecord) -> Iterator[str]:
+    calibration = _recent(run, "calibration")
+    if isfinite(calibration):
+        yield f"It {promised(calibration)}."
+
+
+def _trend(run: RunRecord) -> Iterator[str]:
+    rows, auc = run.history.get("rows"), run.history.get("window_auc")
+    if rows is None or auc is None or not run.window or len(rows) < 4 or rows[-1] < 2 * run.window:
+        return
+    half = int(np.searchsorted(rows, rows[-1] / 2))
+    before, after = float(auc[half]), float(auc[-1])
+    if not (isfinite(before) and isfinite(after)):
+        return
+    change = after - before
+    if abs(change) < 0.003:
+        yield "Over the second half of the stream it stayed as good as it was."
+    else:
+        how = "was still getting better" if change > 0 else "got worse"
+        yield f"Over the second half of the stream it {how}: AUC went from {fixed(before)} to {fixed(after)}."
+
+
+def _reliance(columns: Sequence[ColumnSummary]) -> Iterator[str]:
+    known = [column for column in columns if isfinite(column.rise)]
+    used = [column for column in known if column.matters]
+    if used:
+        yield f"It relies most on {_listed([column.name for column in used])}."
+        idle = len(known) - len(used)
+        if idle:
+            yield f"Without any one of {counted(idle, 'other column')} it would predict as well."
+
+
+def _drift(columns: Sequence[ColumnSummary]) -> Iterator[str]:
+    numerical = [column for column in columns if isfinite(column.drift)]
+    shifted = sorted((column for column in numerical if column.drift > _SHIFT), key=lambda column: -column.drift)
+    if shifted:
+        names = _listed([column.name for column in shifted])
+        yield f"{count(len(shifted))} of {counted(len(numerical), 'numerical column')} drifted: {names}."
+    elif numerical:
+        yield "No numerical column drifted much."
+
+
+def warnings(run: RunRecord, columns: Sequence[ColumnSummary], tables: Sequence[TableLoad]) -> Iterator[str]:
+    """What may be wrong with the run or its data."""
+    yield from (f"{name} is not defined: {reason}." for name, reason in run.undefined.items())
+    steps = _steps(run)
+    if steps is not None and steps < FEW_STEPS:
+        yield f"The model has taken {counted(steps, 'step')} only: with smaller batches or more rows it learns more."
+    auc, entropy, calibration = (_recent(run, name) for name in ("auc", "normalized_entropy", "calibration"))
+    if entropy >= 1:
+        yield "Predictions are worse than the click rate alone: do not use them yet."
+    elif abs(calibration - 1) > _OFF:
+        yield f"The model {promised(calibration)}: rank by its scores, but do not take them for probabilities."
+    if auc > 0.98:
+        yield f"An AUC of {fixed(auc)} is hardly ever true: a column may give the label away."
+    if run.bad_batches:
+        yield f"{counted(len(run.bad_batches), 'batch').replace('batchs', 'batches')} could not be learned from."
+    if run.bad_rows[0]:
+        yield f"{counted(run.bad_rows[0], 'row')} could not be read and {'was' if run.bad_rows[0] == 1 else 'were'} left out."
+    empty = [column.name for column in columns if column.missing == 1]
+    if empty:
+        yield f"Without any value: {_listed(empty)}."
+    sparse = [column.name for column in columns if 0.5 < column.missing < 1]
+    if sparse:
+        yield f"More than half of the values are missing in {_listed(sparse)}."
+    constant = [column.name for column in columns if column.distinct == 1]
+    if constant:
+        yield f"With one value only: {_listed(constant)}."
+    unique = [column.name for column in columns if column.fresh > 0.5]
+    if unique:
+        names = _listed(unique)
+        yield f"Most rows have a value of their own in {names}: what hardly recurs cannot be learned (--exclude)."
+    crowded = [table.name for table in tables if table.shared > 0.5]
+    if crowded:
+        yield f"Most values share their row of the table with others in {_listed(crowded)} (--table-size)."
+
+
+def next_commands(run: RunRecord) -> list[Block]:
+    """Commands to copy."""
+    if not run.folder:
+        return []
+    folder, data = quote(run.folder), quote(str(run.config.get("data", {}).get("what", "DATA")))
+    steps = _steps(run)
+    found: list[Block] = []
+    if steps is not None and steps < FEW_STEPS and run.rows:
+        size = suggest_batch_size(run.rows)
+        if size < run.config["training"]["batch_size"]:
+            label = run.schema.get("label")
+            named = f" --label {quote(label)}" if label else ""
+            command = f"daes train {data}{named} --batch-size {size} --out {quote(run.folder + '-2')}"
+            found.append(Command("Train with more steps:", command))
+    return [
+        *found,
+        Command("Score other rows:", f"daes predict {folder} rows.parquet --out scores.parquet"),
+        Command(
+            "Go on with the next rows:", f"daes train rows.parquet --from {folder} --out {quote(run.folder + '-next')}"
+        ),
+    ]
+
+
+def _windowed(run: RunRecord) -> bool:
+    return bool(run.window and run.rows and run.rows > run.window)
+
+
+def _recent(run: RunRecord, name: str) -> float:
+    """A metric over the window, or over all rows where there is no window."""
+    return run.metrics.get(f"window_{name}", run.metrics.get(name, float("nan")))
+
+
+def _steps(run: RunRecord) -> int | None:
+    size = run.config.get("training", {}).get("batch_size")
+    return -(-run.rows // size) if run.rows and size else None
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Some names as text.
+
+    >>> _listed(["a"]), _listed(["a", "b", "c"]), _listed(list("abcde"))
+    ('a', 'a, b and c', 'a, b, c and 2 more')
+    """
+    if len(names) > _NAMED:
+        return f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED} more"
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))

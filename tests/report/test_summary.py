@@ -1,0 +1,128 @@
+"""What the page says first, from records made by hand."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from daes.report.categories import TableLoad
+from daes.report.content import Command, WarningBox
+from daes.report.features import ColumnSummary
+from daes.report.run_record import RunRecord
+from daes.report.summary import findings, next_commands, summary, warnings
+
+GOOD = RunRecord(
+    "a run",
+    folder="runs/one",
+    metrics={"window_auc": 0.73, "window_normalized_entropy": 0.9, "window_calibration": 1.004},
+    rows=1_000_000,
+    window=100_000,
+    config={"training": {"batch_size": 128}, "data": {"what": "clicks.parquet"}},
+    schema={"label": "click"},
+)
+
+
+def said(run, columns=()):
+    return " ".join(findings(run, columns))
+
+
+def warned(run, columns=(), tables=()):
+    return " ".join(warnings(run, columns, tables))
+
+
+def with_metrics(**metrics):
+    return replace(GOOD, metrics={**GOOD.metrics, **{f"window_{name}": value for name, value in metrics.items()}})
+
+
+def test_a_good_run_is_told_in_sentences_and_without_a_warning():
+    text = said(GOOD)
+    assert "the higher score 73.0 % of the time over the last 100k rows (AUC 0.7300; guessing gives 50 %)" in text
+    assert "LogLoss is 10.0 % lower than that of always predicting the click rate." in text
+    assert "It promises as many clicks as there are." in text
+    assert warned(GOOD) == ""
+    assert not any(isinstance(block, WarningBox) for block in summary(GOOD, [], []))
+
+
+@pytest.mark.parametrize(
+    ("calibration", "told"), [(1.53, "promises 53 % too many clicks"), (0.8, "promises 20 % too few clicks")]
+)
+def test_what_is_promised_is_told_and_warned_of(calibration, told):
+    run = with_metrics(calibration=calibration)
+    assert f"It {told}." in said(run)
+    assert f"The model {told}: rank by its scores, but do not take them for probabilities." in warned(run)
+
+
+def test_worse_than_no_model():
+    run = with_metrics(normalized_entropy=1.2)
+    assert "LogLoss is 20.0 % higher than that of always predicting the click rate: so far it is worse" in said(run)
+    assert "do not use them yet" in warned(run)
+
+
+def test_few_steps_are_warned_of_and_the_next_command_takes_more():
+    run = replace(GOOD, rows=137_000, config={**GOOD.config, "training": {"batch_size": 8192}})
+    assert "The model has taken 17 steps only" in warned(run)
+    first = next_commands(run)[0]
+    assert isinstance(first, Command)
+    assert first.command == "daes train clicks.parquet --label click --batch-size 64 --out runs/one-2"
+    assert "more steps" not in str(next_commands(GOOD))
+
+
+def test_commands_name_the_run_and_quote_its_path():
+    commands = [block.command for block in next_commands(replace(GOOD, folder="my runs/one"))]
+    assert commands == [
+        "daes predict 'my runs/one' rows.parquet --out scores.parquet",
+        "daes train rows.parquet --from 'my runs/one' --out 'my runs/one-next'",
+    ]
+
+
+def test_the_trend_of_the_second_half():
+    rows = np.arange(100_000.0, 1_000_001, 100_000)
+
+    def trend(last):
+        auc = np.where(rows <= 500_000, 0.70, last)
+        return said(replace(GOOD, history={"rows": rows, "window_auc": auc}))
+
+    assert "it was still getting better: AUC went from 0.7000 to 0.7200" in trend(0.72)
+    assert "it got worse: AUC went from 0.7000 to 0.6800" in trend(0.68)
+    assert "it stayed as good as it was" in trend(0.701)
+
+
+def test_columns_that_matter_and_that_drift_are_named():
+    columns = [
+        ColumnSummary("city", "categorical", rise=0.02, error=0.001),
+        ColumnSummary("price", "numerical", rise=0.01, error=0.001, drift=0.4),
+        ColumnSummary("age", "numerical", rise=0.001, error=0.001, drift=0.01),
+    ]
+    text = said(GOOD, columns)
+    assert "It relies most on city and price." in text
+    assert "Without any one of 1 other column it would predict as well." in text
+    assert "1 of 2 numerical columns drifted: price." in text
+    assert "No numerical column drifted much." in said(GOOD, columns[2:])
+
+
+@pytest.mark.parametrize(
+    ("column", "told"),
+    [
+        (ColumnSummary("void", "numerical", missing=1.0), "Without any value: void."),
+        (ColumnSummary("thin", "numerical", missing=0.7), "More than half of the values are missing in thin."),
+        (ColumnSummary("same", "categorical", distinct=1.0), "With one value only: same."),
+        (ColumnSummary("user", "categorical", fresh=0.9), "Most rows have a value of their own in user"),
+    ],
+)
+def test_columns_that_cannot_help_are_warned_of(column, told):
+    assert told in warned(GOOD, [column])
+
+
+def test_full_tables_bad_batches_and_undefined_metrics_are_warned_of():
+    assert "Most values share their row of the table with others in user" in warned(
+        GOOD, tables=[TableLoad("user", 100, 1.0, 0.9), TableLoad("city", 100, 0.1, 0.1)]
+    )
+    assert "1 batch could not be learned from." in warned(replace(GOOD, bad_batches=((0, "nan"),)))
+    assert "2 batches could not" in warned(replace(GOOD, bad_batches=((0, "nan"), (5, "nan"))))
+    assert "3 rows could not be read and were left out." in warned(replace(GOOD, bad_rows=(3, ("row 5: price",))))
+    assert "auc is not defined: no click." in warned(replace(GOOD, undefined={"auc": "no click"}))
+    assert "may give the label away" in warned(with_metrics(auc=0.995))
+
+
+def test_a_run_without_metrics_says_so():
+    assert summary(RunRecord("a run"), [], [])[0].notes == ["No row with a label was scored."]
