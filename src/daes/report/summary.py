@@ -116,9 +116,10 @@ def warnings(run: RunRecord, columns: Sequence[ColumnSummary], tables: Sequence[
     if auc > 0.98:
         yield f"An AUC of {fixed(auc)} is hardly ever true: a column may give the label away."
     if run.bad_batches:
-        yield f"{counted(len(run.bad_batches), 'batch').replace('batchs', 'batches')} could not be learned from."
+        number = len(run.bad_batches)
+        yield f"{count(number)} {'batch' if number == 1 else 'batches'} could not be learned from."
     if run.bad_rows[0]:
-        yield f"{counted(run.bad_rows[0], 'row')} could not be read and {'was' if run.bad_rows[0] == 1 else 'were'} left out."
+        yield f"{counted(run.bad_rows[0], 'row')} could not be read and {_were(run.bad_rows[0])} left out."
     empty = [column.name for column in columns if column.missing == 1]
     if empty:
         yield f"Without any value: {_listed(empty)}."
@@ -172,6 +173,10 @@ def _recent(run: RunRecord, name: str) -> float:
 def _steps(run: RunRecord) -> int | None:
     size = run.config.get("training", {}).get("batch_size")
     return -(-run.rows // size) if run.rows and size else None
+
+
+def _were(number: int) -> str:
+    return "was" if number == 1 else "were"
 
 
 def _listed(names: Sequence[str]) -> str:
