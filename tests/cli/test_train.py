@@ -179,8 +179,8 @@ def test_a_toml_file_gives_options_and_flags_win(daes, refused, clicks, tmp_path
 
 @pytest.fixture
 def csv(tmp_path):
-    def write(text):
-        path = tmp_path / "clicks.csv"
+    def write(text, name="clicks.csv"):
+        path = tmp_path / name
         path.write_text(text)
         return path
 
@@ -216,8 +216,14 @@ def test_wrong_input_is_one_sentence(refused, clicks, tmp_path, csv):
         (known, "a folder for the run is needed: --out RUN"),
         (("train", *out), "DATA is needed"),
         ((*known, "--colour", *out), "No such option"),
-        (("train", csv("click,price\n1,2\n0,x\n"), "--numerical", "price", *out), "x"),
+        (
+            ("train", csv("click,price\n1,2\n0,x\n", "x.csv"), "--numerical", "price", *out),
+            f"row 2 of {tmp_path / 'x.csv'}: column 'price' must be a number, got 'x'",
+        ),
         (("train", csv("click,price\n"), "--label", "click", "--numerical", "price", *out), "at least one row"),
+        (("train", csv("click,price\n"), "--numerical", "price", *out), "at least one row"),
+        ((*known, "--label-map", "yes", *out), "--label-map must be TEXT=0 or TEXT=1, got yes"),
+        ((*known, "--decimal", ",", *out), "decimal are options of CSV files"),
     ]
     for arguments, sentence in cases:
         assert sentence in refused(*arguments), arguments
@@ -246,7 +252,7 @@ def test_training_that_cannot_go_on_is_a_failure(refused, clicks, tmp_path, monk
     import torch
 
     monkeypatch.setattr(CTRModel, "cross_entropy", staticmethod(lambda logits, *targets: logits.sum() * torch.nan))
-    arguments = ("train", clicks, "--exclude", "id", "--out", tmp_path / "run", *QUICK)
+    arguments = ("train", clicks, "--exclude", "id", "--out", tmp_path / "run", "--quiet", *QUICK)
     assert "the batch at row 0 cannot be learned from: the loss is nan" in refused(*arguments, code=1)
 
 
@@ -255,7 +261,7 @@ def test_an_interrupted_run_says_how_to_go_on(daes, clicks, tmp_path, monkeypatc
         raise KeyboardInterrupt
 
     monkeypatch.setattr("daes.training.step.TrainingStep.score", interrupt)
-    result = daes("train", clicks, "--exclude", "id", "--out", tmp_path / "run", *QUICK)
+    result = daes("train", clicks, "--exclude", "id", "--out", tmp_path / "run", "--quiet", *QUICK)
     assert result.exit_code == 130
     assert result.stderr.startswith(f"to continue: daes train --out {tmp_path / 'run'} --resume\n")
     assert "Traceback" not in result.stderr
@@ -326,6 +332,75 @@ def test_bad_batches_are_reported_with_their_rows(daes, tmp_path, csv):
     assert [bad["row"] for bad in result.json["bad_batches"]] == [100]
     assert result.json["rows"] == 200
     assert "bad batch at row 100" in result.stderr
+
+
+def test_the_columns_are_said_with_what_may_be_wrong(daes, tmp_path, csv):
+    path = csv(
+        ",outcome,cost,price,zip,day,shop,user_id,fee,empty\n"
+        + "".join(
+            f"{n},{'yes' if n % 3 else 'no'},{n},{'x12' if n == 7 else n / 2},{n % 9:05},2024-01-0{n % 9 + 1},one,"
+            f"{n + 9},${n}.50,\n"
+            for n in range(300)
+        )
+    )
+    arguments = ("train", path, "--label", "outcome", "--label-map", "yes=1", "--out", tmp_path / "run", *QUICK)
+    assert "must hold 'yes', got 'no'" in daes(*arguments).stderr
+    result = daes(*arguments, "--label-map", "no=0")
+    assert result.exit_code == 0, result.output
+    lines = [re.split(r"  +", line) for line in result.stderr.splitlines()]
+    assert [line[:3] for line in lines[:11]] == [
+        ["column", "part", "because"],
+        ["unnamed_1", "unused", "no name"],
+        ["outcome", "label", "named"],
+        ["cost", "numerical", "numbers"],
+        ["price", "categorical", "text"],
+        ["zip", "numerical", "numbers"],
+        ["day", "time", "timestamps"],
+        ["shop", "categorical", "text"],
+        ["user_id", "numerical", "numbers"],
+        ["fee", "categorical", "text"],
+        ["empty", "unused", "empty"],
+    ]
+    assert lines[4][3:] == ["0.0, 0.5, 1.0", "300"]
+    assert lines[10][3:] == ["0", "100 %"]
+    for part in (
+        "warning: 'price' is text, though 99.7% of its values are numbers; 'x12' is not. If that means missing: "
+        "--missing x12",
+        "warning: 'zip' looks like a code, not a number (00000): list it in --categorical",
+        "warning: 'shop' has one value only",
+        "warning: 'user_id' has the name of an id and is read as a number",
+        "warning: 'cost' is a whole number and another one in nearly every row",
+        "warning: 'fee' is text that looks like numbers with a sign ($0.50)",
+        "3 steps are few to learn from: --batch-size 8 makes 38 of them",
+    ):
+        assert part in result.stderr
+    assert "300 rows in 3 steps of 100 rows" in result.stdout
+    fixed = daes(*arguments, "--label-map", "no=0", "--missing", "x12", "--overwrite", "--quiet")
+    assert (fixed.exit_code, fixed.stderr) == (0, "")
+    stored = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert stored["schema"]["numerical"] == ["cost", "price", "zip", "user_id"]
+
+
+def test_ways_to_write_a_csv_file(daes, tmp_path, csv):
+    rows = [f"{n % 2};{n},5;city {n % 5}" for n in range(200)]
+    run = ("--separator", ";", "--decimal", ",", "--json", *QUICK)
+    plain = csv("\n".join(rows) + "\n", "plain.csv")
+    named = daes(
+        "train",
+        plain,
+        "--names",
+        'click,"price, net",city',
+        "--numerical",
+        '"price, net"',
+        "--out",
+        tmp_path / "1",
+        *run,
+    )
+    assert named.exit_code == 0, named.output
+    numbered = daes("train", plain, "--no-header", "--label", "column_1", "--out", tmp_path / "2", *run)
+    assert numbered.json["metrics"] == named.json["metrics"]
+    read = json.loads((tmp_path / "1" / "config.json").read_text())["schema"]
+    assert (read["numerical"], read["categorical"]) == (["price, net"], ["city"])
 
 
 def test_bad_rows_are_left_out_and_listed_everywhere(daes, tmp_path, csv):

@@ -84,6 +84,40 @@ def test_missing_values_may_be_named(tmp_path: Path) -> None:
     assert read(source) == {"click": [1, 0], "price": [None, 2], "city": [None, None]}
 
 
+@pytest.mark.parametrize("text", ["NULL", "\\N", "None", "n/a", "<NA>"])
+def test_what_databases_and_frames_write_for_a_missing_number(tmp_path: Path, text: str) -> None:
+    path = write(tmp_path / "a.csv", f"click,price,city\n1,{text},{text}\n0,2,x\n")
+    source = CsvSource(path)
+    assert source.arrow_schema.field("price").type in (pa.float64(), pa.int64())
+    (batch,) = source.iter_batches(SCHEMA, 4)
+    assert np.isnan(batch.numerical[:, 0]).tolist() == [True, False]
+    assert batch.categorical[0, 0] == hash_text(text)
+
+
+def test_a_decimal_comma(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "click;price;city\n1;12,5;a\n0;-0,25;b\n")
+    source = CsvSource(path, separator=";", decimal=",")
+    assert source.arrow_schema.field("price").type == pa.float64()
+    (batch,) = source.iter_batches(SCHEMA, 4)
+    assert batch.numerical[:, 0].tolist() == [12.5, -0.25]
+    bad = write(tmp_path / "b.csv", "click;price;city\n1;12,5;a\n0;1.250,5;b\n1;3;c\n")
+    source = CsvSource(bad, separator=";", decimal=",", bad_rows="skip")
+    (batch,) = source.iter_batches(SCHEMA, 4)
+    assert batch.numerical[:, 0].tolist() == [12.5, 3]
+    assert source.bad_rows.first[0].reason == "column 'price' must be a number, got '1.250,5'"
+
+
+def test_a_file_without_a_header_and_columns_without_a_name(tmp_path: Path) -> None:
+    plain = CsvSource(write(tmp_path / "a.csv", "1,2.5,x\n0,3.5,y\n"), header=False)
+    assert plain.arrow_schema.names == ["column_1", "column_2", "column_3"]
+    (batch,) = plain.iter_batches(Schema("column_1", ("column_2",), ("column_3",)), 4)
+    assert batch.numerical[:, 0].tolist() == [2.5, 3.5]
+    indexed = CsvSource(write(tmp_path / "b.csv", ",click,price, \n0,1,2.5,x\n1,0,3.5,y\n"))
+    assert indexed.arrow_schema.names == ["unnamed_1", "click", "price", "unnamed_4"]
+    (batch,) = indexed.iter_batches(Schema("click", ("price",), ()), 4)
+    assert batch.numerical[:, 0].tolist() == [2.5, 3.5]
+
+
 def test_categories_stay_text_and_without_a_schema_the_first_block_decides(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "id,n,flag,day,none\n007,1,true,2013-01-02,\n08,2.5,false,2013-01-03,\n")
     assert read(CsvSource(path, schema=Schema(None, ("n",), ("id",))), ["id", "n"]) == {
@@ -287,7 +321,7 @@ def test_damaged_and_empty_files(tmp_path: Path) -> None:
             list(CsvSource(write(tmp_path / name, "")).iter_batches(SCHEMA, 1000))
     assert list(CsvSource(write(tmp_path / "header.csv", "click,price,city\n")).iter_batches(SCHEMA, 4)) == []
     with pytest.raises(SourceError, match=r"names\.csv must start with the names of its columns"):
-        list(CsvSource(write(tmp_path / "names.csv", "click,,city\n1,2,3\n")).iter_batches(SCHEMA, 4))
+        list(CsvSource(write(tmp_path / "names.csv", ",,\n1,2,3\n")).iter_batches(SCHEMA, 4))
 
 
 def test_a_row_without_end_is_refused_before_memory_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

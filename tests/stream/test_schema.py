@@ -168,13 +168,18 @@ class TestInfer:
         with pytest.raises(ValueError, match="'price' is numerical and weight"):
             infer_schema(TABLE, numerical=["price"], weight="price")
 
-    @pytest.mark.parametrize("values", [pa.array([["a"]]), pa.nulls(1), pa.array([b"x"]), pa.array([{"k": 1}])])
+    @pytest.mark.parametrize("values", [pa.array([["a"]]), pa.array([b"x"]), pa.array([{"k": 1}])])
     def test_a_column_of_another_type_is_named_not_dropped(self, values: pa.Array) -> None:
         table = pa.table({"a": [1.0], "odd": values})
         with pytest.raises(TypeError, match=r"'odd' \("):
             infer_schema(table)
         assert infer_schema(table, exclude=["odd"]) == Schema(None, ("a",), ())
         assert infer_schema(table, numerical=["a"], categorical=[]) == Schema(None, ("a",), ())
+
+    def test_columns_without_a_value_or_a_name_are_left_out(self) -> None:
+        table = pa.table({"a": [1.0], "empty": pa.nulls(1), "unnamed_3": [1], "Unnamed: 0": ["x"]})
+        assert infer_schema(table) == Schema(None, ("a",), ())
+        assert infer_schema(table, categorical=["unnamed_3", "empty"]) == Schema(None, ("a",), ("unnamed_3", "empty"))
 
     def test_refuses_bad_sources(self, tmp_path: Path) -> None:
         with pytest.raises(TypeError, match=r"source must be an Arrow schema.*int"):

@@ -12,7 +12,7 @@ from rich.text import Text
 from typer.core import TyperCommand, TyperGroup
 
 import daes
-from daes.cli.console import err
+from daes.cli.console import err, errors
 from daes.cli.errors import explain
 
 COMMANDS = ("demo", "train", "evaluate", "predict", "compare", "drift", "context", "distribution", "methods", "paper")
@@ -41,6 +41,7 @@ class Program(TyperGroup):
     ) -> Any:
         given = list(sys.argv[1:] if args is None else args)
         debug = "--debug" in given or os.environ.get("DAES_DEBUG", "0") not in ("", "0")
+        err.quiet = "--quiet" in given
         for stream in (sys.stdout, sys.stderr):
             _never_fail_on_characters(stream)
         try:
@@ -48,7 +49,7 @@ class Program(TyperGroup):
                 if not debug:
                     warnings.showwarning = _show_warning
                 result = super().main(
-                    [argument for argument in given if argument != "--debug"],
+                    [argument for argument in given if argument not in ("--debug", "--quiet")],
                     prog_name,
                     complete_var,
                     standalone_mode=False,
@@ -59,7 +60,7 @@ class Program(TyperGroup):
             if debug:
                 raise
             code, sentence = explain(error)
-            err.print(Text.assemble(("daes: ", "bold red"), sentence), soft_wrap=True)
+            errors.print(Text.assemble(("daes: ", "bold red"), sentence), soft_wrap=True)
             sys.exit(code)
         # Without its standalone mode click returns the code that an Exit was raised with, and what a command returns.
         sys.exit(result if isinstance(result, int) else 0)
@@ -108,6 +109,12 @@ def _program(
         bool,
         typer.Option(
             "--debug", help="Show the traceback of an error, anywhere on the command line. Or set DAES_DEBUG=1."
+        ),
+    ] = False,
+    quiet: Annotated[
+        bool,
+        typer.Option(
+            "--quiet", help="No progress and no notes, only results and errors; anywhere on the command line."
         ),
     ] = False,
 ) -> None:

@@ -1,6 +1,7 @@
 """The options of every verb that reads: where the rows are, how to read them, what their columns mean."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -31,6 +32,35 @@ class Reading:
         str | None,
         option("--separator", panel="Reading", metavar="CHAR", help="Between the fields of a CSV file."),
     ] = None
+    decimal: Annotated[
+        str | None,
+        option(
+            "--decimal", panel="Reading", metavar="CHAR", help="Before the fraction of a number in a CSV file: . or ,"
+        ),
+    ] = None
+    missing: Annotated[
+        Names | None,
+        names_option("--missing", "Reading", "Further text that means a missing value in a CSV file."),
+    ] = None
+    no_header: Annotated[
+        bool,
+        option(
+            "--no-header", panel="Reading", help="CSV files start with a row: the columns are column_1, column_2, …"
+        ),
+    ] = False
+    column_names: Annotated[
+        Names | None,
+        names_option("--names", "Reading", "The names of the columns, of CSV files without a header."),
+    ] = None
+    label_map: Annotated[
+        list[str],
+        option(
+            "--label-map",
+            panel="Reading",
+            metavar="TEXT=0|1",
+            help="What a label means that is not 0 or 1: yes=1. May be repeated; every label must be listed then.",
+        ),
+    ] = field(default_factory=list)
     bad_rows: Annotated[
         str | None,
         option(
@@ -45,13 +75,33 @@ class Reading:
 
     def options(self) -> dict[str, Any]:
         """Options of `Dataset.open`."""
-        return given_options({name: getattr(self, name) for name in ("limit", "format", "separator", "bad_rows")})
+        plain = ("limit", "format", "separator", "decimal", "column_names", "bad_rows")
+        options = given_options({name: getattr(self, name) for name in plain})
+        if self.missing:
+            from daes.stream.csv_text import MISSING
+
+            options |= {"missing": (*MISSING, *self.missing), "missing_categories": ("", *self.missing)}
+        if self.no_header:
+            options["header"] = False
+        if self.label_map:
+            options["label_map"] = _label_map(self.label_map)
+        return options
 
     def open(self, what: str, schema: "Schema") -> "Dataset":
         """The data, with what their columns mean."""
         from daes.stream.dataset import Dataset
 
         return Dataset.open(what, schema=schema, **self.options())
+
+
+def _label_map(pairs: Sequence[str]) -> dict[str, int]:
+    labels = {}
+    for pair in pairs:
+        text, equals, label = pair.rpartition("=")
+        if not equals or not text or label not in ("0", "1"):
+            raise ValueError(f"--label-map must be TEXT=0 or TEXT=1, got {pair}")
+        labels[text] = int(label)
+    return labels
 
 
 @dataclass(frozen=True)
@@ -74,6 +124,12 @@ class Columns:
         str | None, option("--weight", panel="Columns", metavar="NAME", help="The column of sample weights.")
     ] = None
     exclude: Annotated[Names | None, names_option("--exclude", "Columns", "Columns to leave alone.")] = None
+
+    @property
+    def named(self) -> set[str]:
+        """All columns that are named here."""
+        listed = (*(self.numerical or ()), *(self.categorical or ()), *(self.exclude or ()))
+        return {name for name in (*listed, self.label, self.time, self.weight) if name is not None}
 
     def open(self, what: str, reading: Reading, *, needs_label: bool = True) -> "Dataset":
         """The data with what its columns mean: named here, or inferred."""

@@ -1,5 +1,6 @@
 """The options of the commands that train: the model and its training."""
 
+import csv
 import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,17 +15,20 @@ if TYPE_CHECKING:
     from daes.training.config import TrainConfig
 
 
+_SMALL_BYTES = 1 << 26
+
+
 class Names(tuple[str, ...]):
     """Names of an option: separated by commas, or a list in a TOML file."""
 
 
 def names(given: str | Sequence[str]) -> Names:
-    """Parse names.
+    """Parse names; one with a comma stands in double quotes.
 
-    >>> names("price, age"), names(["a,b"])
-    (('price', 'age'), ('a,b',))
+    >>> names("price, age"), names('"a,b", c'), names(["a,b"])
+    (('price', 'age'), ('a,b', 'c'), ('a,b',))
     """
-    parts = given.split(",") if isinstance(given, str) else given
+    parts = next(csv.reader([given], skipinitialspace=True), []) if isinstance(given, str) else given
     return Names(part.strip() for part in parts if part.strip())
 
 
@@ -252,7 +256,7 @@ class TrainingOptions:
         """The same with batch size, window and device decided, by the number of rows and the available hardware."""
         from daes.training.config import suggest_batch_size
 
-        rows = data.num_rows if self.window is None or self.batch_size is None else None
+        rows = _count(data) if self.window is None or self.batch_size is None else None
         batch_size = suggest_batch_size(rows) if self.batch_size is None else self.batch_size
         window = self.window or (100_000 if rows is None else min(max(rows // 10, 1000), 100_000))
         return replace(self, batch_size=batch_size, window=window, device=find_device(self.device))
@@ -276,6 +280,12 @@ class TrainingOptions:
             cuda_graphs=self.cuda_graphs,
             **more,
         )
+
+
+def _count(data: "Dataset") -> int | None:
+    """The number of rows; None where only reading large files tells."""
+    sizes = [size for _, size, _ in data.stamps() or []]
+    return data.count_rows() if data.num_rows is None and sizes and sum(sizes) < _SMALL_BYTES else data.num_rows
 
 
 def find_device(name: str) -> str:

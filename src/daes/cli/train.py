@@ -1,6 +1,6 @@
 """`daes train`: one model, one pass over a stream."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from json import dumps
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from daes.cli import console
-from daes.cli.console import err
+from daes.cli.console import err, errors
 from daes.cli.errors import INTERRUPTED
 from daes.cli.groups import grouped, restored, was_given
 from daes.cli.options import Json, Seed, whole_number
@@ -21,6 +21,8 @@ from daes.cli.toml_file import Config
 if TYPE_CHECKING:
     from daes.training.run import TrainedRun
     from daes.training.trainer import StreamTrainer
+
+_FEW_STEPS = 200
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,7 @@ def train(
         daes train --out run --resume
         daes train tomorrow.parquet --from run --out next
     """
+    from daes.cli.columns_text import print_columns
     from daes.report.page import write_report
     from daes.storage.run_folder import RunFolder
     from daes.stream.opening import absolute
@@ -152,7 +155,7 @@ def train(
     arguments = {"embedding": choice.method, "backbone": choice.backbone, **model.arguments()}
     groups: tuple[Any, ...] = (choice, columns, reading, model, training)
     try:
-        with _Progress() as progress:
+        with _Progress(None if from_run is not None else lambda: print_columns(found, columns.named)) as progress:
             run = train_run(
                 found,
                 out,
@@ -178,8 +181,8 @@ def train(
             )
     except KeyboardInterrupt as interruption:
         if stopped := str(interruption):
-            err.print(f"daes: {stopped}", soft_wrap=True, markup=False)
-        err.print(f"to continue: daes train --out {quote(str(out))} --resume", soft_wrap=True, markup=False)
+            errors.print(f"daes: {stopped}", soft_wrap=True, markup=False)
+        errors.print(f"to continue: daes train --out {quote(str(out))} --resume", soft_wrap=True, markup=False)
         raise typer.Exit(getattr(interruption, "exit_code", INTERRUPTED)) from None
     _print(run, json)
 
@@ -193,7 +196,14 @@ def _refuse_given(call: typer.Context, groups: Sequence[Any], parent: Path) -> N
 
 
 class _Progress:
-    """Progress of a training run, as a context manager and a callback of the trainer."""
+    """Progress of a training run, as a context manager and a callback of the trainer.
+
+    Args:
+        introduce: called before the first batch of a new run.
+    """
+
+    def __init__(self, introduce: Callable[[], None] | None = None) -> None:
+        self._introduce = introduce
 
     def __enter__(self) -> "_Progress":
         from daes.cli.progress import row_progress
@@ -210,6 +220,8 @@ class _Progress:
         if trainer.rows:
             self._rows.start_at(trainer.rows)
             err.print(f"continuing after row {trainer.rows:,}")
+        elif self._introduce is not None:
+            self._introduce()
 
     def __call__(self, trainer: "StreamTrainer", batch: Any, logits: Any) -> None:
         from daes.cli.progress import metric_status
@@ -217,6 +229,18 @@ class _Progress:
         if self._rows.needs_status():
             self._rows.set_status(metric_status(trainer.metrics))
         self._rows.advance(len(batch))
+
+
+def _hint_at_few_steps(run: "TrainedRun") -> None:
+    from daes.training.config import suggest_batch_size
+
+    rows, size = run.result.rows, run.folder.read("config")["training"]["batch_size"]
+    smaller = suggest_batch_size(rows)
+    if rows // size < _FEW_STEPS and smaller < size:
+        steps = -(-rows // size)
+        err.print(
+            f"{steps:,} steps are few to learn from: --batch-size {smaller} makes {-(-rows // smaller):,} of them"
+        )
 
 
 def _print(run: "TrainedRun", json: bool) -> None:
@@ -228,6 +252,7 @@ def _print(run: "TrainedRun", json: bool) -> None:
         err.print(f"bad batch at row {bad.row:,}: {bad.reason}", soft_wrap=True, markup=False)
     if run.bad_rows.count:
         err.print(f"{run.bad_rows}; {run.folder.bad_rows} lists them", soft_wrap=True, markup=False)
+    _hint_at_few_steps(run)
     if json:
         typer.echo(
             dumps(
@@ -243,6 +268,11 @@ def _print(run: "TrainedRun", json: bool) -> None:
             )
         )
         return
-    console.out.print(f"{result.rows:,} rows in {result.seconds:.1f} s, {result.rows_per_second:,.0f} rows/s")
+    size = run.folder.read("config")["training"]["batch_size"]
+    steps = -(-result.rows // size)
+    console.out.print(
+        f"{result.rows:,} rows in {steps:,} steps of {size:,} rows, {result.seconds:.1f} s, "
+        f"{result.rows_per_second:,.0f} rows/s"
+    )
     console.out.print(metrics_table(result.metrics))
     console.out.print(f"wrote {run.folder.path}" + (f", report: {run.report}" if run.report else ""), soft_wrap=True)

@@ -32,7 +32,7 @@ class BadRows:
     2 bad rows left out, first: row 7 of clicks.csv: 3 fields are expected; there are 2
     """
 
-    first: list[BadRow] = field(default_factory=list)
+    _rows: list[BadRow] = field(default_factory=list)
     _numbers: dict[str, set[int]] = field(default_factory=dict)
     _unparsed: dict[str, set[int]] = field(default_factory=dict)
 
@@ -41,6 +41,12 @@ class BadRows:
         """How many rows were left out."""
         return sum(map(len, self._numbers.values()))
 
+    @property
+    def first(self) -> list[BadRow]:
+        """The first rows that were noted, in the order of the files and rows."""
+        order = {path: place for place, path in enumerate(list(self._numbers))}
+        return sorted(self._rows, key=lambda row: (order[row.path], row.row))
+
     def add(self, row: BadRow, *, parsed: bool = True) -> None:
         """Note a row, unless it was noted before; `parsed` is False for text of which no row could be made."""
         if not parsed:
@@ -48,8 +54,8 @@ class BadRows:
         noted = self._numbers.setdefault(row.path, set())
         if row.row not in noted:
             noted.add(row.row)
-            if len(self.first) < _KEPT:
-                self.first.append(row)
+            if len(self._rows) < _KEPT:
+                self._rows.append(row)
 
     def number(self, path: str, start: int, nth: int) -> int:
         """The number of the `nth` row after row `start` of a file, not counting those that could not be parsed."""
@@ -76,12 +82,12 @@ class BadRows:
     def state_dict(self) -> dict[str, Any]:
         """The rows as plain values; a thread that reads ahead may add more meanwhile."""
         numbers = {path: sorted(noted) for path, noted in list(self._numbers.items())}
-        return {"first": [list(astuple(row)) for row in list(self.first)], "numbers": numbers}
+        return {"first": [list(astuple(row)) for row in list(self._rows)], "numbers": numbers}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Note the rows of a saved state as well."""
         rows: Sequence[Sequence[Any]] = state["first"]
         noted = [BadRow(*row) for row in rows]
-        self.first = (noted + [row for row in self.first if row not in set(noted)])[:_KEPT]
+        self._rows = (noted + [row for row in self._rows if row not in set(noted)])[:_KEPT]
         for path, numbers in state["numbers"].items():
             self._numbers.setdefault(path, set()).update(numbers)

@@ -32,10 +32,13 @@ class CsvSource(FilesSource):
         where: a file, a glob, a directory or a URL, or a sequence of these; see `daes.stream.files.find_files`.
         schema: how to read the columns in `iter_tables`; `iter_batches` has a schema of its own.
         separator: one character; by default a tab for .tsv and .tab, a bar for .psv, otherwise a comma.
+        header: whether the first row has the names of the columns. A column without a name is called `unnamed_3` by its
+            position, and without a header `column_3`.
         column_names: the names, where the files have no header.
+        decimal: "." or ",", before the fraction of a number.
         quoting: whether "…" encloses a field, in which separators, doubled quotes and line ends may stand. A quote
             inside an unquoted field is not part of that convention: use False where quotes are ordinary characters.
-        missing: text that means a missing number, besides nan.
+        missing: text that means a missing number.
         missing_categories: text that means a missing category.
         bad_rows: a row with the wrong number of fields, a number that is none, or text that is not UTF-8: "error" stops
             with the file and the row; "skip" leaves the row out, and counts it in `bad_rows`.
@@ -63,7 +66,9 @@ class CsvSource(FilesSource):
         *,
         schema: Schema | None = None,
         separator: str | None = None,
+        header: bool = True,
         column_names: Sequence[str] | None = None,
+        decimal: str = ".",
         quoting: bool = True,
         missing: Sequence[str] = MISSING,
         missing_categories: Sequence[str] = ("",),
@@ -74,6 +79,8 @@ class CsvSource(FilesSource):
         separator = SEPARATORS.get(self._files[0].suffix, ",") if separator is None else separator
         self.format = CsvFormat(
             separator=separator,
+            header=header,
+            decimal=decimal,
             column_names=None if column_names is None else tuple(column_names),
             quoting=quoting,
             missing=tuple(missing),

@@ -116,7 +116,7 @@ class CsvCursor:
         numbers = np.setdiff1d(np.arange(1, raw.num_rows + len(bad) + 1), list(reasons))
         for name, kind in self._types.items():
             column = raw.column(name).combine_chunks()
-            for index in _unreadable(column, kind, self._format.missing):
+            for index in _unreadable(column, kind, self._format):
                 reason = f"column {name!r} must be {_called(kind)}, got {_shown(column[index].as_py())}"
                 reasons.setdefault(int(numbers[index]), reason)
         if not reasons:
@@ -128,8 +128,7 @@ class CsvCursor:
         self._next_row += len(numbers) + len(bad)
         good = raw.filter(pa.array(~np.isin(numbers, list(reasons))))
         columns = [
-            _convert(good.column(name).combine_chunks(), kind, self._format.missing)
-            for name, kind in self._types.items()
+            _convert(good.column(name).combine_chunks(), kind, self._format) for name, kind in self._types.items()
         ]
         table = pa.table(columns, names=list(self._types))
         if self._format.bad_rows == "blank":
@@ -146,11 +145,11 @@ def parse_text(table: Any, types: Mapping[str, Any], format: CsvFormat) -> tuple
     reasons: dict[int, str] = {}
     columns = {name: table.column(name).combine_chunks() for name in types}
     for name, kind in types.items():
-        for index in _unreadable(columns[name], kind, format.missing):
+        for index in _unreadable(columns[name], kind, format):
             text = columns[name][index].as_py()
             reasons.setdefault(index, f"column {name!r} must be {_called(kind)}, got {_shown(text.encode())}")
     good = np.setdiff1d(np.arange(table.num_rows), list(reasons))
-    parsed = [_convert(column.take(pa.array(good)), types[name], format.missing) for name, column in columns.items()]
+    parsed = [_convert(column.take(pa.array(good)), types[name], format) for name, column in columns.items()]
     return _without_missing(pa.table(parsed, names=list(columns)), types, format), reasons
 
 
@@ -217,17 +216,21 @@ def parse_block(block: bytes, names: Sequence[str], format: CsvFormat, types: Ma
             include_columns=list(types),
             null_values=list(format.missing),
             strings_can_be_null=False,
+            decimal_point=format.decimal,
         ),
     )
 
 
-def _convert(column: Any, kind: Any, missing: Sequence[str]) -> Any:
+def _convert(column: Any, kind: Any, format: CsvFormat) -> Any:
     """Bytes of text as a column of that type, as the CSV parser would read it."""
     pa, pc = require("pyarrow"), require("pyarrow.compute")
     text = pc.cast(column, pa.string())
     if kind == pa.string():
         return text
-    return pc.cast(_without(pc.utf8_trim(text, characters=" \t"), missing), kind)
+    text = _without(pc.utf8_trim(text, characters=" \t"), format.missing)
+    if format.decimal != "." and pa.types.is_floating(kind):
+        text = pc.replace_substring(pc.replace_substring(text, ".", "?"), format.decimal, ".")
+    return pc.cast(text, kind)
 
 
 def _without(column: Any, values: Sequence[str]) -> Any:
@@ -236,15 +239,15 @@ def _without(column: Any, values: Sequence[str]) -> Any:
     return pc.if_else(found, pa.scalar(None, column.type), column) if pc.any(found).as_py() else column
 
 
-def _unreadable(column: Any, kind: Any, missing: Sequence[str], start: int = 0) -> list[int]:
+def _unreadable(column: Any, kind: Any, format: CsvFormat, start: int = 0) -> list[int]:
     """The indices of what cannot be converted, by halving: quick where it is little."""
     pa = require("pyarrow")
     try:
-        _convert(column, kind, missing)
+        _convert(column, kind, format)
         return []
     except (pa.ArrowInvalid, UnicodeDecodeError):
         if len(column) == 1:
             return [start]
     half = len(column) // 2
-    left = _unreadable(column.slice(0, half), kind, missing, start)
-    return left + _unreadable(column.slice(half), kind, missing, start + half)
+    left = _unreadable(column.slice(0, half), kind, format, start)
+    return left + _unreadable(column.slice(half), kind, format, start + half)

@@ -7,9 +7,10 @@ from typing import Any
 
 from daes.stream.cursor import SourceError
 from daes.stream.files import DataFile
+from daes.stream.schema import UNNAMED
 
-MISSING = ("", "NA", "NaN", "null")
-"""Text that means a missing number by default, besides what the parser itself reads as nan."""
+MISSING = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None", "\\N")
+"""Text that means a missing number by default."""
 
 _BLOCK = 1 << 22
 _LONGEST_ROW = 1 << 26
@@ -20,7 +21,9 @@ class CsvFormat:
     """How the text is to be read; see `CsvSource`."""
 
     separator: str = ","
+    header: bool = True
     column_names: tuple[str, ...] | None = None
+    decimal: str = "."
     quoting: bool = True
     missing: tuple[str, ...] = MISSING
     missing_categories: tuple[str, ...] = ("",)
@@ -29,6 +32,8 @@ class CsvFormat:
     def __post_init__(self) -> None:
         if len(self.separator) != 1 or not self.separator.isascii():
             raise ValueError(f"separator must be one ASCII character, got {self.separator!r}")
+        if self.decimal not in (".", ","):
+            raise ValueError(f"decimal must be '.' or ',', got {self.decimal!r}")
         if self.bad_rows not in ("error", "skip", "blank"):
             raise ValueError(f"bad_rows must be 'error', 'skip' or 'blank', got {self.bad_rows!r}")
 
@@ -46,12 +51,16 @@ class CsvBlocks:
         if not self._pending:
             raise SourceError(f"{self._path} is empty")
         start = 3 if self._pending.startswith(b"\xef\xbb\xbf") else 0
-        if format.column_names is None:
-            stop = self._header_end(start)
-            self.names = self._header(self._pending[start:stop], format)
+        stop = self._first_row_end(start)
+        if format.column_names is not None:
+            self.names = list(format.column_names)
+        elif format.header:
+            names = self._first_row(self._pending[start:stop], format)
+            self.names = [name.strip() or f"{UNNAMED}{position}" for position, name in enumerate(names, 1)]
             start = stop
         else:
-            self.names = list(format.column_names)
+            fields = self._first_row(self._pending[start:stop], format)
+            self.names = [f"column_{position}" for position in range(1, len(fields) + 1)]
         self.offset = max(start, offset)
         self._go_to(self.offset, seekable=file.compression is None)
 
@@ -81,7 +90,7 @@ class CsvBlocks:
         except (OSError, ValueError) as error:
             raise SourceError(f"{self._path} is damaged or cut off: {error}") from error
 
-    def _header_end(self, start: int) -> int:
+    def _first_row_end(self, start: int) -> int:
         stop = start
         while True:
             stop = self._pending.find(b"\n", stop) + 1
@@ -94,15 +103,16 @@ class CsvBlocks:
                 self._pending += piece
                 stop = start
 
-    def _header(self, line: bytes, format: CsvFormat) -> list[str]:
+    def _first_row(self, line: bytes, format: CsvFormat) -> list[str]:
+        wanted = "the names of its columns" if format.header else "a row"
         try:
             text, separator = io.StringIO(line.decode(), newline=""), format.separator
             quoted = csv.reader(text, delimiter=separator)
             rows = list(quoted if format.quoting else csv.reader(text, delimiter=separator, quoting=csv.QUOTE_NONE))
         except (UnicodeDecodeError, csv.Error) as error:
-            raise SourceError(f"{self._path} must start with the names of its columns, got {error}") from error
-        if len(rows) != 1 or not all(rows[0]):
-            raise SourceError(f"{self._path} must start with the names of its columns, got {line[:80]!r}")
+            raise SourceError(f"{self._path} must start with {wanted}, got {error}") from error
+        if len(rows) != 1 or not any(rows[0]):
+            raise SourceError(f"{self._path} must start with {wanted}, got {line[:80]!r}")
         return rows[0]
 
     def _go_to(self, offset: int, seekable: bool) -> None:

@@ -102,8 +102,8 @@ class Dataset:
             limit: read no more than so many rows from the start; None for all.
             options: `bad_rows` ("error" or "skip") and `label_map` (see `CursorSource`); `format` ("parquet" or "csv",
                 where the file names do not tell); `shard=(rank, world)`, to get the batches i with i % world == rank;
-                for CSV files those of `CsvSource` (`separator`, `column_names`, `quoting`, `missing`,
-                `missing_categories`); for a dataset by name its own.
+                for CSV files those of `CsvSource` (`separator`, `header`, `column_names`, `decimal`, `quoting`,
+                `missing`, `missing_categories`); for a dataset by name its own.
         """
         named = {"label": label, "numerical": numerical, "categorical": categorical, "time": time, "weight": weight}
         found = _open(what, options)

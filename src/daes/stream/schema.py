@@ -1,6 +1,7 @@
 """Which columns of a stream are the label, the numbers, the categories, the time and the weight."""
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from difflib import get_close_matches
@@ -11,6 +12,8 @@ from daes.extras import require
 
 FORMAT = "daes.schema"
 VERSION = 1
+UNNAMED = "unnamed_"
+"""What the name of a CSV column without one begins with; its position, from 1, follows."""
 LABEL_NAMES = ("label", "click", "clicked", "target", "y")
 """What `infer_schema` takes for a label when none is named; case does not matter."""
 
@@ -135,7 +138,8 @@ def infer_schema(
       one; two such columns are an error, because the other one would leak the answer into the features;
     - the weight is never guessed.
 
-    Columns come out in the order of the file. A column of any other type (lists, structs, binary, all null) has to be
+    Columns come out in the order of the file. Columns without a value (of type null) or without a name (`unnamed_3` of
+    a CSV file, `Unnamed: 2` of pandas) are left out. A column of any other type (lists, structs, binary) has to be
     named or excluded.
 
     Args:
@@ -162,7 +166,11 @@ def infer_schema(
             raise ValueError(no_such_column(name, types))
     if label is None:
         single["label"] = _guess_label({name: of for name, of in types.items() if name not in named})
-    left = {name: _kind(of) for name, of in types.items() if name not in named and name != single["label"]}
+    left = {
+        name: _kind(of)
+        for name, of in types.items()
+        if name not in named and name != single["label"] and not is_unnamed(name)
+    }
     if time is None:
         single["time"] = _guess_time(left)
     for kind in ("numerical", "categorical"):
@@ -185,6 +193,11 @@ def no_such_column(name: str, available: Iterable[str]) -> str:
     hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else "."
     shown = ", ".join(columns[:20]) + (f", … ({len(columns)} in all)" if len(columns) > 20 else "")
     return f"there is no column {name!r}{hint} The columns are: {shown or 'none'}"
+
+
+def is_unnamed(name: str) -> bool:
+    """Whether a name only says that the column has none."""
+    return re.fullmatch(rf"({UNNAMED}|Unnamed: )[0-9]+", name) is not None
 
 
 def _check_name(name: object, part: str) -> None:
@@ -264,7 +277,7 @@ def _guess_label(types: dict[str, Any]) -> str | None:
     candidates = [
         name
         for name, arrow_type in types.items()
-        if name.casefold() in LABEL_NAMES and (is_boolean(arrow_type) or _kind(arrow_type) == "numerical")
+        if name.casefold() in LABEL_NAMES and (is_boolean(arrow_type) or _kind(arrow_type) in ("numerical", "null"))
     ]
     if len(candidates) > 1:
         raise ValueError(f"label must be named where several columns may be it, got {', '.join(candidates)}")
@@ -279,7 +292,8 @@ def _guess_time(kinds: dict[str, str]) -> str | None:
 
 
 def _refuse_unusable(kinds: dict[str, str]) -> None:
-    unusable = [f"{name!r} ({k})" for name, k in kinds.items() if k not in ("numerical", "categorical", "time")]
+    usable = ("numerical", "categorical", "time", "null")
+    unusable = [f"{name!r} ({kind})" for name, kind in kinds.items() if kind not in usable]
     if unusable:
         raise TypeError(
             f"a column must hold numbers, categories or timestamps, got {', '.join(unusable)}; "

@@ -1,0 +1,66 @@
+"""The columns of the data as text: what each is read as, why, and what may be wrong."""
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+from daes.cli.console import err
+
+if TYPE_CHECKING:
+    from daes.stream.columns import ColumnSummary
+    from daes.stream.dataset import Dataset
+
+_LISTED = 60
+_WIDTH = 24
+
+
+def print_columns(data: "Dataset", named: Collection[str]) -> None:
+    """Print the columns and notes of a dataset to stderr."""
+    from daes.stream.columns import summarize_columns
+
+    for line in (*columns_lines(summarize_columns(data, named=named)), *data.notes):
+        err.print(line, soft_wrap=True, markup=False)
+
+
+def columns_lines(columns: "Sequence[ColumnSummary]") -> list[str]:
+    """One line per column, then the warnings.
+
+    >>> from daes.stream.columns import ColumnSummary
+    >>> price = ColumnSummary("price", "numerical", "numbers", ("1", "2"), 2, 0.5, ("is odd",))
+    >>> print("\\n".join(columns_lines([price])))
+    column  part       because  examples  values  missing
+    price   numerical  numbers  1, 2           2     50 %
+    warning: 'price' is odd
+    """
+    if not columns:
+        return []
+    cells = [("column", "part", "because", "examples", "values", "missing")]
+    cells += [
+        (
+            _short(column.name),
+            column.part,
+            column.why,
+            _short(", ".join(map(_short_example, column.examples))),
+            f"{column.distinct:,}",
+            f"{column.missing:.0%}".replace("%", " %") if column.missing else "",
+        )
+        for column in columns[:_LISTED]
+    ]
+    widths = [max(len(row[place]) for row in cells) for place in range(len(cells[0]))]
+    lines = [
+        "  ".join(
+            text.rjust(width) if place > 3 else text.ljust(width)
+            for place, (text, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in cells
+    ]
+    if len(columns) > _LISTED:
+        lines.append(f"… and {len(columns) - _LISTED:,} more")
+    return lines + [f"warning: {column.name!r} {warning}" for column in columns for warning in column.warnings]
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
+
+
+def _short_example(text: str) -> str:
+    return repr(text)[1:-1][:12]

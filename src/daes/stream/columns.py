@@ -1,0 +1,177 @@
+"""What the columns of a dataset look like in its first rows: their part, why they have it, and what may be wrong."""
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from daes.extras import require
+from daes.stream.category_text import category_text
+from daes.stream.csv import CsvSource
+from daes.stream.cursor import schema_roles
+from daes.stream.dataset import Dataset
+from daes.stream.schema import is_text, is_unnamed
+
+_ROWS = 10_000
+_EXAMPLES = 3
+_NEARLY = 0.9
+_FEW_ROWS = 100
+_NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*")
+_WITH_COMMA = re.compile(r"\s*[-+]?\d{1,3}(\.?\d{3})*,\d+\s*|\s*[-+]?\d+,\d+\s*")
+_WITH_SIGN = re.compile(r"\s*[-+]?[$€£¥]\s*[-+]?[\d.,]+\s*|\s*[-+]?[\d.,]+\s*[$€£¥%]\s*")
+_CODE = re.compile(r"0\d+")
+_ID_NAME = re.compile(r"(?:.*[_\W])?(?:id|uuid|guid)|.*[a-z]I[dD]", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class ColumnSummary:
+    """One column in the first rows of a dataset.
+
+    Args:
+        name: its name.
+        part: label, numerical, categorical, time or weight; "unused" for a column that is not read.
+        why: what decided on that.
+        examples: some of its values.
+        distinct: how many different values there are.
+        missing: the part of missing values.
+        warnings: sentences on what may be wrong.
+    """
+
+    name: str
+    part: str
+    why: str
+    examples: tuple[str, ...]
+    distinct: int
+    missing: float
+    warnings: tuple[str, ...] = ()
+
+
+def summarize_columns(data: Dataset, *, named: Collection[str] = (), rows: int = _ROWS) -> list[ColumnSummary]:
+    """All columns of a dataset, in order, by its first rows; none where the rows are in memory as arrays.
+
+    Args:
+        data: the rows and their schema.
+        named: columns that were named or excluded, not inferred.
+        rows: how many rows to look at.
+
+    >>> import pyarrow as pa
+    >>> data = Dataset.open(pa.table({"click": [0, 1, 0], "price": ["1", "2.5", "x"] , "shop": ["a", "a", "a"]}))
+    >>> for column in summarize_columns(data):
+    ...     print(column.name, column.part, column.why, column.examples, column.distinct, *column.warnings)
+    click label its name ('0', '1') 2
+    price categorical text ('1', '2.5', 'x') 3
+    shop categorical text ('a',) 1 has one value only
+    """
+    csv = data.source if isinstance(data.source, CsvSource) else None
+    try:
+        tables = (data.with_source(csv.as_text()) if csv else data).from_start().iter_tables(None, rows)
+    except TypeError:
+        return []
+    table = next(iter(tables), None)
+    if table is None:
+        return []
+    roles = schema_roles(data.schema)
+    return [
+        _summary(name, table.column(name), roles.get(name), csv, name in named, data) for name in table.column_names
+    ]
+
+
+def _summary(
+    name: str, column: Any, role: str | None, csv: CsvSource | None, named: bool, data: Dataset
+) -> ColumnSummary:
+    inferred = data.arrow_schema.field(name).type
+    values = _values(column, role, csv)
+    counts = {str(pair["values"]): int(pair["counts"]) for pair in values.value_counts().to_pylist()}
+    part = role or "unused"
+    why = "named" if named and role else _why(name, part, inferred, csv is not None, named)
+    missing = 1 - len(values) / len(column)
+    warnings = _warnings(name, part, named, counts, missing)
+    return ColumnSummary(name, part, why, tuple(list(counts)[:_EXAMPLES]), len(counts), missing, tuple(warnings))
+
+
+def _values(column: Any, role: str | None, csv: CsvSource | None) -> Any:
+    """The values that are there, as text."""
+    pa, pc = require("pyarrow"), require("pyarrow.compute")
+    types, kind = pa.types, column.type
+    if csv is None and not (types.is_nested(kind) or types.is_binary(kind)):
+        column = category_text(column) if role == "categorical" else column
+        column = column.drop_null()
+        if types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        return pc.cast(column, pa.string())
+    if csv is None:
+        return pa.array([], pa.string())
+    absent = csv.format.missing_categories if role == "categorical" else csv.format.missing
+    return column.filter(pc.invert(pc.is_in(column, value_set=pa.array(absent, pa.string())))).drop_null()
+
+
+def _why(name: str, part: str, inferred: Any, csv: bool, named: bool) -> str:
+    types = require("pyarrow").types
+    if part == "unused":
+        if is_unnamed(name):
+            return "no name"
+        if types.is_null(inferred):
+            return "empty"
+        if named:
+            return "excluded"
+        return "another is the time" if types.is_timestamp(inferred) or types.is_date(inferred) else "not named"
+    if part == "label":
+        return "its name"
+    if part == "time":
+        return "timestamps"
+    if is_text(inferred):
+        return "text"
+    return ("numbers" if part == "numerical" else str(inferred)) if csv else f"type {inferred}"
+
+
+def _warnings(name: str, part: str, named: bool, counts: dict[str, int], missing: float) -> list[str]:
+    rows = sum(counts.values())
+    if part == "unused":
+        return []
+    if not rows:
+        return ["has no value in the first rows"]
+    found = []
+    if len(counts) == 1 and not missing and part != "time":
+        found.append("has one value only")
+    if named:
+        return found
+    unique = rows >= _FEW_ROWS and len(counts) > 0.95 * rows
+    if part == "categorical":
+        found += _nearly_numbers(name, counts, rows)
+        if unique:
+            found.append("has another value in nearly every row: if it identifies the row, --exclude it")
+    if part == "numerical":
+        if any(_CODE.fullmatch(text) for text in counts):
+            code = next(text for text in counts if _CODE.fullmatch(text))
+            found.append(f"looks like a code, not a number ({code}): list it in --categorical")
+        elif _ID_NAME.fullmatch(name) and all("." not in text for text in counts):
+            found.append("has the name of an id and is read as a number: list it in --categorical or --exclude it")
+        elif unique and all(text.lstrip("-").isdigit() for text in counts):
+            found.append(
+                "is a whole number and another one in nearly every row: if it is an id, list it in --categorical or "
+                "--exclude it"
+            )
+    return found
+
+
+def _nearly_numbers(name: str, counts: dict[str, int], rows: int) -> list[str]:
+    """What is said of text most of which would be numbers."""
+
+    def share(form: re.Pattern[str]) -> float:
+        return sum(count for text, count in counts.items() if form.fullmatch(text)) / rows
+
+    if share(_NUMBER) >= _NEARLY:
+        others = [text for text in counts if not _NUMBER.fullmatch(text)]
+        if not others:
+            return []
+        odd = ", ".join(repr(text) for text in others[:_EXAMPLES])
+        return [
+            f"is text, though {share(_NUMBER):.1%} of its values are numbers; {odd} is not. If that means missing: "
+            f"--missing {others[0]}; if it is a mistake: list it in --numerical, with --bad-rows skip"
+        ]
+    if share(_WITH_COMMA) >= _NEARLY / 2 and share(_WITH_COMMA) + share(_NUMBER) >= _NEARLY:
+        return ["is text that looks like numbers with a decimal comma: --decimal ,"]
+    if share(_WITH_SIGN) + share(_NUMBER) >= _NEARLY:
+        example = next(text for text in counts if _WITH_SIGN.fullmatch(text))
+        return [f"is text that looks like numbers with a sign ({example}): without the sign it would be a number"]
+    return []

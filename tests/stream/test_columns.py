@@ -1,0 +1,76 @@
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from daes.stream.columns import summarize_columns
+from daes.stream.dataset import Dataset
+
+
+def warnings(values: list[str], tmp_path: Path, name: str = "x", **options: object) -> list[str]:
+    path = tmp_path / "a.csv"
+    path.write_text(f"click;{name}\n" + "".join(f"1;{value}\n" for value in values))
+    data = Dataset.open(path, separator=";", needs_label=False, **options)
+    return [warning for column in summarize_columns(data)[1:] for warning in column.warnings]
+
+
+@pytest.mark.parametrize(
+    ("values", "part"),
+    [
+        (["1,5", "2,25", "3"] * 40, "decimal comma: --decimal ,"),
+        (["1.000,5", "2,5"] * 40, "decimal comma"),
+        (["$1.50", "$1,200"] * 40, "numbers with a sign ($1.50)"),
+        (["12 %", "13 %"] * 40, "numbers with a sign (12 %)"),
+        (
+            ["1", "2"] * 50 + ["?"],
+            "though 99.0% of its values are numbers; '?' is not. If",
+        ),
+        ([f"00{number}" for number in range(100)], "looks like a code, not a number (000)"),
+        ([str(10**18 + number) for number in range(100)], "another one in nearly every row"),
+        ([f"row {number}" for number in range(100)], "if it identifies the row, --exclude it"),
+        (["one"] * 100, "has one value only"),
+    ],
+)
+def test_what_may_be_wrong(tmp_path: Path, values: list[str], part: str) -> None:
+    (found,) = warnings(values, tmp_path)
+    assert part in found
+
+
+@pytest.mark.parametrize("values", [["1.5", "2", "NA"] * 40, ["a", "b"] * 60, ["1", "2", "x"] * 40, ["0", "1"] * 60])
+def test_nothing_is_wrong(tmp_path: Path, values: list[str]) -> None:
+    assert warnings(values, tmp_path) == []
+
+
+def test_a_decimal_comma_that_was_told_is_a_number(tmp_path: Path) -> None:
+    assert warnings(["1,5", "2,25"] * 60, tmp_path, decimal=",") == []
+    assert warnings(["1", "2"] * 50, tmp_path, name="shop_id") != []
+    assert warnings(["1", "2"] * 50, tmp_path, name="paid") == []
+
+
+def test_typed_columns_and_rows_in_memory() -> None:
+    table = pa.table(
+        {
+            "click": [0, 1, None],
+            "price": [1.5, None, 2.0],
+            "member": [True, False, True],
+            "tags": [["a"], ["b"], []],
+            "at": pa.array([1, 2, 3], pa.timestamp("s")),
+            "other": pa.array([1, 2, 3], pa.timestamp("s")),
+            "kind": pa.array(["a", "b", "a"]).dictionary_encode(),
+        }
+    )
+    data = Dataset.open(table, time="at", exclude=["tags", "other"])
+    found = {column.name: column for column in summarize_columns(data, named={"at", "tags", "other"})}
+    parts = {name: (column.part, column.why) for name, column in found.items()}
+    assert parts == {
+        "click": ("label", "its name"),
+        "price": ("numerical", "type double"),
+        "member": ("categorical", "type bool"),
+        "tags": ("unused", "excluded"),
+        "at": ("time", "named"),
+        "other": ("unused", "excluded"),
+        "kind": ("categorical", "type dictionary<values=string, indices=int32, ordered=0>"),
+    }
+    assert found["price"].missing == pytest.approx(1 / 3)
+    assert (found["member"].examples, found["member"].distinct) == (("true", "false"), 2)
+    assert summarize_columns(Dataset.open("adstream:50").in_memory()) == []
