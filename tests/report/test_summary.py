@@ -113,6 +113,10 @@ def test_columns_that_cannot_help_are_warned_of(column, told):
     assert told in warned(GOOD, [column])
 
 
+def test_ids_that_recur_little_and_matter_are_not_warned_of():
+    assert warned(GOOD, [ColumnSummary("user", "categorical", fresh=0.9, rise=0.02, error=0.001)]) == ""
+
+
 def test_full_tables_bad_batches_and_undefined_metrics_are_warned_of():
     assert "Most values share their row of the table with others in user" in warned(
         GOOD, tables=[TableLoad("user", 100, 1.0, 0.9), TableLoad("city", 100, 0.1, 0.1)]

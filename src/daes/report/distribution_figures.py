@@ -7,7 +7,7 @@ import numpy as np
 from daes.formatting import compact, fixed, measured, percent
 from daes.report.figures import ROWS_AXIS, Figure, Floats, Layout, Line, View, first, lines, named
 from daes.report.heatmap import HeatMap, heat_map
-from daes.report.run_record import DriftSeries, KnotPaths
+from daes.report.run_record import DriftSeries, KnotPaths, highest
 from daes.table import Table
 
 SEGMENTS_AXIS: Layout = {**ROWS_AXIS, "rangemode": "normal"}
@@ -20,7 +20,7 @@ def drift_figures(drift: DriftSeries) -> list[Figure]:
     """A map of all features and a line for each, by PSI and by KS."""
     if not len(drift.rows) or not drift.names:
         return []
-    order = np.argsort(-np.nan_to_num(_highest(drift.psi), nan=-1.0), kind="stable").tolist()
+    order = np.argsort(-np.nan_to_num(highest(drift.psi), nan=-1.0), kind="stable").tolist()
     return [_drift_map(drift, order), _drift_lines(drift, order)]
 
 
@@ -74,22 +74,16 @@ def _drift_lines(drift: DriftSeries, order: Sequence[int]) -> Figure:
     )
 
 
-def _highest(values: Floats) -> Floats:
-    with np.errstate(all="ignore"):
-        found = np.where(np.isfinite(values), values, -np.inf).max(axis=0, initial=-np.inf)
-    return np.where(np.isfinite(found), found, np.nan)
-
-
 def _most_drift(drift: DriftSeries) -> str:
-    highest = _highest(drift.psi)
-    if not np.isfinite(highest).any():
+    psi = highest(drift.psi)
+    if not np.isfinite(psi).any():
         return "No feature has a value to compare."
-    feature = int(np.nanargmax(highest))
-    return f"The highest PSI is {fixed(float(highest[feature]), 3)}, of {drift.names[feature]}."
+    feature = int(np.nanargmax(psi))
+    return f"The highest PSI is {fixed(float(psi[feature]), 3)}, of {drift.names[feature]}."
 
 
 def _drift_table(drift: DriftSeries, order: Sequence[int]) -> Table:
-    psi, ks = _highest(drift.psi), _highest(drift.ks)
+    psi, ks = highest(drift.psi), highest(drift.ks)
     return Table(
         ("feature", "highest PSI", "last PSI", "by chance", "highest KS", "last KS", "by chance"),
         [

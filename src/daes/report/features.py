@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from daes.report.learned import Learned
-from daes.report.run_record import Floats, RunRecord
+from daes.report.run_record import Floats, RunRecord, highest
 
 MOST_LISTED = 2_000
 """The most columns that are listed; more would make the page large."""
@@ -64,7 +64,7 @@ def column_summaries(run: RunRecord, learned: Learned | None) -> list[ColumnSumm
     """Every column, the most important first; those of unknown importance last, by the range of their response."""
     importance = {column["name"]: column for column in run.importance.get("columns", [])}
     responses = {} if learned is None else _responses(learned)
-    drift = {} if run.drift is None else dict(zip(run.drift.names, _highest(run.drift.psi), strict=True))
+    drift = {} if run.drift is None else dict(zip(run.drift.names, highest(run.drift.psi), strict=True))
     fresh = fresh_shares(run)
     found = []
     for kind in ("numerical", "categorical"):
@@ -114,11 +114,6 @@ def _place(column: ColumnSummary) -> tuple[bool, float, float]:
 def _responses(learned: Learned) -> Mapping[str, Floats]:
     known = learned.seen & np.isfinite(learned.response).all(axis=1)
     return {name: learned.response[place] for place, name in enumerate(learned.names) if known[place]}
-
-
-def _highest(values: Floats) -> Floats:
-    found: Floats = np.where(np.isfinite(values), values, -np.inf).max(axis=0, initial=-np.inf)
-    return np.where(np.isfinite(found), found, np.nan)
 
 
 def _mean(values: Any) -> float:

@@ -97,7 +97,7 @@ def read_run(folder: Path) -> RunRecord:
     """The record of a run's folder; `config` and `metrics` must be there, the others may be missing."""
     files = RunFolder(folder)
     config, results = files.read_config(), files.read("metrics")
-    monitor = _optional(files, "monitor")
+    monitor = without_short_end(_optional(files, "monitor"))
     model, data = config.get("model", {}), config.get("data", {})
     has_numbers = bool(config.get("schema", {}).get("numerical"))
     method = f"{model.get('embedding')} · " if has_numbers else ""
@@ -144,6 +144,25 @@ def _optional(files: RunFolder, name: str) -> dict[str, Any]:
         return {}
 
 
+def without_short_end(monitor: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A monitor.json without its last segment where that is short: what it shows would be chance.
+
+    >>> without_short_end({"rows": [100, 200, 210], "click_rate": [0.1, 0.2, 0.9], "missing": {"a": [0, 0, 1]}})
+    {'rows': [100, 200], 'click_rate': [0.1, 0.2], 'missing': {'a': [0, 0]}}
+    """
+    rows = monitor.get("rows", [])
+    if len(rows) < 3 or rows[-1] - rows[-2] >= (rows[-2] - rows[-3]) / 2:
+        return monitor
+
+    def cut(part: Any) -> Any:
+        if isinstance(part, Mapping):
+            return {name: cut(value) for name, value in part.items()}
+        return part[:-1] if isinstance(part, list) and len(part) == len(rows) else part
+
+    other = ("knots", "quantiles")  # have rows of their own
+    return {name: part if name in other else cut(part) for name, part in monitor.items()}
+
+
 def _lead(config: Mapping[str, Any], results: Mapping[str, Any]) -> str:
     schema = config.get("schema", {})
     numerical, categorical = len(schema.get("numerical", [])), len(schema.get("categorical", []))
@@ -186,6 +205,12 @@ def read_drift(monitor: Mapping[str, Any]) -> DriftSeries | None:
         for kind in ("psi", "ks", "psi_by_chance", "ks_by_chance")
     }
     return DriftSeries(tuple(features), rows, int(monitor.get("reference_rows", 0)), **columns)
+
+
+def highest(values: Floats) -> Floats:
+    """The highest value of each column, (S, q) → (q,); NaN where there is none."""
+    found = np.where(np.isfinite(values), values, -np.inf).max(axis=0, initial=-np.inf)
+    return np.where(np.isfinite(found), found, np.nan)
 
 
 def read_knots(found: Mapping[str, Any] | None) -> KnotPaths | None:

@@ -1,6 +1,7 @@
 """The sections of a run's page."""
 
 from collections.abc import Sequence
+from math import isfinite
 
 from daes.formatting import compact, count, duration, fixed
 from daes.report.categories import category_blocks, table_loads
@@ -14,7 +15,7 @@ from daes.report.methods import run_methods
 from daes.report.performance_figures import calibration_figure, rate_figure, score_figures, throughput_figure
 from daes.report.run_record import RunRecord
 from daes.report.settings import settings
-from daes.report.summary import summary
+from daes.report.summary import promised, summary
 from daes.table import Table
 
 _LISTED = 50
@@ -97,9 +98,11 @@ def _scores(run: RunRecord) -> list[Block]:
 
 def _calibration(run: RunRecord) -> list[Block]:
     figure = calibration_figure(run.reliability) if run.reliability else None
+    calibration = run.metrics.get("calibration", float("nan"))
+    told = f"Over all rows the model {promised(calibration)}. " if isfinite(calibration) else ""
     explained = Paragraph(
-        f"Mean prediction over mean label is {fixed(run.metrics.get('calibration'), 3)}: 1 is calibrated, 1.1 "
-        f"promises 10\u00a0% too many clicks. The expected calibration error is {fixed(run.metrics.get('ece'))}."
+        f"{told}Mean prediction over mean label is {fixed(calibration, 3)}; the expected calibration error, the mean "
+        f"distance of click rates from predictions, is {fixed(run.metrics.get('ece'))}."
     )
     return [
         explained,

@@ -129,7 +129,7 @@ def warnings(run: RunRecord, columns: Sequence[ColumnSummary], tables: Sequence[
     constant = [column.name for column in columns if column.distinct == 1]
     if constant:
         yield f"With one value only: {_listed(constant)}."
-    unique = [column.name for column in columns if column.fresh > 0.5]
+    unique = [column.name for column in columns if column.fresh > 0.5 and not column.matters]
     if unique:
         names = _listed(unique)
         yield f"Most rows have a value of their own in {names}: what hardly recurs cannot be learned (--exclude)."
