@@ -167,6 +167,7 @@ class TestModules:
             "fnn",
             dim=4,
             sizes=SIZES,
+            evidence=False,
             embedding_options={"num_meta": 7},
             backbone_options={"hidden": (5,)},
         )
