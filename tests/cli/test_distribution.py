@@ -343,6 +343,8 @@ def test_a_page_stands_alone(comparison, tmp_path):
     for tag in ("<script src", '<script type="text/javascript" src', "<link ", "<img ", "@import"):
         assert tag not in head
     assert "{plot_id}" not in page
+    assert page.count("plotly.js (cartesian - minified) v") == 1
+    assert len(page) < 2e6
     assert '"showSendToCloud": false' in page
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from daes.distribution.estimator_report import EstimatorReport, EstimatorResult
 from daes.extras import require
 from daes.formatting import compact, count, duration, nbytes, percent, scientific
+from daes.report.rendering import plotly_code
 from daes.storage.durable import write_text
 
 _TRUE_COLOUR = "#8a8a8a"
@@ -44,11 +45,11 @@ def write_plot(comparison: EstimatorReport, path: Path, title: str) -> None:
 
 
 def _page(comparison: EstimatorReport, title: str) -> str:
-    figure = _figure(comparison).to_html(full_html=False, include_plotlyjs=True, post_script=_SCRIPT, config=_CONFIG)
+    figure = _figure(comparison).to_html(full_html=False, include_plotlyjs=False, post_script=_SCRIPT, config=_CONFIG)
     return Template(_PAGE).substitute(
         title=escape(title),
         summary=escape(_summary(comparison)),
-        figure=figure,
+        figure=f"<script>{plotly_code().decode()}</script>{figure}",
         rows="\n".join(_row(result) for result in comparison.results),
     )
 

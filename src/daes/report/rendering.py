@@ -23,11 +23,15 @@ def render(page: Page) -> str:
     return html
 
 
+def plotly_code() -> bytes:
+    """The library that draws the plots, as JavaScript."""
+    return files("daes.report").joinpath("vendor", "plotly-cartesian.min.js").read_bytes()
+
+
 @cache
 def plotly() -> str:
-    """The library that draws the plots, compressed, as base64: page.js unpacks it."""
-    code = files("daes.report").joinpath("vendor", "plotly-cartesian.min.js").read_bytes()
-    return base64.b64encode(gzip.compress(code, mtime=0)).decode()
+    """The library compressed, as base64: page.js unpacks it."""
+    return base64.b64encode(gzip.compress(plotly_code(), mtime=0)).decode()
 
 
 @cache
