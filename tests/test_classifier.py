@@ -1,5 +1,9 @@
 """scikit-learn's conventions, and that the classifier trains as the rest of the package does."""
 
+import pickle
+import threading
+from copy import deepcopy
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -323,3 +327,42 @@ def test_importances_are_in_the_order_of_the_columns(clicks):
     assert age == 0
     array = StreamingClassifier(batch_size=20).fit(frame[["age", "price"]].to_numpy(), y)
     assert array.feature_importances_.argmax() == 1
+
+
+def test_predictions_beside_partial_fit_change_nothing():
+    random = np.random.default_rng(0)
+    X = random.normal(size=(3000, 4))
+    y = (X[:, 0] + random.normal(size=3000) > 0).astype(int)
+
+    def learn(model):
+        for start in range(0, 3000, 500):
+            model.partial_fit(X[start : start + 500], y[start : start + 500], classes=[0, 1])
+        return model.decision_function(X[:100])
+
+    model = StreamingClassifier(batch_size=100, backbone_options={"dropout": 0.5, "batch_norm": True})
+    model.partial_fit(X[:100], y[:100], classes=[0, 1])
+    other, ended = deepcopy(model), threading.Event()
+
+    def predict():
+        while not ended.is_set():
+            model.predict_proba(X[:50])
+
+    thread = threading.Thread(target=predict)
+    thread.start()
+    try:
+        scores = learn(model)
+    finally:
+        ended.set()
+        thread.join()
+    assert np.array_equal(scores, learn(other))
+
+
+def test_a_copy_learns_for_itself():
+    X, y = np.random.default_rng(0).normal(size=(300, 2)), np.arange(300) % 2
+    model = StreamingClassifier(batch_size=100).fit(X, y)
+    before = model.predict_proba(X)
+    for copied in (deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert np.array_equal(copied.predict_proba(X), before)
+        copied.partial_fit(X, y)
+        assert copied.model_.lock is not model.model_.lock
+        assert np.array_equal(model.predict_proba(X), before)

@@ -333,7 +333,8 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _logits(self, batch: Batch) -> NDArray[np.float64]:
         starts = range(0, len(batch), _SCORED_AT_ONCE)
-        parts = [self.step_.score(batch[start : start + _SCORED_AT_ONCE]) for start in starts]
+        with self.model_.lock:  # all rows are scored by one model, though another thread may learn
+            parts = [self.step_.score(batch[start : start + _SCORED_AT_ONCE]) for start in starts]
         return np.concatenate(parts).astype(np.float64) if parts else np.empty(0)
 
     def _loss(self, batch: Batch) -> float:

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from threading import RLock
 from typing import Any, Self
 
 import numpy as np
@@ -123,6 +124,7 @@ class CTRModel(nn.Module):
         backbone_options: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
+        self.lock = RLock()
         if not 0 <= l2 < float("inf"):
             raise ValueError(f"l2 must be finite and not negative, got {l2}")
         self.schema = schema
@@ -318,7 +320,8 @@ class CTRModel(nn.Module):
         The parts are saved by name and options, so that a module given to the model must be of a registered class.
         """
         self.check_registered()
-        save_model(self, self.schema, self.config, Path(folder))
+        with self.lock:
+            save_model(self, self.schema, self.config, Path(folder))
 
     def check_registered(self) -> None:
         """A ValueError if a part is of a class without a registered name, by which it could be saved."""
@@ -354,14 +357,24 @@ class CTRModel(nn.Module):
         """Write the model as ONNX, for onnxruntime: `daes.export` says what goes in and what comes out."""
         if self.needs_fit:
             raise NotFittedError("the method is offline: call fit_embedding with representative rows before an export")
-        with _evaluating(self):
+        with self.scoring():
             export_onnx(self, self.schema, Path(path), device=self.device)
 
     @torch.no_grad()
     def predict_proba(self, batch: Batch) -> NDArray[np.float64]:
-        """The probability of a click for each row, (B,); the mode of the model and of its parts is left as it was."""
-        with _evaluating(self):
+        """The probability of a click for each row, (B,).
+
+        Other threads may learn meanwhile (`TrainingStep.learn`): the scores are those of the model between two steps,
+        and what is learned does not depend on them.
+        """
+        with self.scoring():
             return torch.sigmoid(self(batch).double()).cpu().numpy()
+
+    @contextmanager
+    def scoring(self) -> Iterator[None]:
+        """Within it the model is in eval mode and no other thread learns; its modes are then as they were before."""
+        with self.lock, _evaluating(self):
+            yield
 
     def fit_embedding(self, sample: Batch) -> Self:
         """Fit an offline method on rows of the stream; nothing to do for the others."""
@@ -395,6 +408,13 @@ class CTRModel(nn.Module):
     def device(self) -> torch.device:
         """Where the parameters are."""
         return next(self.parameters()).device
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "lock"}  # a lock cannot be copied
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self.lock = RLock()
 
     def prepare(self, batch: Batch) -> DeviceBatch:
         """The batch's tensors on the model's device; its columns must be those of the schema."""

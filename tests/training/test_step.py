@@ -1,5 +1,6 @@
 """The step itself; what surrounds it is tested with the trainer, the offline protocol, the classifier and graphs."""
 
+import threading
 from copy import deepcopy
 from dataclasses import replace
 
@@ -8,6 +9,8 @@ import pytest
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from daes.model import CTRModel
+from daes.stream.dataset import Dataset
 from daes.training.config import TrainConfig
 from daes.training.step import BadBatch, TrainingError, TrainingStep, random_state, set_random_state
 
@@ -101,3 +104,67 @@ def test_random_states_are_restored():
     first = torch.rand(3)
     set_random_state(state, device)
     assert torch.equal(first, torch.rand(3))
+
+
+class Scorer:
+    """A thread that scores the same rows over and over, with `score`, until the block ends."""
+
+    def __init__(self, score):
+        self.results = []
+        self._score = score
+        self._ended = threading.Event()
+        self._error = None
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self):
+        try:
+            while not self._ended.is_set():
+                self.results.append(self._score().tobytes())
+        except BaseException as error:
+            self._error = error
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._ended.set()
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+
+@pytest.mark.parametrize("backbone", ["deepfm", "fnn"])
+@pytest.mark.parametrize("by", ["score", "predict_proba"])
+def test_scoring_beside_learning_sees_whole_steps_and_changes_nothing(by, backbone):
+    data = Dataset.open("adstream:3000")
+    rows = next(data.iter_batches(data.schema, 3000))
+    shown = rows[:50]
+
+    def make():
+        torch.manual_seed(0)
+        options = {"mode": "vocabulary", "min_count": 2}
+        more = {"dropout": 0.3, "batch_norm": True}
+        model = CTRModel.from_sample(
+            data.schema, rows[:500], backbone=backbone, dim=4, categorical_options=options, backbone_options=more
+        )
+        step = TrainingStep(model, TrainConfig(batch_size=100))
+        return step, (lambda: step.score(shown)) if by == "score" else (lambda: model.predict_proba(shown))
+
+    def learn(step):
+        torch.manual_seed(1)
+        for start in range(0, 3000, 100):
+            step.learn(rows[start : start + 100], start)
+            yield
+
+    alone, score = make()
+    between = {score().tobytes(), *(score().tobytes() for _ in learn(alone))}
+    together, score = make()
+    with Scorer(score) as scorer:
+        for _ in learn(together):
+            pass
+    assert len(set(scorer.results)) > 3
+    assert set(scorer.results) <= between
+    expected = alone.model.state_dict()
+    for name, tensor in together.model.state_dict().items():
+        assert torch.equal(tensor, expected[name]), name

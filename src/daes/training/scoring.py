@@ -136,9 +136,9 @@ def _refuse_input(out: Path, data: Dataset) -> None:
 
 @torch.no_grad()
 def logits(model: CTRModel, batch: Any) -> Any:
-    """Logits (B,) in double precision, of a model in eval mode."""
-    model.eval()
-    return model(batch).double().cpu().numpy()
+    """Logits (B,) in double precision, of the model in eval mode."""
+    with model.scoring():
+        return model(batch).double().cpu().numpy()
 
 
 @contextmanager

@@ -76,13 +76,27 @@ class TrainingStep:
     def score(self, batch: Batch | DeviceBatch) -> NDArray[np.float32]:
         """Logits (B,) in eval mode; the model does not change."""
         rows = self.prepare(batch)
-        self.model.eval()
-        scores: NDArray[np.float32] = self._call(self._logits, *rows.features).cpu().numpy()
+        with self.model.lock:
+            self.model.eval()
+            scores: NDArray[np.float32] = self._call(self._logits, *rows.features).cpu().numpy()
         return scores
 
     def learn(self, batch: Batch | DeviceBatch, row: int) -> bool:
-        """Take a step on the batch, which starts at that row of the stream; False if it cannot be learned from."""
+        """Take a step on the batch, which starts at that row of the stream; False if it cannot be learned from.
+
+        Other threads may score meanwhile, with `score` or `CTRModel.predict_proba`: they wait for the end of the step.
+        """
         rows = self.prepare(batch)
+        with self.model.lock:
+            reason = self._take_step(rows)
+        if reason is None:
+            self._consecutive_bad = 0
+            return True
+        self.skip(row, reason)
+        return False
+
+    def _take_step(self, rows: DeviceBatch) -> str | None:
+        """Change the model; if the rows do not allow it, say why and leave no trace in parameters and BatchNorm."""
         inputs = (*rows.features, *rows.targets)
         self.model.train()
         # A batch without a step must not change BatchNorm either: a NaN would stay in its running statistics for ever.
@@ -93,21 +107,18 @@ class TrainingStep:
             found = self._call(self._differentiate, *inputs)
         # Loss and norm are read together, so that an accelerator is waited for once.
         self.loss, norm = found.tolist()
-        reason = None
         if not isfinite(self.loss):
             reason = f"the loss is {self.loss}"
         elif not isfinite(norm) or (self.config.max_norm is not None and norm > self.config.max_norm):
             reason = f"the gradient's norm is {norm:.6g}"
-        if reason is None:
+        else:
             self.optimizers.step()
             self.model.count(rows)
-            self._consecutive_bad = 0
-            return True
+            return None
         self.optimizers.zero_grad()
         for old, buffer in zip(kept, self._running_statistics() if kept else (), strict=True):
             buffer.copy_(old)
-        self.skip(row, reason)
-        return False
+        return reason
 
     def skip(self, row: int, reason: str) -> None:
         """Report a batch that is not learned from.
@@ -134,14 +145,16 @@ class TrainingStep:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a state that a step of the same model and configuration saved."""
-        self.model.load_state_dict(state["model"])
+        with self.model.lock:
+            self.model.load_state_dict(state["model"])
         self.optimizers.load_state_dict(state["optimizers"])
         self.bad_batches = [BadBatch(row, reason) for row, reason in state["bad_batches"]]
         self._consecutive_bad = state["consecutive_bad"]
 
     def start_from(self, state: Mapping[str, Any]) -> None:
         """Take model and optimisers from the state of another step; step sizes and the like stay as configured here."""
-        self.model.load_state_dict(state["model"])
+        with self.model.lock:
+            self.model.load_state_dict(state["model"])
         self.optimizers.start_from(state["optimizers"])
 
     def _call(self, function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
