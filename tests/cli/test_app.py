@@ -121,6 +121,35 @@ def test_wrong_usage_is_one_sentence_too(arguments, named):
         assert part in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (
+            ["train", "x.csv", "--batch-size", "0", "--lr=fast", "--colour", "red", "--dim", "many"],
+            ["No such option: --colour", "--batch-size", "got 0", "--learning-rate", "--dim", "got many"],
+        ),
+        (["drift", "--segments", "1", "--bins=x"], ["--segments", "--bins", "Missing argument 'DATA'"]),
+    ],
+)
+def test_all_that_is_wrong_with_the_options_is_one_sentence(arguments, named):
+    result = runner.invoke(build_app(), arguments, prog_name="daes")
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
+    for part in named:
+        assert result.stderr.count(part) == 1
+    assert "unexpected" not in result.stderr
+
+
+def test_wrong_options_are_found_without_torch():
+    script = (
+        "import sys; from typer.testing import CliRunner; from daes.cli.app import build_app; "
+        "result = CliRunner().invoke(build_app(), ['train', 'x.csv', '--typo', '--batch-size', '0']); "
+        "assert result.exit_code == 2, result.output; "
+        "print(sorted({'torch', 'pyarrow', 'plotly', 'numpy', 'scipy', 'matplotlib'} & sys.modules.keys()))"
+    )
+    done = python("-c", script)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
 def test_whole_numbers():
     assert whole_number(1)("8192") == 8192
     for text in ("0", "-3", "1.5", "x", ""):

@@ -13,7 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 
 import daes
 from daes.cli.console import err, errors
-from daes.cli.errors import explain
+from daes.cli.errors import UsageError, explain, without_option
 
 COMMANDS = ("demo", "train", "evaluate", "predict", "compare", "drift", "context", "distribution", "methods", "paper")
 """The commands, in the order in which the help lists them.
@@ -67,10 +67,32 @@ class Program(TyperGroup):
 
 
 class Command(TyperCommand):
-    """A command whose help lists registered names in place of {methods} and {backbones}.
+    """A command that names all that is wrong with its options in one error.
 
-    They are looked up when the help is shown: the registries load torch.
+    Its help lists registered names in place of {methods} and {backbones}. They are looked up when the help is shown:
+    the registries load torch.
     """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        found: list[Exception] = []
+        left = list(args)
+        while True:
+            try:
+                rest: list[str] = super().parse_args(ctx, list(left))
+                break
+            except UsageError as error:
+                extra = type(error) is UsageError  # after an unknown option its value is an unexpected argument
+                if not (extra and found):
+                    found.append(error)
+                shorter = without_option(left, error)
+                if extra or len(shorter) == len(left):
+                    break
+                left = shorter
+        if len(found) == 1:
+            raise found[0]
+        if found:
+            raise UsageError("; ".join(error.format_message().rstrip(".") for error in found), ctx)  # type: ignore[attr-defined]
+        return rest
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         for parameter in self.params:
