@@ -381,6 +381,20 @@ def test_the_columns_are_said_with_what_may_be_wrong(daes, tmp_path, csv):
     assert stored["schema"]["numerical"] == ["cost", "price", "zip", "user_id"]
 
 
+def test_rows_out_of_order_are_sorted_by_time(daes, tmp_path, csv):
+    rows = [f"{n % 2},{n},2024-01-01 00:{n // 60:02}:{n % 60:02}" for n in range(300)]
+    files = [
+        csv("\n".join(["click,price,at", *lines]) + "\n", name)
+        for lines, name in ((rows, "a.csv"), (rows[::-1], "b.csv"))
+    ]
+    results = [daes("train", path, "--time", "at", "--out", tmp_path / path.stem, "--json", *QUICK) for path in files]
+    assert "the rows are in the order of 'at'" in results[0].stderr
+    assert (
+        "299 of 300 rows are earlier than a row before them, the first is row 2: they were sorted" in results[1].stderr
+    )
+    assert results[0].json["metrics"] == results[1].json["metrics"]
+
+
 def test_ways_to_write_a_csv_file(daes, tmp_path, csv):
     rows = [f"{n % 2};{n},5;city {n % 5}" for n in range(200)]
     run = ("--separator", ";", "--decimal", ",", "--json", *QUICK)

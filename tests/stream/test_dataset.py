@@ -3,6 +3,7 @@ import pickle
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from daes.stream.csv import CsvSource
@@ -245,3 +246,25 @@ def test_a_description_is_of_plain_values(tmp_path):
         "limit": 5,
     }
     assert Dataset.open(TABLE, limit=1).describe()["rows"] == 3
+
+
+def test_rows_are_put_in_the_order_of_their_time(tmp_path):
+    random = np.random.default_rng(0)
+    at = random.permutation(2000) // 2
+    table = pa.table({"click": random.integers(0, 2, 2000), "price": np.arange(2000.0), "at": at})
+    data = Dataset.open(table, time="at")
+    ordered, found = data.in_time_order()
+    late = int((at[1:] < np.maximum.accumulate(at)[:-1]).sum())
+    assert found.startswith(f"{late:,} of 2,000 rows are earlier than a row before them")
+    want = np.argsort(at, kind="stable")
+    assert ordered.sample(2000).numerical[:, 0].tolist() == want.tolist()
+    assert ordered.notes == ("The rows were sorted by 'at'.",)
+    again, sentence = Dataset.open(table.take(want), time="at").in_time_order()
+    assert (sentence, again.notes) == ("the rows are in the order of 'at'", ())
+    assert data.in_time_order(max_bytes=100)[0] is data
+    assert "too many to sort in memory" in data.in_time_order(max_bytes=100)[1]
+    assert Dataset.open(table, exclude=["at"]).in_time_order()[1] is None
+    path = tmp_path / "clicks.parquet"
+    pq.write_table(table, path)
+    sent = pickle.loads(pickle.dumps(Dataset.open(str(path), time="at").in_time_order()[0]))
+    assert sent.sample(2000).numerical[:, 0].tolist() == want.tolist()

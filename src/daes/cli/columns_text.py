@@ -13,11 +13,11 @@ _LISTED = 60
 _WIDTH = 24
 
 
-def print_columns(data: "Dataset", named: Collection[str]) -> None:
-    """Print the columns and notes of a dataset to stderr."""
+def print_columns(data: "Dataset", named: Collection[str], order: str | None) -> None:
+    """Print the columns and notes of a dataset to stderr, and what is known of the order of its rows."""
     from daes.stream.columns import summarize_columns
 
-    for line in (*columns_lines(summarize_columns(data, named=named)), *data.notes):
+    for line in (*columns_lines(summarize_columns(data, named=named)), *data.notes, *([order] if order else [])):
         err.print(line, soft_wrap=True, markup=False)
 
 

@@ -118,7 +118,13 @@ class Columns:
         names_option("--categorical", "Columns", "The categorical features; numbers may be among them."),
     ] = None
     time: Annotated[
-        str | None, option("--time", panel="Columns", metavar="NAME", help="The column that orders the stream.")
+        str | None,
+        option(
+            "--time",
+            panel="Columns",
+            metavar="NAME",
+            help="The column that orders the stream; rows out of order are sorted.",
+        ),
     ] = None
     weight: Annotated[
         str | None, option("--weight", panel="Columns", metavar="NAME", help="The column of sample weights.")

@@ -150,12 +150,15 @@ def train(
         model, training = restored(call, model, stored["options"]), restored(call, training, stored["options"])
     if data is None:
         raise typer.BadParameter("DATA is needed: what to train on", ctx=call)
-    found = columns.open(data, reading) if from_run is None else reading.open(data, read_schema(stored))
+    opened = columns.open(data, reading) if from_run is None else reading.open(data, read_schema(stored))
+    found, order = opened.in_time_order()
     training = training.resolved(found)
     arguments = {"embedding": choice.method, "backbone": choice.backbone, **model.arguments()}
     groups: tuple[Any, ...] = (choice, columns, reading, model, training)
     try:
-        with _Progress(None if from_run is not None else lambda: print_columns(found, columns.named)) as progress:
+        with _Progress(
+            None if from_run is not None else lambda: print_columns(opened, columns.named, order)
+        ) as progress:
             run = train_run(
                 found,
                 out,

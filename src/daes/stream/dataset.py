@@ -18,7 +18,7 @@ from daes.stream.files_source import FilesSource
 from daes.stream.opening import absolute, name_of, open_source
 from daes.stream.prefetch import Prefetch
 from daes.stream.schema import LABEL_NAMES, Schema, infer_schema, no_such_column
-from daes.stream.source import BatchSource, Source
+from daes.stream.source import BatchSource, Source, TableSource
 
 _ROWS_AT_ONCE = 65_536
 _FINGERPRINT_ROWS = 10_000
@@ -70,6 +70,7 @@ class Dataset:
         self._source: Source | None = source
         self._position: Position = {"row": 0}
         self._memory: Dataset | None = None
+        self._by_time = False
 
     @classmethod
     def open(
@@ -128,6 +129,8 @@ class Dataset:
         """What the rows are read from, opened once."""
         if self._source is None:
             self._source = _open(self.what, self.options).source
+            if self._by_time:
+                self._source = self._sorted() or self._source
         return self._source
 
     @property
@@ -163,6 +166,59 @@ class Dataset:
             rows = self._read_all(max_bytes)
             self._memory = self if rows is None else self._with(source=BatchSource(rows, self.schema))
         return self._memory
+
+    def in_time_order(self, max_bytes: int = 1 << 30) -> tuple["Dataset", str | None]:
+        """The same rows in the order of their time, and a sentence on what was found; None where nothing was checked.
+
+        That is done for files and tables with a time column.
+        Rows that are not in order are read and sorted if they need no more than `max_bytes` of memory; rows of one time
+        stay as they are. Otherwise they stay in the order of the file.
+
+        >>> import pyarrow as pa
+        >>> data = Dataset.open(pa.table({"click": [0, 1, 0], "price": [1.0, 2.0, 3.0], "at": [3, 1, 2]}), time="at")
+        >>> ordered, found = data.in_time_order()
+        >>> print(found)
+        2 of 3 rows are earlier than a row before them, the first is row 2: they were sorted by 'at'
+        >>> ordered.sample(3).numerical[:, 0].tolist()
+        [2.0, 3.0, 1.0]
+        """
+        if self.schema.time is None or not isinstance(self.source, FilesSource | TableSource):
+            return self, None
+        rows, late, first = self._count_late()
+        if not late:
+            return self, f"the rows are in the order of {self.schema.time!r}"
+        found = f"{late:,} of {rows:,} rows are earlier than a row before them, the first is row {first:,}"
+        source = self._sorted(max_bytes)
+        if source is None:
+            return self, f"{found}: they are too many to sort in memory and are taken as they come"
+        made = self._with(source=source, notes=(*self.notes, f"The rows were sorted by {self.schema.time!r}."))
+        made._by_time = True
+        return made, f"{found}: they were sorted by {self.schema.time!r}"
+
+    def _count_late(self) -> tuple[int, int, int]:
+        """How many rows there are, how many are earlier than a row before them, and the first of these, from 1."""
+        one = (self.schema.numerical or self.schema.categorical)[:1]  # a schema needs a feature
+        numerical, categorical = (one, ()) if self.schema.numerical else ((), one)
+        rows = late = first = 0
+        latest = np.iinfo(np.int64).min
+        narrow = Schema(None, numerical, categorical, time=self.schema.time)
+        for batch in self.from_start(prefetch=1).iter_batches(narrow, _ROWS_AT_ONCE):
+            assert batch.time is not None
+            before = np.maximum.accumulate(np.concatenate([[latest], batch.time]))
+            earlier = batch.time < before[:-1]
+            if earlier.any() and not late:
+                first = rows + int(np.argmax(earlier)) + 1
+            late += int(earlier.sum())
+            rows += len(batch)
+            latest = before[-1]
+        return rows, late, first
+
+    def _sorted(self, max_bytes: int = 1 << 30) -> BatchSource | None:
+        """All rows in the order of their time; None if they need more memory."""
+        rows = self._read_all(max_bytes)
+        if rows is None or rows.time is None:
+            return None
+        return BatchSource(rows[np.argsort(rows.time, kind="stable")], self.schema, self.bad_rows)
 
     def sample(self, rows: int, *, batch_size: int = _ROWS_AT_ONCE, skip_bad_batches: bool = False) -> Batch:
         """The first rows as one batch, or all if there are fewer.
@@ -313,11 +369,11 @@ class Dataset:
         """The same dataset at its start, with other attributes."""
         now = {"source": self.source, "schema": self.schema, "name": self.name, "notes": self.notes}
         made = Dataset(**{**now, "limit": self.limit, **changes})
-        made.what, made.options = self.what, self.options
+        made.what, made.options, made._by_time = self.what, self.options, self._by_time
         return made
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = ("schema", "name", "notes", "limit", "what", "options", "_position")
+        kept = ("schema", "name", "notes", "limit", "what", "options", "_position", "_by_time")
         return {**{name: getattr(self, name) for name in kept}, "_source": None, "_memory": None}
 
 

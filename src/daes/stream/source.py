@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from daes.extras import require
+from daes.stream.bad_rows import BadRows
 from daes.stream.batch import Batch
 from daes.stream.cursor import (
     BatchError,
@@ -134,6 +135,7 @@ class BatchSource:
     Args:
         rows: the rows.
         schema: what their columns are.
+        bad_rows: the rows that were left out when these were read.
 
     >>> import numpy as np
     >>> schema = Schema("click", numerical=("price",), categorical=())
@@ -143,7 +145,8 @@ class BatchSource:
     ([2, 2, 1], {'row': 5, 'batch': 3})
     """
 
-    def __init__(self, rows: Batch, schema: Schema) -> None:
+    def __init__(self, rows: Batch, schema: Schema, bad_rows: BadRows | None = None) -> None:
+        self.bad_rows = bad_rows or BadRows()
         self.rows = rows
         self.schema = schema
         self._position: Position = {"row": 0, "batch": 0}
