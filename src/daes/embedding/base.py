@@ -11,6 +11,7 @@ from torch.nn.functional import embedding
 from daes.distribution.base import check_positive
 from daes.embedding.estimator_knots import EstimatorFactory, make_distributions
 from daes.embedding.knots import INPUTS, FeatureInput, FeatureKnots
+from daes.embedding.processes import num_processes, refuse_several_processes
 from daes.registry import Configurable
 
 
@@ -57,7 +58,8 @@ class NumericalEmbedding(Configurable, nn.Module, ABC):
     one `_fit`.
 
     A stateful method behaves like BatchNorm: in `train()` a forward first observes the batch, in `eval()` nothing
-    changes. `observe(values)` may also be called by a loader (then set `observe_in_forward` to False).
+    changes. `observe(values)` may also be called by a loader (then set `observe_in_forward` to False). Where several
+    processes train one model, a forward that would observe into distributions is an error: each has rows of its own.
 
     **Shape.** `forward(values, context=None)`: values (B, q), NaN = missing; context (B, c) or a `Context`; output
     (B, q', d), where q' is `num_outputs`: q for most methods. `outputs` takes the same and gives `Outputs`: the fields
@@ -226,7 +228,8 @@ class NumericalEmbedding(Configurable, nn.Module, ABC):
         # On the CPU it pays to touch the missing alone; looking for them would stall a device, and a graph cannot.
         if encoded.device.type == "cpu" and not torch.compiler.is_compiling():
             rows, features = missing.nonzero(as_tuple=True)
-            if not len(rows):
+            # Processes that train one model need a gradient of every parameter, even if it is zero.
+            if not len(rows) and num_processes() == 1:
                 return encoded
             return encoded.index_put((rows, features), embedding(features, self.missing.to(encoded.dtype)))
         return torch.where(missing.unsqueeze(-1), self.missing.to(encoded.dtype), encoded)
@@ -237,6 +240,11 @@ class NumericalEmbedding(Configurable, nn.Module, ABC):
         if self.offline:
             self._check_fitted()
         if self.training and self.observe_in_forward:
+            if self.distributions is not None and self.distributions.follows:
+                refuse_several_processes(
+                    "the distributions",
+                    "set observe_in_forward to False and give the rows of all to every process with observe",
+                )
             self.observe(values)
         values = self._cast(values)
         missing = torch.isnan(values)

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from daes.embedding.processes import refuse_several_processes
 from daes.embedding.vocabulary import FIRST, MISSING, UNSEEN, StreamVocabulary
 
 Mode = Literal["hash", "vocabulary"]
@@ -121,6 +122,7 @@ class CategoricalEmbedding(nn.Module):
     def find(self, ids: Tensor) -> Tensor:
         """The row of `weight` of each id, (B, p) → (B, p); in `train()` a vocabulary observes the ids first."""
         if self.vocabulary is not None and self.vocabulary.training:
+            refuse_several_processes("the vocabularies", "use hashed tables, or fix the vocabulary before the start")
             self.observe(ids)
         return self.rows(ids)
 

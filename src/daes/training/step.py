@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from daes.embedding.processes import refuse_several_processes
 from daes.model import CTRModel, DeviceBatch
 from daes.stream.batch import Batch
 from daes.training.config import TrainConfig
@@ -56,6 +57,7 @@ class TrainingStep:
     """
 
     def __init__(self, model: CTRModel, config: TrainConfig) -> None:
+        refuse_several_processes("the models", "training in several processes is not supported yet")
         self.model = model
         self.config = config
         if _may_be_sparse(model, config):
