@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import daes
-from daes.extras import _EXTRA_OF
+from daes.extras import EXTRA_OF
 
 ROOT = Path(__file__).parents[1]
 SOURCE = Path(daes.__file__).parent
@@ -156,7 +156,7 @@ class TestExtras:
         distribution = {"sklearn": "scikit-learn"}
         lacking = {
             package: extra
-            for package, extra in _EXTRA_OF.items()
+            for package, extra in EXTRA_OF.items()
             if distribution.get(package, package) not in extras.get(extra, ())
         }
         assert lacking == {}

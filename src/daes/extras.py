@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import Any
 
-_EXTRA_OF = {
+EXTRA_OF = {
     "typer": "cli",
     "rich": "cli",
     "pyarrow": "data",
@@ -23,6 +23,7 @@ _EXTRA_OF = {
     "onnxscript": "onnx",
     "onnxruntime": "onnx",
 }
+"""The extra that brings each package, by the name it is imported by."""
 
 
 class MissingExtraError(ImportError):
@@ -41,6 +42,6 @@ def require(module: str) -> Any:
         package = module.partition(".")[0]
         if (error.name or package).partition(".")[0] != package:
             raise  # the package is installed but broken: its own error says more
-        extra = _EXTRA_OF.get(package)
+        extra = EXTRA_OF.get(package)
         hint = f"pip install 'daes[{extra}]'" if extra else f"pip install {package}"
         raise MissingExtraError(f"{package} is needed here and not installed: {hint}") from error

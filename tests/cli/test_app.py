@@ -171,3 +171,11 @@ def test_python_m_daes_runs_the_program():
 def test_a_terminal_without_the_characters_gets_question_marks():
     done = python("-m", "daes", "distribution", "±.parquet", "--column", "x", PYTHONIOENCODING="ascii")
     assert (done.returncode, done.stderr) == (2, "daes: there is no file ?.parquet\n")
+
+
+def test_the_shell_completes_commands_and_options():
+    words = {"_DAES_COMPLETE": "complete_bash"}
+    done = python("-m", "daes", **words, COMP_WORDS="daes tra", COMP_CWORD="1")
+    assert done.stdout.split() == ["train"]
+    done = python("-m", "daes", **words, COMP_WORDS="daes train --bad-", COMP_CWORD="2")
+    assert done.stdout.split() == ["--bad-rows", "--bad-batch"]

@@ -1,3 +1,7 @@
+import io
+import subprocess
+import sys
+
 import numpy as np
 import pandas as pd
 import pyarrow.csv
@@ -87,3 +91,20 @@ def test_a_csv_file_and_its_parquet_twin_have_the_same_scores(daes, tmp_path):
     ]
     assert scores[0] == scores[1] == scores[2]
     assert len(set(scores[0])) > 250
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".csv"])
+def test_from_standard_input_to_standard_output(clicks, trained, tmp_path, ending):
+    path = tmp_path / f"today{ending}"
+    (pq.write_table if ending == ".parquet" else pyarrow.csv.write_csv)(pq.read_table(clicks), path)
+    command = [sys.executable, "-m", "daes", "predict", str(trained), "-", "--out", "-", "--keep", "id"]
+    with path.open("rb") as data:
+        done = subprocess.run([*command, "--batch-size", "500"], stdin=data, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    table = pyarrow.csv.read_csv(io.BytesIO(done.stdout))
+    assert table["id"].to_pylist() == [f"row {number}" for number in range(1200)]
+    np.testing.assert_allclose(table["score"].to_numpy(), expected(trained, clicks), rtol=1e-5)
+
+
+def test_standard_output_is_for_one_thing(refused, clicks, trained):
+    assert "--json and --out - both write" in refused("predict", trained, clicks, "--out", "-", "--json")

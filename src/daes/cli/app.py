@@ -15,7 +15,19 @@ import daes
 from daes.cli.console import err, errors
 from daes.cli.errors import UsageError, explain, without_option
 
-COMMANDS = ("demo", "train", "evaluate", "predict", "compare", "drift", "context", "distribution", "methods", "paper")
+COMMANDS = (
+    "demo",
+    "train",
+    "evaluate",
+    "predict",
+    "compare",
+    "drift",
+    "context",
+    "distribution",
+    "methods",
+    "paper",
+    "doctor",
+)
 """The commands, in the order in which the help lists them.
 
 A command is a module of this package with a function of the same name: its arguments are the options, its docstring
@@ -115,7 +127,7 @@ def build_app() -> typer.Typer:
         cls=Program,
         rich_markup_mode="markdown",
         pretty_exceptions_enable=False,
-        add_completion=False,
+        add_completion=True,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
     )
     app.callback(invoke_without_command=True)(_program)

@@ -1,5 +1,6 @@
 """`daes predict`: write the scores of a file's rows to another file."""
 
+import sys
 from json import dumps
 from pathlib import Path
 from typing import Annotated
@@ -20,7 +21,9 @@ def predict(
     data: DataArgument,
     out: Annotated[
         Path,
-        typer.Option("--out", "-o", metavar="FILE", help="Output file: .parquet or .csv.", show_default=False),
+        typer.Option(
+            "--out", "-o", metavar="FILE", help="Output: .parquet or .csv; - writes CSV to stdout.", show_default=False
+        ),
     ],
     keep: Annotated[
         Names | None,
@@ -43,17 +46,21 @@ def predict(
 
         daes predict run today.parquet --out scores.parquet
         daes predict run 'today/*.csv' --keep request_id,ad_id --out scores.csv
+        zcat today.csv.gz | daes predict run - --out - | gzip > scores.csv.gz
     """
     from daes.cli.progress import row_progress
     from daes.training.scoring import load_trained
     from daes.training.scoring import predict as write_predictions
 
+    to_stdout = str(out) == "-"
+    if json and to_stdout:
+        raise ValueError("--json and --out - both write to standard output: one of them can be given")
     model = load_trained(run, find_device(device))
     with row_progress("scoring", reading.limit) as bar:
         written = write_predictions(
             model,
             reading.open(data, model.schema),
-            out,
+            sys.stdout.buffer if to_stdout else out,
             keep=keep or (),
             column=column,
             batch_size=batch_size,
@@ -66,5 +73,5 @@ def predict(
     if json:
         content = {"run": str(run), "data": data, "out": str(out), "rows": written.rows, "bad_rows": bad.count}
         typer.echo(dumps(content))
-    else:
+    elif not to_stdout:
         err.print(f"wrote {written.rows - bad.count:,} scores to {out}", soft_wrap=True)

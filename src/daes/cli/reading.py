@@ -1,7 +1,12 @@
 """The options of every verb that reads: where the rows are, how to read them, what their columns mean."""
 
+import atexit
+import shutil
+import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,7 +19,7 @@ if TYPE_CHECKING:
 
 DATA_HELP = (
     "A Parquet or CSV file (.csv, .tsv, also .gz and .zst), a glob, a folder or a URL of such files, or a dataset: "
-    "`flights`, `adstream` (or `adstream:ROWS`), `criteo:PATH`, `automl:PATH`."
+    "`flights`, `adstream` (or `adstream:ROWS`), `criteo:PATH`, `automl:PATH`. `-` is standard input."
 )
 DataArgument = Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP, show_default=False)]
 
@@ -91,7 +96,21 @@ class Reading:
         """The data, with what their columns mean."""
         from daes.stream.dataset import Dataset
 
-        return Dataset.open(what, schema=schema, **self.options())
+        return Dataset.open(_file_of(what), schema=schema, **self.options())
+
+
+def _file_of(what: str) -> str:
+    """What is named, or for `-` a file with all of standard input, which is read more than once."""
+    if what != "-":
+        return what
+    start = sys.stdin.buffer.read(4)
+    folder = tempfile.mkdtemp(prefix="daes-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = Path(folder, "stdin.parquet" if start == b"PAR1" else "stdin.csv")
+    with path.open("wb") as file:
+        file.write(start)
+        shutil.copyfileobj(sys.stdin.buffer, file)
+    return str(path)
 
 
 def _label_map(pairs: Sequence[str]) -> dict[str, int]:
@@ -142,7 +161,7 @@ class Columns:
         from daes.stream.dataset import Dataset
 
         return Dataset.open(
-            what,
+            _file_of(what),
             label=self.label,
             numerical=self.numerical,
             categorical=self.categorical,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
@@ -80,7 +80,7 @@ def evaluate(
 def predict(
     model: CTRModel,
     data: Any,
-    out: str | Path,
+    out: str | Path | BinaryIO,
     *,
     keep: Sequence[str] = (),
     column: str = "score",
@@ -95,7 +95,7 @@ def predict(
     Args:
         model: a trained model.
         data: the rows: a `Dataset`, or anything that `Dataset.open` takes.
-        out: a path that ends in .parquet or .csv, and is none of the files read.
+        out: a path that ends in .parquet or .csv, and is none of the files read; or a binary stream, for CSV.
         keep: columns of the data to write beside the score; of a CSV file as text, as it stands there.
         column: what the scores are called.
         batch_size: rows scored at once.
@@ -105,11 +105,11 @@ def predict(
     if column in keep:
         raise ValueError(f"column must not be among those to keep, got {column!r}")
     data = Dataset.open(data, schema=schema)
-    path = Path(out)
-    _refuse_input(path, data)
+    if isinstance(out, str | Path):
+        _refuse_input(Path(out), data)
     bad_rows = BadRows()
     done = 0
-    with _writing(path) as write:
+    with _writing(Path(out)) if isinstance(out, str | Path) else _streaming(out) as write:
         for rows in aligned_rows(data, schema, keep, batch_size, bad_rows):
             scores = np.empty(len(rows.good))
             scores[rows.good] = sigmoid(logits(model, rows.batch))
@@ -139,6 +139,23 @@ def logits(model: CTRModel, batch: Any) -> Any:
     """Logits (B,) in double precision, of the model in eval mode."""
     with model.scoring():
         return model(batch).double().cpu().numpy()
+
+
+@contextmanager
+def _streaming(out: BinaryIO) -> Iterator[Callable[[Any], None]]:
+    """What takes tables and writes them to a stream as CSV, which stays open."""
+    pa, csv = require("pyarrow"), require("pyarrow.csv")
+    header = True
+
+    def write(table: Any) -> None:
+        nonlocal header
+        text = pa.BufferOutputStream()
+        csv.write_csv(table, text, csv.WriteOptions(include_header=header))
+        out.write(text.getvalue().to_pybytes())
+        header = False
+
+    yield write
+    out.flush()
 
 
 @contextmanager

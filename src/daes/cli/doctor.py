@@ -1,0 +1,100 @@
+"""`daes doctor`: what is installed, what is missing, and what the machine has."""
+
+from importlib.metadata import PackageNotFoundError, version
+from json import dumps
+from typing import Any
+
+import typer
+
+from daes.cli.console import out
+from daes.cli.options import Json
+
+_BRINGS = {
+    "cli": "the command line",
+    "data": "Parquet and CSV files, tables, frames",
+    "stats": "significance tests, StreamingClassifier",
+    "sketches": "KLL and t-digest sketches",
+    "save": "saved models, checkpoints, locks",
+    "plot": "reports and plots",
+    "datasets": "the flights stream",
+    "onnx": "export to ONNX",
+    "tensorboard": "metrics in TensorBoard",
+    "mlflow": "metrics in MLflow",
+    "wandb": "metrics in Weights & Biases",
+}
+_DISTRIBUTIONS = {"sklearn": "scikit-learn"}
+
+
+def doctor(json: Json = False) -> None:
+    """Show what is installed, what is missing and how to get it, and what a GPU would bring.
+
+    Examples:
+
+        daes doctor
+        daes doctor --json
+    """
+    found = examine()
+    if json:
+        typer.echo(dumps(found))
+        return
+    from daes.table import Table
+
+    machine = found["machine"]
+    out.print(f"daes {found['daes']}, python {machine['python']}, torch {machine['torch']}, {machine['system']}")
+    rows = [
+        (name, _BRINGS.get(name, ""), _packages(extra["packages"]), extra["install"] or "installed")
+        for name, extra in found["extras"].items()
+    ]
+    out.print(Table(("extra", "brings", "packages", "state"), rows, left=frozenset(range(4))))
+    out.print(f"{machine['cores']} cores, {machine['threads']} threads for torch")
+    if machine["gpus"]:
+        out.print(f"CUDA: {', '.join(machine['gpus'])}; --device auto takes the first")
+    else:
+        out.print(
+            "no CUDA device: training runs on the CPU. With one, --device auto takes it, a training step is recorded "
+            "once and replayed, and --amp computes in bfloat16",
+            soft_wrap=True,
+        )
+
+
+def examine() -> dict[str, Any]:
+    """What is installed and what the machine has, as plain values."""
+    import os
+    import platform
+
+    import torch
+
+    import daes
+    from daes.extras import EXTRA_OF
+
+    extras: dict[str, dict[str, Any]] = {}
+    for module, extra in EXTRA_OF.items():
+        name = _DISTRIBUTIONS.get(module, module)
+        extras.setdefault(extra, {"packages": {}, "install": None})["packages"][name] = _version(name)
+    for extra, state in extras.items():
+        if None in state["packages"].values():
+            state["install"] = f"pip install 'daes[{extra}]'"
+    gpus = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+    return {
+        "daes": daes.__version__,
+        "machine": {
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "system": platform.platform(),
+            "cores": os.cpu_count(),
+            "threads": torch.get_num_threads(),
+            "gpus": gpus,
+        },
+        "extras": extras,
+    }
+
+
+def _packages(packages: dict[str, str | None]) -> str:
+    return ", ".join(f"{name} {found or '–'}" for name, found in packages.items())
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,29 @@
+import torch
+
+import daes as package
+from daes.cli import doctor
+from daes.extras import EXTRA_OF
+
+
+def test_what_is_installed_and_what_is_missing(daes, monkeypatch):
+    whole = daes("doctor", "--json").json
+    assert whole["daes"] == package.__version__
+    assert whole["machine"]["torch"] == torch.__version__
+    assert list(whole["extras"]) == list(dict.fromkeys(EXTRA_OF.values()))
+    assert whole["extras"]["data"]["install"] is None
+    assert whole["extras"]["stats"]["packages"]["scikit-learn"] is not None
+    versions = doctor._version
+    monkeypatch.setattr(doctor, "_version", lambda name: None if name == "pyarrow" else versions(name))
+    assert daes("doctor", "--json").json["extras"]["data"] == {
+        "packages": {"pyarrow": None},
+        "install": "pip install 'daes[data]'",
+    }
+    assert all(extra in doctor._BRINGS for extra in EXTRA_OF.values())
+
+
+def test_what_a_gpu_would_bring(daes, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    assert "no CUDA device: training runs on the CPU" in daes("doctor").stdout
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda number: f"card {number}")
+    assert "CUDA: card 0, card 1; --device auto takes the first" in daes("doctor").stdout
