@@ -78,7 +78,7 @@ class Program(TyperGroup):
         sys.exit(result if isinstance(result, int) else 0)
 
 
-class Command(TyperCommand):
+class ProgramCommand(TyperCommand):
     """A command that names all that is wrong with its options in one error.
 
     Its help lists registered names in place of {methods} and {backbones}. They are looked up when the help is shown:
@@ -132,7 +132,7 @@ def build_app() -> typer.Typer:
     )
     app.callback(invoke_without_command=True)(_program)
     for name in COMMANDS:
-        app.command(name=name, cls=Command)(getattr(import_module(f"daes.cli.{name}"), name))
+        app.command(name=name, cls=ProgramCommand)(getattr(import_module(f"daes.cli.{name}"), name))
     return app
 
 

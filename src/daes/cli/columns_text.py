@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from daes.cli.console import err
 
 if TYPE_CHECKING:
-    from daes.stream.columns import ColumnSummary
+    from daes.stream.columns import InferredColumn
     from daes.stream.dataset import Dataset
 
 _LISTED = 60
@@ -21,11 +21,11 @@ def print_columns(data: "Dataset", named: Collection[str], order: str | None) ->
         err.print(line, soft_wrap=True, markup=False)
 
 
-def columns_lines(columns: "Sequence[ColumnSummary]") -> list[str]:
+def columns_lines(columns: "Sequence[InferredColumn]") -> list[str]:
     """One line per column, then the warnings.
 
-    >>> from daes.stream.columns import ColumnSummary
-    >>> price = ColumnSummary("price", "numerical", "numbers", ("1", "2"), 2, 0.5, ("is odd",))
+    >>> from daes.stream.columns import InferredColumn
+    >>> price = InferredColumn("price", "numerical", "numbers", ("1", "2"), 2, 0.5, ("is odd",))
     >>> print("\\n".join(columns_lines([price])))
     column  part       because  examples  values  missing
     price   numerical  numbers  1, 2           2     50 %

@@ -24,7 +24,7 @@ _ID_NAME = re.compile(r"(?:.*[_\W])?(?:id|uuid|guid)|.*[a-z]I[dD]", re.DOTALL)
 
 
 @dataclass(frozen=True)
-class ColumnSummary:
+class InferredColumn:
     """One column in the first rows of a dataset.
 
     Args:
@@ -46,7 +46,7 @@ class ColumnSummary:
     warnings: tuple[str, ...] = ()
 
 
-def summarize_columns(data: Dataset, *, named: Collection[str] = (), rows: int = _ROWS) -> list[ColumnSummary]:
+def summarize_columns(data: Dataset, *, named: Collection[str] = (), rows: int = _ROWS) -> list[InferredColumn]:
     """All columns of a dataset, in order, by its first rows; none where the rows are in memory as arrays.
 
     Args:
@@ -78,7 +78,7 @@ def summarize_columns(data: Dataset, *, named: Collection[str] = (), rows: int =
 
 def _summary(
     name: str, column: Any, role: str | None, csv: CsvSource | None, named: bool, data: Dataset
-) -> ColumnSummary:
+) -> InferredColumn:
     inferred = data.arrow_schema.field(name).type
     values = _values(column, role, csv)
     counts = {str(pair["values"]): int(pair["counts"]) for pair in values.value_counts().to_pylist()}
@@ -86,7 +86,7 @@ def _summary(
     why = "named" if named and role else _why(name, part, inferred, csv is not None, named)
     missing = 1 - len(values) / len(column)
     warnings = _warnings(name, part, named, counts, missing)
-    return ColumnSummary(name, part, why, tuple(list(counts)[:_EXAMPLES]), len(counts), missing, tuple(warnings))
+    return InferredColumn(name, part, why, tuple(list(counts)[:_EXAMPLES]), len(counts), missing, tuple(warnings))
 
 
 def _values(column: Any, role: str | None, csv: CsvSource | None) -> Any:
