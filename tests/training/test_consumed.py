@@ -111,3 +111,22 @@ def test_rows_in_memory_are_compared_too(tmp_path):
     with pytest.raises(DataChangedError, match="does not begin with the 600 rows"):
         train(rows(600, seed=1), tmp_path / "run", resume=True)
     assert train(rows(600), tmp_path / "run", resume=True).resumed_at == 600
+
+
+def test_rows_that_were_left_out_are_left_out_of_the_comparison(tmp_path):
+    lines = [f"{number % 2},{number / 7},a\n" for number in range(1000)]
+    lines[150], lines[420] = "7,1,a\n", "1,x,a\n"
+    path, config = tmp_path / "clicks.csv", TrainConfig(batch_size=100, bad_batch="skip")
+
+    def train_on(count, folder, **options):
+        path.write_text("click,price,city\n" + "".join(lines[:count]))
+        data = Dataset.open(path, numerical=["price"], bad_rows="skip")
+        model = {"backbone": "fnn", "dim": 4}
+        return train_run(data, tmp_path / folder, model=model, config=config, sample_rows=100, **options)
+
+    first = train_on(602, "run")
+    grown = train_on(1000, "run", resume=True)
+    assert (first.result.rows, grown.resumed_at, grown.result.rows) == (600, 600, 998)
+    lines[100] = "0,5,b\n"
+    with pytest.raises(DataChangedError, match="has changed"):
+        train_on(1000, "run", resume=True)
