@@ -61,6 +61,7 @@ def test_options_of_parts_are_only_those_given():
         "l2": 0.0,
         "context": "smallest",
         "num_context": 3,
+        "evidence": {"pairs": 0},
         "categorical_options": {"mode": "hash", "sparse": False},
         "embedding_options": {},
         "backbone_options": {},
@@ -73,5 +74,6 @@ def test_options_of_parts_are_only_those_given():
         "basis": "hat",
         "bounds": [0, 1],
     }
+    assert ModelOptions(evidence=False).arguments()["evidence"] is False
     assert ModelOptions(context="city,device").arguments()["context"] == ["city", "device"]
     assert ModelOptions(hidden=names("none")).arguments()["backbone_options"] == {"hidden": []}
