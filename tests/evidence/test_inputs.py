@@ -10,6 +10,7 @@ import torch
 
 from daes.evidence import Evidence, EvidenceInputs
 from daes.evidence.odds import NO_CUT
+from daes.evidence.pairs import pair_cells
 
 OFFSETS, TABLE_ROWS = [0, 5], 12
 
@@ -146,6 +147,17 @@ class TestPairs:
             cell = combinations[row]
             assert given[row, -1] == pytest.approx(z(views[cell], clicks[cell], expected), abs=1e-4)
 
+    @pytest.mark.parametrize("rows", [1000, 1100, 2100, 4000, 4200])
+    def test_pairs_hold_all_rows_also_after_bins_were_cut_anew(self, rows):
+        module = counted(rows=rows, pairs=6)
+        numbers, ids, labels = stream(rows)
+        cells = module._cells(module._bins(numbers), ids)
+        for place, (first, second) in enumerate(module.pair_fields.tolist()):
+            found = pair_cells(cells[:, first], cells[:, second], module.options.pair_cells)
+            views = torch.bincount(found, minlength=module.options.pair_cells)
+            clicks = torch.bincount(found, labels, minlength=module.options.pair_cells)
+            torch.testing.assert_close(module.pair_counts[place], torch.stack([views, clicks], 1).double())
+
     def test_a_pair_that_stays_keeps_its_place(self):
         module = counted(rows=1500, pairs=3)
         before = module.pair_fields.tolist()
@@ -179,6 +191,8 @@ class TestState:
         module.freeze()
         assert torch.equal(module(*stream(50)[:2]), given)
         assert len(module.state_dict()) < before
+        module.update(*stream(200, seed=8))
+        assert torch.equal(module(*stream(50)[:2]), given)
         again = EvidenceInputs(Evidence(), 2, OFFSETS, TABLE_ROWS)
         again.load_state_dict(module.state_dict())
         assert torch.equal(again(*stream(50)[:2]), given)

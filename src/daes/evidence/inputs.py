@@ -78,6 +78,7 @@ class EvidenceInputs(nn.Module):
         self.register_buffer("row_counts", torch.zeros(table_rows if categories else 0, 2, dtype=torch.float64))
         self.register_buffer("pair_fields", torch.zeros(self.num_pairs, 2, dtype=torch.int64))
         self.register_buffer("pair_counts", torch.zeros(self.num_pairs, options.pair_cells, 2, dtype=torch.float64))
+        self.frozen = False
         self.sample: RowSample | None = None
         if numbers or self.num_pairs:
             self.sample = RowSample(options.sample_rows, num_numerical, self.num_categorical, seed)
@@ -94,7 +95,7 @@ class EvidenceInputs(nn.Module):
     @torch.no_grad()
     def update(self, numbers: Tensor, rows: Tensor, labels: Tensor) -> None:
         """Count labelled rows: numbers (B, q), rows (B, p), labels (B,) of 0 and 1."""
-        if not len(labels):
+        if self.frozen or not len(labels):
             return
         if self.options.half_life is not None:
             self._fade(len(labels))
@@ -108,15 +109,19 @@ class EvidenceInputs(nn.Module):
             self.row_counts.index_add_(0, rows.flatten(), each)
         if self.sample is None:
             return
-        if _doubled(before, self.sample.count, 1, 2):
+        cut = _doubled(before, self.sample.count, 1, 2)
+        if cut:
             self._cut_anew()
         elif self.options.numbers:
             self._count_numbers(self.number_counts, self._bins(numbers), seen)
-        if self.num_pairs:
-            if _doubled(before, self.sample.count, _FIRST_CHOICE, 4):
-                self._choose_anew()
-            elif before >= _FIRST_CHOICE:
-                self._count_pairs(self._cells(self._bins(numbers), rows), seen)
+        if not self.num_pairs:
+            return
+        if before >= _FIRST_CHOICE:
+            self._count_pairs(self._cells(self._bins(numbers), rows), seen)
+            if cut:  # pairs with a number were counted in the bins of before
+                self._read_pairs((self.pair_fields < self.num_numerical).any(1).nonzero()[:, 0])
+        if _doubled(before, self.sample.count, _FIRST_CHOICE, 4):
+            self._choose_anew()
 
     def reset(self) -> None:
         """Forget all clicks: another pass over the same rows begins."""
@@ -128,6 +133,7 @@ class EvidenceInputs(nn.Module):
 
     def freeze(self) -> Self:
         """Keep the counts and drop the sample: nothing is counted from then on."""
+        self.frozen = True
         self.sample = None
         return self
 
@@ -264,9 +270,13 @@ class EvidenceInputs(nn.Module):
             self.pair_fields.zero_()
         for pair, place in fresh.items():
             self.pair_fields[place] = torch.tensor(pair)
-        new = torch.tensor(list(fresh.values()), dtype=torch.int64, device=cells.device)
-        self.pair_counts[new] = 0
-        self._count_pairs(cells, seen, new)
+        self._read_pairs(torch.tensor(list(fresh.values()), dtype=torch.int64, device=cells.device))
+
+    def _read_pairs(self, which: Tensor) -> None:
+        """Read the counts of these pairs off the sample."""
+        numbers, rows, seen = self._sampled()
+        self.pair_counts[which] = 0
+        self._count_pairs(self._cells(self._bins(numbers), rows), seen, which)
 
     def _fade(self, rows: int) -> None:
         assert self.options.half_life is not None
