@@ -39,7 +39,7 @@ def demo(
     ] = Path("runs/demo"),
     json: Json = False,
 ) -> None:
-    """Compare DAES with other embeddings of numerical features on flights and a simulated ad stream, in two minutes.
+    """Compare DAES with other embeddings of numerical features on flights and a simulated ad stream, in a few minutes.
 
     Every model reads the stream once and scores each batch before it learns from it. The flights left New York in 2013
     (was one more than 15 minutes late?); the ads are simulated, so the best possible score is known. One more run of
