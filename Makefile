@@ -4,11 +4,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+ENGINES := .venv-engines
+ENGINES_STAMP := $(ENGINES)/.installed
 
-.PHONY: help setup test lint types tests demo bench clean
+.PHONY: help setup test lint types tests test-engines demo bench clean
 
 help:  ## show what can be made
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 setup: $(STAMP)  ## make .venv and install the package with all its extras
 
@@ -34,6 +36,23 @@ tests: setup
 	@echo "==> pytest"
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto  # a process a core, so a thread a process
 
+# Other people's packages, large and with needs of their own, in an environment of their own. What cannot be installed
+# is left out, and its tests are skipped and say so. TorchRec's own requirements ask for CUDA: it is installed without.
+$(ENGINES_STAMP): pyproject.toml constraints.txt
+	@echo "==> setting up $(ENGINES)"
+	$(PYTHON) -m venv $(ENGINES)
+	$(ENGINES)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]' 'polars<2'
+	@for packages in "-e '.[ray]'" "-e '.[spark]'" "-e '.[adapters]' 'polars<2'" \
+		"fbgemm-gpu-cpu==1.8.0 tensordict torchmetrics iopath pyre-extensions tqdm" "--no-deps torchrec==1.8.0"; do \
+		eval "$(ENGINES)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $$packages" || \
+			echo "$$packages cannot be installed: the tests that need it will be skipped"; \
+	done
+	@touch $(ENGINES_STAMP)
+
+test-engines: $(ENGINES_STAMP)  ## run the tests with Ray, Spark, TorchRec and other libraries
+	@echo "==> pytest -m engines"
+	OMP_NUM_THREADS=1 $(ENGINES)/bin/python -m pytest -m engines -rs tests/engines tests/adapters
+
 demo: setup  ## run the main job on an embedded default
 	@echo "==> daes demo"
 	$(BIN)/daes demo
@@ -42,4 +61,4 @@ bench: setup  ## measure the estimators against their peers
 	$(BIN)/python benchmarks/estimators.py
 
 clean:  ## remove .venv and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(ENGINES) .mypy_cache .ruff_cache .pytest_cache

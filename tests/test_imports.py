@@ -180,6 +180,8 @@ class TestRooms:
         ("training",),
         ("experiments",),
         ("classifier", "serving"),
+        ("engines",),
+        ("adapters",),
         ("report", "paper", "cli", "__main__"),
     )
     BASE = ("choices", "extras", "formatting", "memory", "registry")

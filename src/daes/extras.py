@@ -22,6 +22,8 @@ EXTRA_OF = {
     "onnx": "onnx",
     "onnxscript": "onnx",
     "onnxruntime": "onnx",
+    "ray": "ray",
+    "pyspark": "spark",
 }
 """The extra that brings each package, by the name it is imported by."""
 

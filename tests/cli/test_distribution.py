@@ -14,11 +14,13 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from daes.cli.app import build_app
-from daes.cli.column import GeneratedColumn, open_column
+from daes.cli.column import GeneratedColumn, open_column, open_numbers
 from daes.cli.comparison_plot import write_plot
 from daes.cli.comparison_text import render, shown_levels
+from daes.cli.summary_text import render_summary
 from daes.distribution import ESTIMATORS
 from daes.distribution.estimator_report import LABELS, EstimatorReport, compare_estimators
+from daes.engines import summarize_table
 from daes.formatting import duration, measured, nbytes, scientific
 
 runner = CliRunner()
@@ -371,3 +373,45 @@ def test_in_a_process_of_its_own(folder):
     done = subprocess.run([sys.executable, "-m", "daes", *arguments], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["count"] == finite(folder / "clicks.parquet", "price").size
+
+
+class TestEngines:
+    """What can be said without an engine; `tests/engines` has the rest."""
+
+    @pytest.mark.parametrize(
+        ("arguments", "sentence"),
+        [
+            (["--ray"], "--ray needs a FILE to read, got none"),
+            (["x.csv", "--ray", "--spark"], "--ray and --spark exclude each other, got both"),
+            (
+                ["x.csv", "--spark", "--estimators", "jump"],
+                "--spark compares no estimators, got --estimators or --plot",
+            ),
+            (["x.csv", "--ray", "--levels", "2"], "levels must lie in [0, 1], got 2.0"),
+            (["words.csv", "--spark"], "words.csv must have a column of numbers; its columns are city, name"),
+        ],
+    )
+    def test_bad_usage(self, folder, monkeypatch, arguments, sentence):
+        monkeypatch.chdir(folder)
+        result = run(*arguments)
+        assert (result.exit_code, result.stderr) == (2, f"daes: {sentence}\n")
+
+    @pytest.mark.parametrize("engine", ["ray", "spark"])
+    def test_an_engine_that_is_not_installed(self, folder, monkeypatch, engine):
+        package = {"ray": "ray", "spark": "pyspark"}[engine]
+        monkeypatch.setitem(sys.modules, package, None)
+        result = run(folder / "clicks.parquet", f"--{engine}")
+        assert result.exit_code == 1
+        assert result.stderr == f"daes: {package} is needed here and not installed: pip install 'daes[{engine}]'\n"
+
+    def test_the_text(self, folder):
+        summary = summarize_table(open_numbers(str(folder / "clicks.parquet"), None), parts=3)
+        console = Console(width=80)
+        with console.capture() as capture:
+            console.print(render_summary(summary, [0.5], "clicks"))
+        lines = [line.split() for line in capture.get().splitlines()]
+        assert lines[1][:2] == ["20,000", "rows;"]
+        assert lines[3] == ["column", "missing", "min", "50", "%", "max"]
+        median = np.quantile(finite(folder / "clicks.parquet", "hour"), 0.5, method="inverted_cdf")
+        assert lines[6] == ["hour", "0", "%", "0", f"{median:g}", "23"]
+        assert lines[7] == ["gone", "100", "%", "–", "–", "–"]

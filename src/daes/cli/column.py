@@ -124,6 +124,20 @@ def open_column(where: str, name: str | None) -> FileColumn:
     return FileColumn(data, name, where)
 
 
+def open_numbers(where: str, name: str | None) -> "Dataset":
+    """All columns of numbers as a dataset, or the one that is named."""
+    from daes.stream.dataset import Dataset
+    from daes.stream.schema import Schema
+
+    if name is not None:
+        return open_column(where, name).data
+    data = Dataset.open(where, schema=Schema(None, ("?",), ()))
+    names = _names_of_numbers(data.arrow_schema)
+    if not names:
+        raise ValueError(f"{where} must have a column of numbers; its columns are {', '.join(data.arrow_schema.names)}")
+    return data.with_schema(Schema(None, tuple(names), ()))
+
+
 def _first_text(data: "Dataset", name: str) -> str | None:
     from daes.stream.schema import Schema
 

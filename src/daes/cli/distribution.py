@@ -55,6 +55,22 @@ def distribution(
         Path | None,
         typer.Option("--plot", metavar="OUT", help="Also draw to OUT.html (one file, works offline) or OUT.png."),
     ] = None,
+    ray: Annotated[
+        bool,
+        typer.Option("--ray", help="Summarize all columns of numbers, read in parts by tasks of a Ray cluster."),
+    ] = False,
+    spark: Annotated[
+        bool, typer.Option("--spark", help="Summarize all columns of numbers, read in parts by Spark's executors.")
+    ] = False,
+    parts: Annotated[
+        int,
+        typer.Option(
+            "--parts",
+            parser=whole_number(1),
+            metavar="N",
+            help="With --ray or --spark: cut the table into so many parts. A CSV file is always one part.",
+        ),
+    ] = 16,
     batch_size: BatchSize = 8192,
     seed: Seed = 0,
     json: Json = False,
@@ -68,12 +84,24 @@ def distribution(
     Missing and infinite values are skipped and counted. The true quantiles are those of all values, of which up
     to 20 million are kept for this comparison only; no estimator sees more than one batch at a time.
 
+    With `--ray` or `--spark` nothing is compared: the table may be larger than one machine can read. Every column of
+    numbers, or that of `--column`, gets a jump reservoir per part, and these are merged to an exact uniform sample of
+    all values. Shown are counts, range and quantiles.
+
     Examples:
 
         daes distribution
         daes distribution clicks.parquet --column price --plot price.html
         daes distribution flights -c distance --estimators jump,kll --json
+        daes distribution 's3://logs/2026-*/' --spark --parts 400
     """
+    if ray or spark:
+        if ray and spark:
+            raise ValueError("--ray and --spark exclude each other, got both")
+        if estimators is not None or plot is not None:
+            raise ValueError(f"{'--ray' if ray else '--spark'} compares no estimators, got --estimators or --plot")
+        _summarize(file, column, "ray" if ray else "spark", parts, size, levels, seed, json)
+        return
     from daes.cli.comparison_plot import check_plot, write_plot
     from daes.distribution.estimator_report import PERCENTILES, NoValuesError, compare_estimators
 
@@ -101,6 +129,34 @@ def distribution(
 
     out.print(headline(comparison, stream.description))
     out.print(render(comparison, out.width, plain=out.options.ascii_only))
+
+
+def _summarize(
+    file: str | None,
+    column: str | None,
+    engine: str,
+    parts: int,
+    size: int,
+    levels: str | None,
+    seed: int,
+    json: bool,
+) -> None:
+    from daes.cli.column import open_numbers
+    from daes.distribution.base import check_levels
+    from daes.distribution.summary import SUMMARY_LEVELS
+    from daes.engines import start_engine, summarize_table
+
+    if file is None:
+        raise ValueError(f"--{engine} needs a FILE to read, got none")
+    wanted = SUMMARY_LEVELS if levels is None else tuple(check_levels(_numbers("--levels", levels)).tolist())
+    data = open_numbers(file, column)
+    summary = summarize_table(data, engine=start_engine(engine), parts=parts, size=size, seed=seed)
+    if json:
+        typer.echo(dumps({"table": file, **summary.to_dict(wanted)}, allow_nan=False))
+        return
+    from daes.cli.summary_text import render_summary
+
+    out.print(render_summary(summary, wanted, file))
 
 
 def _numbers(option: str, text: str) -> list[float]:

@@ -158,6 +158,20 @@ def batch_from_table(
     )
 
 
+def numbers_from_table(table: Any, names: Sequence[str]) -> NDArray[np.float64]:
+    """Columns of numbers of a pyarrow Table or RecordBatch in double precision, (B, len(names)); NaN where null.
+
+    >>> import pyarrow as pa
+    >>> numbers_from_table(pa.table({"price": [0.5, None], "age": [30, 40]}), ["age", "price"])
+    array([[30. ,  0.5],
+           [40. ,  nan]])
+    """
+    values = np.empty((table.num_rows, len(names)), dtype=np.float64)
+    for position, name in enumerate(names):
+        _read_numbers(_column(table, name), name, values[:, position])
+    return values
+
+
 def _column(table: Any, name: str) -> Any:
     found = table.schema.get_all_field_indices(name)
     if not found:

@@ -1,0 +1,123 @@
+"""The distributions of all numerical columns of a table, which may be read in parts."""
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from daes.distribution.bank import EstimatorBank
+from daes.distribution.base import Floats
+from daes.distribution.jump import JumpReservoir
+from daes.distribution.reservoir import check_seed
+
+SUMMARY_LEVELS = (0.01, 0.25, 0.5, 0.75, 0.99)
+"""Default quantile levels of a summary."""
+
+
+class TableSummary:
+    """One jump reservoir per column: counts, range and quantiles of a table after one pass over its parts.
+
+    The parts of a table may be read by different processes, in any order, each with a summary of its own; merged, they
+    have the law of one summary that has read all rows: every value is a member of the sample with probability m/n.
+
+    **Shape.** `update` takes (B, q), NaN = missing; `quantile` gives (q, L).
+
+    Args:
+        columns: the names of the q columns.
+        size: slots m of each reservoir.
+        seed: of the random numbers.
+        part: the number of the part of the table that is read. Summaries that will be merged need different ones.
+
+    >>> whole = TableSummary(["price"], part=0)
+    >>> whole.update([[1.0], [3.0]])
+    >>> second = TableSummary(["price"], part=1)
+    >>> second.update([[2.0], [np.nan]])
+    >>> whole.merge(second)
+    >>> whole.count.tolist(), whole.missing.tolist(), whole.quantile([0.5]).tolist()
+    ([3], [1], [[2.0]])
+    """
+
+    def __init__(self, columns: Sequence[str], *, size: int = 100_000, seed: int = 0, part: int = 0) -> None:
+        check_seed(seed)
+        check_seed(part)
+        self.columns = tuple(columns)
+        self.size = size
+        own = int(np.random.SeedSequence((seed, part)).generate_state(1, np.uint64)[0])
+        self._bank = EstimatorBank(lambda column: JumpReservoir(size, seed=own), len(self.columns))
+
+    @property
+    def count(self) -> NDArray[np.int64]:
+        """Finite values of each column, (q,)."""
+        return self._bank.count
+
+    @property
+    def missing(self) -> NDArray[np.int64]:
+        """Missing and infinite values of each column, (q,)."""
+        return self._bank.skipped
+
+    @property
+    def minimum(self) -> Floats:
+        """The smallest value of each column, (q,); NaN without one."""
+        return self._bank.minimum
+
+    @property
+    def maximum(self) -> Floats:
+        """The largest value of each column, (q,); NaN without one."""
+        return self._bank.maximum
+
+    @property
+    def rows(self) -> int:
+        """Rows read."""
+        return int(self.count[0] + self.missing[0])
+
+    def reservoir(self, column: str) -> JumpReservoir:
+        """The reservoir of a column."""
+        found = self._bank.estimators[self.columns.index(column)]
+        assert isinstance(found, JumpReservoir)
+        return found
+
+    def update(self, values: ArrayLike) -> None:
+        """Read the next rows (B, q)."""
+        self._bank.update(values)
+
+    def quantile(self, levels: ArrayLike) -> Floats:
+        """Quantiles of every column, (q, L); NaN where a column has no value."""
+        return self._bank.quantile(levels)
+
+    def merge(self, other: Self) -> None:
+        """Add the summary of other rows of the same table."""
+        if other.columns != self.columns:
+            raise ValueError(f"other must have the columns {', '.join(self.columns)}, got {', '.join(other.columns)}")
+        self._bank.merge(other._bank)
+
+    def to_dict(self, levels: Sequence[float] = SUMMARY_LEVELS) -> dict[str, Any]:
+        """Counts, range and quantiles by column as plain values; None where a column has no value."""
+        found = zip(
+            self.columns,
+            self.count.tolist(),
+            self.missing.tolist(),
+            self.minimum,
+            self.maximum,
+            self.quantile(levels),
+            strict=True,
+        )
+        return {
+            "rows": self.rows,
+            "size": self.size,
+            "levels": list(levels),
+            "columns": {
+                name: {
+                    "count": count,
+                    "missing": missing,
+                    "minimum": _plain(low),
+                    "maximum": _plain(high),
+                    "quantiles": [_plain(value) for value in quantiles],
+                }
+                for name, count, missing, low, high, quantiles in found
+            },
+        }
+
+
+def _plain(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)

@@ -1,0 +1,7 @@
+"""Engines that spread work over many processes and machines: Ray, Spark, or this process alone."""
+
+from daes.engines.base import Engine, EngineError, LocalEngine
+from daes.engines.starting import start_engine
+from daes.engines.table import summarize_table
+
+__all__ = ["Engine", "EngineError", "LocalEngine", "start_engine", "summarize_table"]

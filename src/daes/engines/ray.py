@@ -1,0 +1,99 @@
+"""Ray: work on parts by tasks, and the summary of a Ray Dataset that is there already."""
+
+import os
+import pickle
+import secrets
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from typing import Any, TypeVar
+
+import numpy as np
+
+from daes.distribution.summary import TableSummary
+from daes.engines.base import Attempt, EngineError, MergeGood, result_of
+from daes.engines.table import merge_summaries
+from daes.extras import require
+from daes.stream.batch import numbers_from_table
+
+P = TypeVar("P")
+T = TypeVar("T")
+
+LEAST_CPUS = 3
+"""What Ray is told at least: with fewer, a run of Ray Train has no place for its controller beside two workers."""
+
+
+def start_ray(**options: Any) -> Any:
+    """The `ray` package, connected: to the cluster of RAY_ADDRESS if that is set, else to one on this machine."""
+    ray = require("ray")
+    if not ray.is_initialized():
+        if not os.environ.get("RAY_ADDRESS"):
+            options = {"num_cpus": max(LEAST_CPUS, os.cpu_count() or 1), "include_dashboard": False, **options}
+        ray.init(log_to_driver=False, logging_level="ERROR", **options)
+    return ray
+
+
+class RayEngine:
+    """Tasks on a Ray cluster. daes must be installed on its machines."""
+
+    def __init__(self) -> None:
+        self.ray = start_ray()
+
+    def map_merge(self, work: Callable[[P], T], parts: Sequence[P], merge: Callable[[T, T], T]) -> T:
+        run, join = self.ray.remote(_run), self.ray.remote(_merge_copies)
+        attempt, merge_good = self.ray.put(Attempt(work)), self.ray.put(MergeGood(merge))  # type: ignore[arg-type]
+        results = [run.remote(attempt, part) for part in parts]
+        try:
+            while len(results) > 1:
+                pairs = [results[place : place + 2] for place in range(0, len(results), 2)]
+                results = [join.remote(merge_good, *pair) if len(pair) == 2 else pair[0] for pair in pairs]
+            result: Any = result_of(self.ray.get(results[0]))
+        except self.ray.exceptions.RayError as error:
+            raise EngineError(f"Ray could not do the work: {str(error).strip().splitlines()[-1]}") from error
+        return result  # type: ignore[no-any-return]
+
+
+def summarize_dataset(dataset: Any, columns: Sequence[str] | None = None, *, size: int = 100_000) -> TableSummary:
+    """The distributions of the numerical columns of a `ray.data.Dataset` in one pass.
+
+    Blocks have no number from which a reservoir could take its seed, so that every call draws another sample.
+
+    Args:
+        dataset: the Ray Dataset.
+        columns: names of columns of numbers; all that hold numbers by default.
+        size: slots of each column's reservoir.
+    """
+    pa = require("pyarrow")
+    schema = dataset.schema()
+    if schema is None:
+        raise ValueError("dataset must have a schema to summarize, got an empty dataset")
+    if columns is None:
+        columns = [name for name, kind in zip(schema.names, schema.types, strict=True) if _is_number(pa.types, kind)]
+    names = tuple(columns)
+    if not names:
+        raise ValueError(f"dataset must have a column of numbers, got {', '.join(schema.names)}")
+
+    def summarize(block: Any) -> dict[str, Any]:
+        summary = TableSummary(names, size=size, part=secrets.randbits(128))
+        summary.update(numbers_from_table(block, names))
+        return {"summary": np.array([pickle.dumps(summary)], dtype=object)}
+
+    merged: TableSummary | None = None
+    summaries = dataset.select_columns(list(names)).map_batches(summarize, batch_size=None, batch_format="pyarrow")
+    for row in summaries.iter_rows():
+        found = pickle.loads(row["summary"])
+        merged = found if merged is None else merge_summaries(merged, found)
+    if merged is None:
+        raise ValueError("dataset must have at least one block, got none")
+    return merged
+
+
+def _run(work: Callable[[object], object], part: object) -> object:
+    return work(part)
+
+
+def _merge_copies(merge: Callable[[object, object], object], first: object, second: object) -> object:
+    return merge(deepcopy(first), second)  # arrays that come from Ray's object store cannot be written to
+
+
+def _is_number(types: Any, kind: Any) -> bool:
+    return any(test(kind) for test in (types.is_integer, types.is_floating, types.is_decimal, types.is_boolean))

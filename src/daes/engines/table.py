@@ -1,0 +1,114 @@
+"""Statistics of a whole table in one pass, its parts read wherever an engine has processes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from daes.distribution.base import check_positive
+from daes.distribution.summary import TableSummary
+from daes.engines.base import Engine, LocalEngine
+from daes.stream.batch import numbers_from_table
+from daes.stream.dataset import Dataset
+from daes.stream.files_source import FilesSource
+
+ROWS_AT_ONCE = 65_536
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some rows of a dataset, which a process opens and reads for itself.
+
+    Args:
+        number: counts the parts of the table, from 0.
+        data: the dataset.
+        start: the first row.
+        stop: the row after the last; None for the end.
+    """
+
+    number: int
+    data: Dataset
+    start: int = 0
+    stop: int | None = None
+
+
+def table_parts(data: Dataset, count: int) -> list[Part]:
+    """Cut a dataset into parts that can be read independently: about `count` ranges of rows, or one part per file.
+
+    Rows are cut where their number is known, as that of Parquet files: a reader goes to its first row without decoding
+    the row groups before it. A CSV file is one part, since only reading it tells where a row starts.
+
+    >>> import pyarrow as pa
+    >>> data = Dataset.open(pa.table({"price": [1.0, 2.0, 3.0]}), needs_label=False)
+    >>> [(part.start, part.stop) for part in table_parts(data, 2)]
+    [(0, 1), (1, 3)]
+    """
+    check_positive(count=count)
+    rows = data.num_rows
+    if rows is not None:
+        cuts = np.linspace(0, rows, min(count, max(rows, 1)) + 1).astype(np.int64).tolist()
+        return [Part(number, data, *cut) for number, cut in enumerate(pairwise(cuts))]
+    paths = data.source.paths if isinstance(data.source, FilesSource) else ()
+    if len(paths) < 2 or data.limit is not None:
+        return [Part(0, data, 0, data.limit)]
+    return [Part(number, Dataset.open(path, schema=data.schema, **data.options)) for number, path in enumerate(paths)]
+
+
+@dataclass(frozen=True)
+class Summarize:
+    """Reads a part into a `TableSummary`."""
+
+    columns: tuple[str, ...]
+    size: int
+    seed: int
+
+    def __call__(self, part: Part) -> TableSummary:
+        summary = TableSummary(self.columns, size=self.size, seed=self.seed, part=part.number)
+        if part.start == part.stop:
+            return summary
+        rows = part.data.head(part.stop)
+        rows.seek({"row": part.start})
+        for table in rows.iter_tables(self.columns, ROWS_AT_ONCE):
+            summary.update(numbers_from_table(table, self.columns))
+        return summary
+
+
+def merge_summaries(first: TableSummary, second: TableSummary) -> TableSummary:
+    """The first summary with the second merged into it."""
+    first.merge(second)
+    return first
+
+
+def summarize_table(
+    data: Dataset,
+    columns: Sequence[str] | None = None,
+    *,
+    engine: Engine | None = None,
+    parts: int = 1,
+    size: int = 100_000,
+    seed: int = 0,
+) -> TableSummary:
+    """The distributions of the numerical columns of a dataset in one pass.
+
+    The same dataset, number of parts and seed give the same summary on every engine, bit for bit.
+
+    Args:
+        data: what to read. On several machines its files must have the same path or URL on all of them.
+        columns: names of columns of numbers; those of the schema by default.
+        engine: who reads; this process by default.
+        parts: into how many parts the table is cut, see `table_parts`.
+        size: slots of each column's reservoir.
+        seed: of the random numbers.
+
+    >>> import pyarrow as pa
+    >>> data = Dataset.open(pa.table({"price": [1.0, 2.0, None, 4.0]}), needs_label=False)
+    >>> summary = summarize_table(data, parts=2)
+    >>> summary.rows, summary.quantile([0.5]).tolist()
+    (4, [[2.0]])
+    """
+    names = data.schema.numerical if columns is None else tuple(columns)
+    if not names:
+        raise ValueError(f"{data.name} must have a column of numbers to summarize, got none")
+    work = Summarize(names, size, seed)
+    return (engine or LocalEngine()).map_merge(work, table_parts(data, parts), merge_summaries)
