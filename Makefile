@@ -42,7 +42,7 @@ $(ENGINES_STAMP): pyproject.toml constraints.txt
 	@echo "==> setting up $(ENGINES)"
 	$(PYTHON) -m venv $(ENGINES)
 	$(ENGINES)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]' 'polars<2'
-	@for packages in "-e '.[ray]'" "-e '.[spark]'" "-e '.[adapters]' 'polars<2'" \
+	@for packages in "-e '.[ray]'" "-e '.[spark]'" "pytorch-frame" "river" "huggingface-hub" "fuxictr 'polars<2'" \
 		"fbgemm-gpu-cpu==1.8.0 tensordict torchmetrics iopath pyre-extensions tqdm" "--no-deps torchrec==1.8.0"; do \
 		eval "$(ENGINES)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $$packages" || \
 			echo "$$packages cannot be installed: the tests that need it will be skipped"; \
