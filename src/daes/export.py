@@ -1,4 +1,4 @@
-"""A model as ONNX: it scores wherever onnxruntime runs, without torch and without this package.
+"""A model in one file that scores without this package: as ONNX for onnxruntime, or as a program for torch.
 
 **Inputs**, for batches of any size, an input that the schema has no columns for left out:
 
@@ -12,16 +12,18 @@ function that `daes.stream.hashing` defines, byte by byte and with test vectors,
 the same; `docs/onnx.md` has it in a dozen lines. Tables and vocabularies are in the file: the server only computes the
 hash. A `strict` vocabulary cannot raise there: an unseen id gets the row of unseen ids.
 
-**Metadata** of the file (`custom_metadata_map` in onnxruntime): `daes.format` is "daes.onnx", `daes.version` the
-version of this format, `daes.schema` the schema as JSON, `daes.hashes` some texts with their hashes, as JSON, for a
-server to test its own hash.
+**Metadata** of the file (`custom_metadata_map` in onnxruntime, the extra file "daes.json" of a torch program):
+`daes.format` is "daes.onnx" or "daes.torch", `daes.version` the version of this format, `daes.release` that of the
+package, `daes.schema` the schema as JSON, `daes.sha256` the SHA-256 of the model's tensors, `daes.hashes` some texts
+with their hashes, as JSON, for a server to test its own hash.
 """
 
+import hashlib
 import json
 import logging
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,12 +31,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+import daes
 from daes.extras import require
 from daes.stream.hashing import hash_text
 from daes.stream.schema import Schema
 
 FORMAT = "daes.onnx"
+TORCH_FORMAT = "daes.torch"
 VERSION = 1
+TORCH_METADATA = "daes.json"
+"""The extra file of a torch program that has the metadata, as a JSON object."""
 HASHED = ("", "a", "5", "true", "New York", "Zürich, Schweiz", "the quick brown fox")
 """The texts whose hashes are in the file."""
 
@@ -58,40 +64,91 @@ def export_onnx(model: nn.Module, schema: Schema, path: Path, *, device: torch.d
     """
     require("onnx")
     require("onnxscript")
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} to")
-    program = _program(_Scores(model), schema, device)
-    program.model.metadata_props.update(_metadata(schema))
-    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
-        program.save(Path(folder) / path.name)
-        # The graph refers to the weights beside it, so it comes last.
-        for file in sorted(Path(folder).iterdir(), key=lambda file: file.name == path.name):
-            file.replace(path.with_name(file.name))
+    _check_folder(path)
+    inputs, shapes = example_inputs(schema, device)
+    with torch.no_grad(), _quietly():
+        program: Any = torch.onnx.export(
+            _Scores(model),
+            kwargs=inputs,
+            dynamo=True,
+            dynamic_shapes=shapes,
+            output_names=["logit", "probability"],
+            verbose=False,
+        )
+    program.model.metadata_props.update(_metadata(FORMAT, model, schema))
+    _write(path, program.save)
 
 
-def _program(scores: nn.Module, schema: Schema, device: torch.device | None) -> Any:
+def export_torch(model: nn.Module, schema: Schema, path: Path, *, device: torch.device | None = None) -> None:
+    """Write a model in eval mode as a program of `torch.export`, which torch runs without this package.
+
+    `torch.export.load(path).module()(numerical=…, categorical=…)` gives logits and probabilities.
+    """
+    _check_folder(path)
+    program = scores_program(model, schema, device=device)
+    metadata = json.dumps(_metadata(TORCH_FORMAT, model, schema), ensure_ascii=False)
+
+    def save(file: Path) -> None:
+        with _quietly():
+            # By name and not as a stream: torch checks what the name ends in.
+            torch.export.save(program, file.with_name("model.pt2"), extra_files={TORCH_METADATA: metadata})
+        file.with_name("model.pt2").replace(file)
+
+    _write(path, save)
+
+
+def scores_program(
+    model: nn.Module, schema: Schema, *, device: torch.device | None = None
+) -> torch.export.ExportedProgram:
+    """A model in eval mode as a graph of torch's operators, from the inputs to logits and probabilities."""
+    inputs, shapes = example_inputs(schema, device)
+    with torch.no_grad(), _quietly():
+        return torch.export.export(_Scores(model), (), inputs, dynamic_shapes=shapes)
+
+
+def example_inputs(
+    schema: Schema, device: torch.device | None = None
+) -> tuple[dict[str, Tensor], dict[str, dict[int, Any]]]:
+    """Inputs of a model by name, and which of their sizes is the number of rows."""
     inputs = {}
     if schema.num_numerical:
         inputs["numerical"] = torch.zeros(_EXAMPLE_ROWS, schema.num_numerical, device=device)
     if schema.num_categorical:
         inputs["categorical"] = torch.zeros(_EXAMPLE_ROWS, schema.num_categorical, dtype=torch.int64, device=device)
     rows = torch.export.Dim("rows")
-    with torch.no_grad(), _quietly():
-        return torch.onnx.export(
-            scores,
-            kwargs=inputs,
-            dynamo=True,
-            dynamic_shapes={name: {0: rows} for name in inputs},
-            output_names=["logit", "probability"],
-            verbose=False,
-        )
+    return inputs, {name: {0: rows} for name in inputs}
 
 
-def _metadata(schema: Schema) -> dict[str, str]:
+def model_digest(model: nn.Module) -> str:
+    """The SHA-256 of a model's tensors and their names."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()
+
+
+def _check_folder(path: Path) -> None:
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} to")
+
+
+def _write(path: Path, save: Callable[[Path], object]) -> None:
+    """Let `save` write a file, and others beside it, under other names; they take their own once all are complete."""
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
+        save(Path(folder) / path.name)
+        # The graph refers to the weights beside it, so it comes last.
+        for file in sorted(Path(folder).iterdir(), key=lambda file: file.name == path.name):
+            file.replace(path.with_name(file.name))
+
+
+def _metadata(kind: str, model: nn.Module, schema: Schema) -> dict[str, str]:
     return {
-        "daes.format": FORMAT,
+        "daes.format": kind,
         "daes.version": str(VERSION),
+        "daes.release": daes.__version__,
         "daes.schema": schema.to_json(),
+        "daes.sha256": model_digest(model),
         "daes.hashes": json.dumps({text: hash_text(text) for text in HASHED}, ensure_ascii=False),
     }
 

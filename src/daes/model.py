@@ -1,7 +1,7 @@
 """Schema + embedding + backbone = a model of clicks."""
 
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import asdict, dataclass
@@ -30,7 +30,7 @@ from daes.embedding import (
 from daes.embedding.distributions import FeatureDistributions
 from daes.embedding.modulation import pool_context
 from daes.evidence import Evidence, EvidenceInputs
-from daes.export import export_onnx
+from daes.export import export_onnx, export_torch
 from daes.memory import out_of_memory
 from daes.registry import Configurable, Registry
 from daes.storage.saved_model import CONFIG, load_model, load_weights, refuse_other_schema, save_model
@@ -355,10 +355,17 @@ class CTRModel(nn.Module):
 
     def to_onnx(self, path: str | Path) -> None:
         """Write the model as ONNX, for onnxruntime: `daes.export` says what goes in and what comes out."""
+        self._export(export_onnx, path)
+
+    def to_torch(self, path: str | Path) -> None:
+        """Write the model as a program of `torch.export`, for torch without this package: see `daes.export`."""
+        self._export(export_torch, path)
+
+    def _export(self, write: Callable[..., None], path: str | Path) -> None:
         if self.needs_fit:
             raise NotFittedError("the method is offline: call fit_embedding with representative rows before an export")
         with self.scoring():
-            export_onnx(self, self.schema, Path(path), device=self.device)
+            write(self, self.schema, Path(path), device=self.device)
 
     @torch.no_grad()
     def predict_proba(self, batch: Batch) -> NDArray[np.float64]:

@@ -144,25 +144,25 @@ class TestDamage:
             for step, content in contents.items():
                 broken = bytearray(content)
                 broken[rng.integers(len(content))] ^= 1 << int(rng.integers(8))
-                store._path(step).write_bytes(broken)
+                store.path(step).write_bytes(broken)
             with pytest.warns(CheckpointWarning, match="is refused"):
                 checkpoint = store.load()
             assert checkpoint.step == 1
             assert_complete(checkpoint)
-            assert [refusal.path for refusal in store.refused] == [store._path(3), store._path(2)]
+            assert [refusal.path for refusal in store.refused] == [store.path(3), store.path(2)]
             assert all(refusal.reason for refusal in store.refused)
 
     def test_every_truncation_is_refused(self, store):
         filled(store, 1, 2)
-        content = store._path(2).read_bytes()
+        content = store.path(2).read_bytes()
         for length in range(len(content)):
-            store._path(2).write_bytes(content[:length])
+            store.path(2).write_bytes(content[:length])
             with pytest.warns(CheckpointWarning):
                 assert store.load().step == 1
 
     def test_refusals_are_forgotten_when_all_is_well(self, store):
         filled(store, 1, 2)
-        store._path(2).write_bytes(b"")
+        store.path(2).write_bytes(b"")
         with pytest.warns(CheckpointWarning):
             store.load()
         assert store.refused
@@ -173,7 +173,7 @@ class TestDamage:
     def test_nothing_to_trust_is_an_error_and_no_fresh_start(self, store):
         filled(store, 1, 2)
         for step in (1, 2):
-            store._path(step).write_bytes(b"")
+            store.path(step).write_bytes(b"")
         for find in (store.load, store.latest):
             with (
                 pytest.warns(CheckpointWarning),
@@ -185,29 +185,29 @@ class TestDamage:
 
     def test_a_checkpoint_under_another_name_is_refused(self, store):
         filled(store, 1, 2)
-        shutil.copy(store._path(1), store._path(9))
+        shutil.copy(store.path(1), store.path(9))
         with pytest.warns(CheckpointWarning, match="not a checkpoint of the step in its name"):
             assert store.load().step == 2
 
     def test_a_state_file_that_is_no_checkpoint_is_refused(self, store):
         filled(store, 1)
-        write_state(store._path(9), {"step": 9})
+        write_state(store.path(9), {"step": 9})
         with pytest.warns(CheckpointWarning, match="not a checkpoint"):
             assert store.load().step == 1
 
     def test_links_are_refused(self, store, tmp_path):
         filled(store, 1, 2)
-        shutil.move(store._path(2), tmp_path / "elsewhere")
-        store._path(2).symlink_to(tmp_path / "elsewhere")
-        store._path(3).symlink_to(tmp_path / "nowhere")
+        shutil.move(store.path(2), tmp_path / "elsewhere")
+        store.path(2).symlink_to(tmp_path / "elsewhere")
+        store.path(3).symlink_to(tmp_path / "nowhere")
         with pytest.warns(CheckpointWarning, match="symbolic link"):
             assert store.load().step == 1
         assert len(store.refused) == 2
 
     def test_folders_and_pipes_are_refused(self, store):
         filled(store, 1)
-        store._path(2).mkdir()
-        os.mkfifo(store._path(3))
+        store.path(2).mkdir()
+        os.mkfifo(store.path(3))
         with pytest.warns(CheckpointWarning):
             assert store.load().step == 1
         assert len(store.refused) == 2
@@ -386,7 +386,7 @@ class TestSharing:
         listings = iter([[1], [5]])
         monkeypatch.setattr(reader, "steps", lambda: next(listings))
         filled(store, 5)
-        store._path(1).unlink()
+        store.path(1).unlink()
         assert_complete(reader.load())
 
 

@@ -100,7 +100,7 @@ class CheckpointStore:
         self.wait()
         step = self._prepare(step)
         self._write(step, encode_state({"step": step, "state": state}))
-        return self._path(step)
+        return self.path(step)
 
     def save_async(self, step: int, state: Any) -> None:
         """Copy the state now, write it in the background. Waits for the one before, if that is still being written."""
@@ -153,7 +153,7 @@ class CheckpointStore:
                 except FileNotFoundError:
                     vanished = True
                 except (StateError, OSError) as error:
-                    path = self._path(candidate)
+                    path = self.path(candidate)
                     self.refused.append(Refusal(path, str(error)))
                     warnings.warn(f"{path} is refused: {error}", CheckpointWarning, stacklevel=2)
             # A writer removes old checkpoints once it has a newer one: list them again.
@@ -170,7 +170,7 @@ class CheckpointStore:
         self._open()
         for later in reversed(self.steps()):
             if later > step:
-                self._path(later).unlink(missing_ok=True)
+                self.path(later).unlink(missing_ok=True)
 
     def close(self) -> None:
         """Finish what is in flight and release the lock."""
@@ -190,7 +190,8 @@ class CheckpointStore:
             with suppress(Exception):
                 self.close()
 
-    def _path(self, step: int) -> Path:
+    def path(self, step: int) -> Path:
+        """The file of a step."""
         return self.directory / _file_name(step)
 
     def _prepare(self, step: int) -> int:
@@ -216,7 +217,7 @@ class CheckpointStore:
 
     def _set_aside(self, later: int, step: int) -> None:
         """Rename a later checkpoint that `load` refuses; a newer release may be able to read it."""
-        path = self._path(later)
+        path = self.path(later)
         try:
             self._read(later)
         except StateError as error:
@@ -234,17 +235,17 @@ class CheckpointStore:
     def _write(self, step: int, encoded: EncodedState) -> None:
         before = self.steps()
         try:
-            write_encoded(self._path(step), encoded)
+            write_encoded(self.path(step), encoded)
         except OSError as error:
             raise CheckpointError(
-                f"the checkpoint of step {step} could not be written to {self._path(step)}: {error.strerror or error}; "
+                f"the checkpoint of step {step} could not be written to {self.path(step)}: {error.strerror or error}; "
                 f"the checkpoints of steps {before} are unchanged"
             ) from error
         for old in self.steps()[: -self.keep]:
             try:
-                self._path(old).unlink(missing_ok=True)
+                self.path(old).unlink(missing_ok=True)
             except OSError as error:
-                _log.warning("%s could not be removed: %s", self._path(old), error)
+                _log.warning("%s could not be removed: %s", self.path(old), error)
 
     def _write_in_background(self, step: int, encoded: EncodedState) -> None:
         try:
@@ -254,7 +255,7 @@ class CheckpointStore:
             self._error = error
 
     def _read(self, step: int) -> Checkpoint:
-        path = self._path(step)
+        path = self.path(step)
         match read_state(path, follow_symlinks=False):
             case {"step": int(saved), "state": state} if saved == step:
                 return Checkpoint(step, state, path)
@@ -266,7 +267,7 @@ class CheckpointStore:
         try:
             return self._read(step)
         except (StateError, OSError) as error:
-            raise CheckpointError(f"{self._path(step)} is refused: {error}") from error
+            raise CheckpointError(f"{self.path(step)} is refused: {error}") from error
 
 
 def _file_name(step: int) -> str:

@@ -1,0 +1,43 @@
+"""`daes export`: a trained model in one file, for servers without daes."""
+
+from json import dumps
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from daes.cli.console import err
+from daes.cli.evaluate import RunArgument
+from daes.cli.options import Json
+
+
+def export(
+    run: RunArgument,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FILE", help="The file: .onnx or .pt2.", show_default=False)
+    ],
+    format: Annotated[
+        str | None,
+        typer.Option("--format", metavar="NAME", help="onnx or torch.", show_default="by what FILE ends in"),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Write the newest model of a run to one file that scores without daes.
+
+    onnx is for onnxruntime, torch for `torch.export.load`. Everything that the model has learned is in the file; beside
+    it, FILE_rows.py turns rows into its inputs with the standard library alone. RUN may still be training: then it is
+    the newest checkpoint that is written.
+
+    Examples:
+
+        daes export run --out model.onnx
+        daes export run --format torch --out model.pt2
+    """
+    from daes.serving.export import export_run
+
+    loaded, beside = export_run(run, out, format)
+    if json:
+        content = {"run": str(run), "version": loaded.version.name, "rows": loaded.rows, "out": str(out)}
+        typer.echo(dumps({**content, "rows_file": str(beside)}))
+    else:
+        err.print(f"wrote {loaded.version.name} of {run} to {out}; {beside} prepares rows for it", soft_wrap=True)

@@ -1,0 +1,1 @@
+"""Frozen models: exported to a file, scoring in process, served over HTTP."""

@@ -1,0 +1,47 @@
+"""A run's model in one file, with the preparation of rows beside it."""
+
+import shutil
+from pathlib import Path
+
+from daes.choices import check_choices
+from daes.serving import rows
+from daes.serving.versions import LoadedModel, ModelFolder
+
+SUFFIXES = {"onnx": ".onnx", "torch": ".pt2"}
+"""What a file of each format ends in."""
+
+
+def export_run(folder: str | Path, out: str | Path, kind: str | None = None) -> tuple[LoadedModel, Path]:
+    """Write the newest model of a run, frozen, to one file, and a Python file that prepares rows for it.
+
+    `daes.export` says what is in the file. The Python file, `model_rows.py` beside `model.onnx`, is
+    `daes.serving.rows`: it needs the standard library alone.
+
+    Args:
+        folder: a folder of `daes train`, while it trains or afterwards, or a saved model.
+        out: the file to write.
+        kind: "onnx" or "torch"; by what the file ends in (.onnx, .pt2) if None.
+
+    Returns:
+        What was exported, and the Python file.
+    """
+    path = Path(out)
+    if kind is None:
+        kind = _kind(path)
+    check_choices("format", [kind], tuple(SUFFIXES))
+    loaded = ModelFolder(folder).load_newest()
+    model = loaded.model.freeze()
+    if kind == "onnx":
+        model.to_onnx(path)
+    else:
+        model.to_torch(path)
+    beside = path.with_name(f"{path.stem}_rows.py")
+    shutil.copyfile(rows.__file__, beside)
+    return loaded, beside
+
+
+def _kind(path: Path) -> str:
+    for kind, suffix in SUFFIXES.items():
+        if path.suffix.lower() == suffix:
+            return kind
+    raise ValueError(f"out must end in {' or '.join(SUFFIXES.values())}, or the format be given, got {path}")

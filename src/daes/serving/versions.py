@@ -1,0 +1,125 @@
+"""The models of a folder that training writes to: which is the newest, and how it is read."""
+
+import json
+import warnings
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from daes.model import CTRModel
+from daes.storage.checkpoint import CheckpointError, CheckpointStore, CheckpointWarning
+from daes.storage.run_folder import RunFolder
+from daes.storage.saved_model import CONFIG
+from daes.stream.schema import Schema
+
+
+@dataclass(frozen=True)
+class ModelVersion:
+    """A model that a folder holds, known without reading it.
+
+    Args:
+        path: the checkpoint's file, or the folder of a saved model.
+        step: of the checkpoint; None for a saved model.
+        modified: when it was written, in nanoseconds since 1970.
+    """
+
+    path: Path
+    step: int | None
+    modified: int
+
+    @property
+    def name(self) -> str:
+        """What the version is called in answers and logs."""
+        return "model" if self.step is None else f"step {self.step}"
+
+    @property
+    def written(self) -> datetime:
+        """When it was written, UTC."""
+        return datetime.fromtimestamp(self.modified / 1e9, UTC)
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model in eval mode; `rows` is how many it has learned from, None if the folder does not say."""
+
+    model: CTRModel
+    version: ModelVersion
+    rows: int | None = None
+
+
+class ModelFolder:
+    """A folder of `daes train`, while it trains and afterwards, or of `CTRModel.save_pretrained`. Nothing is written.
+
+    A run has checkpoints while it trains and a saved model at the end. The newest of them is the one written last: a
+    run that is resumed has newer checkpoints than its saved model.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.path = Path(folder)
+        if not self.path.is_dir():
+            raise FileNotFoundError(f"no run and no saved model: there is no folder {self.path}")
+        self._run = RunFolder(self.path)
+
+    def newest(self) -> ModelVersion | None:
+        """The model written last; None while there is none."""
+        if not self._run.is_run:
+            return _saved(self.path)
+        found = [_saved(self._run.model)]
+        steps = CheckpointStore(self._run.checkpoints).steps()
+        if steps:
+            found.append(self._checkpoint(steps[-1]))
+        return max((version for version in found if version is not None), key=lambda it: it.modified, default=None)
+
+    def load(self, version: ModelVersion) -> LoadedModel:
+        """Read a model; an error says why that cannot be."""
+        if version.step is None:
+            return LoadedModel(CTRModel.from_pretrained(version.path), version, self._rows())
+        checkpoint = CheckpointStore(self._run.checkpoints).load(version.step)
+        assert checkpoint is not None
+        model = self._new_model()
+        with checkpoint.in_use():
+            model.load_state_dict(checkpoint.state["step"]["model"])
+            return LoadedModel(model.eval(), version, checkpoint.state["rows"])
+
+    def load_newest(self) -> LoadedModel:
+        """The newest model that can be read: of a damaged checkpoint, with a warning, the one before."""
+        version = self.newest()
+        if version is None:
+            raise FileNotFoundError(f"{self.path} has neither a checkpoint nor a saved model yet")
+        while True:
+            try:
+                return self.load(version)
+            except CheckpointError as error:
+                older = [step for step in CheckpointStore(self._run.checkpoints).steps() if step < (version.step or 0)]
+                before = self._checkpoint(older[-1]) if older else _saved(self._run.model)
+                if before is None:
+                    raise
+                warnings.warn(f"{error}; {before.name} is used", CheckpointWarning, stacklevel=2)
+                version = before
+
+    def _new_model(self) -> CTRModel:
+        config = self._run.read_config("schema", "model")
+        return CTRModel(Schema.from_json(json.dumps(config["schema"])), **config["model"])
+
+    def _checkpoint(self, step: int) -> ModelVersion | None:
+        path = CheckpointStore(self._run.checkpoints).path(step)
+        return _version(path, path, step)
+
+    def _rows(self) -> int | None:
+        try:
+            rows: Any = self._run.read("metrics").get("rows")
+        except (OSError, ValueError):
+            return None
+        return rows if isinstance(rows, int) else None
+
+
+def _saved(folder: Path) -> ModelVersion | None:
+    return _version(folder / CONFIG, folder, None)
+
+
+def _version(file: Path, path: Path, step: int | None) -> ModelVersion | None:
+    try:
+        return ModelVersion(path, step, file.stat().st_mtime_ns)
+    except OSError:  # a writer has just removed it
+        return None
