@@ -12,6 +12,7 @@ from daes.backbone import BACKBONES
 from daes.embedding import METHODS
 from daes.model import CTRModel
 from daes.storage.checkpoint import CheckpointStore
+from daes.stream.schema import Schema
 from daes.training.run import train_run
 from daes.training.step import TrainingStep
 
@@ -509,3 +510,27 @@ def test_metrics_can_be_followed_elsewhere(daes, refused, clicks, tmp_path):
     message = refused("train", clicks, "--exclude", "id", "--out", tmp_path / "other", "--track", "paper", *QUICK)
     assert "a tracker must be one of tensorboard, mlflow, wandb, got 'paper'" in message
     assert not (tmp_path / "other").exists()
+
+
+def test_files_that_keep_arriving(daes, tmp_path, monkeypatch):
+    monkeypatch.setattr("daes.stream.follow._BETWEEN_LISTINGS", 0.01)
+    folder = tmp_path / "in"
+    folder.mkdir()
+    lines = [f"{number % 2},{number % 7},city {number % 3}\n" for number in range(300)]
+    (folder / "1.csv").write_text("click,price,city\n" + "".join(lines))
+    options = ("--max-wait", "0.1", "--sample-rows", "100", *QUICK)
+    first = daes("train", folder, "--follow", "--limit", "200", "--out", tmp_path / "run", "--json", *options)
+    assert first.json["rows"] == 200, first.output
+    (folder / "2.csv").write_text("click,price,city\n" + "".join(lines[:100]))
+    again = daes("train", "--out", tmp_path / "run", "--resume", "--limit", "400", "--json", "--no-report")
+    assert (again.json["resumed_at"], again.json["rows"]) == (200, 400)
+
+
+def test_the_columns_may_be_a_file(daes, refused, clicks, tmp_path):
+    schema = tmp_path / "schema.json"
+    schema.write_text(Schema("click", ("price",), ("device",)).to_json())
+    result = daes("train", clicks, "--schema", schema, "--out", tmp_path / "run", "--json", *QUICK)
+    assert result.exit_code == 0, result.output
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["schema"]["categorical"] == ["device"]
+    said = refused("train", clicks, "--schema", schema, "--label", "click", "--out", tmp_path / "other", *QUICK)
+    assert "--schema names all columns" in said

@@ -92,11 +92,11 @@ class Reading:
             options["label_map"] = _label_map(self.label_map)
         return options
 
-    def open(self, what: str, schema: "Schema") -> "Dataset":
-        """The data, with what their columns mean."""
+    def open(self, what: str, schema: "Schema", **more: Any) -> "Dataset":
+        """The data, with what their columns mean and further options of `Dataset.open`."""
         from daes.stream.dataset import Dataset
 
-        return Dataset.open(_file_of(what), schema=schema, **self.options())
+        return Dataset.open(_file_of(what), schema=schema, **self.options(), **more)
 
 
 def _file_of(what: str) -> str:
@@ -149,6 +149,15 @@ class Columns:
         str | None, option("--weight", panel="Columns", metavar="NAME", help="The column of sample weights.")
     ] = None
     exclude: Annotated[Names | None, names_option("--exclude", "Columns", "Columns to leave alone.")] = None
+    schema: Annotated[
+        str | None,
+        option(
+            "--schema",
+            panel="Columns",
+            metavar="FILE",
+            help="All of the above as JSON, as under `schema` in a run's config.json; nothing is inferred then.",
+        ),
+    ] = None
 
     @property
     def named(self) -> set[str]:
@@ -156,10 +165,15 @@ class Columns:
         listed = (*(self.numerical or ()), *(self.categorical or ()), *(self.exclude or ()))
         return {name for name in (*listed, self.label, self.time, self.weight) if name is not None}
 
-    def open(self, what: str, reading: Reading, *, needs_label: bool = True) -> "Dataset":
-        """The data with what its columns mean: named here, or inferred."""
+    def open(self, what: str, reading: Reading, *, needs_label: bool = True, **more: Any) -> "Dataset":
+        """The data with what its columns mean, named here or inferred, and further options of `Dataset.open`."""
         from daes.stream.dataset import Dataset
+        from daes.stream.schema import Schema
 
+        if self.schema is not None:
+            if self.named:
+                raise ValueError(f"--schema names all columns, and no others may be named, got {', '.join(self.named)}")
+            return reading.open(what, Schema.from_json(Path(self.schema).read_text(encoding="utf-8")), **more)
         return Dataset.open(
             _file_of(what),
             label=self.label,
@@ -170,4 +184,5 @@ class Columns:
             exclude=self.exclude or (),
             needs_label=needs_label,
             **reading.options(),
+            **more,
         )

@@ -13,6 +13,7 @@ from daes.cli import console
 from daes.cli.console import err, errors
 from daes.cli.errors import INTERRUPTED
 from daes.cli.groups import grouped, restored, was_given
+from daes.cli.live import Live
 from daes.cli.options import Json, Seed, whole_number
 from daes.cli.reading import DATA_HELP, Columns, Reading
 from daes.cli.settings import ModelOptions, TrainingOptions, option
@@ -102,12 +103,15 @@ def train(
     reading: Reading = Reading(),  # noqa: B008
     model: ModelOptions = ModelOptions(),  # noqa: B008
     training: TrainingOptions = TrainingOptions(),  # noqa: B008
+    live: Live = Live(),  # noqa: B008
 ) -> None:
     """Train a model in one pass over a stream; every row is scored before it is learned from.
 
     Columns that are not named are inferred: numbers are numerical, text is categorical, a column called label, click,
     clicked, target or y is the label. The scores made along the way are evaluated: AUC, LogLoss and calibration over
     the stream and over a window. RUN then has the model, the metrics, the full configuration and report.html.
+
+    A stream without an end (--follow) is learned from until Ctrl-C or SIGTERM, which write model and metrics.
 
     A run may be killed at any time. `daes train --out RUN --resume` continues from the last checkpoint with the same
     result as an uninterrupted run. Ctrl-C and SIGTERM write a checkpoint first.
@@ -120,6 +124,7 @@ def train(
         daes train --config run.toml --out run --overwrite
         daes train --out run --resume
         daes train tomorrow.parquet --from run --out next
+        daes train incoming/ --follow --out run
     """
     from daes.cli.columns_text import print_columns
     from daes.report.page import write_report
@@ -140,7 +145,7 @@ def train(
     if resume and run_folder.is_run:
         stored = run_folder.read_config("options", "schema")
         data, from_run = data or stored["options"].get("data"), from_run or stored["options"].get("from_run")
-        reading = restored(call, reading, stored["options"])
+        reading, live = restored(call, reading, stored["options"]), restored(call, live, stored["options"])
     elif from_run is not None:
         stored = RunFolder(from_run).read_config("options", "schema")
     if from_run is not None:
@@ -150,14 +155,19 @@ def train(
         model, training = restored(call, model, stored["options"]), restored(call, training, stored["options"])
     if data is None:
         raise typer.BadParameter("DATA is needed: what to train on", ctx=call)
-    opened = columns.open(data, reading) if from_run is None else reading.open(data, read_schema(stored))
+    if from_run is not None or (resume and stored and live.follow):
+        # What the first rows of a live stream looked like is in the run, and they may be gone.
+        opened = reading.open(data, read_schema(stored), **live.options())
+    else:
+        opened = columns.open(data, reading, **live.options())
     found, order = opened.in_time_order()
     training = training.resolved(found)
     arguments = {"embedding": choice.method, "backbone": choice.backbone, **model.arguments()}
-    groups: tuple[Any, ...] = (choice, columns, reading, model, training)
+    groups: tuple[Any, ...] = (choice, columns, reading, model, training, live)
     try:
         with _Progress(
-            None if from_run is not None else lambda: print_columns(opened, columns.named, order)
+            None if from_run is not None else lambda: print_columns(opened, columns.named, order),
+            lambda: getattr(found.source, "lag", ""),
         ) as progress:
             run = train_run(
                 found,
@@ -180,6 +190,7 @@ def train(
                 | {k: v for group in groups for k, v in asdict(group).items()},
                 on_start=progress.start,
                 callbacks=[progress],
+                on_wait=[progress.wait],
                 on_record=[make_callback(name) for name in track or ()],
             )
     except KeyboardInterrupt as interruption:
@@ -187,6 +198,10 @@ def train(
             errors.print(f"daes: {stopped}", soft_wrap=True, markup=False)
         errors.print(f"to continue: daes train --out {quote(str(out))} --resume", soft_wrap=True, markup=False)
         raise typer.Exit(getattr(interruption, "exit_code", INTERRUPTED)) from None
+    if run.stopped is not None:
+        err.print(
+            f"{run.stopped}; to continue: daes train --out {quote(str(out))} --resume", soft_wrap=True, markup=False
+        )
     _print(run, json)
 
 
@@ -203,10 +218,12 @@ class _Progress:
 
     Args:
         introduce: called before the first batch of a new run.
+        lag: says how far a live stream is behind.
     """
 
-    def __init__(self, introduce: Callable[[], None] | None = None) -> None:
+    def __init__(self, introduce: Callable[[], None] | None = None, lag: Callable[[], str] = str) -> None:
         self._introduce = introduce
+        self._lag = lag
 
     def __enter__(self) -> "_Progress":
         from daes.cli.progress import row_progress
@@ -227,11 +244,18 @@ class _Progress:
             self._introduce()
 
     def __call__(self, trainer: "StreamTrainer", batch: Any, logits: Any) -> None:
+        self._show(trainer, len(batch))
+
+    def wait(self, trainer: "StreamTrainer") -> None:
+        self._show(trainer, 0)
+
+    def _show(self, trainer: "StreamTrainer", rows: int) -> None:
         from daes.cli.progress import metric_status
 
         if self._rows.needs_status():
-            self._rows.set_status(metric_status(trainer.metrics))
-        self._rows.advance(len(batch))
+            parts = (metric_status(trainer.metrics), self._lag())
+            self._rows.set_status(", ".join(part for part in parts if part))
+        self._rows.advance(rows)
 
 
 def _hint_at_few_steps(run: "TrainedRun") -> None:
@@ -255,7 +279,8 @@ def _print(run: "TrainedRun", json: bool) -> None:
         err.print(f"bad batch at row {bad.row:,}: {bad.reason}", soft_wrap=True, markup=False)
     if run.bad_rows.count:
         err.print(f"{run.bad_rows}; {run.folder.bad_rows} lists them", soft_wrap=True, markup=False)
-    _hint_at_few_steps(run)
+    if run.stopped is None:
+        _hint_at_few_steps(run)
     if json:
         typer.echo(
             dumps(

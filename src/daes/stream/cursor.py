@@ -78,7 +78,10 @@ class CursorSource(ABC):
         label_map: the text of a label to 0 or 1, where labels are something else; see `batch_from_table`.
     """
 
+    is_live = False
+    """Whether rows keep coming. A live source never ends: while it waits it yields batches and tables without rows."""
     _place_keys: frozenset[str] = frozenset({"skip"})
+    _text_keys: frozenset[str] = frozenset({"name"})
     _rows_at_once = _ROWS_AT_ONCE
 
     def __init__(
@@ -146,7 +149,10 @@ class CursorSource(ABC):
         if set(given) != expected:
             raise ValueError(f"position must have the keys {sorted(expected)}, got {given!r}")
         for key, value in given.items():
-            if key != "name" and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
+            if key in self._text_keys:
+                if not isinstance(value, str):
+                    raise ValueError(f"position[{key!r}] must be text, got {value!r}")
+            elif not isinstance(value, int) or isinstance(value, bool) or value < 0:
                 raise ValueError(f"position[{key!r}] must be a non-negative integer, got {value!r}")
         self._check_place(given)
         self._iterators += 1
@@ -180,9 +186,12 @@ class CursorSource(ABC):
     ) -> Iterator[_T]:
         if not isinstance(batch_size, int) or batch_size < 1:
             raise ValueError(f"batch_size must be a positive integer, got {batch_size!r}")
-        check_columns(columns, self.arrow_schema.names)
+        self._check_columns(columns)
         self._iterators += 1
         return self._generate(self._iterators, columns, roles, batch_size, convert, pick)
+
+    def _check_columns(self, columns: Sequence[str]) -> None:
+        check_columns(columns, self.arrow_schema.names)
 
     def _generate(
         self,
@@ -207,9 +216,13 @@ class CursorSource(ABC):
                     row += cursor.skip(others * batch_size)
                     number += others
                 left = at_once if stop_row is None else min(at_once, stop_row - row)
-                table, places = _read_fully(cursor, left)
+                table, places = self._read(cursor, left)
                 if table is None:
-                    return
+                    if not self.is_live or left <= 0:
+                        return
+                    self._move(iterator, {"row": row, "batch": number, **places[-1][1]})
+                    yield convert(self._no_rows(columns, roles))
+                    continue
                 try:
                     whole: _T | None = convert(table)
                 except (ValueError, TypeError):
@@ -221,15 +234,32 @@ class CursorSource(ABC):
                         item = self._convert_one(table, np.arange(start, stop), places, convert, following)
                     else:
                         item = pick(whole, slice(start, stop))
-                    if iterator != self._iterators:
-                        raise RuntimeError("this iterator has ended: the source was sought or iterated again since")
-                    self._position = following
+                    self._move(iterator, following)
                     number += 1
                     if item is not None:
                         yield item
                 row += table.num_rows
         finally:
             cursor.close()
+
+    def _move(self, iterator: int, position: Position) -> None:
+        if iterator != self._iterators:
+            raise RuntimeError("this iterator has ended: the source was sought or iterated again since")
+        self._position = position
+
+    def _read(self, cursor: Cursor, rows: int) -> tuple[Any | None, list[tuple[int, Position]]]:
+        """Up to `rows` rows as one Table, None if there are none, and the places of the pieces it is made of."""
+        pieces, places = [], []
+        done = 0
+        while done < rows and cursor.ready():
+            places.append((done, cursor.place()))
+            pieces.append(cursor.read(rows - done))
+            done += pieces[-1].num_rows
+        return join_pieces(pieces), [*places, (done, cursor.place())]
+
+    def _no_rows(self, columns: Sequence[str], roles: Roles) -> Any:
+        """A Table of these columns without rows, of a live source."""
+        raise NotImplementedError
 
     def _convert_one(
         self,
@@ -292,23 +322,15 @@ def _slice_table(table: Any, rows: slice) -> Any:
     return table.slice(rows.start, rows.stop - rows.start)
 
 
-def _read_fully(cursor: Cursor, rows: int) -> tuple[Any | None, list[tuple[int, Position]]]:
-    """Up to `rows` rows as one Table, None if there are none, and the places of the pieces it is made of."""
+def join_pieces(pieces: Sequence[Any]) -> Any | None:
+    """Tables of the same columns as one, None if there are none."""
     pa = require("pyarrow")
-    pieces: list[Any] = []
-    places: list[tuple[int, Position]] = []
-    done = 0
-    while done < rows and cursor.ready():
-        places.append((done, cursor.place()))
-        pieces.append(cursor.read(rows - done))
-        done += pieces[-1].num_rows
-    places.append((done, cursor.place()))
     if len(pieces) <= 1:
-        return (pieces[0] if pieces else None), places
+        return pieces[0] if pieces else None
     try:
         if any(piece.schema != pieces[0].schema for piece in pieces):
             pieces = [_without_dictionaries(piece) for piece in pieces]
-        return pa.concat_tables(pieces, promote_options="permissive"), places
+        return pa.concat_tables(pieces, promote_options="permissive")
     except pa.ArrowException as error:
         raise SourceError(f"files must agree on the types of their columns: {error}") from error
 

@@ -15,6 +15,7 @@ from daes.stream.csv import CsvSource
 from daes.stream.cursor import BatchError, CursorSource, Position
 from daes.stream.datasets import find_entry
 from daes.stream.files_source import FilesSource
+from daes.stream.live import LiveSource
 from daes.stream.opening import absolute, name_of, open_source
 from daes.stream.prefetch import Prefetch
 from daes.stream.schema import LABEL_NAMES, Schema, infer_schema, no_such_column
@@ -104,7 +105,8 @@ class Dataset:
             options: `bad_rows` ("error" or "skip") and `label_map` (see `CursorSource`); `format` ("parquet" or "csv",
                 where the file names do not tell); `shard=(rank, world)`, to get the batches i with i % world == rank;
                 for CSV files those of `CsvSource` (`separator`, `header`, `column_names`, `decimal`, `quoting`,
-                `missing`, `missing_categories`); for a dataset by name its own.
+                `missing`, `missing_categories`); for a dataset by name its own; `follow=True` for files that keep
+                arriving (`daes.stream.follow`), with `order` and `max_wait`.
         """
         named = {"label": label, "numerical": numerical, "categorical": categorical, "time": time, "weight": weight}
         found = _open(what, options)
@@ -132,6 +134,11 @@ class Dataset:
             if self._by_time:
                 self._source = self._sorted() or self._source
         return self._source
+
+    @property
+    def is_live(self) -> bool:
+        """Whether rows keep coming: see `daes.stream.live`."""
+        return isinstance(self.source, LiveSource)
 
     @property
     def bad_rows(self) -> BadRows:
@@ -273,7 +280,7 @@ class Dataset:
             "name": self.name,
             "rows": self.source.num_rows,
             "notes": list(self.notes),
-            "options": dict(self.options),
+            "options": {name: value for name, value in self.options.items() if name != "max_wait"},
             "limit": self.limit,
         }
 
@@ -325,8 +332,8 @@ class Dataset:
             if left < 0:
                 item = item[: max(len(item) + int(left), 0)]  # type: ignore[index, arg-type]
                 self.seek({"row": self.limit})  # type: ignore[dict-item]
-            if len(item):  # type: ignore[arg-type]
-                yield item
+            if len(item) or left > 0:  # type: ignore[arg-type]
+                yield item  # without rows if a live source waits
             if left <= 0:
                 return
 

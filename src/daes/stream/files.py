@@ -90,6 +90,16 @@ def find_files(where: Where, suffixes: tuple[str, ...] = ()) -> list[DataFile]:
     raise FileNotFoundError(f"there is no file {where}")
 
 
+def is_many(where: str | Path) -> bool:
+    """Whether a path or URL is a directory or a glob, whose files may change; an error if there is nothing at all."""
+    filesystem, path = _filesystem(where)
+    fs = require("pyarrow.fs")
+    kind = filesystem.get_file_info(path).type
+    if kind == fs.FileType.NotFound and not (_MAGIC.search(path) and not _is_web(path)):
+        raise FileNotFoundError(f"there is no folder {where}")
+    return bool(kind != fs.FileType.File)
+
+
 def _filesystem(where: str | Path) -> tuple[Any, str]:
     fs = require("pyarrow.fs")
     text = str(where)

@@ -9,6 +9,8 @@ from daes.stream.csv import SEPARATORS, CsvSource
 from daes.stream.cursor import SourceError
 from daes.stream.datasets import find_entry
 from daes.stream.files import DataFile, find_files
+from daes.stream.files_source import FilesSource
+from daes.stream.follow import FollowedFiles
 from daes.stream.parquet import SUFFIXES, ParquetSource
 from daes.stream.source import ReaderSource, Source, TableSource
 
@@ -16,7 +18,14 @@ _FORMATS = dict.fromkeys(SUFFIXES, "parquet") | dict.fromkeys((*SEPARATORS, ".tx
 
 
 def open_source(
-    what: Any, *, format: str | None = None, shard: tuple[int, int] | None = None, **options: Any
+    what: Any,
+    *,
+    format: str | None = None,
+    shard: tuple[int, int] | None = None,
+    follow: bool = False,
+    max_wait: float | None = None,
+    order: str | None = None,
+    **options: Any,
 ) -> Source:
     """The source of anything that `Dataset.open` takes, datasets by name apart; the arguments are explained there.
 
@@ -24,6 +33,14 @@ def open_source(
     >>> open_source(pa.table({"click": [0, 1], "price": [0.5, 2.0]})).num_rows
     2
     """
+    if format not in (None, "parquet", "csv"):
+        raise ValueError(f"format must be 'parquet' or 'csv', got {format!r}")
+    waiting = {name: value for name, value in (("max_wait", max_wait), ("order", order)) if value is not None}
+    if follow:
+        _refuse_shard(shard)
+        return _follow(what, format, options, waiting)
+    if waiting:
+        raise TypeError(f"{', '.join(waiting)} is for streams without an end (follow=True), got {what!r}")
     if _is_path(what) or (isinstance(what, Sequence) and all(map(_is_path, what))):
         return _open_files(what, format, shard, options)
     for key, value in (("format", format), *options.items()):
@@ -75,14 +92,34 @@ def _is_source(what: Any) -> bool:
     return all(hasattr(type(what), method) for method in ("iter_batches", "position", "seek"))
 
 
+def _refuse_shard(shard: tuple[int, int] | None) -> None:
+    if shard is not None and shard[1] > 1:
+        raise ValueError(f"a stream without an end is read by one process, got shard={shard!r}")
+
+
+def _follow(where: Any, format: str | None, options: dict[str, Any], waiting: dict[str, Any]) -> Source:
+    """The source of files that keep arriving."""
+
+    def make(file: DataFile) -> FilesSource:
+        known = format or _format([file])
+        return _source_of([file], known, None, options if known == "csv" else {})
+
+    accepts = (lambda file: True) if format else (lambda file: file.suffix in _FORMATS)
+    return FollowedFiles(where, make, accepts=accepts, **waiting)
+
+
 def _open_files(where: Any, format: str | None, shard: tuple[int, int] | None, options: dict[str, Any]) -> Source:
-    if format not in (None, "parquet", "csv"):
-        raise ValueError(f"format must be 'parquet' or 'csv', got {format!r}")
     files = find_files(where)
     if format is None:
         several = len(files) > 1
         files = [file for file in files if not several or file.suffix in _FORMATS] or files
         format = _format(files)
+    return _source_of(files, format, shard, options)
+
+
+def _source_of(
+    files: Sequence[DataFile], format: str, shard: tuple[int, int] | None, options: dict[str, Any]
+) -> FilesSource:
     if format == "csv":
         return CsvSource(files, shard=shard, **options)
     if options:

@@ -59,10 +59,13 @@ class ConsumedRows:
         """Where a trainer with this state goes on; an error if the rows before that place have changed.
 
         Files that were changed since, by their sizes and times, are read again up to the place and compared with the
-        checksums; so are data that are not in files. Rows may have been added after them, and further files.
+        checksums; so are data that are not in files. Rows may have been added after them, and further files. A live
+        source is not read again: what it had may be gone.
         """
         position, before = state["position"], state["extra"]["consumed"]
         known = before["stamps"]
+        if self._data.is_live:
+            return dict(position)
         if known is not None and self._stamps is not None and self._stamps[: len(known)] == known:
             return dict(position)
         again, rows = ConsumedRows(self._data), int(position["row"])

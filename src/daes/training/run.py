@@ -16,6 +16,7 @@ from daes.storage.durable import write_text
 from daes.storage.run_folder import FORMAT, VERSION, RunFolder, strict
 from daes.stream.bad_rows import BadRows
 from daes.stream.dataset import Dataset
+from daes.stream.source import Source
 from daes.training.config import TrainConfig
 from daes.training.consumed import ConsumedRows
 from daes.training.environment import environment, find_device
@@ -24,8 +25,8 @@ from daes.training.monitor import Monitor, plain
 from daes.training.optimizer import count_parameters
 from daes.training.parent import ParentRun
 from daes.training.step import TrainingError
-from daes.training.stopping import on_stop_signal
-from daes.training.trainer import BatchCallback, RecordCallback, StreamTrainer, TrainResult
+from daes.training.stopping import TrainingStopped, on_stop_signal
+from daes.training.trainer import BatchCallback, RecordCallback, StreamTrainer, TrainResult, WaitCallback
 
 _PARTS = ("data", "schema", "model", "training", "run", "options")
 _CHANGEABLE = {
@@ -52,6 +53,7 @@ class TrainedRun:
         resumed_at: rows that were done when it was resumed; None if it started from the beginning.
         report: the HTML report, None if none was written.
         bad_rows: the rows that were left out.
+        stopped: the signal that ended a run on a live stream, as a sentence; None if its rows came to an end.
     """
 
     folder: RunFolder
@@ -60,6 +62,7 @@ class TrainedRun:
     resumed_at: int | None = None
     report: Path | None = None
     bad_rows: BadRows = field(default_factory=BadRows)
+    stopped: str | None = None
 
 
 def train_run(
@@ -80,10 +83,12 @@ def train_run(
     on_start: Callable[[StreamTrainer, int | None], None] | None = None,
     callbacks: Sequence[BatchCallback] = (),
     on_record: Sequence[RecordCallback] = (),
+    on_wait: Sequence[WaitCallback] = (),
 ) -> TrainedRun:
     """Train a model in one pass over a stream and write everything about it to a folder (docs/run-folder.md).
 
     Ctrl-C and SIGTERM end training after the batch in hand: a checkpoint is written, then `TrainingStopped` is raised.
+    A run on a live stream (`Dataset.is_live`) has no other end: it then writes its model and its metrics.
 
     Args:
         data: the rows.
@@ -107,6 +112,7 @@ def train_run(
         on_start: called before the first batch with the trainer and the number of rows, None if that is not known.
         callbacks: called after every batch.
         on_record: called with every record of the metrics, as those of `daes.training.callbacks`.
+        on_wait: called while a live stream has no rows.
 
     >>> import tempfile
     >>> data = Dataset.open("adstream:3000")
@@ -125,9 +131,7 @@ def train_run(
     start = _find_parent(parent, stored, model, config)
     torch.manual_seed(config.seed)
     if start is None:
-        sampled = sample_rows if stored is None else stored["run"].get("sampled", sample_rows)
-        sample = data.sample(sampled, batch_size=config.batch_size, skip_bad_batches=config.bad_batch == "skip")
-        ctr_model, sampled = CTRModel.from_sample(data.schema, sample, **(model or {})), len(sample)
+        ctr_model, sampled = _make_model(data, run_folder, stored, model, config, sample_rows)
     else:
         ctr_model, sampled = start.make_model(data.schema), 0
     bad_rows = data.bad_rows
@@ -138,6 +142,7 @@ def train_run(
         config,
         callbacks=[consumed, monitor, recent, *callbacks],
         on_record=on_record,
+        on_wait=on_wait,
         extra={"consumed": consumed, "monitor": monitor, "recent": recent, "bad_rows": bad_rows},
     )
     description = {
@@ -153,7 +158,7 @@ def train_run(
         with CheckpointStore(written.checkpoints, keep=keep) as trainer.store:
             source = data.from_start(prefetch=prefetch)
             checkpoint = trainer.store.load()
-            if not written.is_run:
+            if not written.is_run or (data.is_live and checkpoint is None):
                 written.write("config", _config(description, ctr_model, device, options))
             _check_same_run(written, description, ("data", "schema"))
             place = None
@@ -166,13 +171,15 @@ def train_run(
                 with checkpoint.in_use():
                     trainer.load_state_dict(checkpoint.state)
                 source.seek(place)
-            elif start is not None:
-                start.load_into(trainer)
+            else:
+                if start is not None:
+                    start.load_into(trainer)
+                if data.is_live:
+                    source.seek({"row": 0})
             resumed_at = None if checkpoint is None else trainer.rows
             if on_start is not None:
                 on_start(trainer, data.num_rows)
-            with on_stop_signal(trainer.stop):
-                result = trainer.run(source, resume=False)
+            result, stopped = _train(trainer, source, live=data.is_live, begin=checkpoint is None)
         ctr_model.eval()
         with _safe_in(written):
             ctr_model.save_pretrained(written.model)
@@ -183,7 +190,35 @@ def train_run(
         if written is not run_folder:
             run_folder.replace()
         page = report(run_folder.path) if report else None
-    return TrainedRun(run_folder, ctr_model, result, resumed_at, page, bad_rows)
+    return TrainedRun(run_folder, ctr_model, result, resumed_at, page, bad_rows, stopped)
+
+
+def _make_model(
+    data: Dataset,
+    run_folder: RunFolder,
+    stored: Mapping[str, Any] | None,
+    model: Mapping[str, Any] | None,
+    config: TrainConfig,
+    sample_rows: int,
+) -> tuple[CTRModel, int]:
+    """A new model, and how many rows it was made by."""
+    if stored is not None and data.is_live and CheckpointStore(_continued(run_folder).checkpoints).steps():
+        # The first rows may be gone; the checkpoint has all that they told.
+        return CTRModel(data.schema, **stored["model"]), stored["run"]["sampled"]
+    sampled = sample_rows if stored is None else stored["run"].get("sampled", sample_rows)
+    sample = data.sample(sampled, batch_size=config.batch_size, skip_bad_batches=config.bad_batch == "skip")
+    return CTRModel.from_sample(data.schema, sample, **(model or {})), len(sample)
+
+
+def _train(trainer: StreamTrainer, source: Source, *, live: bool, begin: bool) -> tuple[TrainResult, str | None]:
+    """The result, and what ended a run on a live stream, which ends by a signal as others do by their last row."""
+    with on_stop_signal(trainer.stop):
+        try:
+            return trainer.run(source, resume=False, save_first=live and begin), None
+        except TrainingStopped as stopped:
+            if not live:
+                raise
+            return trainer.result(), str(stopped)
 
 
 @contextmanager
@@ -256,8 +291,12 @@ def _choose_folder(run_folder: RunFolder, resume: bool, overwrite: bool) -> RunF
 
 def _stored_config(run_folder: RunFolder) -> dict[str, Any] | None:
     """The configuration of the run that is to be continued; None if there is none."""
-    continued = run_folder.replacement if run_folder.replacement.exists else run_folder
+    continued = _continued(run_folder)
     return continued.read_config(*_PARTS) if continued.is_run else None
+
+
+def _continued(run_folder: RunFolder) -> RunFolder:
+    return run_folder.replacement if run_folder.replacement.exists else run_folder
 
 
 def _find_parent(

@@ -58,6 +58,10 @@ RecordCallback = Callable[["StreamTrainer", dict[str, float]], None]
 """Called with the trainer and each record of the history when it is made; `daes.training.callbacks` has some."""
 
 
+WaitCallback = Callable[["StreamTrainer"], None]
+"""Called with the trainer while a live source has no rows, about every second."""
+
+
 class StreamTrainer:
     """Trains a model in one pass over a stream, scoring every batch before the model learns from it.
 
@@ -71,6 +75,7 @@ class StreamTrainer:
         store: where checkpoints are written; None for none.
         callbacks: called after every batch.
         on_record: called with every record of the metrics.
+        on_wait: called while a live source has no rows.
         extra: further objects with `state_dict` and `load_state_dict` that are part of the checkpoints, by name.
 
     >>> from daes.simulation import AdStream
@@ -90,6 +95,7 @@ class StreamTrainer:
         store: CheckpointStore | None = None,
         callbacks: Sequence[BatchCallback] = (),
         on_record: Sequence[RecordCallback] = (),
+        on_wait: Sequence[WaitCallback] = (),
         extra: Mapping[str, Any] | None = None,
     ) -> None:
         self.model = model
@@ -97,6 +103,7 @@ class StreamTrainer:
         self.store = store
         self.callbacks = tuple(callbacks)
         self.on_record = tuple(on_record)
+        self.on_wait = tuple(on_wait)
         self.extra = dict(extra or {})
         self.step = TrainingStep(model, self.config)
         self.metrics = StreamMetrics(self.config.window)
@@ -108,6 +115,7 @@ class StreamTrainer:
         self._waiting: deque[tuple[int, Batch, DeviceBatch]] = deque()
         self._position: Mapping[str, int | str] = {"row": 0}
         self._saved_at = 0.0
+        self._saved: Mapping[str, int | str] | None = None
         self._stop_signal: int | None = None
 
     @property
@@ -115,7 +123,7 @@ class StreamTrainer:
         """The batches that were not learned from."""
         return self.step.bad_batches
 
-    def run(self, source: Source, *, resume: bool = True) -> TrainResult:
+    def run(self, source: Source, *, resume: bool = True, save_first: bool = False) -> TrainResult:
         """Train on the source from its position, or from that of the newest checkpoint.
 
         A checkpoint that cannot be written on the way (a full disk) is a `CheckpointWarning`, and the next one is tried
@@ -124,6 +132,7 @@ class StreamTrainer:
         Args:
             source: the rows; their columns are those of the model's schema.
             resume: continue from a checkpoint of the store, if there is one.
+            save_first: write a checkpoint before the first batch, which says where a live stream was begun.
 
         Raises:
             TrainingStopped: after `stop`.
@@ -138,23 +147,33 @@ class StreamTrainer:
             self.restore(source)
         self._position = source.position()
         self._saved_at = time.monotonic()
+        if save_first:
+            self.save()
         started = time.perf_counter() - self.seconds
         for row, batch in self._batches(source):
-            logits = self._process(batch, row)
-            self.rows += len(batch)
-            self.batches += 1
-            self.seconds = time.perf_counter() - started
-            for callback in self.callbacks:
-                callback(self, batch, logits)
-            self._record_if_due(len(batch))
+            if len(batch):
+                logits = self._process(batch, row)
+                self.rows += len(batch)
+                self.batches += 1
+                self.seconds = time.perf_counter() - started
+                for callback in self.callbacks:
+                    callback(self, batch, logits)
+                self._record_if_due(len(batch))
+            else:
+                for on_wait in self.on_wait:
+                    on_wait(self)
             self._save_if_due(len(batch))
             if self._stop_signal is not None:
-                self._save()
+                self.save()
                 raise TrainingStopped(self._stop_signal, self.rows, saved=self.store is not None)
         while self._waiting:
             self._learn_next()
         self._record()
-        self._save()
+        self.save()
+        return self.result()
+
+    def result(self) -> TrainResult:
+        """What there is so far."""
         return TrainResult(self.rows, self.seconds, self.metrics.compute(), self.history, self.bad_batches)
 
     def stop(self, number: int) -> None:
@@ -204,15 +223,16 @@ class StreamTrainer:
 
     def _save_if_due(self, new: int) -> None:
         late = time.monotonic() - self._saved_at >= 60 * self.config.checkpoint_minutes
+        late = late and self._position != self._saved
         if self.store is None or not (late or _crossed(self.config.checkpoint_every, self.rows - new, self.rows)):
             return
-        self._saved_at = time.monotonic()
+        self._saved_at, self._saved = time.monotonic(), self._position
         with _as_warning():
             self.store.wait()
         with _as_warning():
             self.store.save_async(self.batches, self.state_dict())
 
-    def _save(self) -> None:
+    def save(self) -> None:
         """Write a checkpoint and wait for it; what the one before met does not matter any more."""
         if self.store is not None:
             with suppress(CheckpointError):

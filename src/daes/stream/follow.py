@@ -1,0 +1,244 @@
+"""Files that keep arriving in a folder, read as one stream without an end."""
+
+import json
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from daes.extras import require
+from daes.stream.bad_rows import BadRow
+from daes.stream.cursor import Cursor, Position, Roles, SourceError, skip_by_reading
+from daes.stream.files import DataFile, find_files, is_many, natural_order
+from daes.stream.files_source import FilesSource
+from daes.stream.live import LiveSource
+
+_log = logging.getLogger("daes.stream")
+
+_UNFINISHED = (".tmp", ".temp", ".part", ".partial", ".inprogress", ".crdownload")
+_BETWEEN_LISTINGS = 1.0
+
+
+class FollowedFiles(LiveSource):
+    """The files of a folder or a glob, each read once; when all are read, those that come later.
+
+    A file is taken for complete as soon as it has its name: write it under another one and rename it. Names that start
+    with "." or "_" and those that end in .tmp, .temp, .part, .partial, .inprogress or .crdownload are left alone, with
+    or without a compression's ending after it. What a file's name ends in tells its format. A file that was read is
+    known by its path: it may be moved away, must not change, and a new file must have another name.
+
+    Args:
+        where: a folder or a glob, local or a URL; see `daes.stream.files.find_files`.
+        make: opens one file as a source.
+        accepts: whether a file is one of those to read, by its name.
+        order: which of the files that are there comes first: by "name" (day_2 before day_10) or by "time", the oldest.
+        max_wait: see `LiveSource`.
+        bad_rows: "skip" also passes over a file that cannot be opened.
+
+    >>> import tempfile
+    >>> from daes.stream.csv import CsvSource
+    >>> from daes.stream.schema import Schema
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> _ = (folder / "1.csv").write_text("click,price\\n1,0.5\\n")
+    >>> schema = Schema("click", ("price",), ())
+    >>> batches = FollowedFiles(folder, lambda file: CsvSource([file]), max_wait=0.01).iter_batches(schema, 1)
+    >>> next(batches).numerical.tolist(), len(next(batches))
+    ([[0.5]], 0)
+    >>> _ = (folder / "2.csv.tmp").write_text("click,price\\n0,2\\n")
+    >>> _ = (folder / "2.csv.tmp").rename(folder / "2.csv")
+    >>> next(batch for batch in batches if len(batch)).numerical.tolist()
+    [[2.0]]
+    """
+
+    _place_keys = frozenset({"name", "place", "done", "skip"})
+    _text_keys = frozenset({"name", "place", "done"})
+
+    def __init__(
+        self,
+        where: str | Path,
+        make: Callable[[DataFile], FilesSource],
+        *,
+        accepts: Callable[[DataFile], bool] = lambda file: True,
+        order: str = "name",
+        max_wait: float = 1.0,
+        bad_rows: str = "error",
+        label_map: Mapping[str, int] | None = None,
+    ) -> None:
+        if order not in ("name", "time"):
+            raise ValueError(f"order must be 'name' or 'time', got {order!r}")
+        if not isinstance(where, str | Path) or not is_many(where):
+            raise ValueError(f"a folder or a glob is needed to wait for files, got {where!r}")
+        super().__init__(max_wait=max_wait, bad_rows=bad_rows, label_map=label_map)
+        self.where, self.order = where, order
+        self._make, self._accepts = make, accepts
+        self._schema: Any = None
+        self._waiting_files = 0
+
+    @property
+    def arrow_schema(self) -> Any:
+        """The columns of the first file; waits for it."""
+        said = False
+        while self._schema is None:
+            files = self.files()
+            if files:
+                self._schema = self._make(files[0]).arrow_schema
+            else:
+                if not said:
+                    _log.warning("there is no file in %s yet: waiting for the first one", self.where)
+                said = True
+                time.sleep(_BETWEEN_LISTINGS)
+        return self._schema
+
+    @property
+    def lag(self) -> str:
+        """How many files wait."""
+        return f"{self._waiting_files} file{'s' if self._waiting_files != 1 else ''} behind"
+
+    def files(self) -> list[DataFile]:
+        """The files that are there now, complete, in order."""
+        try:
+            found = find_files(self.where)
+        except FileNotFoundError:
+            return []
+        files = [_absolute(file) for file in found if _is_complete(file) and self._accepts(file)]
+        if self.order == "time":
+            times = {file.path: file.filesystem.get_file_info(file.path).mtime_ns or 0 for file in files}
+            return sorted(files, key=lambda file: (times[file.path], natural_order(file.path)))
+        return files
+
+    def open_file(self, file: DataFile) -> FilesSource:
+        """One of the files as a source that notes its bad rows here."""
+        source = self._make(file)
+        source.configure(bad_rows="skip" if self._skips else "error", label_map=self._label_map)
+        source.bad_rows = self.bad_rows
+        return source
+
+    @property
+    def skips_bad_rows(self) -> bool:
+        """Whether what cannot be read is passed over."""
+        return self._skips
+
+    def note_waiting(self, files: int) -> None:
+        """Note how many files are there and not begun."""
+        self._waiting_files = files
+
+    def _start(self) -> Position:
+        return {"name": "", "place": "", "done": "[]", "skip": 0}
+
+    def _row_at(self, place: Position) -> tuple[str, int]:
+        name, inner = str(place["name"]), json.loads(str(place["place"]) or "{}")
+        return name, self.bad_rows.number(name, int(inner.get("offset_row", 0)), int(place["skip"]) + 1)
+
+    def _check_columns(self, columns: Sequence[str]) -> None:
+        """Each file is asked when it is opened."""
+
+    def _cursor(self, columns: Sequence[str], roles: Roles, place: Position, rows_at_once: int) -> Cursor:
+        return _FollowCursor(self, columns, roles, place, rows_at_once)
+
+
+class _FollowCursor:
+    """One file's cursor after the other, for ever."""
+
+    def __init__(
+        self, source: FollowedFiles, columns: Sequence[str], roles: Roles, place: Position, at_once: int
+    ) -> None:
+        self._source, self._columns, self._roles, self._at_once = source, columns, roles, at_once
+        self._queue: deque[DataFile] = deque()
+        self._listed = 0.0
+        self._inner: Cursor | None = None
+        self._name = str(place["name"])
+        self._done: set[str] = set(json.loads(str(place["done"])))
+        self._done_text = str(place["done"])
+        if self._name:
+            self._go_on(json.loads(str(place["place"])))
+
+    def _go_on(self, place: Position) -> None:
+        """Open the file in which the position is."""
+        found = [file for file in self._source.files() if file.path == self._name]
+        if not found:
+            raise SourceError(f"{self._name} was not read to its end and is not there any more")
+        self._open(found[0], place)
+
+    def _open(self, file: DataFile, place: Position) -> None:
+        source = self._source.open_file(file)
+        self._inner = source._cursor(self._columns, self._roles, {**source._start(), **place}, self._at_once)
+        self._name = file.path
+
+    def ready(self) -> bool:
+        while True:
+            if self._inner is not None:
+                if self._readable(self._inner.ready):
+                    return True
+                self._finish()
+            if not self._queue:
+                self._list()
+            if not self._queue:
+                return False
+            file = self._queue.popleft()
+            self._source.note_waiting(len(self._queue))
+            self._name = file.path
+            self._readable(lambda file=file: self._open(file, {}))  # type: ignore[misc]
+
+    def _readable(self, step: Callable[[], Any]) -> Any:
+        """What the step returns; None where what cannot be read is passed over."""
+        try:
+            return step()
+        except (SourceError, OSError) as error:
+            if not self._source.skips_bad_rows:
+                raise
+            self._source.bad_rows.add(BadRow(self._name, 1, f"the file cannot be read from here on: {error}"))
+            self._finish()
+            return None
+
+    def _finish(self) -> None:
+        """Note that the file in hand is read."""
+        self.close()
+        if self._name:
+            self._done.add(self._name)
+            self._done_text = json.dumps(sorted(self._done))
+            self._name = ""
+
+    def _list(self) -> None:
+        if time.monotonic() - self._listed >= _BETWEEN_LISTINGS:
+            self._queue.extend(file for file in self._source.files() if file.path not in self._done)
+            self._listed = time.monotonic()
+
+    def wait(self, seconds: float) -> None:
+        time.sleep(max(0.0, min(seconds, self._listed + _BETWEEN_LISTINGS - time.monotonic())))
+
+    def read(self, limit: int) -> Any:
+        assert self._inner is not None
+        return self._inner.read(limit)
+
+    def skip(self, rows: int) -> int:
+        return skip_by_reading(self, rows)
+
+    def place(self) -> Position:
+        inner = {} if self._inner is None else self._inner.place()
+        rest = {key: value for key, value in inner.items() if key not in ("skip", "file", "name")}
+        return {
+            "name": self._name,
+            "place": json.dumps(rest) if self._name else "",
+            "done": self._done_text,
+            "skip": int(inner.get("skip", 0)),
+        }
+
+    def close(self) -> None:
+        if self._inner is not None:
+            self._inner.close()
+            self._inner = None
+
+
+def _absolute(file: DataFile) -> DataFile:
+    """The file by a path that is the same from every working directory."""
+    local = isinstance(file.filesystem, require("pyarrow.fs").LocalFileSystem)
+    return replace(file, path=str(Path(file.path).absolute())) if local else file
+
+
+def _is_complete(file: DataFile) -> bool:
+    name = file.name.lower()
+    unpacked = Path(name).with_suffix("").name if file.compression else name
+    return not name.startswith((".", "_")) and not name.endswith(_UNFINISHED) and not unpacked.endswith(_UNFINISHED)
