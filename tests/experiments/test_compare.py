@@ -2,21 +2,24 @@ import json
 import os
 import signal
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from statistics import fmean, stdev
 
 import numpy as np
 import pytest
 import torch
-from scipy.stats import ttest_ind
+from scipy.stats import norm
 from sklearn.metrics import log_loss, roc_auc_score
 
 from daes.experiments import trial as trial_module
 from daes.experiments.compare import compare, run_trials
 from daes.experiments.comparison import Comparison
 from daes.experiments.log import read_log
+from daes.experiments.predictions import Predictions
 from daes.experiments.trial import Trial, TrialResult, run_trial
 from daes.experiments.workers import WorkerExit, run_tasks
+from daes.formatting import fixed
 from daes.stream.dataset import Dataset
 from daes.stream.source import BatchSource
 from daes.training.config import TrainConfig
@@ -126,36 +129,54 @@ def test_the_table_is_made_of_the_trials(data):
             assert found["values"] == values
             assert found["mean"] == pytest.approx(fmean(values))
             assert found["std"] == pytest.approx(stdev(values))
-    test = next(t for t in comparison.tests if (t.backbone, t.measure) == ("lr", "logloss"))
+    test = next(t for t in comparison.best_tests if (t.backbone, t.measure) == ("lr", "logloss"))
     means = {label: fmean(trials[label, "lr", s]["logloss"] for s in (0, 1, 2)) for label in ("fe", "ple", "daes")}
     best = min(("fe", "ple"), key=lambda label: means[label])
     assert (test.subject, test.baseline) == ("daes", best)
     assert test.difference == pytest.approx(means["daes"] - means[best])
-    ours, theirs = ([trials[label, "lr", s]["logloss"] for s in (0, 1, 2)] for label in ("daes", best))
-    assert test.p_value == pytest.approx(ttest_ind(ours, theirs).pvalue)
+    assert len(comparison.tests) == 2 * 2 * 4  # baselines, backbones, measures
+    assert [(t.backbone, t.measure) for t in comparison.best_tests] == [
+        (b, m) for b in ("fnn", "lr") for m in comparison.measures
+    ]
+    assert 0 < test.bootstrap <= test.p_value
+    curve = comparison.eighths("daes", "lr")
+    assert curve == pytest.approx(
+        np.mean([r.eighths["auc"] for r in comparison.results if (r.label, r.backbone) == ("daes", "lr")], axis=0)
+    )
     aucs = {b: {label: fmean(trials[label, b, s]["auc"] for s in (0, 1, 2)) for label in means} for b in ("fnn", "lr")}
     for label, rank in comparison.ranks("auc").items():
         places = [1 + sum(other > aucs[b][label] for other in aucs[b].values()) for b in ("fnn", "lr")]
         assert rank == pytest.approx(fmean(places))
 
 
-def made_up(values, methods=None):
-    """A comparison of one backbone with these AUCs by label and seed."""
-    results = [
-        TrialResult(
-            label, (methods or {}).get(label, label), "fnn", seed, "paper", metrics={"auc": auc, "logloss": 1 - auc}
-        )
-        for label, seeds in values.items()
-        for seed, auc in enumerate(seeds)
-    ]
+def made_up(values, methods=None, rows=2000):
+    """A comparison of one backbone whose labels and seeds have scores of about these AUCs."""
+    rng = np.random.default_rng(0)
+    labels = rng.random(rows) < 0.5
+    results = []
+    for label, seeds in values.items():
+        for seed, auc in enumerate(seeds):
+            logits = ((labels - 0.5) * norm.ppf(auc) * 2**0.5 + rng.normal(size=rows)).astype(np.float32)
+            results.append(
+                TrialResult(
+                    label,
+                    (methods or {}).get(label, label),
+                    "fnn",
+                    seed,
+                    "paper",
+                    metrics={"auc": auc, "logloss": 1 - auc},
+                    predictions=partial(Predictions, logits, labels),
+                )
+            )
     count = max(map(len, values.values()))
-    return Comparison("paper", tuple(values), ("fnn",), tuple(range(count)), tuple(results))
+    return Comparison("paper", tuple(values), ("fnn",), tuple(range(count)), tuple(results)).tested()
 
 
 def test_who_is_tested_against_whom():
     table = {"efd": [0.6, 0.61], "ple": [0.7, 0.71], "daes-gate": [0.74, 0.75], "daes": [0.72, 0.73]}
     assert made_up(table).default_subject() == ("daes", ("efd", "ple"))
-    assert {test.baseline for test in made_up(table).tests} == {"ple"}
+    assert {test.baseline for test in made_up(table).tests} == {"efd", "ple"}
+    assert {test.baseline for test in made_up(table).best_tests} == {"ple"}
     del table["daes"]
     assert made_up(table).default_subject() == ("daes-gate", ("efd", "ple"))
     del table["daes-gate"]
@@ -172,15 +193,21 @@ def test_what_is_printed_marks_the_best_and_the_significant():
     assert "| method | FNN AUC | FNN LogLoss | rank |" in text
     assert "| efd | 0.6033 ± 0.0058 | 0.3967 ± 0.0058 | 3.00 |" in text
     assert "| daes | **0.7533 ± 0.0058 †** | **0.2467 ± 0.0058 †** | **1.00** |" in text
-    assert "| FNN | AUC | ple | **+0.0500** |" in text
-    assert "† better than the best baseline: two-tailed unpaired t-test, p < 0.05." in text
+    shown = fixed(comparison.best_tests[0].difference, sign=True)
+    assert f"| FNN | AUC | ple | **{shown}** |" in text
+    assert (
+        "† better than the best baseline: paired DeLong test (AUC) and bootstrap over 64 blocks of consecutive rows, "
+        "p < 0.05 in each after Holm's correction for 4 comparisons." in text
+    )
     worse = made_up({"ple": [0.70, 0.71, 0.70], "daes": [0.60, 0.61, 0.60]}).to_markdown()
     assert " †" not in worse.replace("† better", "")
+    chance = made_up({"ple": [0.700], "daes": [0.7001]}, rows=200)
+    assert " †" not in chance.to_markdown().replace("† better", "")
     alone = made_up({"daes": [0.6]})
-    assert alone.tests == []
+    assert alone.tests == ()
     assert "| daes | **0.6000** | **0.4000** | **1.00** |" in alone.to_markdown()
     single = made_up({"ple": [0.5], "daes": [0.6]})
-    assert [test.p_value for test in single.tests] == [None, None]
+    assert all(test.significant for test in single.tests)
     from rich.console import Console
 
     console = Console(width=120, record=True, file=open(os.devnull, "w"))  # noqa: PTH123, SIM115
@@ -197,6 +224,8 @@ def test_a_comparison_survives_json(data, tmp_path):
     again = Comparison.from_dict(stored)
     assert again.to_dict() == comparison.to_dict()
     assert again.to_markdown() == comparison.to_markdown()
+    assert again.tests == comparison.tests
+    assert "AUC by eighth of the stream, FNN" in comparison.to_markdown()
     assert stored["data"]["what"] == "adstream:2000"
     assert stored["environment"]["packages"]["torch"]
     with pytest.raises(ValueError, match=r"daes\.comparison"):
@@ -215,6 +244,8 @@ def test_finished_trials_are_not_run_again(data, tmp_path, monkeypatch):
     again = small(data, out=tmp_path)
     assert ran == []
     assert [without_clock(r) for r in again.results] == [without_clock(r) for r in first.results]
+    assert again.tests == first.tests
+    assert len(list((tmp_path / "predictions").iterdir())) == 4
     more = small(data, out=tmp_path, seeds=3, methods=["fe", "daes", "ple"])
     assert sorted(ran) == [("daes", 2), ("fe", 2), ("ple", 0), ("ple", 1), ("ple", 2)]
     assert len(more.results) == 9

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
-from daes.experiments.significance import TTest, average_rank, t_test
+from daes.experiments.significance import TTest, average_rank, friedman, holm, t_test
 
 # AUC on FNN, Wide & Deep, DeepFM, IPNN, DCN v2, xDeepFM, and the average rank, as the paper's main table prints them.
 PAPER = {
@@ -198,3 +198,39 @@ def test_the_papers_ranks_follow_from_its_auc_columns(dataset):
 def test_bad_tables(arguments, message):
     with pytest.raises(ValueError, match=message):
         average_rank(**arguments)
+
+
+def test_holm_multiplies_the_smallest_by_the_number_of_tests():
+    assert holm([0.01, 0.02, 0.03, 0.005]).tolist() == pytest.approx([0.03, 0.04, 0.04, 0.02])
+    assert holm([0.5, 0.9]).tolist() == [1.0, 1.0]
+    assert holm([]).size == 0
+    with pytest.raises(ValueError, match="from 0 to 1"):
+        holm([1.5])
+
+
+def test_holm_agrees_with_its_step_down_rule():
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        p = rng.random(12) ** 4
+        kept = set()
+        for place, k in enumerate(np.argsort(p)):
+            if p[k] >= 0.05 / (12 - place):
+                break
+            kept.add(int(k))
+        assert set(np.flatnonzero(holm(p) < 0.05).tolist()) == kept
+
+
+def test_friedman_is_the_formula_and_nemenyi_the_published_table():
+    rng = np.random.default_rng(1)
+    table = rng.random((4, 10))
+    found = friedman(table)
+    ranks = stats.rankdata(-table, axis=0).mean(1)
+    assert found.ranks == pytest.approx(tuple(ranks))
+    assert found.statistic == pytest.approx(12 * 10 / (4 * 5) * ((ranks - 2.5) ** 2).sum())
+    assert found.p_value == pytest.approx(stats.chi2.sf(found.statistic, 3))
+    # Demšar (2006), Table 5: q at 5 % is 2.569 for four methods.
+    assert found.critical_difference == pytest.approx(2.569 * (4 * 5 / 60) ** 0.5, rel=1e-3)
+    assert friedman(table[:2]) is None
+    assert friedman(np.ones((3, 4))).p_value == 1.0
+    with pytest.raises(ValueError, match="finite table"):
+        friedman([[1.0, np.nan]])

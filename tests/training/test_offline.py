@@ -59,8 +59,8 @@ def scripted(monkeypatch, losses):
     """Let the validation LogLoss of the epochs be these; the test part is evaluated as it is."""
     plain, script = offline.evaluate_part, iter(losses)
 
-    def evaluate(step, source, rows):
-        scores = plain(step, source, rows)
+    def evaluate(step, source, rows, on_batch=None):
+        scores = plain(step, source, rows, on_batch)
         return scores if rows.stop == 1000 else {**scores, "logloss": next(script)}
 
     monkeypatch.setattr(offline, "evaluate_part", evaluate)
@@ -170,3 +170,17 @@ def test_the_configuration_is_checked(change, message):
 def test_too_few_rows_are_an_error(make_rows, make_model, schema):
     with pytest.raises(ValueError, match="got 4 rows split into 3, 1 and 0"):
         train_offline(make_model(), BatchSource(make_rows(4), schema))
+
+
+def test_the_scores_of_the_test_part_are_those_that_are_judged(make_rows, make_model, schema):
+    seen = []
+    config = OfflineConfig(TRAIN, epochs=2)
+    result = train_offline(
+        make_model(),
+        BatchSource(make_rows(1000), schema),
+        config,
+        on_test=lambda batch, logits: seen.append((batch.label, logits)),
+    )
+    labels, logits = (np.concatenate(parts) for parts in zip(*seen, strict=True))
+    assert labels.size == 100
+    assert roc_auc_score(labels, logits) == pytest.approx(result.test["auc"], rel=1e-12)

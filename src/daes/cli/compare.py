@@ -133,10 +133,11 @@ def compare(
 ) -> None:
     """Train methods × backbones × seeds on one stream and make the paper's table of it.
 
-    Each entry is the mean and standard deviation over the seeds; `daes` (or the best method) is tested against the best
-    baseline by a two-tailed unpaired t-test. With one seed all methods start from the same tables and see the same
-    batches. Offline methods are fitted on the first `--sample-rows` rows, which are also scored: that favours them, as
-    in the paper.
+    Each entry is the mean and standard deviation over the seeds; `daes` (or the best method) is tested against every
+    baseline on the rows, by DeLong's paired test of AUCs and by a bootstrap over blocks of consecutive rows, corrected
+    after Holm for all that is compared. With one seed all methods start from the same tables and see the same batches.
+    Offline methods are fitted on the first `--sample-rows` rows, which are also scored: that favours them, as in the
+    paper.
 
     With `--out`, each result is kept as soon as it is there. The same command goes on where it was stopped, and more
     methods or seeds add to what is there. A trial that fails is reported; the others go on.

@@ -15,7 +15,8 @@ from daes.backbone import BACKBONES
 from daes.choices import check_choices
 from daes.embedding import METHODS
 from daes.experiments.comparison import Comparison
-from daes.experiments.log import ResultLog
+from daes.experiments.log import ARRAYS, ResultLog
+from daes.experiments.predictions import Predictions
 from daes.experiments.runner import run_missing
 from daes.experiments.trial import MEASURES, Protocol, Trial, TrialResult, run_trial
 from daes.storage.run_folder import write_json
@@ -63,9 +64,12 @@ def compare(
 ) -> Comparison:
     """Train every method on every backbone with every seed, and make a table of it.
 
-    Trials are independent. With `out`, each result is a line of `results.jsonl` as soon as it is there, and a later
-    call skips every trial whose settings, data and code are the same; more methods or seeds can be added that way. A
-    trial that fails is reported and does not stop the others; it is tried again by the next call.
+    Trials are independent. With `out`, each result is a line of `results.jsonl` as soon as it is there (and its scores,
+    row by row, a file of `predictions/`), and a later call skips every trial whose settings, data and code are the
+    same; more methods or seeds can be added that way. A trial that fails is reported and does not stop the others; it
+    is tried again by the next call.
+
+    The subject is tested against every baseline on the rows (`method_tests`); seeds are for the spread.
 
     Fair play: with one seed, all methods start from the same categorical tables and the same network (where the shapes
     are the same) and see the same batches. Offline methods are fitted on the first `sample_rows` rows, which are also
@@ -87,7 +91,7 @@ def compare(
         jobs: processes. With more than one, a script needs the usual `if __name__ == "__main__":`, and torch's threads
             are divided among them.
         out: a folder for the results.
-        subject: the label that is tested against the best baseline; `daes` if it is among them.
+        subject: the label that is tested against the baselines; `daes` if it is among them.
         max_bytes: a process keeps the rows in memory if they take no more than this, else each trial reads them anew.
         progress: called as trials advance and end.
 
@@ -126,8 +130,8 @@ def compare(
     ]
     results = run_trials(trials, data, jobs=jobs, out=out, max_bytes=max_bytes, progress=progress)
     comparison = Comparison(
-        protocol, tuple(variants), tuple(backbones), numbers, tuple(results), subject, _about(data, device)
-    )
+        protocol, tuple(variants), tuple(backbones), numbers, tuple(results), subject, about=_about(data, device)
+    ).tested()
     if out is not None:
         write_json(Path(out) / TABLE, comparison.to_dict(), indent=None)
     return comparison
@@ -173,14 +177,27 @@ def run_trials(
             if progress is not None:
                 result = TrialResult.from_dict(content)
                 progress(TrialProgress(trial, result.rows, result.rows, result, done, len(trials)))
-        found = [(trial, log.results[key]) for trial, key in zip(trials, keys, strict=True) if key in log.results]
-        return [replace(TrialResult.from_dict(content), label=trial.label) for trial, content in found]
+        found = [(trial, key) for trial, key in zip(trials, keys, strict=True) if key in log.results]
+        return [
+            replace(
+                TrialResult.from_dict(log.results[key]), label=trial.label, predictions=partial(_predictions, log, key)
+            )
+            for trial, key in found
+        ]
+
+
+def _predictions(log: ResultLog, key: str) -> Predictions | None:
+    arrays = log.arrays(key)
+    return None if arrays is None else Predictions.from_arrays(arrays)
 
 
 def _run_trial(
     max_bytes: int, classes: Collection[type], data: Dataset, trial: Trial, note: Callable[[Any], None]
 ) -> dict[str, Any]:
-    return run_trial(trial, data.in_memory(max_bytes), lambda rows, total: note((rows, total))).to_dict()
+    result = run_trial(trial, data.in_memory(max_bytes), lambda rows, total: note((rows, total)))
+    predictions = None if result.predictions is None else result.predictions()
+    arrays = {} if predictions is None else {ARRAYS: predictions.to_arrays()}
+    return {**result.to_dict(), **arrays}
 
 
 def _variants(methods: Methods, common: Mapping[str, Any]) -> dict[str, tuple[str, dict[str, Any]]]:

@@ -2,20 +2,21 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
 from daes.embedding import DAES, METHODS
 from daes.experiments.comparison_table import make_notes, make_tables
-from daes.experiments.scores import BaselineTest, ScoreTable, SeedScores, higher_is_better
+from daes.experiments.method_tests import MethodTest, method_tests
+from daes.experiments.scores import ScoreTable, SeedScores, higher_is_better
 from daes.experiments.trial import MEASURES, Protocol, TrialResult
 from daes.extras import require
 from daes.storage.run_folder import strict
 from daes.table import Table
 
 FORMAT = "daes.comparison"
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,8 @@ class Comparison:
         backbones: names, likewise.
         seeds: likewise.
         results: one per trial that is done, or has failed.
-        subject: the label that is tested against the best baseline; see `default_subject`.
+        subject: the label that is tested against the baselines; see `default_subject`.
+        tests: the subject against each baseline in each column, on the rows; see `tested`.
         about: what else is to be known of the comparison: data, schema, environment.
     """
 
@@ -38,6 +40,7 @@ class Comparison:
     seeds: tuple[int, ...]
     results: tuple[TrialResult, ...]
     subject: str | None = None
+    tests: tuple[MethodTest, ...] = ()
     about: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -77,21 +80,33 @@ class Comparison:
                     for measure in self.measures
                     for of in [self.summary(label, backbone, measure)]
                 },
+                "eighths": {measure: self.eighths(label, backbone, measure) for measure in ("auc", "logloss")},
                 "seconds": sum(r.seconds for r in self.results if (r.label, r.backbone) == (label, backbone)),
             }
             for label in self.methods
             for backbone in self.backbones
         ]
 
-    @cached_property
-    def tests(self) -> list[BaselineTest]:
-        """The subject against the best baseline, for each backbone and measure where both have results."""
+    def tested(self) -> "Comparison":
+        """The same with the tests that the results' predictions allow, corrected for all of them together."""
         subject, baselines = self.default_subject()
-        if subject is None:
-            return []
-        columns = [(backbone, measure) for backbone in self.backbones for measure in self.measures]
-        tests = (self.scores.test(subject, baselines, *column) for column in columns)
-        return [test for test in tests if test is not None]
+        pairs = [] if subject is None else [(subject, baseline) for baseline in baselines]
+        return replace(self, tests=method_tests(self.results, pairs, self.backbones, self.measures))
+
+    @cached_property
+    def best_tests(self) -> list[MethodTest]:
+        """Of the tests those against the best baseline of the column, in the order of the columns."""
+        _, baselines = self.default_subject()
+        found = [
+            test for test in self.tests if test.baseline == self.scores.best(test.backbone, test.measure, baselines)
+        ]
+        order = [(backbone, measure) for backbone in self.backbones for measure in self.measures]
+        return sorted(found, key=lambda test: order.index((test.backbone, test.measure)))
+
+    def eighths(self, label: str, backbone: str, measure: str = "auc") -> list[float]:
+        """A learning curve: the mean over the seeds of the measure on each eighth of the rows; empty without one."""
+        curves = [r.eighths[measure] for r in self.results if (r.label, r.backbone) == (label, backbone) and r.eighths]
+        return [SeedScores.of(values).mean for values in zip(*curves, strict=True)]
 
     def default_subject(self) -> tuple[str | None, tuple[str, ...]]:
         """The label to test, and those it is tested against.
@@ -160,6 +175,9 @@ class Comparison:
             seeds=tuple(content["seeds"]),
             results=(*results, *failures),
             subject=content["subject"],
+            tests=tuple(
+                MethodTest(**{one.name: test[one.name] for one in fields(MethodTest)}) for test in content["tests"]
+            ),
             about={name: content[name] for name in ("created", "environment", "data", "schema") if name in content},
         )
 

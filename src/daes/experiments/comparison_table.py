@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from daes.backbone import BACKBONES
+from daes.experiments.method_tests import ROW_TESTS
 from daes.experiments.significance import LEVEL
 from daes.formatting import counted, fixed, p_value
 from daes.table import Cell, Table
@@ -27,27 +28,42 @@ _SCOPES = {
 
 
 def make_tables(comparison: "Comparison") -> list[Table]:
-    """A table for each scope, and one of the tests."""
+    """A table for each scope, the learning curves, and one of the tests."""
     tables = [_scores(comparison, scope, *pair) for scope, pair in _SCOPES[comparison.protocol].items()]
-    return [*tables, _tests(comparison)] if comparison.tests else tables
+    if comparison.protocol == "stream":
+        tables += [_eighths(comparison, backbone) for backbone in comparison.backbones]
+    return [*tables, _tests(comparison)] if comparison.best_tests else tables
 
 
 def make_notes(comparison: "Comparison") -> list[str]:
     """What the marks mean, and what is missing."""
     seeds = len(comparison.seeds)
-    several = f"Mean ± standard deviation of {counted(seeds, 'seed')}"
-    spread = several if seeds > 1 else "One seed, hence no deviation and no test"
+    spread = f"Mean ± standard deviation of {counted(seeds, 'seed')}" if seeds > 1 else "One seed, hence no deviation"
     notes = [f"{spread}; rank: mean over the backbones of the rank by AUC."]
-    if any(test.p_value is not None for test in comparison.tests):
-        notes.append(f"{MARK} better than the best baseline: two-tailed unpaired t-test, p < {LEVEL}.")
+    if comparison.tests:
+        notes.append(
+            f"{MARK} better than the best baseline: {ROW_TESTS}, p < {LEVEL} in each after Holm's correction for "
+            f"{counted(len(comparison.tests), 'comparison')}. 95 %: interval of the block bootstrap."
+        )
     notes += [f"Failed: {r.label} on {r.backbone}, seed {r.seed}: {r.error}" for r in comparison.failures]
     return notes
+
+
+def _eighths(comparison: "Comparison", backbone: str) -> Table:
+    rows: list[list[str | Cell]] = []
+    curves = {label: comparison.eighths(label, backbone) for label in comparison.methods}
+    best = [max(fixed(value) for value in column) for column in zip(*filter(None, curves.values()), strict=True)]
+    for label, curve in curves.items():
+        cells = [Cell(fixed(value), strong=fixed(value) == top) for value, top in zip(curve, best, strict=False)]
+        rows.append([label, *(cells or [Cell(fixed(None))] * len(best))])
+    head = ["method", *(f"{place}/{len(best)}" for place in range(1, len(best) + 1))]
+    return Table(head, rows, caption=f"AUC by eighth of the stream, {BACKBONES[backbone].title}")
 
 
 def _scores(comparison: "Comparison", scope: str, auc: str, logloss: str) -> Table:
     scores = comparison.scores
     columns = [(backbone, measure) for backbone in comparison.backbones for measure in (auc, logloss)]
-    marked = {(t.subject, t.backbone, t.measure) for t in comparison.tests if t.better and t.significant}
+    marked = {(t.subject, t.backbone, t.measure) for t in comparison.best_tests if t.better and t.significant}
     ranks = comparison.ranks(auc)
     rows: list[list[str | Cell]] = [
         [
@@ -68,10 +84,13 @@ def _tests(comparison: "Comparison") -> Table:
             _MEASURE_NAMES[test.measure],
             test.baseline,
             Cell(fixed(test.difference, sign=True), strong=test.better),
+            f"{fixed(test.low, sign=True)} to {fixed(test.high, sign=True)}",
+            p_value(test.delong),
+            p_value(test.bootstrap),
             Cell(p_value(test.p_value), strong=test.better and test.significant),
         ]
-        for test in comparison.tests
+        for test in comparison.best_tests
     ]
-    head = ["backbone", "measure", "best baseline", "difference", "p"]
-    caption = f"{comparison.tests[0].subject} against the best baseline"
+    head = ["backbone", "measure", "best baseline", "difference", "95 %", "DeLong p", "bootstrap p", "p, Holm"]
+    caption = f"{comparison.tests[0].subject} against the best baseline, tested on the rows"
     return Table(head, rows, caption=caption, left=frozenset({0, 1, 2}))

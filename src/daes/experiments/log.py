@@ -1,4 +1,4 @@
-"""The result log: results by key, each appended to a file as soon as it is there."""
+"""The result log: results by key, each appended to a file as soon as it is there, with arrays in files beside it."""
 
 import hashlib
 import json
@@ -7,11 +7,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
 import daes
+from daes.extras import require
+from daes.storage.durable import write_bytes
 from daes.storage.lock import WriterLock
 from daes.storage.run_folder import strict
 
 RESULTS = "results.jsonl"
+ARRAYS = "predictions"
+"""The folder, beside the results, of a safetensors file per result that has arrays."""
+Arrays = dict[str, NDArray[Any]]
 LOCK = "lock"
 
 
@@ -28,12 +36,14 @@ def result_key(settings: Any, data: str, code: str) -> str:
 class ResultLog:
     """Results by key, in memory and, given a folder, as lines of its results.jsonl; one writer at a time.
 
-    A result is a JSON object; one with an `error` does not count as done. Used as a context.
+    A result is a JSON object; one with an `error` does not count as done. It may have arrays by name besides. Used as a
+    context.
     """
 
     def __init__(self, folder: Path | None) -> None:
         self.results: dict[str, dict[str, Any]] = {}
         self._path = None if folder is None else folder / RESULTS
+        self._arrays: dict[str, Arrays] = {}
 
     def __enter__(self) -> Self:
         if self._path is not None:
@@ -53,15 +63,35 @@ class ResultLog:
         """Whether there is a result that is no error."""
         return key in self.results and self.results[key].get("error") is None
 
-    def add(self, key: str, content: Mapping[str, Any]) -> None:
-        """Keep a result, durably if there is a folder."""
+    def add(self, key: str, content: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]] | None = None) -> None:
+        """Keep a result and its arrays, durably if there is a folder."""
         result = self.results[key] = strict({**content, "key": key})
         if self._path is None:
+            if arrays is not None:
+                self._arrays[key] = dict(arrays)
             return
+        if arrays is not None:  # before the line, which says that all of it is there
+            self._array_file(key).parent.mkdir(exist_ok=True)
+            whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+            write_bytes(self._array_file(key), require("safetensors.numpy").save(whole))
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(result, allow_nan=False) + "\n")
             file.flush()
             os.fsync(file.fileno())
+
+    def arrays(self, key: str) -> Arrays | None:
+        """The arrays of a result, read from their file if there is a folder; None where it has none."""
+        if self._path is None:
+            return self._arrays.get(key)
+        path = self._array_file(key)
+        if not path.is_file():
+            return None
+        found: Arrays = require("safetensors.numpy").load(path.read_bytes())
+        return found
+
+    def _array_file(self, key: str) -> Path:
+        assert self._path is not None
+        return self._path.parent / ARRAYS / f"{key}.safetensors"
 
 
 def read_log(path: Path) -> dict[str, dict[str, Any]]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from daes.experiments.log import ResultLog
+from daes.experiments.log import ARRAYS, ResultLog
 from daes.experiments.workers import Task, WorkerExit, run_tasks
 
 Content = dict[str, Any]
@@ -27,8 +27,8 @@ def run_missing(
     """Pairs of an item and its result, as they are done and logged, of the items whose key the log lacks.
 
     Args:
-        task: `task(shared, item, note)` gives a result as plain values. One that raises has `error` (a sentence) and
-            `traceback` as its result; the others go on.
+        task: `task(shared, item, note)` gives a result as plain values, its `predictions` (arrays by name) apart. One
+            that raises has `error` (a sentence) and `traceback` as its result; the others go on.
         items: what to do it with, by key.
         log: where results go.
         shared: handed to every call.
@@ -42,7 +42,8 @@ def run_missing(
     outcomes = _run_here if jobs == 1 or len(missing) < 2 else partial(_run_apart, jobs=jobs, threads=threads)
     attempt, enough = partial(_attempt, task), partial(is_past, deadline)
     for (key, item), outcome in outcomes(attempt, shared, missing.items(), on_note=on_note, enough=enough):
-        log.add(key, {**describe(item), **outcome})
+        arrays = outcome.pop(ARRAYS, None)
+        log.add(key, {**describe(item), **outcome}, arrays)
         yield item, log.results[key]
 
 

@@ -1,4 +1,4 @@
-"""Is one method better than another over several seeds, and how do methods rank over many columns."""
+"""Tests of several results: seeds against seeds, many p-values at once, many methods over many streams."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -100,6 +100,71 @@ def average_rank(
     method = "average" if ties == "mean" else "ordinal"
     ranks: Floats = require("scipy.stats").rankdata(cost, method=method, axis=0).mean(axis=1)
     return ranks
+
+
+def holm(p_values: ArrayLike) -> Floats:
+    """Holm's correction: each p as it counts where so many hypotheses were tested at once.
+
+    The k-th smallest of n is multiplied by n − k + 1, and none is below a smaller one. What is below a level then holds
+    with no more than that chance of a single false one among all.
+
+    **Shape.** (n,) → (n,).
+
+    >>> holm([0.01, 0.04, 0.03])
+    array([0.03, 0.06, 0.06])
+    """
+    p = np.asarray(p_values, dtype=np.float64)
+    if p.ndim != 1 or not ((p >= 0) & (p <= 1)).all():
+        raise ValueError(f"p_values must be a list of numbers from 0 to 1, got {p.tolist()}")
+    order = np.argsort(p)
+    corrected = np.empty(p.size)
+    corrected[order] = np.minimum(np.maximum.accumulate(p[order] * (p.size - np.arange(p.size))), 1.0)
+    return corrected
+
+
+@dataclass(frozen=True)
+class Friedman:
+    """The result of Friedman's test: do methods differ over blocks (streams)?
+
+    `ranks` are the methods' mean ranks, 1 being the best; two of them differ at the 5 % level (Nemenyi) where they are
+    further apart than `critical_difference`.
+    """
+
+    statistic: float
+    p_value: float
+    ranks: tuple[float, ...]
+    blocks: int
+    critical_difference: float
+
+
+def friedman(results: ArrayLike, *, higher_is_better: bool = True) -> Friedman | None:
+    """Friedman's test of methods over blocks, by scipy, with Nemenyi's critical difference of mean ranks.
+
+    A block is a stream: results on one stream share its luck, different streams do not. Where a method has several
+    results on a stream (backbones, seeds), their mean is its result. None with fewer than three methods or two blocks.
+
+    **Shape.** `results` (methods, blocks), finite.
+
+    >>> found = friedman([[0.7, 0.8, 0.9, 0.6], [0.6, 0.7, 0.8, 0.5], [0.5, 0.6, 0.7, 0.4]])
+    >>> found.ranks, round(found.statistic, 3), round(found.p_value, 4)
+    ((1.0, 2.0, 3.0), 8.0, 0.0183)
+    """
+    table = np.asarray(results, dtype=np.float64)
+    if table.ndim != 2 or not np.isfinite(table).all():
+        raise ValueError(f"results must be a finite table of methods × blocks, got shape {table.shape}")
+    methods, blocks = table.shape
+    if methods < 3 or blocks < 2:
+        return None
+    stats = require("scipy.stats")
+    if (np.ptp(table, axis=0) == 0).all():
+        statistic, p_value = 0.0, 1.0
+    else:
+        found = stats.friedmanchisquare(*table)
+        statistic, p_value = float(found.statistic), float(found.pvalue)
+    ranks = average_rank(table, higher_is_better=higher_is_better)
+    quantile = float(stats.studentized_range.ppf(1 - LEVEL, methods, np.inf)) / 2**0.5
+    distance = quantile * (methods * (methods + 1) / (6 * blocks)) ** 0.5
+    return Friedman(statistic, p_value, tuple(ranks.tolist()), blocks, distance)
 
 
 def _check_results(name: str, results: ArrayLike) -> Floats:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -12,9 +13,7 @@ from numpy.typing import NDArray
 from daes.embedding import METHODS
 from daes.experiments.fingerprint import code_fingerprint
 from daes.experiments.log import result_key
-from daes.metrics.auc import exact_auc
-from daes.metrics.base import check_rows
-from daes.metrics.stream import LogLoss
+from daes.experiments.predictions import Predictions
 from daes.model import CTRModel
 from daes.storage.run_folder import strict
 from daes.stream.batch import Batch
@@ -97,7 +96,10 @@ class Trial:
 
 @dataclass(frozen=True)
 class TrialResult:
-    """What a trial gave: a line of results.jsonl (docs/run-folder.md)."""
+    """What a trial gave: a line of results.jsonl (docs/run-folder.md).
+
+    `eighths` has a measure of each eighth of the rows it was judged on; `predictions` reads the scores of these rows.
+    """
 
     label: str
     method: str
@@ -110,10 +112,12 @@ class TrialResult:
     parameters: int = 0
     bad_batches: int = 0
     history: dict[str, list[float]] = field(default_factory=dict)
+    eighths: dict[str, list[float]] = field(default_factory=dict)
     error: str | None = None
     traceback: str | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     key: str = ""
+    predictions: Callable[[], Predictions | None] | None = field(default=None, repr=False, compare=False)
 
     @property
     def rows_per_second(self) -> float:
@@ -121,17 +125,24 @@ class TrialResult:
         return self.rows / self.seconds if self.seconds else float("nan")
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as strict JSON has it."""
-        content: dict[str, Any] = strict({**asdict(self), "rows_per_second": self.rows_per_second})
-        return content
+        """All of it but the predictions, as strict JSON has it."""
+        content = asdict(replace(self, predictions=None))
+        del content["predictions"]
+        plain_content: dict[str, Any] = strict({**content, "rows_per_second": self.rows_per_second})
+        return plain_content
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "TrialResult":
         """What `to_dict` gave; a metric that was not defined is NaN again."""
         fields = {name: value for name, value in content.items() if name != "rows_per_second"}
-        metrics = fields.get("metrics", {})
-        fields["metrics"] = {name: float("nan") if value is None else value for name, value in metrics.items()}
+        metrics, eighths = fields.get("metrics", {}), fields.get("eighths", {})
+        fields["metrics"] = {name: _number(value) for name, value in metrics.items()}
+        fields["eighths"] = {name: [_number(value) for value in values] for name, values in eighths.items()}
         return cls(**fields)
+
+
+def _number(value: float | None) -> float:
+    return float("nan") if value is None else value
 
 
 Progress = Callable[[int, int | None], None]
@@ -167,19 +178,25 @@ def _run_stream(trial: Trial, data: Dataset, source: Source, progress: Progress)
     def note(trainer: StreamTrainer, *_: Any) -> None:
         progress(trainer.rows, total)
 
-    result = StreamTrainer(model, replace(trial.train, seed=trial.seed), callbacks=[scores, note]).run(source)
+    trainer = StreamTrainer(model, replace(trial.train, seed=trial.seed), callbacks=[scores.after_batch, note])
+    result = trainer.run(source)
     names = ("rows", "auc", "logloss", "window_auc", "window_logloss")
-    return _result(
-        trial, model, result.rows, scores.metrics(), _columns(result.history, names), len(result.bad_batches)
-    )
+    found = _result(trial, model, result.rows, scores, _columns(result.history, names), len(result.bad_batches))
+    predictions = scores.predictions
+    later = {f"half_{name}": value for name, value in predictions.second_half.measure().items()}
+    return replace(found, metrics={**found.metrics, **later})
 
 
 def _run_paper(trial: Trial, data: Dataset, source: Source, progress: Progress) -> TrialResult:
     config = replace(trial.offline, train=replace(trial.train, seed=trial.seed))
     part, *_ = split_rows(source, data.schema, config)
     model = _build(trial, data, read_part(source, data.schema, part, config.fit_rows))
-    result = train_offline(model, source, config, progress=progress)
-    metrics = {
+    scores = _Scores()
+    result = train_offline(model, source, config, progress=progress, on_test=scores.add)
+    rows = result.rows[0] * len(result.history)
+    history = _columns(result.history, ("epoch", "train_logloss", "valid_auc", "valid_logloss"))
+    found = _result(trial, model, rows, scores, history, len(result.bad_batches))
+    measured = {
         "auc": result.test["auc"],
         "logloss": result.test["logloss"],
         "valid_auc": result.valid["auc"],
@@ -187,9 +204,7 @@ def _run_paper(trial: Trial, data: Dataset, source: Source, progress: Progress) 
         "epoch": result.epoch,
         "epochs": len(result.history),
     }
-    rows = result.rows[0] * len(result.history)
-    history = _columns(result.history, ("epoch", "train_logloss", "valid_auc", "valid_logloss"))
-    return _result(trial, model, rows, metrics, history, len(result.bad_batches))
+    return replace(found, metrics=measured)
 
 
 def _build(trial: Trial, data: Dataset, sample: Batch) -> CTRModel:
@@ -198,20 +213,18 @@ def _build(trial: Trial, data: Dataset, sample: Batch) -> CTRModel:
 
 
 def _result(
-    trial: Trial,
-    model: CTRModel,
-    rows: int,
-    metrics: dict[str, float],
-    history: dict[str, list[float]],
-    bad_batches: int,
+    trial: Trial, model: CTRModel, rows: int, scores: "_Scores", history: dict[str, list[float]], bad_batches: int
 ) -> TrialResult:
+    predictions = scores.predictions
     return TrialResult(
         **trial.describe(),
-        metrics=metrics,
+        metrics=predictions.measure(),
         rows=rows,
         parameters=count_parameters(model),
         bad_batches=bad_batches,
         history=history,
+        eighths=predictions.curve(),
+        predictions=lambda: predictions,
     )
 
 
@@ -236,35 +249,22 @@ def _throttled(progress: Progress | None, seconds: float = 0.5) -> Progress:
 
 
 class _Scores:
-    """The scores of the whole stream, 5 bytes per row (9 with weights), so that both halves have an exact AUC."""
+    """Collects the predictions of a trial, 5 bytes per row (9 with weights)."""
 
     def __init__(self) -> None:
-        self._logits: list[NDArray[np.float32]] = []
-        self._labels: list[NDArray[np.bool_]] = []
-        self._weights: list[NDArray[np.float32]] = []
+        self._pieces: list[Predictions] = []
 
-    def __call__(self, trainer: StreamTrainer, batch: Batch, logits: NDArray[np.float32]) -> None:
-        if batch.label is None or not np.isfinite(logits).all():
-            return
-        self._logits.append(logits)
-        self._labels.append(batch.label > 0)
-        if batch.weight is not None:
-            self._weights.append(batch.weight)
+    def after_batch(self, trainer: StreamTrainer, batch: Batch, logits: NDArray[np.float32]) -> None:
+        """Of a batch that was skipped because some of its scores are not finite, none is kept."""
+        self.add(batch, logits if np.isfinite(logits).all() else np.full_like(logits, np.nan))
 
-    def metrics(self) -> dict[str, float]:
-        if not self._logits:
+    def add(self, batch: Batch, logits: NDArray[np.float32]) -> None:
+        if batch.label is not None:
+            self._pieces.append(Predictions(logits, batch.label > 0, batch.weight))
+
+    @cached_property
+    def predictions(self) -> Predictions:
+        found = Predictions.concat(self._pieces)
+        if not found.scored.any():
             raise ValueError("no batch of the stream could be scored")
-        logits, labels = np.concatenate(self._logits), np.concatenate(self._labels)
-        weights = np.concatenate(self._weights) if self._weights else None
-        half = slice(len(logits) // 2, None)
-        whole = _judge(logits, labels, weights)
-        later = _judge(logits[half], labels[half], None if weights is None else weights[half])
-        return {**whole, **{f"half_{name}": value for name, value in later.items()}}
-
-
-def _judge(
-    logits: NDArray[np.float32], labels: NDArray[np.bool_], weights: NDArray[np.float32] | None
-) -> dict[str, float]:
-    loss = LogLoss()
-    loss.absorb(check_rows(logits, labels, weights))
-    return {"auc": exact_auc(logits, labels, weights), "logloss": loss.compute()}
+        return found

@@ -90,6 +90,10 @@ def stream_figures(compared: Compared) -> list[Figure]:
                     views.append(_view(compared, curves, label + suffix, metric))
                 if len(curves) > 1 and column != metric:
                     views.append(_difference(compared, curves, f"{label}, against the mean{suffix}"))
+            eighths = _eighths(compared, backbone, metric)
+            if eighths:
+                view = lines(_lines(compared, eighths, mode="lines+markers"), y_title="", height=360)
+                views.append(View(f"by eighth{suffix}", *view))
         if views:
             found.append(
                 Figure(
@@ -102,6 +106,19 @@ def stream_figures(compared: Compared) -> list[Figure]:
                     height=360,
                 )
             )
+    return found
+
+
+def _eighths(compared: Compared, backbone: str, metric: str) -> list["Curve"]:
+    """The measure on each eighth of the stream, at the rows where it ends."""
+    found = []
+    for label in compared.table.methods:
+        trials = [trial for trial in compared.trials(label, backbone) if trial.eighths.get(metric)]
+        if trials:
+            values = np.array([trial.eighths[metric] for trial in trials])
+            known = np.isfinite(values).all(axis=0)
+            ends = trials[0].rows * np.arange(1, values.shape[1] + 1) / values.shape[1]
+            found += [Curve(label, ends[known], values[:, known])] if known.any() else []
     return found
 
 

@@ -2,10 +2,19 @@
 
 from collections.abc import Sequence
 
+from daes.experiments.method_tests import ROW_TESTS
+from daes.experiments.significance import LEVEL
 from daes.formatting import duration, fixed
 from daes.report.comparison import Compared
 from daes.report.comparison_figures import dot_figure, epoch_figures, stream_figures
-from daes.report.comparison_tables import failure_table, rank_table, result_table, significance_table, verdict
+from daes.report.comparison_tables import (
+    eighths_table,
+    failure_table,
+    rank_table,
+    result_table,
+    significance_table,
+    verdict,
+)
 from daes.report.content import Block, Heading, Paragraph, Section, drawn
 from daes.report.learned import read_findings
 from daes.report.methods import compared_methods
@@ -60,6 +69,13 @@ def work_facts(comparisons: Sequence[Compared]) -> list[tuple[str, str]]:
     return [("Models trained", str(len(results))), ("Time, added up", duration(seconds))]
 
 
+_TESTS = (
+    f"Each baseline (in bold the best of its column) against the method, on the same rows: {ROW_TESTS}. 95 % is the "
+    "interval of the block bootstrap. The last p is the larger of both, by Holm's correction over all lines of this "
+    f"table; what is called better or worse has one below {LEVEL}. Seeds are shown as the spread in the tables above."
+)
+
+
 def _result(compared: Compared) -> list[Block]:
     blocks: list[Block] = [Paragraph(verdict(compared) or "No model was finished.", "said")]
     several = len(compared.table.backbones) > 1
@@ -71,13 +87,21 @@ def _result(compared: Compared) -> list[Block]:
     if dots is not None:
         blocks.append(dots)
     tests = significance_table(compared)
-    if tests is not None and len(compared.table.seeds) > 1:
-        blocks += [Heading("Tests"), Paragraph("Two-tailed unpaired t-test against the best baseline."), tests]
+    if tests is not None:
+        blocks += [Heading("Tests"), Paragraph(_TESTS), tests]
     if compared.table.failures:
         blocks += [Heading("Failures"), failure_table(compared.table.failures)]
     return blocks
 
 
 def _curves(compared: Compared) -> list[Block]:
-    make = stream_figures if compared.table.protocol == "stream" else epoch_figures
-    return drawn(make(compared), "No history was kept.")
+    if compared.table.protocol != "stream":
+        return drawn(epoch_figures(compared), "No history was kept.")
+    blocks = drawn(stream_figures(compared), "No history was kept.")
+    several = len(compared.table.backbones) > 1
+    for backbone in compared.table.backbones:
+        table = eighths_table(compared, backbone)
+        if table is not None:
+            title = "AUC by eighth of the stream"
+            blocks += [Heading(f"{title} · {backbone}" if several else title), table]
+    return blocks

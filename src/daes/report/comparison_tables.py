@@ -50,25 +50,46 @@ def _value(found: SeedScores, best: bool) -> Cell:
 
 
 def significance_table(compared: Compared) -> Table | None:
-    """The subject against the best baseline; None where there is nothing to test."""
+    """The subject against every baseline, tested on the rows; None where there is nothing to test."""
     places = list(compared.titles)
     tests = sorted(compared.table.tests, key=lambda test: places.index(test.measure))
     if not tests:
         return None
+    best = {(test.backbone, test.measure, test.baseline) for test in compared.table.best_tests}
     rows = [
         (
             test.backbone,
             compared.titles[test.measure],
-            test.baseline,
+            Cell(test.baseline, strong=(test.backbone, test.measure, test.baseline) in best),
             fixed(test.difference, sign=True),
-            "better" if test.better else "worse" if test.difference else "equal",
+            f"{fixed(test.low, sign=True)} to {fixed(test.high, sign=True)}",
+            p_value(test.delong),
+            p_value(test.bootstrap),
             p_value(test.p_value),
-            "one seed: no test" if test.p_value is None else "yes" if test.significant else "no",
+            ("better" if test.better else "worse") if test.significant else "may be chance",
         )
         for test in tests
     ]
-    head = ("backbone", "measure", "best baseline", f"{compared.subject} less baseline", "", "p", "significant")
-    return Table(head, rows, left=frozenset({0, 1, 2, 4, 6}))
+    difference = f"{compared.subject} less baseline"
+    head = ("backbone", "measure", "baseline", difference, "95 %", "DeLong p", "bootstrap p", "p, Holm", "")
+    return Table(head, rows, left=frozenset({0, 1, 2, 8}))
+
+
+def eighths_table(compared: Compared, backbone: str) -> Table | None:
+    """AUC of every method on each eighth of the stream; None where no trial has kept it."""
+    curves = {label: compared.table.eighths(label, backbone) for label in compared.table.methods}
+    known = {label: curve for label, curve in curves.items() if curve}
+    if not known:
+        return None
+    best = [max(fixed(value) for value in column) for column in zip(*known.values(), strict=True)]
+    rows = [
+        [
+            Cell(label, colour=compared.style(label).colour),
+            *(Cell(fixed(value), strong=fixed(value) == top) for value, top in zip(curve, best, strict=True)),
+        ]
+        for label, curve in known.items()
+    ]
+    return Table(("method", *(f"{place}/{len(best)}" for place in range(1, len(best) + 1))), rows)
 
 
 def verdict(compared: Compared) -> str:
@@ -81,8 +102,6 @@ def verdict(compared: Compared) -> str:
             said.append(f"On {backbone}, {sentence}" if several else sentence)
     if not said:
         return ""
-    if len(compared.table.seeds) == 1:
-        said.append("With a single seed, differences of about 0.001 may be chance.")
     where = {"stream": "Over the second half of the stream: ", "paper": "On the test part: "}
     return where[compared.table.protocol] + " ".join(said)
 
@@ -104,16 +123,16 @@ def _first(compared: Compared, backbone: str) -> str:
 
 
 def _chance(compared: Compared, backbone: str, measure: str) -> str:
-    tests = [test for test in compared.table.tests if (test.backbone, test.measure) == (backbone, measure)]
-    if not tests or tests[0].p_value is None:
+    tests = [test for test in compared.table.best_tests if (test.backbone, test.measure) == (backbone, measure)]
+    if not tests:
         return ""
     test = tests[0]
     is_it = "is significant" if test.significant else "may be chance"
     p = p_value(test.p_value)
     return (
         f"The difference in AUC between {test.subject} and the best baseline, {test.baseline}, "
-        f"{fixed(test.difference, sign=True)}, {is_it} (p {p if p.startswith('<') else f'= {p}'} with "
-        f"{len(compared.table.seeds)} seeds)."
+        f"{fixed(test.difference, sign=True)}, {is_it} (p {p if p.startswith('<') else f'= {p}'} by DeLong's test "
+        "and the block bootstrap over rows, the larger of both after Holm's correction)."
     )
 
 

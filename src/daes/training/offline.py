@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from daes.metrics import StreamMetrics, WindowAUC
 from daes.model import CTRModel
@@ -80,9 +81,17 @@ class OfflineResult:
 OfflineProgress = Callable[[int, int], None]
 """Called with the rows learned from so far and the rows of all epochs together."""
 
+OnScored = Callable[[Batch, NDArray[np.float32]], None]
+"""Called with a batch and its logits."""
+
 
 def train_offline(
-    model: CTRModel, source: Source, config: OfflineConfig | None = None, *, progress: OfflineProgress | None = None
+    model: CTRModel,
+    source: Source,
+    config: OfflineConfig | None = None,
+    *,
+    progress: OfflineProgress | None = None,
+    on_test: OnScored | None = None,
 ) -> OfflineResult:
     """Train on the first part of the rows, choose the epoch on the second, test on the third.
 
@@ -94,6 +103,7 @@ def train_offline(
         source: the rows; read from row 0, several times.
         config: how to train.
         progress: called after every batch of training.
+        on_test: called with every batch of the test part and its logits, by the model of the best epoch.
 
     >>> from daes.simulation import AdStream
     >>> stream = AdStream(num_rows=5000, seed=0)
@@ -128,7 +138,7 @@ def train_offline(
     if not best:
         raise TrainingError(f"none of {len(history)} epochs had a finite LogLoss on the validation part")
     model.load_state_dict(best["state"])
-    scores = evaluate_part(step, source, test)
+    scores = evaluate_part(step, source, test, on_test)
     rows = (len(train), len(valid), len(test))
     seconds = time.perf_counter() - started
     return OfflineResult(scores, best["valid"], best["epoch"], history, rows, seconds, step.bad_batches)
@@ -171,12 +181,16 @@ def read_part(source: Source, schema: Schema, rows: range, at_most: int | None =
     return Batch.concat(pieces)
 
 
-def evaluate_part(step: TrainingStep, source: Source, rows: range) -> dict[str, float]:
+def evaluate_part(
+    step: TrainingStep, source: Source, rows: range, on_batch: OnScored | None = None
+) -> dict[str, float]:
     """Metrics on these rows, with the exact AUC; nothing is learned. All are NaN if a score is."""
     metrics, exact = StreamMetrics(window=None), WindowAUC(len(rows))
     for batch in iter_part(source, step.model.schema, rows, step.config.batch_size):
         assert batch.label is not None
         logits = step.score(batch)
+        if on_batch is not None:
+            on_batch(batch, logits)
         if np.isnan(logits).any():
             return dict.fromkeys(metrics.compute(), float("nan"))
         metrics.update(logits, batch.label, batch.weight)
