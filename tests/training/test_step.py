@@ -168,3 +168,62 @@ def test_scoring_beside_learning_sees_whole_steps_and_changes_nothing(by, backbo
     expected = alone.model.state_dict()
     for name, tensor in together.model.state_dict().items():
         assert torch.equal(tensor, expected[name]), name
+
+
+def passed(step, rows, how):
+    """A pass over the rows in batches of 100; the logits."""
+    torch.manual_seed(3)
+    found = []
+    for start in range(0, len(rows), 100):
+        batch = rows[start : start + 100]
+        if how == "together":
+            found.append(step.score_and_learn(batch, start))
+        else:
+            found.append(step.score(batch))
+            step.learn(batch, start)
+    return np.concatenate(found)
+
+
+@pytest.mark.parametrize("optimizer", ["adagrad", "adam"])
+@pytest.mark.parametrize(
+    ("options", "forwards"),
+    [
+        ({}, 1),
+        ({"method": "daes-gate", "backbone": "deepfm"}, 1),
+        ({"categorical_options": {"mode": "vocabulary", "min_count": 2}}, 1),
+        ({"backbone_options": {"dropout": 0.3, "batch_norm": True}}, 2),
+        ({"backbone": "autoint", "backbone_options": {"dropout": 0.3}}, 2),
+    ],
+)
+def test_scoring_and_learning_together_is_one_after_the_other(make_rows, make_model, options, forwards, optimizer):
+    rows, config = make_rows(850), replace(CONFIG, optimizer=optimizer)
+    together, apart = (TrainingStep(make_model(**options), config) for _ in range(2))
+    calls = []
+    together.model.register_forward_hook(lambda *_: calls.append(1))
+    np.testing.assert_array_equal(passed(together, rows, "together"), passed(apart, rows, "apart"))
+    assert_same(state_of(together), state_of(apart))
+    assert len(calls) == 9 * forwards + (forwards == 1)  # the first batch is observed between its score and its step
+
+
+def test_a_module_that_is_not_known_is_scored_in_eval_mode(make_rows, make_model):
+    class Doubled(torch.nn.Linear):
+        def forward(self, x):
+            return super().forward(x) * (2.0 if self.training else 1.0)
+
+    model, rows = make_model(), make_rows(300)
+    model.backbone.mlp.readout.__class__ = Doubled
+    model.backbone.mlp.readout.forward = lambda x: Doubled.forward(model.backbone.mlp.readout, x).squeeze(-1)
+    step = TrainingStep(model, CONFIG)
+    step.learn(rows[:100], 0)
+    expected = step.score(rows[100:200])
+    np.testing.assert_array_equal(step.score_and_learn(rows[100:200], 100), expected)
+
+
+def test_a_batch_is_observed_after_its_step_but_for_the_first(make_rows, make_model):
+    rows, step = make_rows(200), TrainingStep(make_model(), CONFIG)
+    seen = []
+    step.model.register_forward_hook(lambda model, *_: seen.append(int(model.distributions.count.max())))
+    step.learn(rows[:100], 0)
+    step.learn(rows[100:], 100)
+    assert seen[0] == seen[1] > 0
+    assert int(step.model.distributions.count.max()) > seen[1]

@@ -40,20 +40,29 @@ class Kept:
 
 
 def oracle(model, rows, delay=0, size=100, rate=0.01, never=()):
-    """Score, then learn: written out."""
+    """Score, learn, then observe, the first batch before it is learned: written out, with two forwards."""
     optimizer = torch.optim.Adam(model.parameters(), lr=rate, fused=True)
     waiting = deque()
     scored = []
+    observed = False
 
     def learn():
+        nonlocal observed
         number, batch = waiting.popleft()
         if number in never:
             return
+        features = torch.from_numpy(batch.numerical), torch.from_numpy(batch.categorical)
+        if not observed:
+            model.observe(*features)
         model.train()
         optimizer.zero_grad()
-        logits = model(torch.from_numpy(batch.numerical), torch.from_numpy(batch.categorical))
+        with model.without_observing():
+            logits = model(*features)
         binary_cross_entropy_with_logits(logits, torch.from_numpy(batch.label)).backward()
         optimizer.step()
+        if observed:
+            model.observe(*features)
+        observed = True
         model.count(model.prepare(batch))
 
     torch.manual_seed(0)
@@ -189,23 +198,33 @@ def marked(make_rows):
     return rows
 
 
-@pytest.mark.parametrize(("kind", "reason"), [("loss", "the loss is nan"), ("activation", "the loss is nan")])
-def test_a_loss_that_is_not_finite_stops_the_run_with_its_row(marked, make_model, schema, kind, reason):
-    model = make_model()
+NOT_FINITE = pytest.mark.parametrize(
+    ("kind", "dropout", "reason"),
+    [
+        ("loss", 0.0, "the loss is nan"),
+        ("activation", 0.0, "100 of 100 scores are not finite"),  # the score is that of the step's forward
+        ("activation", 0.2, "the loss is nan"),
+    ],
+)
+
+
+@NOT_FINITE
+def test_a_loss_that_is_not_finite_stops_the_run_with_its_row(marked, make_model, schema, kind, dropout, reason):
+    model = make_model(backbone_options={"hidden": (8,), "dropout": dropout})
     spoil(model, {1004.0}, kind)
     with pytest.raises(TrainingError, match=f"the batch at row 400 cannot be learned from: {reason}"):
         StreamTrainer(model, CONFIG).run(BatchSource(marked, schema))
 
 
-@pytest.mark.parametrize("kind", ["loss", "activation"])
-def test_a_bad_batch_is_skipped_and_reported_and_leaves_no_trace(marked, make_model, schema, kind):
-    model, other = make_model(), make_model()
+@NOT_FINITE
+def test_a_bad_batch_is_skipped_and_reported_and_leaves_no_trace(marked, make_model, schema, kind, dropout, reason):
+    model, other = (make_model(backbone_options={"hidden": (8,), "dropout": dropout}) for _ in range(2))
     spoil(model, {1004.0, 1007.0}, kind)
     result = StreamTrainer(model, replace(CONFIG, bad_batch="skip")).run(BatchSource(marked, schema))
-    assert [(bad.row, bad.reason) for bad in result.bad_batches] == [(400, "the loss is nan"), (700, "the loss is nan")]
+    assert [(bad.row, bad.reason) for bad in result.bad_batches] == [(400, reason), (700, reason)]
     assert result.rows == 1000
     assert all(torch.isfinite(tensor).all() for name, tensor in model.state_dict().items() if "_extra" not in name)
-    # Dropout draws for the bad batches too, and reservoirs observe them; what is left out is the step.
+    # Dropout draws for the bad batches too; what is left out is the step, and what follows it.
     optimizer = torch.optim.Adam(other.parameters(), lr=0.01, fused=True)
     torch.manual_seed(0)
     for number, start in enumerate(range(0, 1000, 100)):
@@ -213,13 +232,18 @@ def test_a_bad_batch_is_skipped_and_reported_and_leaves_no_trace(marked, make_mo
         statistics = {name: tensor.clone() for name, tensor in other.backbone.named_buffers()}
         other.train()
         optimizer.zero_grad()
-        other.loss(batch).backward()
+        if number == 0:
+            other.observe(*other.prepare(batch).features)
+        with other.without_observing():
+            other.loss(batch).backward()
         if number in (4, 7):
             for name, tensor in other.backbone.named_buffers():
                 if tensor.is_floating_point():
                     tensor.copy_(statistics[name])
         else:
             optimizer.step()
+            if number:
+                other.observe(*other.prepare(batch).features)
             other.count(other.prepare(batch))
     assert_same(model, other)
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from daes.embedding.processes import refuse_several_processes
 from daes.model import CTRModel, DeviceBatch
@@ -41,8 +41,13 @@ class BadBatch:
 class TrainingStep:
     """A model, its optimisers, and the policy on bad batches: the step that every kind of training takes.
 
-    `prepare` moves a batch to the model's device; `score` and `learn` take what it returns, or a `Batch`, which they
-    prepare themselves. On a CUDA device, steps on full batches are replayed from a recording (`daes.training.graphs`).
+    `prepare` moves a batch to the model's device; `score`, `learn` and `score_and_learn` take what it returns, or a
+    `Batch`, which they prepare themselves. On a CUDA device, steps on full batches are replayed from a recording
+    (`daes.training.graphs`).
+
+    A step is: forward, backward, optimiser; then distributions and vocabularies observe the batch and the evidence
+    counts its labels. So a batch is scored, and learned from, with what was known before it, and both take one forward.
+    Only the very first batch is observed before its step.
 
     Args:
         model: the model to train.
@@ -69,6 +74,8 @@ class TrainingStep:
         self.loss = nan
         """Mean cross-entropy of the last batch given to `learn`, before its step."""
         self._consecutive_bad = 0
+        self._has_observed = False
+        self._one_forward = _learns_as_it_scores(model)
         self._recorder = GraphRecorder(model) if _can_record(model, config) else None
 
     def prepare(self, batch: Batch | DeviceBatch) -> DeviceBatch:
@@ -79,7 +86,7 @@ class TrainingStep:
         """Logits (B,) in eval mode; the model does not change."""
         rows = self.prepare(batch)
         with self.model.lock:
-            self.model.eval()
+            self._set_mode(training=False)
             scores: NDArray[np.float32] = self._call(self._logits, *rows.features).cpu().numpy()
         return scores
 
@@ -90,37 +97,77 @@ class TrainingStep:
         """
         rows = self.prepare(batch)
         with self.model.lock:
-            reason = self._take_step(rows)
+            _, reason = self._take_step(rows)
+        return self._close(row, reason)
+
+    def score_and_learn(self, batch: Batch | DeviceBatch, row: int) -> NDArray[np.float32]:
+        """`score`, then `learn`, bit for bit; a batch with scores that are not finite is not learned from.
+
+        A model that computes the same in eval and in train mode scores with the forward of its step.
+        """
+        rows = self.prepare(batch)
+        if self._one_forward and (self._has_observed or not self.observing):
+            with self.model.lock:
+                logits, reason = self._take_step(rows)
+            self._close(row, _not_finite(logits) or reason)
+            return logits
+        logits = self.score(rows)
+        if self.accept(logits, row):
+            self.learn(rows, row)
+        return logits
+
+    def accept(self, logits: NDArray[np.float32], row: int) -> bool:
+        """Whether all scores of the batch at that row are finite; otherwise the batch is reported as a bad one."""
+        reason = _not_finite(logits)
+        if reason is not None:
+            self.skip(row, reason)
+        return reason is None
+
+    def _take_step(self, rows: DeviceBatch) -> tuple[NDArray[np.float32], str | None]:
+        """Change the model; if the rows do not allow it, say why and leave no trace in it. The logits before that."""
+        inputs = (*rows.features, *rows.targets)
+        # The first rows are observed before their step: without them nothing is known that a step could build on.
+        first = self.observing and not self._has_observed
+        if first:
+            self._observe(rows)
+        self._set_mode(training=True)
+        # A batch without a step must not change BatchNorm either: a NaN would stay in its running statistics for ever.
+        kept = [buffer.clone() for buffer in self._running_statistics()] if self.config.bad_batch == "skip" else []
+        with self.model.without_observing():
+            # Loss, norm and logits are read together, so that an accelerator is waited for once.
+            found = self._call(self._differentiate, *inputs).cpu().numpy()
+        self.loss, norm = float(found[0]), float(found[1])
+        reason = None
+        if not isfinite(self.loss):
+            reason = f"the loss is {self.loss}"
+        elif not isfinite(norm) or (self.config.max_norm is not None and norm > self.config.max_norm):
+            reason = f"the gradient's norm is {norm:.6g}"
+        if reason is None:
+            self.optimizers.step()
+            if self.observing and not first:
+                self._observe(rows)
+            self.model.count(rows)
+        else:
+            self.optimizers.zero_grad()
+            for old, buffer in zip(kept, self._running_statistics() if kept else (), strict=True):
+                buffer.copy_(old)
+        return found[2:], reason
+
+    def _observe(self, rows: DeviceBatch) -> None:
+        self.model.observe(*rows.features)
+        self._has_observed = True
+
+    def _set_mode(self, *, training: bool) -> None:
+        if self.model.training != training:
+            self.model.train(training)
+
+    def _close(self, row: int, reason: str | None) -> bool:
+        """Note how a step ended: whether the batch was learned from."""
         if reason is None:
             self._consecutive_bad = 0
             return True
         self.skip(row, reason)
         return False
-
-    def _take_step(self, rows: DeviceBatch) -> str | None:
-        """Change the model; if the rows do not allow it, say why and leave no trace in parameters and BatchNorm."""
-        inputs = (*rows.features, *rows.targets)
-        self.model.train()
-        # A batch without a step must not change BatchNorm either: a NaN would stay in its running statistics for ever.
-        kept = [buffer.clone() for buffer in self._running_statistics()] if self.config.bad_batch == "skip" else []
-        if self.observing:
-            self.model.observe(*rows.features)
-        with self.model.without_observing():
-            found = self._call(self._differentiate, *inputs)
-        # Loss and norm are read together, so that an accelerator is waited for once.
-        self.loss, norm = found.tolist()
-        if not isfinite(self.loss):
-            reason = f"the loss is {self.loss}"
-        elif not isfinite(norm) or (self.config.max_norm is not None and norm > self.config.max_norm):
-            reason = f"the gradient's norm is {norm:.6g}"
-        else:
-            self.optimizers.step()
-            self.model.count(rows)
-            return None
-        self.optimizers.zero_grad()
-        for old, buffer in zip(kept, self._running_statistics() if kept else (), strict=True):
-            buffer.copy_(old)
-        return reason
 
     def skip(self, row: int, reason: str) -> None:
         """Report a batch that is not learned from.
@@ -143,6 +190,7 @@ class TrainingStep:
             "optimizers": self.optimizers.state_dict(),
             "bad_batches": [[bad.row, bad.reason] for bad in self.bad_batches],
             "consecutive_bad": self._consecutive_bad,
+            "has_observed": self._has_observed,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -152,12 +200,14 @@ class TrainingStep:
         self.optimizers.load_state_dict(state["optimizers"])
         self.bad_batches = [BadBatch(row, reason) for row, reason in state["bad_batches"]]
         self._consecutive_bad = state["consecutive_bad"]
+        self._has_observed = state.get("has_observed", True)
 
     def start_from(self, state: Mapping[str, Any]) -> None:
         """Take model and optimisers from the state of another step; step sizes and the like stay as configured here."""
         with self.model.lock:
             self.model.load_state_dict(state["model"])
         self.optimizers.start_from(state["optimizers"])
+        self._has_observed = state.get("has_observed", True)
 
     def _call(self, function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
         """`function(*inputs)`, from a recording for full batches: others are too rare to be worth one."""
@@ -172,13 +222,14 @@ class TrainingStep:
     def _differentiate(
         self, numerical: Tensor, categorical: Tensor, label: Tensor, weight: Tensor | None = None
     ) -> Tensor:
-        """Write the gradients of the mean cross-entropy; the loss and the gradients' norm, (2,)."""
+        """Write the gradients of the mean cross-entropy; the loss, the gradients' norm and the logits, (2 + B,)."""
         # Gradients become None, not zero: a recording then writes them instead of adding to them.
         self.optimizers.zero_grad()
         # λ‖Θ‖² is in the optimiser's weight decay, which adds its gradient without the sum over all parameters.
-        loss = self.model.cross_entropy(self._forward(numerical, categorical), label, weight)
+        logits = self._forward(numerical, categorical)
+        loss = self.model.cross_entropy(logits, label, weight)
         loss.backward()  # type: ignore[no-untyped-call, unused-ignore]
-        return torch.stack([loss.detach(), self._clip().to(loss)])
+        return torch.cat([loss.detach().view(1), self._clip().to(loss).view(1), logits.detach()])
 
     def _forward(self, numerical: Tensor, categorical: Tensor) -> Tensor:
         """Logits in float32, computed in the precision that the configuration asks for."""
@@ -217,6 +268,30 @@ def _may_be_sparse(model: CTRModel, config: TrainConfig) -> bool:
     return (
         model.categorical is not None and config.optimizer == "adagrad" and not model.l2 and model.device.type == "cpu"
     )
+
+
+def _learns_as_it_scores(model: CTRModel) -> bool:
+    """Whether a forward is the same in eval and in train mode, but for what is observed in it.
+
+    Of modules that are neither PyTorch's nor ours nothing is known.
+    """
+
+    def differs(module: nn.Module) -> bool:
+        if isinstance(module, nn.modules.dropout._DropoutNd):
+            return module.p > 0
+        foreign = type(module).__module__.partition(".")[0] not in ("torch", "daes")
+        drops = isinstance(rate := getattr(module, "dropout", None), float) and rate > 0
+        return foreign or drops or isinstance(module, nn.modules.batchnorm._NormBase)
+
+    if model.categorical is not None and model.categorical.strict:
+        return False  # only a score refuses unseen ids
+    return not any(differs(module) for module in model.modules())
+
+
+def _not_finite(logits: NDArray[np.float32]) -> str | None:
+    """Why logits cannot be used; None if they can."""
+    finite = np.isfinite(logits)
+    return None if finite.all() else f"{(~finite).sum()} of {len(logits)} scores are not finite"
 
 
 def _can_record(model: CTRModel, config: TrainConfig) -> bool:

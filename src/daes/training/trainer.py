@@ -198,16 +198,18 @@ class StreamTrainer:
     def _process(self, batch: Batch, row: int) -> NDArray[np.float32]:
         """Score the batch, update the metrics, and learn from the batch that is due by the label delay; the logits."""
         prepared = self.step.prepare(batch)
-        logits = self.step.score(prepared)
-        not_finite = int((~np.isfinite(logits)).sum())
-        if not_finite:
-            self.step.skip(row, f"{not_finite} of {len(batch)} scores are not finite")
-            return logits
-        if batch.label is not None:
+        if not self.config.label_delay:
+            logits = self.step.score_and_learn(prepared, row)
+            finite = bool(np.isfinite(logits).all())
+        else:
+            logits = self.step.score(prepared)
+            finite = self.step.accept(logits, row)
+            if finite:
+                self._waiting.append((row, batch, prepared))
+                if len(self._waiting) > self.config.label_delay:
+                    self._learn_next()
+        if finite and batch.label is not None:
             self.metrics.update(logits, batch.label, batch.weight)
-        self._waiting.append((row, batch, prepared))
-        if len(self._waiting) > self.config.label_delay:
-            self._learn_next()
         return logits
 
     def _learn_next(self) -> None:
