@@ -1,0 +1,58 @@
+"""A model that can be pushed to the Hugging Face Hub and loaded from it."""
+
+from pathlib import Path
+from typing import Any, Self
+
+from daes.extras import require
+from daes.model import CTRModel
+from daes.storage.saved_model import CONFIG, WEIGHTS
+
+require("huggingface_hub")
+from huggingface_hub import PyTorchModelHubMixin, snapshot_download  # noqa: E402
+
+
+class HubModel(  # type: ignore[call-arg]
+    PyTorchModelHubMixin,  # type: ignore[misc]
+    CTRModel,
+    library_name="daes",
+    tags=["click-through-rate", "tabular-classification"],
+):
+    """`CTRModel` with `save_pretrained`, `push_to_hub` and `from_pretrained` of Hugging Face's `PyTorchModelHubMixin`.
+
+    A folder or repository holds the same `config.json` and `model.safetensors` as that of a `CTRModel`, and a model
+    card: `CTRModel.from_pretrained` reads it, and `HubModel.from_pretrained` reads what a `CTRModel` has saved, such as
+    `model/` of a run. Nothing in it runs code when read.
+    """
+
+    def _save_pretrained(self, save_directory: Path) -> None:
+        CTRModel.save_pretrained(self, save_directory)
+
+    @classmethod
+    def _from_pretrained(
+        cls,
+        *,
+        model_id: str,
+        revision: str | None,
+        cache_dir: str | Path | None,
+        force_download: bool,
+        local_files_only: bool,
+        token: str | bool | None,
+        map_location: str = "cpu",
+        **_: Any,
+    ) -> Self:
+        folder = Path(model_id)
+        if not folder.is_dir():
+            folder = Path(
+                snapshot_download(
+                    model_id,
+                    revision=revision,
+                    cache_dir=cache_dir,
+                    force_download=force_download,
+                    local_files_only=local_files_only,
+                    token=token,
+                    allow_patterns=[CONFIG, WEIGHTS],
+                )
+            )
+        read = CTRModel.from_pretrained.__func__  # type: ignore[attr-defined]  # the mixin's hides it
+        model: Self = read(cls, folder)
+        return model.to(map_location)

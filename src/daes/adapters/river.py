@@ -1,0 +1,95 @@
+"""A classifier for river: its streams, its evaluation and its metrics with a model of daes."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from daes.classifier import StreamingClassifier
+from daes.distribution.base import check_positive
+from daes.extras import require
+from daes.stream.schema import Schema
+
+require("river")
+from river.base import MiniBatchClassifier  # noqa: E402
+from sklearn.base import clone  # noqa: E402
+
+
+class RiverClassifier(MiniBatchClassifier):  # type: ignore[misc]
+    """`StreamingClassifier` as a `river.base.MiniBatchClassifier`.
+
+    Rows of `learn_one` wait until there are `batch_size` of them and are then learned together; until the next batch
+    they are scored by the model before. The first batch decides which columns there are and which of them are numbers.
+    A row that lacks a column has a missing value there; further columns are ignored. Before the first batch there is
+    no score: `{}`, which river's evaluation passes over.
+
+    Labels are True and False, or 1 and 0.
+
+    Args:
+        classifier: an unfitted `StreamingClassifier` with its settings, which is copied; by default one with defaults.
+        batch_size: rows that `learn_one` learns together.
+
+    >>> model = RiverClassifier(batch_size=4)
+    >>> for row in range(8):
+    ...     model.learn_one({"price": float(row), "city": "Bern"}, row % 2 == 0)
+    >>> sorted(model.predict_proba_one({"price": 3.0}))
+    [False, True]
+    """
+
+    def __init__(self, classifier: StreamingClassifier | None = None, batch_size: int = 256) -> None:
+        check_positive(batch_size=batch_size)
+        self.classifier = classifier
+        self.batch_size = batch_size
+        self._model: StreamingClassifier = clone(StreamingClassifier() if classifier is None else classifier)
+        self._waiting: list[tuple[dict[Any, Any], bool]] = []
+
+    @property
+    def _multiclass(self) -> bool:
+        return False
+
+    def learn_one(self, x: dict[Any, Any], y: Any) -> None:
+        """Learn from a row, once there are `batch_size` of them."""
+        self._waiting.append((dict(x), bool(y)))
+        if len(self._waiting) >= self.batch_size:
+            self._learn_waiting()
+
+    def predict_proba_one(self, x: dict[Any, Any], **_: Any) -> dict[bool, float]:
+        """The probabilities of no click and of a click; `{}` before the first batch."""
+        if not hasattr(self._model, "model_"):
+            return {}
+        no, yes = self._model.predict_proba(self._table([x]))[0].tolist()
+        return {False: no, True: yes}
+
+    def learn_many(self, X: Any, y: Any) -> None:
+        """Learn from a DataFrame of rows and a Series of labels at once, after those that wait."""
+        if self._waiting:
+            self._learn_waiting()
+        self._learn(X.to_dict("records"), y.astype(bool).tolist())
+
+    def predict_proba_many(self, X: Any) -> Any:
+        """The probabilities of no click and of a click, as a DataFrame; empty before the first batch."""
+        pandas = require("pandas")
+        if not hasattr(self._model, "model_"):
+            return pandas.DataFrame(index=X.index)
+        return pandas.DataFrame(
+            self._model.predict_proba(self._table(X.to_dict("records"))), index=X.index, columns=[False, True]
+        )
+
+    def _learn_waiting(self) -> None:
+        rows, labels = zip(*self._waiting, strict=True)
+        self._waiting = []
+        self._learn(rows, labels)
+
+    def _learn(self, rows: Sequence[dict[Any, Any]], labels: Sequence[bool]) -> None:
+        self._model.partial_fit(self._table(rows), list(labels), classes=[False, True])
+
+    def _table(self, rows: Sequence[dict[Any, Any]]) -> Any:
+        """Rows as a pyarrow Table: of the model's columns once it has some."""
+        pa = require("pyarrow")
+        if not hasattr(self._model, "schema_"):
+            names = list(dict.fromkeys(str(name) for row in rows for name in row))
+            return pa.table({name: [row.get(name) for row in rows] for name in names})
+        schema: Schema = self._model.schema_
+        columns = {}
+        for name in self._model._columns_:
+            values = [row.get(name) for row in rows]
+            columns[name] = pa.array(values, pa.float64()) if name in schema.numerical else pa.array(values)
+        return pa.table(columns)

@@ -1,0 +1,74 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+pytestmark = pytest.mark.engines
+pytest.importorskip("river", reason="river is not installed")
+
+
+def stream(rows, seed=0):
+    rng = np.random.default_rng(seed)
+    for price in rng.lognormal(size=rows):
+        yield {"price": float(price), "city": str(rng.integers(3))}, bool(price > 1)
+
+
+def made(**options):
+    from daes.adapters.river import RiverClassifier
+    from daes.classifier import StreamingClassifier
+
+    return RiverClassifier(StreamingClassifier(learning_rate=0.01, backbone="fnn", **options), batch_size=32)
+
+
+def test_river_evaluates_it():
+    from river import evaluate, metrics
+
+    score = evaluate.progressive_val_score(stream(800), made(), metrics.ROCAUC())
+    assert score.get() > 0.9
+
+
+def test_learning_one_by_one_is_learning_in_batches():
+    one, many = made(), made()
+    rows, labels = zip(*stream(96), strict=True)
+    for row, label in zip(rows, labels, strict=True):
+        one.learn_one(row, label)
+    frame, clicks = pd.DataFrame(rows), pd.Series(labels)
+    for start in (0, 32, 64):
+        many.learn_many(frame[start : start + 32], clicks[start : start + 32])
+    wanted = [one.predict_proba_one(row)[True] for row in rows[:5]]
+    found = many.predict_proba_many(frame[:5])
+    assert found.columns.tolist() == [False, True]
+    np.testing.assert_allclose(found[True], wanted)
+    assert many.predict_many(frame[:5]).tolist() == [one.predict_one(row) for row in rows[:5]]
+
+
+def test_waiting_rows_are_learned_before_a_batch():
+    model = made()
+    rows, labels = zip(*stream(40), strict=True)
+    for row, label in zip(rows[:8], labels[:8], strict=True):
+        model.learn_one(row, label)
+    model.learn_many(pd.DataFrame(rows[8:]), pd.Series(labels[8:]))
+    assert model._model.model_.evidence.total[0] == 40
+
+
+def test_there_is_no_score_before_the_first_batch():
+    model = made()
+    assert model.predict_proba_one({"price": 1.0}) == {}
+    assert model.predict_one({"price": 1.0}) is None
+    assert model.predict_proba_many(pd.DataFrame({"price": [1.0]})).empty
+
+
+def test_rows_with_fewer_and_further_columns():
+    model = made()
+    for row, label in stream(32):
+        model.learn_one(row, label)
+    first = model.predict_proba_one({"price": 2.0, "city": None})
+    assert model.predict_proba_one({"price": 2.0, "colour": "red"}) == first
+
+
+def test_a_clone_has_learned_nothing():
+    model = made(dim=4)
+    for row, label in stream(32):
+        model.learn_one(row, label)
+    clone = model.clone()
+    assert clone.predict_proba_one({"price": 1.0}) == {}
+    assert (clone.batch_size, clone.classifier.dim) == (32, 4)
