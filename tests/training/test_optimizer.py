@@ -1,18 +1,78 @@
+import subprocess
+import sys
+
+import pytest
 import torch
 
-from daes.training.optimizer import TableAdagrad
+from daes.training.optimizer import Adagrad
+
+RATE = 0.03
 
 
-def test_table_adagrad_is_adagrad_on_the_rows_of_a_batch():
+def parameters(*shapes):
     torch.manual_seed(0)
-    start = torch.randn(20, 3)
-    dense, sparse = (torch.nn.Parameter(start.clone()) for _ in range(2))
-    plain, table = torch.optim.Adagrad([dense], lr=0.03), TableAdagrad([sparse], lr=0.03)
+    return [torch.nn.Parameter(torch.randn(shape)) for shape in shapes]
+
+
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_dense_gradients_are_applied_as_by_torch(decay, together):
+    mine, theirs = (parameters((4, 3), (3,), (0,), (5,)) for _ in range(2))
+    ours, oracle = Adagrad(mine, RATE, decay), torch.optim.Adagrad(theirs, RATE, weight_decay=decay, foreach=False)
+    for step in range(20):
+        for one, other in zip(mine[:3], theirs[:3], strict=True):  # the last one never has a gradient
+            one.grad = torch.randn_like(one) * step
+            other.grad = one.grad.clone()
+        if together:  # as on an accelerator
+            ours._step_together(*([tensor.data for tensor in part] for part in (mine[:3],)), *_rest(ours, mine))
+        else:
+            ours.step()
+        oracle.step()
+    for one, other in zip(mine, theirs, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def _rest(optimizer, mine):
+    return [one.grad for one in mine[:3]], optimizer.sums[:3]
+
+
+def test_sparse_gradients_are_applied_to_the_rows_of_a_batch():
+    (dense,), (sparse,) = parameters((20, 3)), parameters((20, 3))
+    start = dense.detach().clone()
+    plain, table = torch.optim.Adagrad([dense], lr=RATE), Adagrad([sparse], RATE)
     for _ in range(30):
         rows = torch.randint(20, (8,))  # some rows several times
-        for parameter, optimizer, as_sparse in ((dense, plain, False), (sparse, table, True)):
-            optimizer.zero_grad()
+        for parameter, as_sparse in ((dense, False), (sparse, True)):
+            parameter.grad = None
             torch.nn.functional.embedding(rows, parameter, sparse=as_sparse).square().sum().backward()
-            optimizer.step()
+        plain.step()
+        table.step()
     torch.testing.assert_close(sparse, dense)
     assert not torch.equal(sparse, start)
+
+
+def test_a_loaded_optimiser_goes_on_with_the_same_bits():
+    (mine,), (theirs,) = parameters((4, 3)), parameters((4, 3))
+    one, other = Adagrad([mine], RATE), Adagrad([theirs], 1.0)
+    mine.grad = theirs.grad = torch.ones(4, 3)
+    one.step()
+    other.load_state_dict(one.state_dict())
+    theirs.data.copy_(mine.data)
+    one.step()
+    other.step()
+    assert torch.equal(mine, theirs)
+    with pytest.raises(ValueError, match=r"state must be of parameters of the shapes \[\(2,\)\], got \[\(4, 3\)\]"):
+        Adagrad(parameters((2,)), RATE).load_state_dict(one.state_dict())
+
+
+def test_training_does_not_load_torchs_compiler():
+    code = """
+import sys
+from daes.simulation import AdStream
+from daes.model import CTRModel
+from daes.training import StreamTrainer, TrainConfig
+stream = AdStream(num_rows=300, seed=0)
+StreamTrainer(CTRModel(stream.schema, sizes=20), TrainConfig(batch_size=100)).run(stream)
+assert "torch._dynamo" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

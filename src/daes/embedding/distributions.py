@@ -13,6 +13,7 @@ from daes.distribution.base import check_positive, rank_of
 from daes.distribution.jump import Skip
 from daes.distribution.schedule import Origin, make_schedule
 from daes.embedding.acceptance import AcceptanceTable
+from daes.embedding.compilation import outside_graphs
 from daes.embedding.knots import FeatureKnots, check_bounds
 
 LIKELY_LEVELS = (np.arange(200) + 0.5) / 200
@@ -120,7 +121,7 @@ class FeatureDistributions(FeatureKnots):
     def follows(self) -> bool:
         return bool(self.slots.shape[1])
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @outside_graphs
     @torch.no_grad()
     def observe(self, values: Tensor, labels: Tensor | None = None) -> None:
         if not self.follows or not values.shape[0]:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from daes.distribution import ESTIMATORS, EstimatorBank, JumpReservoir, Reservoir
 from daes.distribution.base import DistributionEstimator
+from daes.embedding.compilation import outside_graphs
 from daes.embedding.distributions import LIKELY_LEVELS, FeatureDistributions
 from daes.embedding.knots import FeatureKnots, check_bounds
 from daes.storage.estimator_state import state_from_bytes, state_to_bytes
@@ -54,7 +55,7 @@ class EstimatorKnots(FeatureKnots):
     def follows(self) -> bool:
         return self.bank is not None
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @outside_graphs
     @torch.no_grad()
     def observe(self, values: Tensor, labels: Tensor | None = None) -> None:
         if self.bank is None or not values.shape[0]:

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from daes.embedding.compilation import outside_graphs
+
 MISSING, UNSEEN, FIRST = 0, 1, 2
 """The first rows of every field: for a missing value, for an id without a row of its own, then the ids' rows."""
 
@@ -108,7 +110,7 @@ class StreamVocabulary(nn.Module):
         row = torch.minimum(row, self._last_rows)
         return torch.where(ids == 0, MISSING, row)
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator, unused-ignore]
+    @outside_graphs
     @torch.no_grad()
     def observe(self, ids: Tensor) -> None:
         """Take in the next rows of the stream; their ids count in the order of the rows."""

@@ -1,59 +1,111 @@
 """Optimisers for a model whose tables may have sparse gradients."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from daes.model import CTRModel
 
 
-class TableAdagrad(torch.optim.Optimizer):
-    """Adagrad for tables with sparse gradients: s ← s + g², θ ← θ − η·g / (√s + ε), on the rows of a batch alone.
+class Adagrad:
+    """Adagrad: s ← s + g², θ ← θ − η·g / (√s + ε), for dense gradients and for the rows of sparse ones.
 
-    The same as `torch.optim.Adagrad`, which makes several sparse tensors per step on the way.
+    The same as `torch.optim.Adagrad`, in few operations: a step on a small batch is mostly their number. It is no
+    subclass of torch's optimisers, the first of which in a process loads torch's compiler, for seconds.
+
+    Args:
+        parameters: what to learn; a parameter without a gradient stays as it is.
+        lr: the step size η.
+        weight_decay: λ of λθ, which is added to dense gradients.
+        eps: ε.
     """
 
-    def __init__(self, parameters: list[nn.Parameter], lr: float, eps: float = 1e-10) -> None:
-        super().__init__(parameters, {"lr": lr, "eps": eps})
-        for parameter in parameters:
-            self.state[parameter]["sum"] = torch.zeros_like(parameter)
+    def __init__(
+        self, parameters: Sequence[nn.Parameter], lr: float, weight_decay: float = 0.0, eps: float = 1e-10
+    ) -> None:
+        self.parameters = list(parameters)
+        self.sums = [torch.zeros_like(parameter) for parameter in self.parameters]
+        self.param_groups: list[dict[str, Any]] = [
+            {"lr": lr, "weight_decay": weight_decay, "eps": eps, "params": self.parameters}
+        ]
+        self._steps = [torch.ones((), device=parameter.device) for parameter in self.parameters]
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is None:
-                    continue
-                gradient = parameter.grad.coalesce()
-                rows, values = gradient.indices()[0], gradient.values()
-                total = self.state[parameter]["sum"]
-                sums = total.index_select(0, rows).addcmul_(values, values)
-                total.index_copy_(0, rows, sums)
-                parameter.index_add_(0, rows, values.div(sums.sqrt_().add_(group["eps"])), alpha=-group["lr"])
+    def step(self) -> None:
+        """Apply the gradients."""
+        (group,) = self.param_groups
+        dense: tuple[list[Tensor], ...] = ([], [], [], [])
+        for parameter, total, step in zip(self.parameters, self.sums, self._steps, strict=True):
+            gradient = parameter.grad
+            if gradient is None:
+                continue
+            if gradient.is_sparse:
+                self._step_rows(parameter, gradient.coalesce(), total)
+                continue
+            for part, tensor in zip(dense, (parameter, gradient, total, step), strict=True):
+                part.append(tensor)
+        if not dense[0]:
+            return
+        if dense[0][0].device.type == "cpu":
+            settings = {"lr": group["lr"], "weight_decay": group["weight_decay"], "eps": group["eps"]}
+            torch._fused_adagrad_(*dense, lr_decay=0.0, maximize=False, **settings)
+        else:
+            self._step_together(*dense[:3])
+
+    def _step_rows(self, parameter: Tensor, gradient: Tensor, total: Tensor) -> None:
+        (group,) = self.param_groups
+        rows, values = gradient.indices()[0], gradient.values()
+        sums = total.index_select(0, rows).addcmul_(values, values)
+        total.index_copy_(0, rows, sums)
+        parameter.index_add_(0, rows, values.div(sums.sqrt_().add_(group["eps"])), alpha=-group["lr"])
+
+    def _step_together(self, parameters: list[Tensor], gradients: list[Tensor], sums: list[Tensor]) -> None:
+        (group,) = self.param_groups
+        if group["weight_decay"]:
+            gradients = list(torch._foreach_add(gradients, parameters, alpha=group["weight_decay"]))
+        torch._foreach_addcmul_(sums, gradients, gradients)
+        spread = torch._foreach_sqrt(sums)
+        torch._foreach_add_(spread, group["eps"])
+        torch._foreach_addcdiv_(parameters, gradients, spread, value=-group["lr"])
+
+    def state_dict(self) -> dict[str, Any]:
+        """What was gathered, and the settings; the tensors are shared."""
+        settings = {name: value for name, value in self.param_groups[0].items() if name != "params"}
+        return {"sums": list(self.sums), "param_groups": [settings]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state that the same optimiser saved."""
+        shapes = [tuple(total.shape) for total in self.sums]
+        if (found := [tuple(total.shape) for total in state["sums"]]) != shapes:
+            raise ValueError(f"state must be of parameters of the shapes {shapes}, got {found}")
+        for mine, theirs in zip(self.sums, state["sums"], strict=True):
+            mine.copy_(theirs)
+        self.param_groups[0].update(state["param_groups"][0])
 
 
 # Fused kernels read a table once per step, not once per operation; with large tables that is most of a step.
-OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+OPTIMIZERS: dict[str, Callable[..., Any]] = {
     "adam": partial(torch.optim.Adam, fused=True),
     "adamw": partial(torch.optim.AdamW, fused=True),
-    "adagrad": torch.optim.Adagrad,
+    "adagrad": Adagrad,
     "sgd": torch.optim.SGD,
 }
 
 
 class Optimizers:
-    """One optimiser for dense gradients and, if the model has any, one for sparse gradients."""
+    """One optimiser for dense gradients and, where that does not take them, one for sparse gradients."""
 
-    def __init__(self, parts: list[torch.optim.Optimizer]) -> None:
+    def __init__(self, parts: list[Any]) -> None:
         self.parts = parts
+        self._parameters = [one for part in parts for group in part.param_groups for one in group["params"]]
 
     def zero_grad(self) -> None:
         """Set all gradients to None."""
-        for part in self.parts:
-            part.zero_grad()
+        for parameter in self._parameters:
+            parameter.grad = None
 
     def step(self) -> None:
         """Apply all gradients."""
@@ -97,6 +149,8 @@ def make_optimizers(model: CTRModel, name: str, learning_rate: float) -> Optimiz
         # AdamW decays parameters separately from the gradient, which is not the gradient of λ‖Θ‖².
         raise ValueError(f"l2 is part of the loss and needs adam, adagrad or sgd, got {model.l2} with adamw")
     decay = {"weight_decay": 2 * model.l2}
+    if name == "adagrad":
+        return Optimizers([Adagrad([*dense, *sparse], lr=learning_rate, **decay)])
     parts = [OPTIMIZERS[name](dense, lr=learning_rate, **decay)] if dense else []
     if sparse:
         parts.append(_sparse_optimizer(name)(sparse, lr=learning_rate))
@@ -104,7 +158,7 @@ def make_optimizers(model: CTRModel, name: str, learning_rate: float) -> Optimiz
 
 
 def _sparse_optimizer(name: str) -> Callable[..., torch.optim.Optimizer]:
-    return {"sgd": torch.optim.SGD, "adagrad": TableAdagrad}.get(name, torch.optim.SparseAdam)
+    return torch.optim.SGD if name == "sgd" else torch.optim.SparseAdam
 
 
 def count_parameters(model: nn.Module) -> int:

@@ -248,7 +248,8 @@ class TrainingStep:
     def _clip(self) -> Tensor:
         """The norm of all gradients together, which are scaled down where it is too large."""
         gradients = [_gradient(parameter) for parameter in self.model.parameters() if parameter.grad is not None]
-        norm = torch.nn.utils.get_total_norm(gradients)
+        norms = torch._foreach_norm(gradients)
+        norm = torch.linalg.vector_norm(torch.stack(norms)) if norms else torch.zeros(())
         if self.config.clip_norm is not None:
             factor = (self.config.clip_norm / (norm + 1e-6)).clamp(max=1.0)
             for gradient in gradients:
