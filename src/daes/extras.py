@@ -22,6 +22,7 @@ EXTRA_OF = {
     "onnx": "onnx",
     "onnxscript": "onnx",
     "onnxruntime": "onnx",
+    "lightgbm": "lightgbm",
     "ray": "ray",
     "pyspark": "spark",
 }

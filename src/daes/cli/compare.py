@@ -99,7 +99,7 @@ def compare(
     data: DataArgument,
     methods: Annotated[
         Names,
-        typer.Option("--methods", parser=names, metavar="LIST", help="Some of {methods}."),
+        typer.Option("--methods", parser=names, metavar="LIST", help="Some of {methods}; lightgbm, ftrl."),
     ] = _METHODS,
     backbones: Annotated[
         Names,
@@ -146,6 +146,7 @@ def compare(
 
         daes compare flights --methods efd,ple,daes --seeds 3 --batch-size 512
         daes compare clicks.parquet --methods efd,ple,daes --backbones fnn,deepfm --seeds 5 --out table --json
+        daes compare clicks.parquet --methods daes,efd,lightgbm,ftrl --seeds 1
         daes compare criteo:train.txt --protocol paper --jobs 8 --out table
     """
     from daes.experiments.compare import compare as run_comparison

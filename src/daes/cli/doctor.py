@@ -18,6 +18,7 @@ _BRINGS = {
     "plot": "reports and plots",
     "datasets": "the flights stream",
     "onnx": "export to ONNX",
+    "lightgbm": "LightGBM beside the models in comparisons",
     "tensorboard": "metrics in TensorBoard",
     "mlflow": "metrics in MLflow",
     "wandb": "metrics in Weights & Biases",

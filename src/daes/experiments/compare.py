@@ -17,6 +17,7 @@ from daes.embedding import METHODS
 from daes.experiments.comparison import Comparison
 from daes.experiments.log import ARRAYS, ResultLog
 from daes.experiments.predictions import Predictions
+from daes.experiments.rivals import RIVALS
 from daes.experiments.runner import run_missing
 from daes.experiments.trial import MEASURES, Protocol, Trial, TrialResult, run_trial
 from daes.storage.run_folder import write_json
@@ -77,8 +78,8 @@ def compare(
 
     Args:
         data: a `Dataset`, or anything that `Dataset.open` takes.
-        methods: names of `daes.embedding.METHODS`, or labels with what they stand for, as
-            `{"daes, M=20": {"method": "daes", "num_meta": 20}}`.
+        methods: names of `daes.embedding.METHODS` and of `daes.experiments.rivals.RIVALS`, or labels with what they
+            stand for, as `{"daes, M=20": {"method": "daes", "num_meta": 20}}`.
         backbones: names of `daes.backbone.BACKBONES`.
         seeds: how many, from 0, or which.
         protocol: "stream": one pass, scored before trained on; measured over the stream and over its second half.
@@ -127,8 +128,11 @@ def compare(
             device=device,
         )
         for seed, backbone, (label, (method, options)) in product(numbers, backbones, variants.items())
+        # A rival has neither seeds nor a backbone: one trial is its result in every column.
+        if method not in RIVALS or (seed, backbone) == (numbers[0], backbones[0])
     ]
     results = run_trials(trials, data, jobs=jobs, out=out, max_bytes=max_bytes, progress=progress)
+    results += [replace(r, backbone=name) for r in results if r.method in RIVALS for name in backbones[1:]]
     comparison = Comparison(
         protocol, tuple(variants), tuple(backbones), numbers, tuple(results), subject, about=_about(data, device)
     ).tested()
@@ -152,7 +156,9 @@ def run_trials(
     Past `deadline`, a `time.monotonic`, no further trial is begun, and those without a result are left out.
     """
     # Sent to another process, a class brings its module along, which registers it there.
-    classes = {METHODS[trial.method].cls for trial in trials} | {BACKBONES[trial.backbone].cls for trial in trials}
+    methods = {trial.method for trial in trials}
+    classes: set[type] = {registry[name].cls for registry in (METHODS, RIVALS) for name in methods if name in registry}
+    classes |= {BACKBONES[trial.backbone].cls for trial in trials}
     fingerprint = data.fingerprint()
     keys = [trial.key(fingerprint) for trial in trials]
     with ResultLog(None if out is None else Path(out)) as log:
@@ -204,15 +210,15 @@ def _variants(methods: Methods, common: Mapping[str, Any]) -> dict[str, tuple[st
     """Each label with its method and that method's options: its own, and of the common ones those that it has."""
     if not isinstance(methods, Mapping):
         names = [methods] if isinstance(methods, str) else list(methods)
-        check_choices("methods", names, METHODS)
+        check_choices("methods", names, [*METHODS, *RIVALS])
         methods = {name: {} for name in names}
     if not methods:
         raise ValueError("methods must name at least one, got none")
     variants: dict[str, tuple[str, dict[str, Any]]] = {}
     for label, described in methods.items():
         method = str(described.get("method", label))
-        check_choices("methods", [method], METHODS)
-        known = METHODS[method].options
+        check_choices("methods", [method], [*METHODS, *RIVALS])
+        known = METHODS[method].options if method in METHODS else RIVALS[method].options
         own = {name: value for name, value in described.items() if name != "method"}
         variants[label] = (method, {name: value for name, value in common.items() if name in known} | own)
     for name in common:

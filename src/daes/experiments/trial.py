@@ -1,6 +1,7 @@
 """One trial of a comparison: a method on a backbone with a seed, trained and judged."""
 
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -14,6 +15,8 @@ from daes.embedding import METHODS
 from daes.experiments.fingerprint import code_fingerprint
 from daes.experiments.log import result_key
 from daes.experiments.predictions import Predictions
+from daes.experiments.rivals import RIVALS
+from daes.metrics import StreamMetrics
 from daes.model import CTRModel
 from daes.storage.run_folder import strict
 from daes.stream.batch import Batch
@@ -21,7 +24,7 @@ from daes.stream.dataset import Dataset
 from daes.stream.source import Source
 from daes.training.config import TrainConfig
 from daes.training.monitor import plain
-from daes.training.offline import OfflineConfig, read_part, split_rows, train_offline
+from daes.training.offline import OfflineConfig, iter_part, read_part, split_rows, train_offline
 from daes.training.optimizer import count_parameters
 from daes.training.trainer import StreamTrainer
 
@@ -33,6 +36,7 @@ MEASURES: dict[Protocol, tuple[str, ...]] = {
 """What is measured by each protocol: over the stream and over its second half, or on the test part."""
 
 _RECORDS = 100
+_STREAM_COLUMNS = ("rows", "auc", "logloss", "window_auc", "window_logloss")
 
 
 @dataclass(frozen=True)
@@ -41,8 +45,8 @@ class Trial:
 
     Args:
         label: what the method is called in the table.
-        method: a name of `daes.embedding.METHODS`.
-        backbone: a name of `daes.backbone.BACKBONES`.
+        method: a name of `daes.embedding.METHODS`, or of `daes.experiments.rivals.RIVALS`.
+        backbone: a name of `daes.backbone.BACKBONES`; nothing to a rival.
         seed: of the model's start, of dropout, and of the method's own random numbers.
         protocol: "stream" (one pass, every batch scored before it is trained on) or "paper" (see `train_offline`).
         train: how to train; the seed is the trial's.
@@ -163,7 +167,10 @@ def run_trial(trial: Trial, data: Dataset, progress: Progress | None = None) -> 
     started = time.perf_counter()
     if trial.numerical is not None:
         data = data.with_schema(replace(data.schema, numerical=trial.numerical))
-    run = _run_stream if trial.protocol == "stream" else _run_paper
+    if trial.method in RIVALS:
+        run = _run_rival
+    else:
+        run = _run_stream if trial.protocol == "stream" else _run_paper
     result = run(trial, data, data.from_start(prefetch=2), _throttled(progress))
     return replace(result, seconds=time.perf_counter() - started)
 
@@ -180,11 +187,8 @@ def _run_stream(trial: Trial, data: Dataset, source: Source, progress: Progress)
 
     trainer = StreamTrainer(model, replace(trial.train, seed=trial.seed), callbacks=[scores.after_batch, note])
     result = trainer.run(source)
-    names = ("rows", "auc", "logloss", "window_auc", "window_logloss")
-    found = _result(trial, model, result.rows, scores, _columns(result.history, names), len(result.bad_batches))
-    predictions = scores.predictions
-    later = {f"half_{name}": value for name, value in predictions.second_half.measure().items()}
-    return replace(found, metrics={**found.metrics, **later})
+    history = _columns(result.history, _STREAM_COLUMNS)
+    return _result(trial, count_parameters(model), result.rows, scores, history, len(result.bad_batches))
 
 
 def _run_paper(trial: Trial, data: Dataset, source: Source, progress: Progress) -> TrialResult:
@@ -195,7 +199,7 @@ def _run_paper(trial: Trial, data: Dataset, source: Source, progress: Progress) 
     result = train_offline(model, source, config, progress=progress, on_test=scores.add)
     rows = result.rows[0] * len(result.history)
     history = _columns(result.history, ("epoch", "train_logloss", "valid_auc", "valid_logloss"))
-    found = _result(trial, model, rows, scores, history, len(result.bad_batches))
+    found = _result(trial, count_parameters(model), rows, scores, history, len(result.bad_batches))
     measured = {
         "auc": result.test["auc"],
         "logloss": result.test["logloss"],
@@ -207,20 +211,57 @@ def _run_paper(trial: Trial, data: Dataset, source: Source, progress: Progress) 
     return replace(found, metrics=measured)
 
 
+def _run_rival(trial: Trial, data: Dataset, source: Source, progress: Progress) -> TrialResult:
+    """A rival sees the same batches, scores each before it learns from it, and waits as long for labels."""
+    stream = trial.protocol == "stream"
+    options = trial.model.get("embedding_options") or {}
+    rival = RIVALS[trial.method].build(data.schema, data.count_rows() if stream else None, **options)
+    scores = _Scores()
+    if not stream:
+        train, _, test = split_rows(source, data.schema, trial.offline)
+        for batch in iter_part(source, data.schema, train, trial.train.batch_size):
+            rival.learn(batch)
+        rival.finish()
+        for batch in iter_part(source, data.schema, test, trial.train.batch_size):
+            scores.add(batch, rival.score(batch))
+        return _result(trial, rival.size, len(train), scores, {}, 0)
+    metrics, waiting = StreamMetrics(trial.train.window), deque[Batch]()
+    history: list[dict[str, float]] = []
+    rows, total = 0, source.num_rows
+    skip = trial.train.bad_batch == "skip"
+    for number, batch in enumerate(data.batches(trial.train.batch_size, skip_bad_batches=skip)):
+        logits = rival.score(batch)
+        scores.add(batch, logits)
+        assert batch.label is not None
+        metrics.update(logits, batch.label, batch.weight)
+        waiting.append(batch)
+        if len(waiting) > trial.train.label_delay:
+            rival.learn(waiting.popleft())
+        rows += len(batch)
+        if rows >= trial.train.window * (len(history) + 1) / 8 or number == 0:
+            history.append({**metrics.compute(), "rows": float(rows)})
+        progress(rows, total)
+    history.append({**metrics.compute(), "rows": float(rows)})
+    return _result(trial, rival.size, rows, scores, _columns(history, _STREAM_COLUMNS), 0)
+
+
 def _build(trial: Trial, data: Dataset, sample: Batch) -> CTRModel:
     torch.manual_seed(trial.seed)
     return CTRModel.from_sample(data.schema, sample, **trial.model_arguments()).to(trial.device)
 
 
 def _result(
-    trial: Trial, model: CTRModel, rows: int, scores: "_Scores", history: dict[str, list[float]], bad_batches: int
+    trial: Trial, parameters: int, rows: int, scores: "_Scores", history: dict[str, list[float]], bad_batches: int
 ) -> TrialResult:
     predictions = scores.predictions
+    metrics = predictions.measure()
+    if trial.protocol == "stream":
+        metrics |= {f"half_{name}": value for name, value in predictions.second_half.measure().items()}
     return TrialResult(
         **trial.describe(),
-        metrics=predictions.measure(),
+        metrics=metrics,
         rows=rows,
-        parameters=count_parameters(model),
+        parameters=parameters,
         bad_batches=bad_batches,
         history=history,
         eighths=predictions.curve(),

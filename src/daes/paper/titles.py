@@ -4,8 +4,9 @@
 def method_title(name: str) -> str:
     """The short title of a method; a label that is no method's name stays as it is."""
     from daes.embedding import METHODS
+    from daes.experiments.rivals import RIVALS
 
-    return METHODS[name].short if name in METHODS else name
+    return METHODS[name].short if name in METHODS else RIVALS[name].short if name in RIVALS else name
 
 
 def backbone_title(name: str) -> str:

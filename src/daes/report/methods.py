@@ -7,6 +7,7 @@ from typing import Any
 
 from daes.backbone import BACKBONES
 from daes.embedding import METHODS
+from daes.experiments.rivals import RIVALS
 from daes.report.content import Block, Heading, Paragraph
 from daes.report.run_record import RunRecord
 from daes.table import Table
@@ -57,8 +58,9 @@ def run_methods(run: RunRecord) -> list[Block]:
 def compared_methods(methods: Iterable[str], backbones: Iterable[str]) -> list[Block]:
     """The methods and the backbones of a comparison in a table."""
     rows: list[Sequence[str]] = []
-    for registry, names in ((METHODS, methods), (BACKBONES, backbones)):
-        for name in dict.fromkeys(names):
+    used = list(dict.fromkeys(methods))
+    for registry, names in ((METHODS, used), (RIVALS, used), (BACKBONES, dict.fromkeys(backbones))):
+        for name in names:
             if name in registry:
                 entry: Any = registry[name]
                 rows.append((name, entry.title, first_paragraph(entry.cls), entry.citation or "–"))

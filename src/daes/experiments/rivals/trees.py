@@ -1,0 +1,166 @@
+"""Boosted trees, retrained on all of the past as the stream goes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daes.experiments.rivals.base import ClickRate, Floats, Rival, register_rival
+from daes.extras import require
+from daes.registry import Reference
+from daes.stream.batch import Batch
+from daes.stream.schema import Schema
+
+_CATEGORIES = 254
+"""The values of a field that have a code of their own, the most frequent ones; LightGBM's histograms have 255 bins."""
+
+
+@register_rival(
+    "lightgbm",
+    title="LightGBM, retrained as the stream goes",
+    short="LightGBM",
+    order=1,
+    reference=Reference(
+        "Guolin Ke et al.", "LightGBM: A Highly Efficient Gradient Boosting Decision Tree", "NeurIPS", 2017
+    ),
+)
+class RetrainedTrees(Rival):
+    """LightGBM, retrained from scratch on all rows of the past after every sixteenth of the stream.
+
+    It gets the same columns, without a look at the labels: numbers as they are, missing ones missing; of each
+    categorical field a code for each of its 254 most frequent values of the past and one for all others, as a
+    categorical feature, and of a field with more values than that also how often the row's value was seen in the past.
+    Rows before the first training are scored by the click rate so far.
+
+    Args:
+        parts: how many times the stream's rows are divided; it is retrained after each but the last.
+        trees: how many.
+        learning_rate, num_leaves, min_child_samples: as LightGBM's.
+        threads: LightGBM's; with one the trees are the same on every run.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        total_rows: int | None,
+        *,
+        parts: int = 16,
+        trees: int = 200,
+        learning_rate: float = 0.05,
+        num_leaves: int = 31,
+        min_child_samples: int = 20,
+        threads: int = 1,
+    ) -> None:
+        super().__init__(schema, total_rows)
+        if parts < 2 or trees < 1:
+            raise ValueError(f"parts must be two or more and trees positive, got {parts} and {trees}")
+        self.parts = parts
+        self.trees = trees
+        self._parameters = {
+            "objective": "binary",
+            "learning_rate": learning_rate,
+            "num_leaves": num_leaves,
+            "min_child_samples": min_child_samples,
+            "num_threads": threads,
+            "deterministic": True,
+            "force_row_wise": True,
+            "verbosity": -1,
+            "seed": 0,
+        }
+        self._rate = ClickRate()
+        self._past: list[Batch] = []
+        self._rows = 0
+        self._trained_at = 0
+        self._codes: list[_Codes] = []
+        self._booster: Any = None
+
+    def score(self, batch: Batch) -> NDArray[np.float32]:
+        if self._booster is None:
+            return np.full(len(batch), self._rate.logit, np.float32)
+        scores = self._booster.predict(self._table(batch), raw_score=True, num_threads=self._parameters["num_threads"])
+        return np.asarray(scores, np.float32)
+
+    def learn(self, batch: Batch) -> None:
+        self._past.append(batch)
+        self._rate.add(batch)
+        before, self._rows = self._rows, self._rows + len(batch)
+        if self.total_rows is not None:
+            part = self.total_rows / self.parts
+            if self._rows // part > before // part and self._rows < self.total_rows:
+                self.finish()
+
+    def finish(self) -> None:
+        """Train on all rows so far; with one class there is nothing to learn."""
+        past = Batch.concat(self._past)
+        self._past = [past]
+        assert past.label is not None
+        if np.ptp(past.label) == 0:
+            return
+        self._codes = [_Codes.of(column) for column in past.categorical.T]
+        lightgbm = require("lightgbm")
+        numbers = self.schema.num_numerical
+        data = lightgbm.Dataset(
+            self._table(past),
+            label=past.label,
+            weight=past.weight,
+            categorical_feature=list(range(numbers, numbers + self.schema.num_categorical)),
+            free_raw_data=True,
+        )
+        self._booster = lightgbm.train(self._parameters, data, num_boost_round=self.trees)
+
+    def _table(self, batch: Batch) -> Floats:
+        """Numbers, codes of categories, and how often the values of large fields were seen: (B, columns)."""
+        numbers = batch.numerical.astype(np.float64)
+        numbers[~np.isfinite(numbers)] = np.nan
+        codes = [codes.code(column) for codes, column in zip(self._codes, batch.categorical.T, strict=True)]
+        counts = [
+            codes.count(column)
+            for codes, column in zip(self._codes, batch.categorical.T, strict=True)
+            if codes.values.size > _CATEGORIES
+        ]
+        return np.column_stack([numbers, *codes, *counts])
+
+    @property
+    def size(self) -> int:
+        return 0 if self._booster is None else sum(tree["num_leaves"] for tree in self._dump()["tree_info"])
+
+    def _dump(self) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self._booster.dump_model()
+        return found
+
+
+@dataclass(frozen=True)
+class _Codes:
+    """The values of one field in the past, sorted, how often each occurred, and its code: 0 is the most frequent."""
+
+    values: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    codes: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, column: NDArray[np.int64]) -> "_Codes":
+        values, counts = np.unique(column[column != 0], return_counts=True)
+        codes = np.empty(values.size, np.int64)
+        codes[np.argsort(-counts, kind="stable")] = np.arange(values.size)
+        return cls(values, counts, np.minimum(codes, _CATEGORIES))
+
+    def code(self, column: NDArray[np.int64]) -> Floats:
+        """The code of each value, that of the rare ones where it is unknown; NaN where it is missing."""
+        known, place = self._find(column)
+        codes = np.where(known, self.codes[place] if self.codes.size else 0, _CATEGORIES).astype(np.float64)
+        codes[column == 0] = np.nan
+        return codes
+
+    def count(self, column: NDArray[np.int64]) -> Floats:
+        """How often each value occurred, 0 where it is unknown; NaN where it is missing."""
+        known, place = self._find(column)
+        counts = np.where(known, self.counts[place] if self.counts.size else 0, 0).astype(np.float64)
+        counts[column == 0] = np.nan
+        return counts
+
+    def _find(self, column: NDArray[np.int64]) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+        place = np.minimum(np.searchsorted(self.values, column), max(self.values.size - 1, 0))
+        known = self.values[place] == column if self.values.size else np.zeros(column.size, np.bool_)
+        return known, place
