@@ -22,6 +22,8 @@ _BRINGS = {
     "tensorboard": "metrics in TensorBoard",
     "mlflow": "metrics in MLflow",
     "wandb": "metrics in Weights & Biases",
+    "ray": "distributions of a whole table on Ray",
+    "spark": "distributions of a whole table on Spark",
 }
 _DISTRIBUTIONS = {"sklearn": "scikit-learn"}
 
