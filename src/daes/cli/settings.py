@@ -245,6 +245,15 @@ class TrainingOptions:
             help="On a CUDA device, record a step once and replay it.",
         ),
     ] = True
+    sync_every: Annotated[
+        int,
+        rows_option(
+            "--sync-every",
+            "Training",
+            "With several processes (torchrun): rows after which they exchange what they have learned from, at the "
+            "latest; sooner while the stream is short.",
+        ),
+    ] = 20_000
     device: Annotated[
         str,
         option(
@@ -278,6 +287,7 @@ class TrainingOptions:
             window=self.window,
             amp=self.amp,
             cuda_graphs=self.cuda_graphs,
+            sync_every=self.sync_every,
             **more,
         )
 

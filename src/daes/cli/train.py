@@ -85,6 +85,15 @@ def train(
     keep: Annotated[
         int, option("--keep", panel="Run", parser=whole_number(1), metavar="N", help="Number of checkpoints to keep.")
     ] = 3,
+    process_timeout: Annotated[
+        float,
+        option(
+            "--process-timeout",
+            panel="Run",
+            metavar="SECONDS",
+            help="With several processes (torchrun): one that does not answer for so long ends the run.",
+        ),
+    ] = 600.0,
     report: Annotated[bool, option("--report/--no-report", panel="Run", help="Write report.html.")] = True,
     track: Annotated[
         list[str] | None,
@@ -125,6 +134,7 @@ def train(
         daes train --out run --resume
         daes train tomorrow.parquet --from run --out next
         daes train incoming/ --follow --out run
+        torchrun --nproc-per-node 4 -m daes train clicks.parquet --out run
     """
     from daes.cli.columns_text import print_columns
     from daes.report.page import write_report
@@ -132,12 +142,17 @@ def train(
     from daes.stream.opening import absolute
     from daes.training.callbacks import make_callback
     from daes.training.parent import read_schema
+    from daes.training.processes import process_group
     from daes.training.run import train_run
 
     if out is None:
         raise typer.BadParameter("a folder for the run is needed: --out RUN", ctx=call)
+    processes = call.with_resource(process_group(process_timeout))
+    err.quiet = err.quiet or not processes.first
     run_folder = RunFolder(out)
-    run_folder.recover()
+    with processes.together():
+        if processes.first:
+            run_folder.recover()
     if resume and run_folder.replacement.exists:
         err.print(f"continuing the run that is to replace the one in {out}", soft_wrap=True, markup=False)
         run_folder = run_folder.replacement
@@ -155,13 +170,14 @@ def train(
         model, training = restored(call, model, stored["options"]), restored(call, training, stored["options"])
     if data is None:
         raise typer.BadParameter("DATA is needed: what to train on", ctx=call)
-    if from_run is not None or (resume and stored and live.follow):
-        # What the first rows of a live stream looked like is in the run, and they may be gone.
-        opened = reading.open(data, read_schema(stored), **live.options())
-    else:
-        opened = columns.open(data, reading, **live.options())
-    found, order = opened.in_time_order()
-    training = training.resolved(found)
+    with processes.together():
+        if from_run is not None or (resume and stored and live.follow):
+            # What the first rows of a live stream looked like is in the run, and they may be gone.
+            opened = reading.open(data, read_schema(stored), **live.options())
+        else:
+            opened = columns.open(data, reading, **live.options())
+        found, order = opened.in_time_order()
+        training = training.resolved(found)
     arguments = {"embedding": choice.method, "backbone": choice.backbone, **model.arguments()}
     groups: tuple[Any, ...] = (choice, columns, reading, model, training, live)
     try:
@@ -191,9 +207,11 @@ def train(
                 on_start=progress.start,
                 callbacks=[progress],
                 on_wait=[progress.wait],
-                on_record=[make_callback(name) for name in track or ()],
+                on_record=[make_callback(name) for name in track or () if processes.first],
             )
     except KeyboardInterrupt as interruption:
+        if not processes.first:
+            raise typer.Exit(getattr(interruption, "exit_code", INTERRUPTED)) from None
         if stopped := str(interruption):
             errors.print(f"daes: {stopped}", soft_wrap=True, markup=False)
         errors.print(f"to continue: daes train --out {quote(str(out))} --resume", soft_wrap=True, markup=False)
@@ -202,7 +220,8 @@ def train(
         err.print(
             f"{run.stopped}; to continue: daes train --out {quote(str(out))} --resume", soft_wrap=True, markup=False
         )
-    _print(run, json)
+    if processes.first:
+        _print(run, json)
 
 
 def _refuse_given(call: typer.Context, groups: Sequence[Any], parent: Path) -> None:

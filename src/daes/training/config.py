@@ -31,6 +31,8 @@ class TrainConfig:
             more on long streams, so that there are at most 400 records.
         checkpoint_every: rows between two checkpoints.
         checkpoint_minutes: minutes after which a checkpoint is due at the latest, however many rows there were.
+        sync_every: with several processes, rows after which they tell each other what they have learned from, at the
+            latest; sooner while the stream is short.
         seed: seed of torch's random numbers (dropout).
 
     >>> TrainConfig(batch_size=0)
@@ -51,12 +53,13 @@ class TrainConfig:
     record_every: int | None = None
     checkpoint_every: int = 1_000_000
     checkpoint_minutes: float = 5.0
+    sync_every: int = 20_000
     seed: int = 0
 
     def __post_init__(self) -> None:
         if self.optimizer not in LEARNING_RATES:
             raise ValueError(f"optimizer must be one of {', '.join(LEARNING_RATES)}, got {self.optimizer!r}")
-        for name in ("batch_size", "window", "record_every", "checkpoint_every"):
+        for name in ("batch_size", "window", "record_every", "checkpoint_every", "sync_every"):
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise ValueError(f"{name} must be positive, got {value}")

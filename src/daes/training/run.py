@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,6 +24,9 @@ from daes.training.importance import RecentRows, feature_importance
 from daes.training.monitor import Monitor, plain
 from daes.training.optimizer import count_parameters
 from daes.training.parent import ParentRun
+from daes.training.processes.checksum import model_checksum
+from daes.training.processes.group import Processes
+from daes.training.processes.trainer import ProcessTrainer
 from daes.training.step import TrainingError
 from daes.training.stopping import TrainingStopped, on_stop_signal
 from daes.training.trainer import BatchCallback, RecordCallback, StreamTrainer, TrainResult, WaitCallback
@@ -31,8 +34,8 @@ from daes.training.trainer import BatchCallback, RecordCallback, StreamTrainer, 
 _PARTS = ("data", "schema", "model", "training", "run", "options")
 _CHANGEABLE = {
     "data": ("limit", "rows"),
-    "training": ("checkpoint_every", "checkpoint_minutes", "cuda_graphs"),
-    "run": ("keep", "prefetch"),
+    "training": ("checkpoint_every", "checkpoint_minutes", "cuda_graphs", "sync_every"),
+    "run": ("keep", "prefetch", "world_size"),
 }
 
 _LISTED_BAD_ROWS = 20
@@ -114,6 +117,10 @@ def train_run(
         on_record: called with every record of the metrics, as those of `daes.training.callbacks`.
         on_wait: called while a live stream has no rows.
 
+    Where `torch.distributed` has a group of several processes (`process_group` makes one of those that `torchrun` has
+    started), all of them call this with the same arguments and train one model together: see `ProcessTrainer`. The
+    first process writes and calls what is to be called; the folder must be visible to all.
+
     >>> import tempfile
     >>> data = Dataset.open("adstream:3000")
     >>> path = Path(tempfile.mkdtemp()) / "run"
@@ -122,44 +129,67 @@ def train_run(
     (3000, 3000, 16)
     """
     config = config or TrainConfig()
+    processes = Processes()
     device = find_device(device)
     run_folder = RunFolder(folder)
-    run_folder.recover()
-    _check_folder(run_folder, resume, overwrite)
-    stored = _stored_config(run_folder) if resume else None
-    # Whatever can be wrong with options and data shows here, before anything is written.
-    start = _find_parent(parent, stored, model, config)
-    torch.manual_seed(config.seed)
-    if start is None:
-        ctr_model, sampled = _make_model(data, run_folder, stored, model, config, sample_rows)
-    else:
-        ctr_model, sampled = start.make_model(data.schema), 0
-    bad_rows = data.bad_rows
-    consumed, monitor = ConsumedRows(data), Monitor(data.schema, ctr_model.distributions)
-    recent = RecentRows(data.schema.num_numerical + data.schema.num_categorical, config.window)
-    trainer = StreamTrainer(
-        ctr_model.to(device),
-        config,
-        callbacks=[consumed, monitor, recent, *callbacks],
-        on_record=on_record,
-        on_wait=on_wait,
-        extra={"consumed": consumed, "monitor": monitor, "recent": recent, "bad_rows": bad_rows},
-    )
+    with processes.together():
+        if processes.count > 1 and data.is_live:
+            raise ValueError(f"a live stream is read by one process, got {processes.count}")
+        if processes.first:
+            run_folder.recover()
+            _check_folder(run_folder, resume, overwrite)
+    with processes.together():
+        stored = _stored_config(run_folder) if resume else None
+        # Whatever can be wrong with options and data shows here, before anything is written.
+        start = _find_parent(parent, stored, model, config)
+        torch.manual_seed(config.seed)
+        if start is None:
+            ctr_model, sampled = _make_model(data, run_folder, stored, model, config, sample_rows)
+        else:
+            ctr_model, sampled = start.make_model(data.schema), 0
+        bad_rows = data.bad_rows
+        consumed, monitor = ConsumedRows(data), Monitor(data.schema, ctr_model.distributions)
+        recent = RecentRows(data.schema.num_numerical + data.schema.num_categorical, config.window)
+        trainer = _make_trainer(
+            ctr_model.to(processes.device(device)),
+            config,
+            processes,
+            bad_rows,
+            callbacks=[consumed, monitor, recent, *callbacks],
+            on_record=on_record,
+            on_wait=on_wait,
+            extra={"consumed": consumed, "monitor": monitor, "recent": recent, "bad_rows": bad_rows},
+        )
     description = {
         "data": data.describe(),
         "schema": json.loads(data.schema.to_json()),
         "model": ctr_model.config,
         "training": {**asdict(config), "learning_rate": config.rate},
-        "run": {"sample_rows": sample_rows, "sampled": sampled, "device": device, "keep": keep, "prefetch": prefetch},
+        "run": {
+            "sample_rows": sample_rows,
+            "sampled": sampled,
+            "device": device,
+            "keep": keep,
+            "prefetch": prefetch,
+            "world_size": processes.count,
+        },
         "parent": None if start is None else start.description,
     }
-    with run_folder.locked():
-        written = _choose_folder(run_folder, resume, overwrite)
-        with CheckpointStore(written.checkpoints, keep=keep) as trainer.store:
-            source = data.from_start(prefetch=prefetch)
-            checkpoint = trainer.store.load()
-            if not written.is_run or (data.is_live and checkpoint is None):
-                written.write("config", _config(description, ctr_model, device, options))
+    _check_same_start(processes, description, data, ctr_model)
+    with ExitStack() as held:
+        written = run_folder
+        with processes.together():
+            if processes.first:
+                held.enter_context(run_folder.locked())
+                written = _choose_folder(run_folder, resume, overwrite)
+                trainer.store = held.enter_context(CheckpointStore(written.checkpoints, keep=keep))
+                if not written.is_run or (data.is_live and not trainer.store.steps()):
+                    written.write("config", _config(description, ctr_model, device, options))
+        written = RunFolder(processes.gather(written.path)[0])
+        with processes.together():
+            own = data if processes.count == 1 else data.part(processes.rank, processes.count)
+            source = own.from_start(prefetch=prefetch)
+            checkpoint = (trainer.store or CheckpointStore(written.checkpoints)).load()
             _check_same_run(written, description, ("data", "schema"))
             place = None
             if checkpoint is not None:
@@ -176,20 +206,25 @@ def train_run(
                     start.load_into(trainer)
                 if data.is_live:
                     source.seek({"row": 0})
-            resumed_at = None if checkpoint is None else trainer.rows
-            if on_start is not None:
-                on_start(trainer, data.num_rows)
-            result, stopped = _train(trainer, source, live=data.is_live, begin=checkpoint is None)
+        resumed_at = None if checkpoint is None else trainer.rows
+        if on_start is not None and processes.first:
+            on_start(trainer, data.num_rows)
+        result, stopped = _train(trainer, source, live=data.is_live, begin=checkpoint is None)
+        if trainer.store is not None:
+            trainer.store.close()
         ctr_model.eval()
-        with _safe_in(written):
-            ctr_model.save_pretrained(written.model)
-            write_results(written, trainer, result, monitor, bad_rows)
-            last_rows = recent.sample()
-            if last_rows is not None:
-                written.write("importance", feature_importance(ctr_model, last_rows, seed=config.seed).to_dict())
-        if written is not run_folder:
-            run_folder.replace()
-        page = report(run_folder.path) if report else None
+        page = None
+        if processes.first:
+            with _safe_in(written):
+                ctr_model.save_pretrained(written.model)
+                write_results(written, trainer, result, monitor, bad_rows, processes.count)
+                last_rows = recent.sample()
+                if last_rows is not None:
+                    written.write("importance", feature_importance(ctr_model, last_rows, seed=config.seed).to_dict())
+            if written.path != run_folder.path:
+                run_folder.replace()
+            page = report(run_folder.path) if report else None
+    processes.gather(None)  # the folder is complete when any of them returns
     return TrainedRun(run_folder, ctr_model, result, resumed_at, page, bad_rows, stopped)
 
 
@@ -221,6 +256,34 @@ def _train(trainer: StreamTrainer, source: Source, *, live: bool, begin: bool) -
             return trainer.result(), str(stopped)
 
 
+def _make_trainer(
+    model: CTRModel,
+    config: TrainConfig,
+    processes: Processes,
+    bad_rows: BadRows,
+    *,
+    callbacks: Sequence[BatchCallback],
+    on_record: Sequence[RecordCallback],
+    on_wait: Sequence[WaitCallback],
+    extra: Mapping[str, Any],
+) -> StreamTrainer:
+    """The trainer of one process, or of several, of which the first alone watches and writes."""
+    watching: dict[str, Any] = {"callbacks": callbacks, "on_record": on_record, "on_wait": on_wait, "extra": extra}
+    if processes.count == 1:
+        return StreamTrainer(model, config, **watching)
+    return ProcessTrainer(model, config, processes, bad_rows=bad_rows, **(watching if processes.first else {}))
+
+
+def _check_same_start(processes: Processes, description: Mapping[str, Any], data: Dataset, model: CTRModel) -> None:
+    """An error unless all processes have the same options, files of the same sizes, and the same initial model."""
+    if processes.count == 1:
+        return
+    read = {name: value for name, value in description["data"].items() if name != "what"}
+    sizes = [size for _, size, _ in data.stamps() or []]
+    initial = {"initial model": model_checksum(model)}
+    processes.compare({**description, "data": {**read, "bytes of the files": sizes}, **initial})
+
+
 @contextmanager
 def _safe_in(run_folder: RunFolder) -> Iterator[None]:
     """A file that cannot be written after training is an error that says where the trained model is."""
@@ -234,7 +297,12 @@ def _safe_in(run_folder: RunFolder) -> Iterator[None]:
 
 
 def write_results(
-    run_folder: RunFolder, trainer: StreamTrainer, result: TrainResult, monitor: Monitor, bad_rows: BadRows
+    run_folder: RunFolder,
+    trainer: StreamTrainer,
+    result: TrainResult,
+    monitor: Monitor,
+    bad_rows: BadRows,
+    world_size: int = 1,
 ) -> None:
     """Write metrics.json, history.json, monitor.json and, if rows were left out, bad_rows.csv."""
     reliability = trainer.metrics.calibration.reliability()._asdict()
@@ -244,6 +312,7 @@ def write_results(
             "rows": result.rows,
             "seconds": result.seconds,
             "rows_per_second": result.rows_per_second,
+            "world_size": world_size,
             "metrics": result.metrics,
             "undefined": trainer.metrics.undefined(),
             "bad_batches": [asdict(bad) for bad in result.bad_batches],

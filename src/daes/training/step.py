@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from math import isfinite, nan
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -18,6 +18,9 @@ from daes.stream.batch import Batch
 from daes.training.config import TrainConfig
 from daes.training.graphs import GraphRecorder, on_cuda
 from daes.training.optimizer import make_optimizers
+
+if TYPE_CHECKING:
+    from daes.training.processes.gradients import GradientExchange
 
 _log = logging.getLogger("daes.training")
 
@@ -52,6 +55,8 @@ class TrainingStep:
     Args:
         model: the model to train.
         config: batch size, optimiser, precision, policy on bad batches.
+        exchange: what averages gradients where several processes train one model. Whoever gives it also gives the rows
+            of all of them to `CTRModel.observe` and `CTRModel.count`: the step then does neither.
 
     >>> from daes.simulation import AdStream
     >>> stream = AdStream(num_rows=500, seed=0)
@@ -61,8 +66,10 @@ class TrainingStep:
     ((500,), True)
     """
 
-    def __init__(self, model: CTRModel, config: TrainConfig) -> None:
-        refuse_several_processes("the models", "training in several processes is not supported yet")
+    def __init__(self, model: CTRModel, config: TrainConfig, exchange: "GradientExchange | None" = None) -> None:
+        if exchange is None:
+            refuse_several_processes("the models", "train them with daes.training.run.train_run, or give an exchange")
+        self.exchange = exchange
         self.model = model
         self.config = config
         if _may_be_sparse(model, config):
@@ -74,9 +81,9 @@ class TrainingStep:
         self.loss = nan
         """Mean cross-entropy of the last batch given to `learn`, before its step."""
         self._consecutive_bad = 0
-        self._has_observed = False
+        self._has_observed = exchange is not None
         self._one_forward = _learns_as_it_scores(model)
-        self._recorder = GraphRecorder(model) if _can_record(model, config) else None
+        self._recorder = GraphRecorder(model) if exchange is None and _can_record(model, config) else None
 
     def prepare(self, batch: Batch | DeviceBatch) -> DeviceBatch:
         """The batch's tensors on the model's device; a prepared batch is returned as it is."""
@@ -97,7 +104,7 @@ class TrainingStep:
         """
         rows = self.prepare(batch)
         with self.model.lock:
-            _, reason = self._take_step(rows)
+            _, reason = self._take_step(rows, row)
         return self._close(row, reason)
 
     def score_and_learn(self, batch: Batch | DeviceBatch, row: int) -> NDArray[np.float32]:
@@ -108,11 +115,11 @@ class TrainingStep:
         rows = self.prepare(batch)
         if self._one_forward and (self._has_observed or not self.observing):
             with self.model.lock:
-                logits, reason = self._take_step(rows)
+                logits, reason = self._take_step(rows, row)
             self._close(row, _not_finite(logits) or reason)
             return logits
         logits = self.score(rows)
-        if self.accept(logits, row):
+        if self.exchange is not None or self.accept(logits, row):  # other processes wait for this one's gradients
             self.learn(rows, row)
         return logits
 
@@ -123,7 +130,7 @@ class TrainingStep:
             self.skip(row, reason)
         return reason is None
 
-    def _take_step(self, rows: DeviceBatch) -> tuple[NDArray[np.float32], str | None]:
+    def _take_step(self, rows: DeviceBatch, row: int) -> tuple[NDArray[np.float32], str | None]:
         """Change the model; if the rows do not allow it, say why and leave no trace in it. The logits before that."""
         inputs = (*rows.features, *rows.targets)
         # The first rows are observed before their step: without them nothing is known that a step could build on.
@@ -135,7 +142,10 @@ class TrainingStep:
         kept = [buffer.clone() for buffer in self._running_statistics()] if self.config.bad_batch == "skip" else []
         with self.model.without_observing():
             # Loss, norm and logits are read together, so that an accelerator is waited for once.
-            found = self._call(self._differentiate, *inputs).cpu().numpy()
+            if self.exchange is None:
+                found = self._call(self._differentiate, *inputs).cpu().numpy()
+            else:
+                found = self._differentiate_together(rows, row, self.exchange).cpu().numpy()
         self.loss, norm = float(found[0]), float(found[1])
         reason = None
         if not isfinite(self.loss):
@@ -144,9 +154,10 @@ class TrainingStep:
             reason = f"the gradient's norm is {norm:.6g}"
         if reason is None:
             self.optimizers.step()
-            if self.observing and not first:
-                self._observe(rows)
-            self.model.count(rows)
+            if self.exchange is None:
+                if self.observing and not first:
+                    self._observe(rows)
+                self.model.count(rows)
         else:
             self.optimizers.zero_grad()
             for old, buffer in zip(kept, self._running_statistics() if kept else (), strict=True):
@@ -223,13 +234,31 @@ class TrainingStep:
         self, numerical: Tensor, categorical: Tensor, label: Tensor, weight: Tensor | None = None
     ) -> Tensor:
         """Write the gradients of the mean cross-entropy; the loss, the gradients' norm and the logits, (2 + B,)."""
+        loss, logits = self._backward(numerical, categorical, label, weight)
+        return torch.cat([loss.view(1), self._clip().to(loss).view(1), logits])
+
+    def _differentiate_together(self, rows: DeviceBatch, row: int, exchange: "GradientExchange") -> Tensor:
+        """The same over the rows of all processes, of which this one may have none; the logits are those of its own."""
+        if len(rows):
+            loss, logits = self._backward(*rows.features, *rows.targets)
+        else:
+            self.optimizers.zero_grad()
+            loss, logits = torch.zeros(1, device=self.model.device), torch.zeros(0, device=self.model.device)
+        weight = float(len(rows) if rows.weight is None else rows.weight.sum())
+        loss = exchange(loss, weight, row, self._running_statistics())
+        return torch.cat([loss.view(1), self._clip().to(loss).view(1), logits])
+
+    def _backward(
+        self, numerical: Tensor, categorical: Tensor, label: Tensor, weight: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Write the gradients of the mean cross-entropy; the loss and the logits."""
         # Gradients become None, not zero: a recording then writes them instead of adding to them.
         self.optimizers.zero_grad()
         # λ‖Θ‖² is in the optimiser's weight decay, which adds its gradient without the sum over all parameters.
         logits = self._forward(numerical, categorical)
         loss = self.model.cross_entropy(logits, label, weight)
         loss.backward()  # type: ignore[no-untyped-call, unused-ignore]
-        return torch.cat([loss.detach().view(1), self._clip().to(loss).view(1), logits.detach()])
+        return loss.detach(), logits.detach()
 
     def _forward(self, numerical: Tensor, categorical: Tensor) -> Tensor:
         """Logits in float32, computed in the precision that the configuration asks for."""

@@ -105,7 +105,8 @@ class StreamTrainer:
         self.on_record = tuple(on_record)
         self.on_wait = tuple(on_wait)
         self.extra = dict(extra or {})
-        self.step = TrainingStep(model, self.config)
+        self.seed = self.config.seed
+        self.step = self._make_step()
         self.metrics = StreamMetrics(self.config.window)
         self.rows = 0
         self.batches = 0
@@ -116,7 +117,11 @@ class StreamTrainer:
         self._position: Mapping[str, int | str] = {"row": 0}
         self._saved_at = 0.0
         self._saved: Mapping[str, int | str] | None = None
+        self._started = 0.0
         self._stop_signal: int | None = None
+
+    def _make_step(self) -> TrainingStep:
+        return TrainingStep(self.model, self.config)
 
     @property
     def bad_batches(self) -> list[BadBatch]:
@@ -142,35 +147,50 @@ class StreamTrainer:
                 "the model's method is offline and not fitted: use CTRModel.from_sample or fit_embedding"
             )
         if not self.rows:
-            torch.manual_seed(self.config.seed)
+            torch.manual_seed(self.seed)
         if resume and not self.rows:
             self.restore(source)
         self._position = source.position()
         self._saved_at = time.monotonic()
         if save_first:
             self.save()
-        started = time.perf_counter() - self.seconds
+        self._started = time.perf_counter() - self.seconds
         for row, batch in self._batches(source):
-            if len(batch):
-                logits = self._process(batch, row)
-                self.rows += len(batch)
-                self.batches += 1
-                self.seconds = time.perf_counter() - started
-                for callback in self.callbacks:
-                    callback(self, batch, logits)
-                self._record_if_due(len(batch))
-            else:
-                for on_wait in self.on_wait:
-                    on_wait(self)
-            self._save_if_due(len(batch))
-            if self._stop_signal is not None:
-                self.save()
-                raise TrainingStopped(self._stop_signal, self.rows, saved=self.store is not None)
-        while self._waiting:
-            self._learn_next()
+            self._advance(row, batch)
+        self._finish()
         self._record()
         self.save()
         return self.result()
+
+    def _advance(self, row: int, batch: Batch) -> None:
+        """Score and learn from a batch; one without rows is that of a live stream that waits."""
+        if len(batch):
+            logits = self._process(batch, row)
+            self._take_in(batch, logits)
+        else:
+            for on_wait in self.on_wait:
+                on_wait(self)
+        self._save_if_due(len(batch))
+        self._stop_if_asked()
+
+    def _take_in(self, batch: Batch, logits: NDArray[np.float32]) -> None:
+        """Count rows that were scored, tell the callbacks, and record the metrics where that is due."""
+        self.rows += len(batch)
+        self.batches += 1
+        self.seconds = time.perf_counter() - self._started
+        for callback in self.callbacks:
+            callback(self, batch, logits)
+        self._record_if_due(len(batch))
+
+    def _stop_if_asked(self) -> None:
+        if self._stop_signal is not None:
+            self.save()
+            raise TrainingStopped(self._stop_signal, self.rows, saved=self.store is not None)
+
+    def _finish(self) -> None:
+        """The stream has ended: learn from what still waits."""
+        while self._waiting:
+            self._learn_next()
 
     def result(self) -> TrainResult:
         """What there is so far."""
@@ -191,9 +211,14 @@ class StreamTrainer:
             except BatchError as error:
                 if self.config.bad_batch == "stop":
                     raise
-                self.step.skip(int(error.position["row"]), str(error))
                 source.seek(error.next_position)
                 self._position = error.next_position
+                yield from self._without(error)
+
+    def _without(self, error: BatchError) -> Iterator[tuple[int, Batch]]:
+        """What takes the place of a batch that cannot be read: nothing."""
+        self.step.skip(int(error.position["row"]), str(error))
+        return iter(())
 
     def _process(self, batch: Batch, row: int) -> NDArray[np.float32]:
         """Score the batch, update the metrics, and learn from the batch that is due by the label delay; the logits."""

@@ -1,0 +1,35 @@
+"""A checksum of a model's tensors, to see that several processes still have the same model."""
+
+import torch
+from torch import Tensor
+
+from daes.model import CTRModel
+
+_AT_ONCE = 1 << 20
+
+
+@torch.no_grad()
+def model_checksum(model: CTRModel, turn: int = 0) -> dict[str, int]:
+    """A checksum of every parameter and buffer by name; equal bits have equal checksums.
+
+    Of a larger tensor it is that of a million entries, at another `turn` the next million: what it costs does not grow
+    with the tables. How many batches BatchNorm has seen is left out, since a process may have had no rows at times.
+    """
+    return {
+        name: _checksum(tensor, turn)
+        for name, tensor in model.state_dict().items()
+        if not name.endswith("num_batches_tracked")
+    }
+
+
+def _checksum(tensor: Tensor, turn: int) -> int:
+    flat = tensor.detach().contiguous().view(-1)
+    if flat.numel() > _AT_ONCE:
+        pieces = -(-flat.numel() // _AT_ONCE)
+        flat = flat[turn % pieces * _AT_ONCE :][:_AT_ONCE]
+    if flat.dtype == torch.bool:
+        flat = flat.to(torch.uint8)
+    words = flat.view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[flat.element_size()])
+    # Entries that change places change the sum too.
+    places = torch.arange(1, words.numel() + 1, device=words.device)
+    return int((words.to(torch.int64) * places).sum())

@@ -1,0 +1,182 @@
+"""The processes that train one model: which of them this one is, and what they tell each other."""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from daes.embedding.processes import ProcessesDisagreeError, num_processes
+
+TIMEOUT = 600.0
+"""Seconds after which a process that does not answer ends the run."""
+
+
+class LostProcessError(RuntimeError):
+    """Another process has ended, or does not answer."""
+
+
+class OtherProcessError(RuntimeError):
+    """Another process has failed, and says why."""
+
+
+class Processes:
+    """The processes of the default group of `torch.distributed`; without a group, this process alone.
+
+    What they tell each other passes through the host's memory but for `add`, which leaves tensors where they are. If a
+    process is gone or does not answer in time, telling is a `LostProcessError`.
+
+    >>> alone = Processes()
+    >>> alone.rank, alone.count, alone.first, alone.gather("here")
+    (0, 1, True, ['here'])
+    """
+
+    def __init__(self) -> None:
+        self.count = num_processes()
+        """How many there are."""
+        self.rank = dist.get_rank() if self.count > 1 else 0
+        """The number of this one, from 0."""
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the process that writes and reports."""
+        return self.rank == 0
+
+    def device(self, name: str) -> str:
+        """The device of this process: with "cuda", each of a machine's processes has a device of its own."""
+        if self.count == 1 or name != "cuda":
+            return name
+        local, there = int(os.environ.get("LOCAL_RANK", self.rank)), torch.cuda.device_count()
+        if local >= there:
+            raise ValueError(f"every process needs a CUDA device of its own; process {self.rank} finds {there} of them")
+        return f"cuda:{local}"
+
+    def gather(self, value: Any) -> list[Any]:
+        """What every process gives, in the order of their numbers."""
+        if self.count == 1:
+            return [value]
+        found: list[Any] = [None] * self.count
+        with self._telling():
+            dist.all_gather_object(found, value)
+        return found
+
+    def meet(self, place: str, row: int, *numbers: float) -> Tensor:
+        """The numbers of every process, (count, numbers); an error if they are not all at the same place of the stream.
+
+        Called before rows or gradients are exchanged: processes whose data are not of the same length would otherwise
+        take one for the other.
+        """
+        own = torch.zeros(2 + _MOST_NUMBERS, dtype=torch.float64)  # of one size, wherever a process may be
+        own[: 2 + len(numbers)] = torch.tensor([_PLACES.index(place), row, *numbers])
+        everyone = self.gather_rows(own.unsqueeze(0), [1] * self.count)
+        if (everyone[:, :2] != everyone[0, :2]).any():
+            rows = ", ".join(f"{int(row):,}" for row in everyone[:, 1])
+            raise ProcessesDisagreeError(
+                f"the processes are at different rows ({rows}): they do not read the same data"
+            )
+        return everyone[:, 2 : 2 + len(numbers)]
+
+    def add(self, tensor: Tensor) -> None:
+        """Replace the tensor by the sum of those of all processes, the same bits in each."""
+        if self.count > 1:
+            with self._telling():
+                dist.all_reduce(tensor)
+
+    def gather_rows(self, rows: Tensor, counts: list[int]) -> Tensor:
+        """The rows of all processes, (counts[0] + counts[1] + …, d); this one gives (counts[rank], d)."""
+        if self.count == 1:
+            return rows
+        sent = rows.new_zeros(max(counts), rows.shape[1])
+        sent[: len(rows)] = rows
+        found = [torch.empty_like(sent) for _ in counts]
+        with self._telling():
+            dist.all_gather(found, sent)
+        return torch.cat([part[:count] for part, count in zip(found, counts, strict=True)])
+
+    def compare(self, described: Mapping[str, Any]) -> None:
+        """An error that names what differs, if the processes were not all started with the same."""
+        everyone = [_flat(one) for one in self.gather(dict(described))]
+        for number, other in enumerate(everyone):
+            for name in dict.fromkeys([*everyone[0], *other]):
+                here, there = everyone[0].get(name), other.get(name)
+                if here != there:
+                    raise ProcessesDisagreeError(
+                        f"all processes need the same data and options; {name} is {_shown(here)} in process 0 and "
+                        f"{_shown(there)} in process {number}"
+                    )
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """An error within it is one of all processes, said by the first that has it. Nothing is told within it."""
+        if self.count == 1:
+            yield
+            return
+        error: Exception | None = None
+        try:
+            yield
+        except Exception as raised:
+            error = raised
+        failed = [rank for rank, bad in enumerate(self.gather(error is not None)) if bad]
+        if error is not None and self.rank == failed[0]:
+            raise error
+        if failed:
+            raise OtherProcessError(f"process {failed[0]} has failed, and says why") from error
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        try:
+            yield
+        except RuntimeError as error:
+            reason = " ".join(str(error).split())
+            raise LostProcessError(
+                f"process {self.rank} of {self.count} has lost another one, which has ended or does not answer; "
+                f"resuming the run continues from its last checkpoint ({reason[:200]})"
+            ) from error
+
+
+_PLACES = ("step", "exchange", "end")
+_MOST_NUMBERS = 4
+
+
+@contextmanager
+def process_group(timeout: float = TIMEOUT) -> Iterator[Processes]:
+    """The processes that `torchrun` has started: a group of `torch.distributed` from here to the end.
+
+    Without torchrun, or with one process, it is this process alone. A group that is there already is taken as it is.
+
+    Args:
+        timeout: seconds after which a process that does not answer is an error.
+    """
+    started = num_processes() == 1 and int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
+    if started:
+        if not dist.is_available():
+            raise OtherProcessError("this build of torch has no torch.distributed, which several processes need")
+        # Rows and numbers go over the host's network; gradients on CUDA devices over NCCL.
+        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
+        if backend != "gloo":
+            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+        dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
+    try:
+        yield Processes()
+    finally:
+        if started:
+            dist.destroy_process_group()
+
+
+def _flat(value: Any, name: str = "") -> dict[str, Any]:
+    """Nested dicts as one, with dotted names."""
+    if not isinstance(value, Mapping):
+        return {name: value}
+    found: dict[str, Any] = {}
+    for key, part in value.items():
+        found |= _flat(part, f"{name}.{key}" if name else str(key))
+    return found
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}…"

@@ -1,0 +1,113 @@
+"""`daes train` as torchrun starts it: several processes, told apart by their environment."""
+
+import json
+import multiprocessing
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+from daes.cli.app import build_app
+from daes.storage.checkpoint import CheckpointStore
+from daes.storage.run_folder import RunFolder
+
+
+def _work(rank, world, port, output, arguments):
+    torch.set_num_threads(1)
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world)}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    sys.stdout, sys.stderr = ((output / f"{rank}.{name}").open("w", buffering=1) for name in ("out", "err"))
+    build_app()(arguments, prog_name="daes")
+
+
+@pytest.fixture
+def started(tmp_path_factory):
+    """Start `daes …` in several processes; a function that waits for them: exit code, stdout and stderr of each."""
+    running = []
+
+    def start(world, *arguments):
+        output = tmp_path_factory.mktemp("output")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        context = multiprocessing.get_context("fork")
+        workers = [
+            context.Process(target=_work, args=(rank, world, port, output, [str(one) for one in arguments]))
+            for rank in range(world)
+        ]
+        for worker in workers:
+            worker.start()
+        running.extend(workers)
+
+        def wait():
+            for worker in workers:
+                worker.join(120)
+            texts = [[(output / f"{rank}.{name}").read_text() for name in ("out", "err")] for rank in range(world)]
+            return [(worker.exitcode, *text) for worker, text in zip(workers, texts, strict=True)]
+
+        return workers, wait
+
+    yield start
+    for worker in running:
+        worker.kill()
+
+
+OPTIONS = ("--backbone", "fnn", "--batch-size", "20", "--exclude", "id", "--no-report")
+
+
+def test_the_first_process_speaks(started, clicks, tmp_path):
+    _, wait = started(2, "train", clicks, "--out", tmp_path / "run", "--limit", "200", *OPTIONS, "--json")
+    (code, out, err), other = wait()
+    assert code == 0, err
+    printed = json.loads(out)
+    assert (printed["rows"], printed["world_size"]) == (200, 2)
+    assert other == (0, "", "")
+    assert RunFolder(tmp_path / "run").read("config")["run"]["world_size"] == 2
+
+
+def test_bad_input_is_said_once(started, tmp_path):
+    _, wait = started(2, "train", tmp_path / "none.parquet", "--out", tmp_path / "run")
+    first, second = wait()
+    assert first[0] == 2
+    assert "none.parquet" in first[2]
+    assert second[::2] == (1, "daes: process 0 has failed, and says why\n")
+
+
+def test_a_killed_process_ends_the_run_with_a_sentence(started, clicks, tmp_path):
+    run = tmp_path / "run"
+    frequent = ("--checkpoint-every", "40", "--sync-every", "40", "--limit", "600")
+    workers, wait = started(2, "train", clicks, "--out", run, *OPTIONS, *frequent)
+    while not CheckpointStore(RunFolder(run).checkpoints).steps():
+        time.sleep(0.02)
+    os.kill(workers[1].pid, signal.SIGKILL)
+    (code, _, err), second = wait()
+    assert second[0] == -signal.SIGKILL
+    assert code == 1
+    assert "daes: process 0 of 2 has lost another one, which has ended or does not answer; resuming the run" in err
+    assert "Traceback" not in err
+    _, wait = started(3, "train", "--out", run, "--resume")
+    (code, out, err), *_ = wait()
+    assert code == 0, err
+    assert "continuing after row" in err
+    assert "600 rows" in out
+
+
+@pytest.mark.slow
+def test_torchrun(clicks, tmp_path):
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "daes"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [*command, "train", str(clicks), "--out", str(tmp_path / "run"), *OPTIONS],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "1,200 rows" in done.stdout
+    assert done.stdout.count("wrote ") == 1

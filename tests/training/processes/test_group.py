@@ -1,0 +1,56 @@
+import pytest
+import torch
+
+from daes.embedding.processes import ProcessesDisagreeError
+from daes.training.processes.group import OtherProcessError, Processes, process_group
+
+
+def raised(kind, call):
+    with pytest.raises(kind) as error:
+        call()
+    return str(error.value)
+
+
+def _tell(rank):
+    processes = Processes()
+    assert (processes.rank, processes.count, processes.first) == (rank, 3, rank == 0)
+    assert processes.gather({"rank": rank}) == [{"rank": 0}, {"rank": 1}, {"rank": 2}]
+    assert processes.meet("step", 7, 2.5 * rank).tolist() == [[0.0], [2.5], [5.0]]
+    total = torch.full((2,), float(rank))
+    processes.add(total)
+    assert total.tolist() == [3.0, 3.0]
+    rows = processes.gather_rows(torch.full((rank, 2), float(rank)), [0, 1, 2])
+    assert rows[:, 0].tolist() == [1.0, 2.0, 2.0]
+    processes.compare({"data": {"rows": 3}})
+    sentence = raised(ProcessesDisagreeError, lambda: processes.compare({"training": {"seed": rank // 2}}))
+    assert "training.seed is 0 in process 0 and 1 in process 2" in sentence
+    sentence = raised(ProcessesDisagreeError, lambda: processes.meet("step", 100 + rank))
+    assert "at different rows (100, 101, 102)" in sentence
+    assert "different rows (5, 5, 5)" in raised(
+        ProcessesDisagreeError, lambda: processes.meet("exchange" if rank else "step", 5)
+    )
+    with processes.together():
+        pass
+
+    def fail():
+        with processes.together():
+            if rank > 0:
+                raise ValueError(f"no such file in {rank}")
+
+    return raised((ValueError, OtherProcessError), fail)
+
+
+def test_three_processes(in_processes):
+    told = in_processes(3, _tell)
+    assert told == ["process 1 has failed, and says why", "no such file in 1", "process 1 has failed, and says why"]
+
+
+def test_alone(monkeypatch):
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    with process_group() as processes:
+        assert not torch.distributed.is_initialized()
+        assert (processes.count, processes.first, processes.device("cuda")) == (1, True, "cuda")
+        assert processes.meet("step", 7, 2.5).tolist() == [[2.5]]
+        with pytest.raises(ValueError, match="as it is"), processes.together():
+            raise ValueError("as it is")

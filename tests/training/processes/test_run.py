@@ -1,0 +1,152 @@
+"""Runs of several processes: one folder, killed, resumed by more and by fewer, every row exactly once."""
+
+import os
+import signal
+import time
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from daes.storage.checkpoint import CheckpointStore
+from daes.storage.run_folder import RunFolder
+from daes.stream.dataset import Dataset
+from daes.training.config import TrainConfig
+from daes.training.run import train_run
+
+ROWS = 470
+CONFIG = TrainConfig(batch_size=20, window=100, sync_every=40, checkpoint_every=40)
+MODEL = {"backbone": "fnn", "dim": 4, "categorical_options": {"mode": "vocabulary", "min_count": 2}}
+
+
+@pytest.fixture(scope="module")
+def clicks(tmp_path_factory):
+    random = np.random.default_rng(0)
+    price = random.lognormal(size=ROWS)
+    table = {
+        "click": (random.random(ROWS) < 1 / (1 + price)).astype(np.int8),
+        "price": pa.array(price, mask=random.random(ROWS) < 0.1),
+        "city": pa.array([f"city {number}" for number in random.integers(0, 30, ROWS)]),
+    }
+    path = tmp_path_factory.mktemp("data") / "clicks.parquet"
+    pq.write_table(pa.table(table), path, row_group_size=100)
+    return path
+
+
+def _run(rank, path, folder, config=CONFIG, callbacks=(), **options):
+    run = train_run(
+        Dataset.open(path, bad_rows="skip"), folder, model=MODEL, config=config, callbacks=callbacks, **options
+    )
+    return run.result.metrics, run.resumed_at, run.bad_rows.count
+
+
+def _state(folder):
+    return CheckpointStore(RunFolder(folder).checkpoints).load().state
+
+
+def _counted(folder):
+    """What says which rows were taken in, how often, and in which order."""
+    state = _state(folder)
+    model = state["step"]["model"]
+    names = ("slots", "count", "skipped")
+    statistics = [model[f"numerical.distributions.{name}"] for name in names]
+    statistics += [model["categorical.vocabulary.keys"], model["evidence.total"], model["evidence.sample.seen"]]
+    return (
+        state["rows"],
+        state["extra"]["consumed"]["checksums"],
+        [np.asarray(values).tolist() for values in statistics],
+    )
+
+
+def test_resumed_by_other_numbers_of_processes(clicks, in_processes, tmp_path):
+    """Two processes, one of which is killed; then three, which are stopped; then one: as one process alone."""
+    _run(0, clicks, tmp_path / "alone")
+    folder = tmp_path / "run"
+
+    def kill(workers):
+        while not CheckpointStore(RunFolder(folder).checkpoints).steps():
+            time.sleep(0.01)
+        os.kill(workers[1].pid, signal.SIGKILL)
+
+    first, second = in_processes(2, _run, clicks, folder, may_fail=True, meanwhile=kill)
+    assert second.exit_code == -signal.SIGKILL
+    assert "LostProcessError: process 0 of 2 has lost another one" in first.error
+    assert 0 < _state(folder)["rows"] < ROWS
+    stopped = in_processes(3, _stop, clicks, folder, may_fail=True)
+    assert all("TrainingStopped: stopped by SIGTERM" in one.error for one in stopped)
+    resumed_at = _state(folder)["rows"]
+    assert 200 <= resumed_at < ROWS
+    metrics, found, _ = _run(0, clicks, folder, resume=True)
+    assert found == resumed_at
+    assert metrics["rows"] == ROWS
+    assert _counted(folder) == _counted(tmp_path / "alone")
+    assert RunFolder(folder).read("config")["run"]["world_size"] == 2
+    assert RunFolder(folder).read("metrics")["world_size"] == 1
+
+
+def _stop(rank, path, folder):
+    def stop(trainer, batch, logits):
+        if trainer.rows >= 200:
+            trainer.stop(signal.SIGTERM)
+
+    return _run(rank, path, folder, callbacks=[stop], resume=True)
+
+
+def _interrupted(rank, path, folder):
+    try:
+        _stop(rank, path, folder)
+    except KeyboardInterrupt:
+        return _run(rank, path, folder, resume=True)
+
+
+def test_bits_of_an_uninterrupted_run(clicks, in_processes, tmp_path):
+    whole = in_processes(2, _run, clicks, tmp_path / "whole")
+    parts = in_processes(2, _interrupted, clicks, tmp_path / "parts")
+    assert [one[0] for one in whole] == [one[0] for one in parts]
+    assert parts[0][1] is not None
+    expected, found = (_state(tmp_path / name)["step"]["model"] for name in ("whole", "parts"))
+    for name, tensor in expected.items():
+        torch.testing.assert_close(found[name], tensor, rtol=0, atol=0, equal_nan=True)
+    assert RunFolder(tmp_path / "whole").read("metrics")["world_size"] == 2
+
+
+def _differ(rank, clicks, folder):
+    return _run(rank, clicks, folder, TrainConfig(batch_size=20, seed=rank, window=100))
+
+
+def _other_file(rank, clicks, folder):
+    return _run(rank, clicks if rank == 0 else clicks.parent / "less.parquet", folder)
+
+
+def test_different_starts_are_refused(clicks, in_processes, tmp_path):
+    pq.write_table(pq.read_table(clicks).slice(0, 460), clicks.parent / "less.parquet")
+    for function, sentence in (
+        (_differ, "training.seed is 0 in process 0 and 1 in process 1"),
+        (_other_file, "data.name is 'clicks.parquet' in process 0 and 'less.parquet' in process 1"),
+    ):
+        for outcome in in_processes(2, function, clicks, tmp_path / "run", may_fail=True):
+            assert "all processes need the same data and options" in outcome.error
+            assert sentence in outcome.error
+        assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_in_use_is_said_once(clicks, in_processes, tmp_path):
+    (tmp_path / "file").write_text("not a run")
+    first, second = in_processes(2, _run, clicks, tmp_path, may_fail=True)
+    assert "RunExistsError" in first.error
+    assert "OtherProcessError: process 0 has failed, and says why" in second.error
+
+
+def test_bad_rows_of_all_processes(clicks, in_processes, tmp_path):
+    table = pq.read_table(clicks).slice(0, 100)
+    label = table["click"].to_pylist()
+    label[7] = label[27] = label[39] = 5  # of one process, of one process, of the other
+    path = tmp_path / "bad.parquet"
+    pq.write_table(table.set_column(0, "click", pa.array(label)), path)
+    config = TrainConfig(batch_size=20, window=100, bad_batch="skip")
+    for metrics, _, bad in in_processes(2, _run, path, tmp_path / "run", config):
+        assert (metrics["rows"], bad) == (97.0, 3)
+    assert RunFolder(tmp_path / "run").read("metrics")["bad_rows"]["count"] == 3
+    assert "bad.parquet,40," in RunFolder(tmp_path / "run").bad_rows.read_text()

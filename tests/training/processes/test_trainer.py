@@ -1,0 +1,147 @@
+"""Several processes against one: the same statistics bit for bit, the same parameters but for rounding."""
+
+import numpy as np
+import pytest
+import torch
+
+from daes.embedding.distributions import FeatureDistributions
+from daes.embedding.processes import ProcessesDisagreeError
+from daes.stream.batch import Batch
+from daes.stream.dataset import Dataset
+from daes.stream.source import BatchSource
+from daes.training.config import TrainConfig
+from daes.training.processes import Processes, ProcessTrainer
+from daes.training.processes.checksum import model_checksum
+from daes.training.processes.trainer import _in_order
+from daes.training.trainer import StreamTrainer
+
+SEEDS = 300
+EVIDENCE = {"pairs": 2, "bins": 8, "pair_bins": 4, "sample_rows": 50, "pair_cells": 64}
+
+
+def _model(make_model):
+    return make_model(
+        evidence=EVIDENCE,
+        categorical_options={"mode": "vocabulary", "min_count": 2},
+        embedding_options={"reservoir_size": 60},
+    )
+
+
+def _data(rows, schema):
+    return Dataset(BatchSource(rows, schema), schema)
+
+
+def _train(rank, make_model, rows, schema, config):
+    processes = Processes()
+    calls = []
+
+    def note(trainer, batch, logits):
+        calls.append((len(batch), batch.numerical[:, 0].copy()))
+
+    trainer = ProcessTrainer(_model(make_model), config, processes, callbacks=[note])
+    result = trainer.run(_data(rows, schema).part(processes.rank, processes.count).from_start())
+    state = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
+    return result, trainer.metrics.state_dict(), state, calls, trainer.exchanges
+
+
+@pytest.mark.parametrize(
+    ("world", "count", "config"),
+    [(2, 413, TrainConfig(batch_size=40, window=200)), (3, 71, TrainConfig(batch_size=2, window=20, sync_every=10))],
+    ids=["uneven parts", "a process without rows"],
+)
+def test_equal_to_one_process(world, count, config, in_processes, make_model, make_rows, schema):
+    rows = make_rows(count)
+    together = in_processes(world, _train, make_model, rows, schema, config)
+    alone = _train(0, make_model, rows, schema, config)
+    plain = StreamTrainer(_model(make_model), config)
+    plain.run(_data(rows, schema).from_start())
+    state = plain.model.state_dict()
+    for result, metrics, found, calls, exchanges in together:
+        assert result.rows == count == metrics["auc"]["count"]
+        assert exchanges == alone[4] > 3
+        # every process has the same metrics, in the order of the stream
+        np.testing.assert_array_equal(metrics["window"]["window"], together[0][1]["window"]["window"])
+        np.testing.assert_array_equal(metrics["window"]["window"][1], rows.label[-config.window :])
+        np.testing.assert_array_equal(np.concatenate([values for _, values in calls]), rows.numerical[:, 0])
+        assert result.metrics["auc"] == pytest.approx(alone[0].metrics["auc"], abs=2e-3)
+        for name, tensor in found.items():
+            assert torch.equal(tensor, together[0][2][name]), name  # the same bits in all processes
+            if tensor.is_floating_point():
+                torch.testing.assert_close(tensor, alone[2][name], rtol=1e-3, atol=1e-4, equal_nan=True)
+        # and what is counted is that of one process that has read everything
+        for name in (
+            *(f"numerical.distributions.{part}" for part in ("slots", "count", "skipped", "minimum", "maximum")),
+            *(f"categorical.vocabulary.{part}" for part in ("keys", "key_rows", "used", "overflow", "observed")),
+            *(f"evidence.{part}" for part in ("total", "sample.numerical", "sample.label", "sample.seen")),
+        ):
+            assert torch.equal(found[name], state[name]), name
+
+
+def _law(rank):
+    """How often each of 12 values is in samples of m: two exchanges of six rows over three processes."""
+    processes = Processes()
+    found, parts = {}, []
+    for start in (0, 6):
+        own = np.arange(start + 2 * rank, start + 2 * rank + 2)
+        told = {
+            "rows": Batch(own[:, None].astype(np.float32), np.empty((2, 0), np.int64)).arrays(),
+            "logits": np.zeros(2, np.float32),
+            "batch": np.zeros(2, np.int64),
+            "learned": np.ones(2, bool),
+        }
+        parts.append(torch.from_numpy(_in_order(processes.gather(told))[0].numerical))
+    for size in (1, 2, 5):
+        counts = np.zeros(12)
+        for seed in range(rank, SEEDS, 3):
+            sample = FeatureDistributions(1, 2, reservoir_size=size, seed=seed)
+            for part in parts:
+                sample.observe(part)
+            counts[sample.slots[0, :size].int().numpy()] += 1
+        found[size] = counts
+    return found
+
+
+def test_law_of_the_common_sample(in_processes):
+    """Every value of the union is in a sample of m with probability m/12: χ² with 11 degrees of freedom."""
+    together = in_processes(3, _law)
+    for size in (1, 2, 5):
+        counts, expected = sum(one[size] for one in together), SEEDS * size / 12
+        assert counts.sum() == SEEDS * size
+        # Draws without replacement vary less than multinomial ones, by (1 − m/12)/(1 − 1/12) of the variance.
+        statistic = ((counts - expected) ** 2 / expected).sum() / ((12 - size) / 11)
+        assert statistic < 31.3  # exceeded once in a thousand
+
+
+def _diverge(rank, make_model, rows, schema):
+    trainer = ProcessTrainer(_model(make_model), TrainConfig(batch_size=40), Processes())
+    if rank:
+        trainer.model.evidence.total += 1
+    with pytest.raises(ProcessesDisagreeError, match=r"processes 0 and 1 have different models.*evidence.total"):
+        trainer.run(_data(rows, schema).part(rank, 2).from_start())
+
+
+def _different_lengths(rank, make_model, rows, schema):
+    trainer = ProcessTrainer(_model(make_model), TrainConfig(batch_size=40), Processes())
+    data = _data(rows[: 200 - 80 * rank], schema)
+    with pytest.raises(ProcessesDisagreeError, match="do not read the same data"):
+        trainer.run(data.part(rank, 2).from_start())
+
+
+@pytest.mark.parametrize("function", [_diverge, _different_lengths])
+def test_processes_that_disagree(function, in_processes, make_model, make_rows, schema):
+    in_processes(2, function, make_model, make_rows(200), schema)
+
+
+def test_checksum_sees_one_bit(make_model):
+    model = make_model()
+    before = model_checksum(model)
+    assert model_checksum(make_model()) == before
+    with torch.no_grad():
+        model.categorical.weight[3, 1] = torch.nextafter(model.categorical.weight[3, 1], torch.tensor(9.0))
+    after = model_checksum(model)
+    assert [name for name in before if after[name] != before[name]] == ["categorical.weight"]
+
+
+def test_label_delay_is_refused(make_model):
+    with pytest.raises(ValueError, match="label_delay must be 0 with several processes, got 2"):
+        ProcessTrainer(make_model(), TrainConfig(label_delay=2), Processes())
