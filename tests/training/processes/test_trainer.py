@@ -46,7 +46,7 @@ def _train(rank, make_model, rows, schema, config):
 
 @pytest.mark.parametrize(
     ("world", "count", "config"),
-    [(2, 413, TrainConfig(batch_size=40, window=200)), (3, 71, TrainConfig(batch_size=2, window=20, sync_every=10))],
+    [(2, 413, TrainConfig(batch_size=40, window=200)), (3, 31, TrainConfig(batch_size=2, window=20, sync_every=10))],
     ids=["uneven parts", "a process without rows"],
 )
 def test_equal_to_one_process(world, count, config, in_processes, make_model, make_rows, schema):
