@@ -270,17 +270,17 @@ def test_an_interrupted_run_says_how_to_go_on(daes, clicks, tmp_path, monkeypatc
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_stopped_run_says_what_is_kept(daes, clicks, trained, tmp_path, monkeypatch, number, code):
-    genuine, run = TrainingStep.score, tmp_path / "my run"
+    genuine, run = TrainingStep.score_and_learn, tmp_path / "my run"
     scored = []
 
-    def score(self, batch):
+    def score(self, batch, row):
         scored.append(batch)
         if len(scored) == 3:
             os.kill(os.getpid(), number)
-        return genuine(self, batch)
+        return genuine(self, batch, row)
 
     with monkeypatch.context() as patch:
-        patch.setattr(TrainingStep, "score", score)
+        patch.setattr(TrainingStep, "score_and_learn", score)
         result = daes("train", clicks, "--exclude", "id", "--out", run, *QUICK)
     assert result.exit_code == code
     assert f"to continue: daes train --out '{run}' --resume\n" in result.stderr
