@@ -117,6 +117,8 @@ class Monitor:
         self._reference_seen = 0
         self._intervals = 0
         self._categories = DistinctCounts(schema.num_categorical)
+        self._waiting: list[tuple[Batch, NDArray[np.float32]]] = []
+        self._seconds = 0.0
         self._own: FeatureDistributions | None = None
         if distributions is None and schema.numerical:
             # No one reads its knots while the stream goes on: they need hardly ever be refreshed.
@@ -127,18 +129,42 @@ class Monitor:
 
     def __call__(self, trainer: "StreamTrainer", batch: Batch, logits: NDArray[np.float32]) -> None:
         """Take in a batch that was just scored and learned from."""
-        full = bool(self._segments) and self._segments[-1].rows >= self.segment_rows
-        if full and len(self._segments) == self.most_segments:
+        if self._full() and not self._waiting and len(self._segments) == self.most_segments:
             self._join()
+        waiting = sum(len(rows) for rows, _ in self._waiting)
+        # Small batches are looked at together: one by one they would cost more than their steps.
+        if self._waiting and waiting + len(batch) > self.sample_rows:
+            self._take_in()
+            waiting = 0
+        self._waiting.append((batch, logits))
+        self._seconds = trainer.seconds
+        waiting += len(batch)
+        begun = self._segments[-1].rows if self._segments and not self._full() else 0
+        ends = begun + waiting >= self.segment_rows
+        if ends or (self.bins is None and self._reference_seen + waiting >= self.reference_rows):
+            self._take_in()
+        if ends:
+            self._segments[-1].knots = self._knots(trainer)
+            self._segments[-1].distinct = self._categories.estimate()
+
+    def _full(self) -> bool:
+        """Whether the next rows begin a segment."""
+        return bool(self._segments) and self._segments[-1].rows >= self.segment_rows
+
+    def _take_in(self) -> None:
+        """Look at the batches that wait."""
+        batch = Batch.concat([rows for rows, _ in self._waiting])
+        logits = np.concatenate([scores for _, scores in self._waiting])
+        self._waiting = []
         new = _Segment(
             rows=len(batch),
-            seconds=trainer.seconds,
+            seconds=self._seconds,
             counts=self._count(batch),
             missing=np.append(np.isnan(batch.numerical).sum(axis=0), (batch.categorical == 0).sum(axis=0)),
             scores=_scores(batch, logits),
             knots=None,
         )
-        if full or not self._segments:
+        if self._full() or not self._segments:
             self._segments.append(new)
         else:
             self._segments[-1].add(new)
@@ -147,15 +173,15 @@ class Monitor:
             self._own.observe(torch.from_numpy(batch.numerical))
         if self.schema.numerical and self.bins is None:
             self._gather(batch)
-        if self._segments[-1].rows >= self.segment_rows:
-            self._segments[-1].knots = self._knots(trainer)
-            self._segments[-1].distinct = self._categories.estimate()
 
     def to_dict(self) -> dict[str, Any]:
         """Everything by name, one entry a segment: the layout of `monitor.json`, see docs/run-folder.md."""
-        if self.bins is None and self._first:
+        if self._waiting or (self.bins is None and self._first):
             early = deepcopy(self)
-            early._fix_reference()
+            if early._waiting:
+                early._take_in()
+            if early.bins is None and early._first:
+                early._fix_reference()
             return early.to_dict()
         segments = self._segments
         rows = np.cumsum([segment.rows for segment in segments])
@@ -199,6 +225,8 @@ class Monitor:
             "values": None if self._own is None else dict(self._own.state_dict()),
             "segments": [dict(vars(segment)) for segment in self._segments],
             "categories": self._categories.state_dict(),
+            "waiting": [[batch.arrays(), logits] for batch, logits in self._waiting],
+            "seconds": self._seconds,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -209,6 +237,8 @@ class Monitor:
         self._reference_seen, self._intervals = state["reference_seen"], state["intervals"]
         self._segments = [_Segment(**segment) for segment in state["segments"]]
         self._categories.load_state_dict(state["categories"])
+        self._waiting = [(Batch(**arrays), logits) for arrays, logits in state["waiting"]]
+        self._seconds = state["seconds"]
         if self._own is not None:
             self._own.load_state_dict(state["values"])
 

@@ -23,6 +23,8 @@ from daes.training.step import BadBatch, TrainingError, TrainingStep, random_sta
 from daes.training.stopping import TrainingStopped
 
 _log = logging.getLogger("daes.training")
+_ROWS_MEASURED = 4096
+"""Metrics take in so many rows at a time: of a small batch they would cost more than its step."""
 _MAX_RECORDS = 400
 """A history without a given interval is thinned to half of this many records whenever it is full."""
 
@@ -108,6 +110,8 @@ class StreamTrainer:
         self.seed = self.config.seed
         self.step = self._make_step()
         self.metrics = StreamMetrics(self.config.window)
+        """Of the rows scored so far, but for the last few thousand: they are taken in together, and for each record."""
+        self._unmeasured: list[tuple[NDArray[np.float32], ...]] = []
         self.rows = 0
         self.batches = 0
         self.seconds = 0.0
@@ -194,6 +198,7 @@ class StreamTrainer:
 
     def result(self) -> TrainResult:
         """What there is so far."""
+        self._measure()
         return TrainResult(self.rows, self.seconds, self.metrics.compute(), self.history, self.bad_batches)
 
     def stop(self, number: int) -> None:
@@ -234,8 +239,16 @@ class StreamTrainer:
                 if len(self._waiting) > self.config.label_delay:
                     self._learn_next()
         if finite and batch.label is not None:
-            self.metrics.update(logits, batch.label, batch.weight)
+            self._unmeasured.append((logits, batch.label, *(() if batch.weight is None else (batch.weight,))))
+            if sum(len(rows[0]) for rows in self._unmeasured) >= _ROWS_MEASURED:
+                self._measure()
         return logits
+
+    def _measure(self) -> None:
+        """Take the rows since the last time into the metrics."""
+        if self._unmeasured:
+            self.metrics.update(*(np.concatenate(column) for column in zip(*self._unmeasured, strict=True)))
+            self._unmeasured = []
 
     def _learn_next(self) -> None:
         row, _, prepared = self._waiting.popleft()
@@ -275,6 +288,7 @@ class StreamTrainer:
 
     def _record(self) -> None:
         if self.rows and (not self.history or self.history[-1]["rows"] != self.rows):
+            self._measure()
             record = {**self.metrics.compute(), "rows": float(self.rows), "seconds": self.seconds}
             self.history.append(record)
             _log.info("%d rows: AUC %.4f, LogLoss %.4f", self.rows, record["window_auc"], record["window_logloss"])
@@ -286,6 +300,7 @@ class StreamTrainer:
         return {
             "step": self.step.state_dict(),
             "metrics": self.metrics.state_dict(),
+            "unmeasured": [list(rows) for rows in self._unmeasured],
             "random": random_state(self.model.device),
             "position": dict(self._position),
             "rows": self.rows,
@@ -301,6 +316,7 @@ class StreamTrainer:
         """Continue from a state that a trainer of the same model and configuration saved."""
         self.step.load_state_dict(state["step"])
         self.metrics.load_state_dict(state["metrics"])
+        self._unmeasured = [tuple(rows) for rows in state["unmeasured"]]
         set_random_state(state["random"], self.model.device)
         self._position = state["position"]
         self.rows, self.batches, self.seconds = state["rows"], state["batches"], state["seconds"]
