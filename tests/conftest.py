@@ -1,9 +1,14 @@
+import os
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
 
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")  # before the first import of Triton: kernels run on the CPU
+
+from daes.embedding import kernels
 from daes.model import CTRModel
 from daes.stream.batch import Batch
 from daes.stream.schema import Schema
@@ -42,3 +47,13 @@ def make_model(schema: Schema) -> Callable[..., CTRModel]:
         return CTRModel(schema, method, backbone, **{**defaults, **arguments})
 
     return make
+
+
+@pytest.fixture
+def kernel_device(monkeypatch) -> torch.device:
+    """Where kernels run: a CUDA device or, without one, the CPU by Triton's interpreter."""
+    pytest.importorskip("triton")
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    monkeypatch.setattr(kernels, "DEVICES", {"cpu"})
+    return torch.device("cpu")

@@ -32,11 +32,7 @@ def batches(values, sizes=(1, 7, 64, 200)):
 
 def observe_as_a_device(module, batch, labels=None):
     """The path of an accelerator, on the CPU's tensors."""
-    with torch.no_grad():
-        module._observe_on_device(batch, labels)
-        if module._due_on_device():
-            module._refresh_on_device()
-        module._set_ends()
+    module.observe_ahead(batch, labels, refresh=module.advance(len(batch)))
 
 
 PATHS = {"host": lambda module, *arguments: module.observe(*arguments), "device": observe_as_a_device}

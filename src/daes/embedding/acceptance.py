@@ -8,6 +8,9 @@ from daes.distribution.schedule import Acceptances, Ints, Schedule
 
 _NEVER = np.iinfo(np.int64).max
 
+_ROOM = 8
+"""Entries on a device per slot of the reservoir, of which the first t rows of a stream need 1 + log(t / slots)."""
+
 
 class AcceptanceTable:
     """What a schedule accepts after a position that features may reach at different times.
@@ -26,6 +29,7 @@ class AcceptanceTable:
         schedule.take(start)
         self._table = Acceptances(np.empty(0, np.int64), np.empty(0, np.int64))
         self._on_device: tuple[Tensor, Tensor, Tensor] | None = None
+        self._shipped_to = 0
 
     def between(self, first: int, last: int) -> Acceptances:
         """The acceptances at positions first + 1 … last."""
@@ -54,10 +58,33 @@ class AcceptanceTable:
         Args:
             end: a position that no feature has passed yet.
         """
-        table, slots, overwritten = self._shipped(end, positions.device)
+        table, slots, overwritten = self.shipped(end, positions.device)
         entry = torch.searchsorted(table, positions)
         accepted = valid & (table[entry] == positions) & (overwritten[entry] > ends)
         return torch.where(accepted, slots[entry], scratch)
+
+    def shipped(self, end: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+        """On a device: positions, slots, and the position at which each slot is overwritten next, as far as `end`.
+
+        Behind the last acceptance stand entries that no position reaches, so that every search ends at one. There is
+        room for a hundred million rows of a stream: until then the tensors stay where they are.
+        """
+        if self._on_device is None or end > self._shipped_to:
+            self._take(2 * end)
+            self._shipped_to = self._taken
+            positions, slots = self._table
+            arrays = positions, slots, _overwritten_at(positions, slots)
+            capacity = 0 if self._on_device is None else len(self._on_device[0])
+            if positions.size >= capacity:
+                capacity = max(2 * positions.size, _ROOM * self._schedule.size)
+                self._on_device = tuple(  # type: ignore[assignment]
+                    torch.full((capacity,), empty, device=device) for empty in (_NEVER, 0, _NEVER)
+                )
+            assert self._on_device is not None
+            for tensor, array in zip(self._on_device, arrays, strict=True):
+                # The driver stages copies from pageable memory before it returns: the arrays need not outlive this.
+                tensor[: array.size].copy_(torch.from_numpy(array), non_blocking=True)
+        return self._on_device
 
     def _take(self, end: int) -> None:
         if end <= self._taken:
@@ -67,20 +94,6 @@ class AcceptanceTable:
         new = self._schedule.take(self._taken)
         if new.slots.size:
             self._table = Acceptances(*(np.concatenate(pair) for pair in zip(self._table, new, strict=True)))
-
-    def _shipped(self, end: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-        """Positions, slots, and the position at which each slot is overwritten next, as far as `end` and beyond."""
-        if self._on_device is None or end > self._taken:
-            self._take(2 * end)
-            # A last entry that no position reaches, so that every search ends at one.
-            positions, slots = np.append(self._table.positions, _NEVER), np.append(self._table.slots, 0)
-            # The driver stages copies from pageable memory before it returns: the arrays need not outlive this.
-            self._on_device = tuple(  # type: ignore[assignment]
-                torch.from_numpy(array).to(device, non_blocking=True)
-                for array in (positions, slots, _overwritten_at(positions, slots))
-            )
-        assert self._on_device is not None
-        return self._on_device
 
 
 def _overwritten_at(positions: Ints, slots: Ints) -> Ints:

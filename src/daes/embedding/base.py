@@ -151,13 +151,19 @@ class NumericalEmbedding(Configurable, nn.Module, ABC):
         return nn.Parameter(torch.randn(*shape) * self.init_std)
 
     def forward(self, values: Tensor, context: Tensor | Context | None = None) -> Tensor:
-        finite, missing = self._prepare(values)
+        values = self._prepare(values)
+        if (fused := self._fused(values, context, ())) is not None:
+            return fused.fields
+        finite, missing = _part(values)
         place = self._place(finite) if self.reads_place else None
         return self._fields(finite, missing, place, context)
 
     def outputs(self, values: Tensor, context: Tensor | Context | None = None) -> Outputs:
         """The vectors that a call gives, and the plain inputs beside them, from one search among the knots."""
-        finite, missing = self._prepare(values)
+        values = self._prepare(values)
+        if (fused := self._fused(values, context, self.plain)) is not None:
+            return fused
+        finite, missing = _part(values)
         place = self._place(finite) if self.reads_place or {"score", "rank"} & set(self.plain) else None
         fields = self._fields(finite, missing, place, context)
         return Outputs(fields, self._plain(finite, place, missing) if self.plain_dim else None)
@@ -199,6 +205,10 @@ class NumericalEmbedding(Configurable, nn.Module, ABC):
         `place` (B, q) is where the values lie among the knots, from 0 to K, for a method that says `reads_place`.
         """
 
+    def _fused(self, values: Tensor, context: Tensor | Context | None, plain: Sequence[FeatureInput]) -> Outputs | None:
+        """The outputs for values (B, q) with NaN = missing by one kernel, None where there is none for the method."""
+        return None
+
     def _observe(self, values: Tensor) -> None:
         """Update the statistics with values (B, q), NaN and ±inf included; called without gradients."""
         return
@@ -234,8 +244,8 @@ class NumericalEmbedding(Configurable, nn.Module, ABC):
             return encoded.index_put((rows, features), embedding(features, self.missing.to(encoded.dtype)))
         return torch.where(missing.unsqueeze(-1), self.missing.to(encoded.dtype), encoded)
 
-    def _prepare(self, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Check, observe in training mode, and part the values into finite ones and a mask of the missing."""
+    def _prepare(self, values: Tensor) -> Tensor:
+        """Check, observe in training mode, and cast the values."""
         self._check(values)
         if self.offline:
             self._check_fitted()
@@ -246,9 +256,7 @@ class NumericalEmbedding(Configurable, nn.Module, ABC):
                     "set observe_in_forward to False and give the rows of all to every process with observe",
                 )
             self.observe(values)
-        values = self._cast(values)
-        missing = torch.isnan(values)
-        return torch.nan_to_num(values, nan=0.0), missing
+        return self._cast(values)
 
     def _check(self, values: Tensor) -> None:
         if values.dim() != 2 or values.shape[1] != self.num_features:
@@ -284,3 +292,8 @@ class NumericalEmbedding(Configurable, nn.Module, ABC):
 
     def extra_repr(self) -> str:
         return f"num_features={self.num_features}, dim={self.dim}"
+
+
+def _part(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Finite values with 0 for missing ones, and a mask of the missing."""
+    return torch.nan_to_num(values, nan=0.0), torch.isnan(values)

@@ -7,10 +7,11 @@ import torch
 from torch import Tensor
 
 from daes.distribution.base import check_positive
-from daes.embedding.base import Context, NumericalEmbedding, SharedOptions
-from daes.embedding.interpolation import Basis, basis_weights, coordinate, thermometer, weighted_sum
+from daes.embedding import kernels
+from daes.embedding.base import Context, NumericalEmbedding, Outputs, SharedOptions
+from daes.embedding.interpolation import Basis, basis_weights, blend_rows, coordinate, thermometer, weighted_sum
 from daes.embedding.knots import INPUTS, FeatureInput, FeatureKnots
-from daes.embedding.modulation import gate, pool_context, tran
+from daes.embedding.modulation import gate, gate_factors, pool_context, tran, tran_matrices
 from daes.embedding.registry import register_method
 from daes.registry import Reference
 
@@ -193,6 +194,42 @@ class DAES(NumericalEmbedding):
             path = self.distributions.input(self.linear, values, place).to(encoded.dtype)
             encoded = encoded + path.unsqueeze(-1) * self.linear_weight
         return encoded
+
+    def _fused(self, values: Tensor, context: Tensor | Context | None, plain: Sequence[FeatureInput]) -> Outputs | None:
+        if not self.uses_context:
+            context = None
+        vectors, index = context if isinstance(context, Context) else (None, None)
+        if (
+            not kernels.usable(values, self.meta_embeddings, self.knots, vectors)
+            or isinstance(context, Tensor)  # a context of its own for every row: matrix products
+            or values.requires_grad
+            or not kernels.fit(self.meta_embeddings)
+        ):
+            return None
+        if context is not None:
+            self._check_context(context, values.shape[0])
+        table, square = self.meta_embeddings.unsqueeze(0), None
+        if vectors is not None and self.modulation == "gate":
+            table = table * gate_factors(vectors, self.modulation_weight, self.beta).unsqueeze(-1)
+        elif vectors is not None:
+            square, table = tran_matrices(vectors, self.modulation_weight), table * (1.0 - self.beta)
+        assert self.distributions is not None
+        places = values, self._place_knots(), self.distributions
+        fields, inputs = kernels.blend(
+            *places,
+            blend_rows(table, self.basis),
+            self.missing,
+            index=index if square is None else None,
+            linear=self.linear,
+            linear_weight=self.linear_weight if self.linear is not None else None,
+            plain=plain,
+        )
+        if square is not None:
+            # A missing value has no weights: the sigmoid of −∞.
+            none = self.missing.new_full((self.num_features, square.shape[-1]), -torch.inf)
+            product, _ = kernels.blend(*places, blend_rows(square, self.basis), none, index=index)
+            fields = fields + self.beta * weighted_sum(torch.sigmoid(product), self.meta_embeddings)
+        return Outputs(fields, inputs if plain else None)
 
     def _weights(self, values: Tensor, place: Tensor | None) -> Tensor:
         """The weights v (B, q, rows), 0 before anything was observed."""

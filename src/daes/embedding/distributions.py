@@ -12,6 +12,7 @@ from daes.distribution import JumpReservoir
 from daes.distribution.base import check_positive, rank_of
 from daes.distribution.jump import Skip
 from daes.distribution.schedule import Origin, make_schedule
+from daes.embedding import kernels
 from daes.embedding.acceptance import AcceptanceTable
 from daes.embedding.compilation import outside_graphs
 from daes.embedding.knots import FeatureKnots, check_bounds
@@ -75,6 +76,7 @@ class FeatureDistributions(FeatureKnots):
     log_threshold: Tensor
     _acceptances: list[tuple[AcceptanceTable, NDArray[np.int64]]] | None
     _levels: Tensor | None
+    _follow: list[Tensor] | None
     _rows: int | None
     _expected: float
     _batches: float
@@ -133,10 +135,7 @@ class FeatureDistributions(FeatureKnots):
             self._observe_on_host(values.numpy(), None if labels is None else labels.detach().numpy())
             self._set_knots(self._due_on_host())
         else:
-            self._observe_on_device(values, labels)
-            if self._due_on_device():
-                self._refresh_on_device()
-            self._set_ends()
+            self.observe_ahead(values, labels, refresh=self.advance(len(values)))
 
     def freeze(self) -> Self:
         """Keep the knots and drop the samples: `observe` changes nothing from then on, and a saved state is small."""
@@ -272,23 +271,45 @@ class FeatureDistributions(FeatureKnots):
         self.centre[features] = likely.mean(1).to(self.centre.dtype)
         self.scale[features] = likely.std(1, correction=0).to(self.scale.dtype)
 
-    # --- the device: shapes never depend on the data and nothing is read back ---------------------------------------
+    # --- a device: shapes never depend on the data and nothing is read back ---------------------------------------
 
-    def _observe_on_device(self, values: Tensor, labels: Tensor | None) -> None:
+    def advance(self, rows: int) -> bool:
+        """The host's part of observing the next rows on a device; whether the knots are to be refreshed after them."""
         if self._rows is None:  # once after a load; the only time that the device is waited for
             self._rows = int(self.count.max())
             self._expected, self._batches = self.lag.tolist()
-        before, self._rows = self._rows, self._rows + values.shape[0]
-        self._expected += values.shape[0] * min(1.0, self.reservoir_size / (before + 1))
+        before, self._rows = self._rows, self._rows + rows
+        self._expected += rows * min(1.0, self.reservoir_size / (before + 1))
         self._batches += 1
+        for table, _ in self._tables():
+            table.shipped(self._rows, self.slots.device)
+        allowed = self.tolerance * min(self._rows, self.reservoir_size)
+        due = self._expected >= self._rows or self._expected > allowed or self._batches >= _MOST_BATCHES
+        if due:
+            self._expected, self._batches = 0.0, 0
+        return due
+
+    @torch.no_grad()
+    def observe_ahead(self, values: Tensor, labels: Tensor | None = None, *, refresh: bool) -> None:
+        """The device's part of observing rows that the host was told of by `advance`: it can be recorded."""
+        values = values.detach().to(self.slots.dtype)
+        if self.labels is None and kernels.usable(values, self.slots):
+            self._observe_by_kernels(values, refresh)
+            return
+        self._accept(values, labels)
+        if refresh:
+            self._refresh()
+        self._set_ends()
+
+    def _accept(self, values: Tensor, labels: Tensor | None) -> None:
+        assert self._rows is not None
         columns = values.t()
         finite = torch.isfinite(columns)
         positions = finite.cumsum(1) + self.count.unsqueeze(1)
-        tables = self._tables()
         self.count += finite.sum(1)
         self.skipped += (~finite).sum(1)
         slot = torch.full_like(positions, self.reservoir_size)
-        for table, features in tables:
+        for table, features in self._tables():
             where = slice(None) if len(features) == self.num_features else torch.from_numpy(features)
             slot[where] = table.slots_of(
                 positions[where], finite[where], self.count[where].unsqueeze(1), self._rows, self.reservoir_size
@@ -303,27 +324,57 @@ class FeatureDistributions(FeatureKnots):
         self.minimum.copy_(torch.fmin(self.minimum, torch.where(low <= high, low, torch.nan)))
         self.maximum.copy_(torch.fmax(self.maximum, torch.where(low <= high, high, torch.nan)))
 
-    def _due_on_device(self) -> bool:
-        assert self._rows is not None
-        first = self._expected >= self._rows
-        allowed = self.tolerance * min(self._rows, self.reservoir_size)
-        return first or self._expected > allowed or self._batches >= _MOST_BATCHES
+    def _observe_by_kernels(self, values: Tensor, refresh: bool) -> None:
+        from daes.embedding.kernels import observation
 
-    def _refresh_on_device(self) -> None:
+        assert self._rows is not None
+        for table, members in zip(self._device_tables(), self._members(), strict=True):
+            observation.accept(
+                values, members, *table, self.slots, self.count, self.skipped, self.minimum, self.maximum, self.knots,
+                ends=self._bounds is None,
+            )  # fmt: skip
+        if self._bounds is not None:
+            self._set_ends()
+        if refresh:
+            most = min(self._rows, self.reservoir_size)
+            observation.refresh(
+                self.slots[:, :most], self.count, self._device_levels(), self.knots, self.centre, self.scale
+            )
+
+    def _refresh(self) -> None:
         assert self._rows is not None
         most = min(self._rows, self.reservoir_size)  # slots are filled from the first on
         filled = self.count.clamp(max=self.reservoir_size).unsqueeze(1)
         taken = torch.arange(most, device=self.slots.device) < filled
         ordered = torch.where(taken, self.slots[:, :most], torch.inf).sort(1).values
-        if self._levels is None or self._levels.device != self.slots.device:
-            self._levels = torch.tensor(np.append(self.levels, LIKELY_LEVELS), device=self.slots.device)
-        place = (rank_of(self._levels, filled).long() - 1).clamp(min=0)
+        place = (rank_of(self._device_levels(), filled).long() - 1).clamp(min=0)
         picked = torch.where(filled > 0, ordered.gather(1, place), torch.nan)
         self._set_ends()
         inner, likely = picked[:, : len(self.levels)], picked[:, len(self.levels) :]
         self.knots[:, 1:-1] = inner.clamp(self.knots[:, :1], self.knots[:, -1:])
         self._set_bulk(slice(None), likely.nan_to_num())
-        self._expected, self._batches = 0.0, 0
+
+    def _device_levels(self) -> Tensor:
+        if self._levels is None or self._levels.device != self.slots.device:
+            self._levels = torch.tensor(np.append(self.levels, LIKELY_LEVELS), device=self.slots.device)
+        return self._levels
+
+    def _device_tables(self) -> list[tuple[Tensor, Tensor, Tensor]]:
+        assert self._rows is not None
+        return [table.shipped(self._rows, self.slots.device) for table, _ in self._tables()]
+
+    def _members(self) -> list[Tensor]:
+        """Which features follow each of the tables, on the device."""
+        if self._follow is None:
+            self._follow = [
+                torch.from_numpy(np.isin(np.arange(self.num_features), features).astype(np.int8)).to(self.slots.device)
+                for _, features in self._tables()
+            ]
+        return self._follow
+
+    def recorded(self) -> list[Tensor]:
+        """Tensors beside the buffers that a recording of `observe_ahead` reads."""
+        return [] if self._rows is None else [tensor for table in self._device_tables() for tensor in table]
 
     # --- schedules --------------------------------------------------------------------------------------------------
 
@@ -386,6 +437,7 @@ class FeatureDistributions(FeatureKnots):
         """What the host knows beside the buffers is to be found anew."""
         self._acceptances = None
         self._levels = None
+        self._follow = None
         self._rows = None
         self._expected, self._batches = 0.0, 0.0
 

@@ -94,6 +94,19 @@ def weighted_sum(weights: Tensor, table: Tensor) -> Tensor:
     return torch.einsum("bqm,qmd->bqd", weights.to(table.dtype), table)
 
 
+def blend_rows(table: Tensor, basis: Basis) -> Tensor:
+    """Rows of which every value's embedding is a blend of two neighbours: (…, M, d) or (…, M+1, d) → (…, M+1, d).
+
+    On the hat basis these are the meta-embeddings; on the thermometer basis they are their prefix sums, from 0 on.
+
+    >>> blend_rows(torch.tensor([[1.0], [2.0], [3.0]]), "thermometer").flatten()
+    tensor([0., 1., 3., 6.])
+    """
+    if basis == "hat":
+        return table
+    return torch.nn.functional.pad(table.cumsum(-2), (0, 0, 1, 0))
+
+
 def offline_knots(values: Tensor, num_bins: int) -> Tensor:
     """Smallest value, i/M quantiles and largest value of each feature of a data set: (N, q) → (q, M+1).
 

@@ -1,0 +1,253 @@
+"""Numbers → vectors in one kernel: search among the knots, blend of two rows, linear path, missing values, inputs.
+
+Both bases of `daes.embedding.interpolation` are a blend of two neighbouring rows of a table: of the meta-embeddings
+themselves (hat), or of their prefix sums (thermometer). A gate multiplies meta-embeddings by factors that depend on the
+context alone, so that with few distinct contexts it is a look-up in one table a context.
+
+Backward is a matrix product: rows of a table get V⊤G, where G (B, d) are a feature's gradients and V (B, R + 2) are the
+weights that it had, those of the missing vector and of the linear path included. A program sums over a share of the
+rows of one feature and one context; nothing is added atomically, so that two runs give the same bits.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from daes.embedding.kernels.places import KINDS, locate, part, row_of, unit_input
+
+_PROGRAMS = 4224
+"""Programs, of one warp each, that a backward aims at: 32 for each of an H200's multiprocessors."""
+
+
+@triton.jit
+def _forward(
+    values, knots, centre, scale, table, missing, linear, index, fields, plain, total, q,
+    K: tl.constexpr, M: tl.constexpr, STEPS: tl.constexpr, HALF: tl.constexpr, D: tl.constexpr, DP: tl.constexpr,
+    LINEAR: tl.constexpr, CONTEXT: tl.constexpr, PLAIN: tl.constexpr,
+    FIRST: tl.constexpr, SECOND: tl.constexpr, THIRD: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    valid = at < total
+    row = at // q
+    feature = at - row * q
+    x, absent = part(tl.load(values + at, mask=valid, other=0.0))
+    cell, inside, known = locate(x, knots + feature * (K + 1), K, STEPS)
+    rank = (cell.to(tl.float32) + inside) / K
+    middle = tl.load(centre + feature)
+    spread = tl.load(scale + feature)
+
+    first, share = row_of(cell, inside, K, M)
+    start = feature.to(tl.int64)
+    if CONTEXT:
+        start += tl.load(index + row, mask=valid, other=0) * q
+    start = (start * (M + 1) + first) * D
+    d = tl.arange(0, DP)[None, :]
+    wanted = valid[:, None] & (d < D)
+    low = tl.load(table + start[:, None] + d, mask=wanted, other=0.0)
+    high = tl.load(table + start[:, None] + D + d, mask=wanted, other=0.0)
+    left = tl.where(known, 1.0 - share, 0.0)
+    right = tl.where(known, share, 0.0)
+    vector = low * left[:, None] + high * right[:, None]
+    if LINEAR:
+        z = unit_input(LINEAR, x, rank, known, middle, spread, HALF)
+        vector += z[:, None] * tl.load(linear + feature[:, None] * D + d, mask=wanted, other=0.0)
+    instead = tl.load(missing + feature[:, None] * D + d, mask=wanted & absent[:, None], other=0.0)
+    vector = tl.where(absent[:, None], instead, vector)
+    tl.store(fields + at.to(tl.int64)[:, None] * D + d, vector, mask=wanted)
+
+    place = plain + row.to(tl.int64) * (PLAIN * q) + feature
+    if FIRST:
+        z = unit_input(FIRST, x, rank, known, middle, spread, HALF)
+        tl.store(place, tl.where(absent, 0.0, z), mask=valid)
+    if SECOND:
+        z = unit_input(SECOND, x, rank, known, middle, spread, HALF)
+        tl.store(place + q, tl.where(absent, 0.0, z), mask=valid)
+    if THIRD:
+        z = unit_input(THIRD, x, rank, known, middle, spread, HALF)
+        tl.store(place + 2 * q, tl.where(absent, 0.0, z), mask=valid)
+
+
+@triton.jit
+def _backward(
+    gradient, stride, values, knots, centre, scale, order, offsets, sums, rows, q, contexts, splits,
+    K: tl.constexpr, M: tl.constexpr, STEPS: tl.constexpr, HALF: tl.constexpr, D: tl.constexpr, DP: tl.constexpr,
+    RP: tl.constexpr, LINEAR: tl.constexpr, CONTEXT: tl.constexpr, BLOCK: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    feature = tl.program_id(0)
+    split = tl.program_id(1)
+    context = tl.program_id(2)
+    begin = 0
+    end = rows
+    if CONTEXT:
+        begin = tl.load(offsets + context).to(tl.int32)
+        end = tl.load(offsets + context + 1).to(tl.int32)
+    middle = tl.load(centre + feature)
+    spread = tl.load(scale + feature)
+    d = tl.arange(0, DP)[None, :]
+    column = tl.arange(0, RP)[None, :]
+    total = tl.zeros([RP, DP], tl.float32)
+    for start in range(begin + split * BLOCK, end, splits * BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        valid = at < end
+        row = at.to(tl.int64)
+        if CONTEXT:
+            row = tl.load(order + at, mask=valid, other=0)
+        g = tl.load(gradient + row[:, None] * stride + feature * D + d, mask=valid[:, None] & (d < D), other=0.0)
+        x, absent = part(tl.load(values + row * q + feature, mask=valid, other=0.0))
+        cell, inside, known = locate(x, knots + feature * (K + 1), K, STEPS)
+        first, share = row_of(cell, inside, K, M)
+        blend = known & valid & ~absent
+        left = tl.where(blend, 1.0 - share, 0.0)
+        right = tl.where(blend, share, 0.0)
+        weights = tl.where(column == first[:, None], left[:, None], 0.0)
+        weights += tl.where(column == first[:, None] + 1, right[:, None], 0.0)
+        weights += tl.where((column == M + 1) & (absent & valid)[:, None], 1.0, 0.0)
+        if LINEAR:
+            z = unit_input(LINEAR, x, (cell.to(tl.float32) + inside) / K, known, middle, spread, HALF)
+            weights += tl.where((column == M + 2) & (valid & ~absent)[:, None], z[:, None], 0.0)
+        total += tl.dot(tl.trans(weights), g, input_precision=PRECISION)
+    place = ((split * contexts + context) * q + feature).to(tl.int64) * (M + 3) * D
+    r = tl.arange(0, RP)[:, None]
+    tl.store(sums + place + r * D + d, total, mask=(r < M + 3) & (d < D))
+
+
+@torch.library.custom_op("daes::interpolate", mutates_args=())
+def interpolate(
+    values: Tensor,
+    knots: Tensor,
+    centre: Tensor,
+    scale: Tensor,
+    table: Tensor,
+    missing: Tensor,
+    linear_weight: Tensor | None,
+    index: Tensor | None,
+    linear: str,
+    plain: str,
+) -> tuple[Tensor, Tensor]:
+    """Vectors and plain inputs of values.
+
+    **Shape.** values (B, q) with NaN = missing, knots (q, K+1), centre and scale (q,), table (U, q, M+1, d), missing
+    and linear_weight (q, d), index (B,) from 0 to U − 1 or None for 0 → (B, q, d) and (B, q · kinds in `plain`).
+
+    Args:
+        linear: the kind of input that `linear_weight` is multiplied with; empty for none.
+        plain: kinds of plain inputs, parted by commas.
+    """
+    rows, q = values.shape
+    _, _, table_rows, dim = table.shape
+    kinds = [KINDS[kind] for kind in plain.split(",") if kind]
+    fields = torch.empty(rows, q, dim, dtype=table.dtype, device=table.device)
+    inputs = torch.empty(rows, len(kinds) * q, dtype=table.dtype, device=table.device)
+    if rows:
+        block = max(16, 1024 // triton.next_power_of_2(dim))
+        _forward[(triton.cdiv(rows * q, block),)](
+            values.contiguous(), knots.contiguous(), centre, scale, table.contiguous(), missing.contiguous(),
+            linear_weight.contiguous() if linear_weight is not None else missing,
+            index.contiguous() if index is not None else values, fields, inputs, rows * q, q,
+            **_shape(knots, table_rows, dim), LINEAR=KINDS.get(linear, 0), CONTEXT=index is not None,
+            PLAIN=len(kinds), **dict(zip(("FIRST", "SECOND", "THIRD"), [*kinds, 0, 0, 0], strict=False)), BLOCK=block,
+            num_warps=2,
+        )  # fmt: skip
+    return fields, inputs
+
+
+@torch.library.custom_op("daes::interpolate_backward", mutates_args=())
+def interpolate_backward(
+    gradient: Tensor,
+    values: Tensor,
+    knots: Tensor,
+    centre: Tensor,
+    scale: Tensor,
+    index: Tensor | None,
+    contexts: int,
+    table_rows: int,
+    linear: str,
+) -> Tensor:
+    """Gradients of the table, of the missing vector and of the linear weight, in this order: (U, q, M+3, d)."""
+    rows, q, dim = gradient.shape
+    if gradient.stride()[1:] != (dim, 1):
+        gradient = gradient.contiguous()
+    if not rows:
+        return gradient.new_zeros(contexts, q, table_rows + 2, dim)
+    order = offsets = values
+    if index is not None:
+        narrow = index.to(torch.int16) if contexts < 2**15 else index.to(torch.int32)
+        ordered, order = torch.sort(narrow, stable=True)
+        offsets = torch.searchsorted(ordered, torch.arange(contexts + 1, dtype=ordered.dtype, device=index.device))
+    block = 32
+    splits = max(1, min(triton.cdiv(rows, block * contexts), _PROGRAMS // (q * contexts)))
+    if index is not None:
+        splits = max(splits, min(4, triton.cdiv(rows, 16 * block)))  # contexts are not equally frequent
+    sums = torch.empty(splits, contexts, q, table_rows + 2, dim, dtype=gradient.dtype, device=gradient.device)
+    _backward[(q, splits, contexts)](
+        gradient, gradient.stride(0), values.contiguous(), knots.contiguous(), centre, scale, order, offsets, sums,
+        rows, q, contexts, splits, **_shape(knots, table_rows, dim), RP=max(16, triton.next_power_of_2(table_rows + 2)),
+        LINEAR=KINDS.get(linear, 0), CONTEXT=index is not None, BLOCK=block, PRECISION="ieee", num_warps=1,
+    )  # fmt: skip
+    return sums.sum(0)
+
+
+@interpolate.register_fake
+def _(
+    values: Tensor,
+    knots: Tensor,
+    centre: Tensor,
+    scale: Tensor,
+    table: Tensor,
+    missing: Tensor,
+    linear_weight: Tensor | None,
+    index: Tensor | None,
+    linear: str,
+    plain: str,
+) -> tuple[Tensor, Tensor]:
+    rows, q = values.shape
+    kinds = len([kind for kind in plain.split(",") if kind])
+    return table.new_empty(rows, q, table.shape[3]), table.new_empty(rows, kinds * q)
+
+
+@interpolate_backward.register_fake
+def _(
+    gradient: Tensor,
+    values: Tensor,
+    knots: Tensor,
+    centre: Tensor,
+    scale: Tensor,
+    index: Tensor | None,
+    contexts: int,
+    table_rows: int,
+    linear: str,
+) -> Tensor:
+    return gradient.new_empty(contexts, gradient.shape[1], table_rows + 2, gradient.shape[2])
+
+
+def _keep(ctx, inputs, output):
+    values, knots, centre, scale, table, _, linear_weight, index, linear, _ = inputs
+    ctx.save_for_backward(values, knots, centre, scale, index)
+    ctx.sizes = table.shape[0], table.shape[2]
+    ctx.linear = linear if linear_weight is not None else ""
+
+
+def _differentiate(ctx, gradient, _):
+    values, knots, centre, scale, index = ctx.saved_tensors
+    contexts, rows = ctx.sizes
+    found = interpolate_backward(gradient, values, knots, centre, scale, index, contexts, rows, ctx.linear)
+    missing = found[:, :, rows].sum(0)
+    linear = found[:, :, rows + 1].sum(0) if ctx.linear else None
+    return None, None, None, None, found[:, :, :rows], missing, linear, None, None, None
+
+
+interpolate.register_autograd(_differentiate, setup_context=_keep)
+
+
+def _shape(knots: Tensor, table_rows: int, dim: int) -> dict[str, int | float]:
+    """What kernels are compiled for: sizes of knots and tables."""
+    intervals = knots.shape[1] - 1
+    return {
+        "K": intervals,
+        "M": table_rows - 1,
+        "STEPS": (intervals + 1).bit_length(),
+        "HALF": 0.5 / intervals,
+        "D": dim,
+        "DP": max(16, triton.next_power_of_2(dim)),
+    }
