@@ -1,3 +1,4 @@
+import ast
 import shutil
 from pathlib import Path
 
@@ -108,3 +109,10 @@ def test_trials_of_other_code_are_other_trials(monkeypatch):
     assert one.key("data") == before
     monkeypatch.setattr(trial, "code_fingerprint", lambda: "other")
     assert one.key("data") != before
+
+
+def test_where_a_python_cuts_the_texts_of_an_f_string_does_not_count():
+    whole = ast.JoinedStr([ast.Constant("ab"), ast.FormattedValue(ast.Name("x"), -1)])
+    cut = ast.JoinedStr([ast.Constant("a"), ast.Constant("b"), ast.FormattedValue(ast.Name("x"), -1), ast.Constant("")])
+    other = ast.JoinedStr([ast.Constant("ac"), ast.FormattedValue(ast.Name("x"), -1)])
+    assert fingerprint._structure(whole) == fingerprint._structure(cut) != fingerprint._structure(other)

@@ -3,6 +3,7 @@
 import ast
 import hashlib
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -64,9 +65,22 @@ def _structure(node: Any) -> str:
         return f"[{','.join(_structure(one) for one in node if not _is_string_statement(one))}]"
     if not isinstance(node, ast.AST):
         return repr(node)
+    if isinstance(node, ast.JoinedStr):
+        return f"JoinedStr(values={_structure(_joined(node.values))})"
     fields = ((name, value) for name, value in ast.iter_fields(node) if name not in _WITHOUT_MEANING)
     shown = (f"{name}={_structure(value)}" for name, value in fields if value is not None and value != [])
     return f"{type(node).__name__}({','.join(shown)})"
+
+
+def _joined(parts: list[ast.expr]) -> list[ast.expr]:
+    """The parts of an f-string with texts side by side made one: Pythons differ in where they cut them."""
+    joined: list[ast.expr] = []
+    for is_text, group in groupby(parts, key=lambda part: isinstance(part, ast.Constant)):
+        if not is_text:
+            joined += group
+        elif text := "".join(str(part.value) for part in group if isinstance(part, ast.Constant)):
+            joined.append(ast.Constant(text))
+    return joined
 
 
 def _is_string_statement(node: Any) -> bool:
