@@ -87,8 +87,8 @@ class CTRModel(nn.Module):
         l2: λ of the paper's loss, BCE + λ‖Θ‖².
         evidence: what past clicks say of values, ids and pairs, as inputs of the network that are counted, not learned:
             an `Evidence`, its arguments, True for its defaults or False for none. A backbone that takes no plain inputs
-            does without, and so does a module whose `plain_dim` has no room for it. Either way the click rate so far is
-            where logits start from.
+            does without, and so does a module whose `plain_dim` has no room for it. Logits start from what was counted:
+            the click rate so far plus the log odds of the row's values and ids, which a learned weight scales.
         categorical_options: further arguments of `CategoricalEmbedding` (mode, min_count, strict, sparse).
         embedding_options: further arguments of a method given by name.
         backbone_options: further arguments of a backbone given by name.
@@ -250,10 +250,12 @@ class CTRModel(nn.Module):
             else:
                 vectors = self.numerical(numerical, context)
             fields.insert(0, vectors)
+        counted = None
         if self.evidence.dim:
-            plain.append(self.evidence(numerical, rows).to(fields[0].dtype))
+            counted = self.evidence(numerical, rows).to(fields[0].dtype)
+            plain.append(counted)
         logits: Tensor = self.backbone(torch.cat(fields, dim=1), torch.cat(plain, 1) if plain else None)
-        return logits + self.evidence.base_logit().to(logits.dtype)
+        return logits + self.evidence.logit(counted).to(logits.dtype)
 
     def observe(self, numerical: Tensor, categorical: Tensor) -> None:
         """Take a batch into the distributions and the vocabularies, as a forward in `train()` does first."""

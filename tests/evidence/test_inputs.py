@@ -257,3 +257,23 @@ def test_bad_options(options, message):
 def test_parts_may_be_left_out(options):
     module = counted(rows=300, **options)
     assert module(*stream(10)[:2]).shape == (10, module.dim)
+
+
+def test_logits_start_from_what_was_counted():
+    module = counted(rows=500, pairs=1, weight=0.3)
+    numbers, rows, labels = stream(500)
+    inputs = module(numbers, rows)
+    rate = (float(labels.sum()) + 2) / 510
+    base = math.log(rate / (1 - rate))
+    torch.testing.assert_close(module.logit(inputs), base + 0.3 * inputs[:, :4].sum(1))  # 2 numbers, 2 categories
+    assert float(module.logit()) == pytest.approx(base)
+
+
+def test_without_inputs_there_is_nothing_to_learn():
+    module = EvidenceInputs(Evidence(numbers=False, categories=False), 2, OFFSETS, TABLE_ROWS)
+    assert not list(module.parameters())
+
+
+def test_a_weight_that_is_not_finite_is_an_error():
+    with pytest.raises(ValueError, match="weight must be finite and not negative, got inf"):
+        Evidence(weight=math.inf)

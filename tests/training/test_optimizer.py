@@ -4,7 +4,9 @@ import sys
 import pytest
 import torch
 
-from daes.training.optimizer import Adagrad
+from daes.model import CTRModel
+from daes.stream.schema import Schema
+from daes.training.optimizer import TABLE_START, Adagrad, make_optimizers
 
 RATE = 0.03
 
@@ -76,3 +78,16 @@ StreamTrainer(CTRModel(stream.schema, sizes=20), TrainConfig(batch_size=100)).ru
 assert "torch._dynamo" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_sums_of_tables_start_where_a_row_of_a_batch_would_put_them():
+    schema = Schema("click", numerical=("price",), categorical=("city",))
+    for sparse in (False, True):
+        model = CTRModel(schema, "efd", "fnn", sizes=10, categorical_options={"sparse": sparse})
+        optimizers = make_optimizers(model, "adagrad", 0.03, batch_size=50)
+        (adagrad,) = optimizers.parts
+        by_parameter = {id(one): total for one, total in zip(adagrad.parameters, adagrad.sums, strict=True)}
+        sums = {name: by_parameter[id(parameter)] for name, parameter in model.named_parameters()}
+        table = sums.pop("categorical.weight")
+        torch.testing.assert_close(table, torch.full_like(table, (TABLE_START / 50) ** 2))
+        assert all(not value.any() for value in sums.values())

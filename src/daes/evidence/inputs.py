@@ -28,12 +28,17 @@ class EvidenceInputs(nn.Module):
     - **pairs**: z of the combination of two fields against what their parts say together,
       sigmoid(logit p̄ + z_i + z_j), for the pairs that this tells most about (`choose_pairs`).
 
+    They are inputs of a network, and they add up to a logit of their own, `logit`: logit p̄ + Σ w·input, where the
+    learned w start at `weight` for numbers and categories and at 0 for the rest. A network that has learned nothing yet
+    thus scores by what was counted.
+
     A forward changes nothing. `update` counts labelled rows: call it once their labels are known and they have been
     learned from, so that nothing is ever scored or learned with its own label.
 
     **Shape.** forward: numbers (B, q) with NaN = missing, rows (B, p) of the categorical table → (B, `dim`), numbers
     first, then z and confidence of categories, then pairs. Buffers: `number_counts` (q, bins + 1, 2), `row_counts`
-    (table rows, 2), `pair_counts` (pairs, cells, 2): views and clicks; `total` (2,): rows and clicks.
+    (table rows, 2), `pair_counts` (pairs, cells, 2): views and clicks; `total` (2,): rows and clicks. Parameter:
+    `weight` (`dim`,).
 
     Args:
         options: what to count.
@@ -57,6 +62,7 @@ class EvidenceInputs(nn.Module):
     pair_fields: Tensor
     edges: Tensor
     total: Tensor
+    weight: nn.Parameter | None
     _offsets: Tensor
 
     def __init__(
@@ -78,6 +84,9 @@ class EvidenceInputs(nn.Module):
         self.register_buffer("row_counts", torch.zeros(table_rows if categories else 0, 2, dtype=torch.float64))
         self.register_buffer("pair_fields", torch.zeros(self.num_pairs, 2, dtype=torch.int64))
         self.register_buffer("pair_counts", torch.zeros(self.num_pairs, options.pair_cells, 2, dtype=torch.float64))
+        start = torch.zeros(self.dim)
+        start[: numbers + categories] = options.weight
+        self.register_parameter("weight", nn.Parameter(start) if self.dim else None)
         self.frozen = False
         self.sample: RowSample | None = None
         if numbers or self.num_pairs:
@@ -174,9 +183,16 @@ class EvidenceInputs(nn.Module):
             ]
         return torch.cat(found)
 
-    def base_logit(self) -> Tensor:
-        """The logit of the click rate so far: where a network's logits start from."""
-        return torch.logit(self._prior())
+    def logit(self, inputs: Tensor | None = None) -> Tensor:
+        """What the clicks so far say of rows, given the inputs (B, `dim`) of `forward`: where logits start from, (B,).
+
+        Without inputs it is the logit of the click rate so far, a scalar.
+        """
+        base = torch.logit(self._prior())
+        if inputs is None:
+            return base
+        assert self.weight is not None
+        return base.to(inputs.dtype) + (inputs * self.weight.to(inputs.dtype)).sum(1)
 
     def _prior(self) -> Tensor:
         """p̄, the click rate so far."""

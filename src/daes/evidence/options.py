@@ -11,6 +11,7 @@ class Evidence:
         numbers: log odds of a click per quantile bin of each numerical feature.
         categories: log odds of a click per id of each categorical field, and how often the id was seen.
         pairs: how many pairs of fields to keep log odds beyond the sum of their parts for; 0 for none.
+        weight: what the log odds of each value and id weigh in the logit at the start; learned from then on.
         strength: how many rows with the average click rate every cell starts with.
         half_life: rows after which a click counts half; None for never.
         bins: quantile bins per numerical feature.
@@ -26,6 +27,7 @@ class Evidence:
     numbers: bool = True
     categories: bool = True
     pairs: int = 0
+    weight: float = 0.2
     strength: float = 20.0
     half_life: float | None = None
     bins: int = 64
@@ -38,6 +40,8 @@ class Evidence:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"{name} must be positive, got {value}")
+        if not 0 <= self.weight < float("inf"):
+            raise ValueError(f"weight must be finite and not negative, got {self.weight}")
         if self.pairs < 0:
             raise ValueError(f"pairs must not be negative, got {self.pairs}")
         if self.bins % self.pair_bins:

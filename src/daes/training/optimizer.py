@@ -9,6 +9,13 @@ from torch import Tensor, nn
 
 from daes.model import CTRModel
 
+TABLE_START = 0.2
+"""Adagrad's sums of a table start at (this / batch size)²: as if each row had once had that gradient.
+
+From 0 the first step of a row has full length whatever it was seen with, and an id that was seen twice is known by
+heart. (docs/why.md has what it is worth.)
+"""
+
 
 class Adagrad:
     """Adagrad: s ← s + g², θ ← θ − η·g / (√s + ε), for dense gradients and for the rows of sparse ones.
@@ -135,7 +142,7 @@ class Optimizers:
                 group.update(kept)
 
 
-def make_optimizers(model: CTRModel, name: str, learning_rate: float) -> Optimizers:
+def make_optimizers(model: CTRModel, name: str, learning_rate: float, batch_size: int) -> Optimizers:
     """Optimisers of a model's parameters.
 
     The gradient of the paper's λ‖Θ‖² is 2λΘ, which is weight decay 2λ and needs no sum over the parameters.
@@ -150,7 +157,11 @@ def make_optimizers(model: CTRModel, name: str, learning_rate: float) -> Optimiz
         raise ValueError(f"l2 is part of the loss and needs adam, adagrad or sgd, got {model.l2} with adamw")
     decay = {"weight_decay": 2 * model.l2}
     if name == "adagrad":
-        return Optimizers([Adagrad([*dense, *sparse], lr=learning_rate, **decay)])
+        made = Adagrad([*dense, *sparse], lr=learning_rate, **decay)
+        for parameter, total in zip(made.parameters, made.sums, strict=True):
+            if model.categorical is not None and parameter is model.categorical.weight:
+                total.fill_((TABLE_START / batch_size) ** 2)
+        return Optimizers([made])
     parts = [OPTIMIZERS[name](dense, lr=learning_rate, **decay)] if dense else []
     if sparse:
         parts.append(_sparse_optimizer(name)(sparse, lr=learning_rate))

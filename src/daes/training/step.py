@@ -74,7 +74,7 @@ class TrainingStep:
         self.config = config
         if _may_be_sparse(model, config):
             model.categorical.sparse = True  # type: ignore[union-attr]
-        self.optimizers = make_optimizers(model, config.optimizer, config.rate)
+        self.optimizers = make_optimizers(model, config.optimizer, config.rate, config.batch_size)
         self.bad_batches: list[BadBatch] = []
         self.observing = True
         """Whether batches that are learned from also update distributions and vocabularies."""
