@@ -1,6 +1,9 @@
 import json
 from importlib import import_module
 
+import numpy as np
+import pandas as pd
+
 from daes.cli.compare import parse_seeds
 
 QUICK = ("--exclude", "id", "--batch-size", "200", "--dim", "4", "--hidden", "8", "--sample-rows", "300")
@@ -93,3 +96,29 @@ def test_a_report_is_written(daes, clicks, tmp_path):
     result = daes("compare", clicks, *arguments)
     assert result.exit_code == 0, result.output
     assert (tmp_path / "report.html").stat().st_size > 1000
+
+
+def test_rows_are_compared_in_the_order_of_their_time(daes, tmp_path):
+    generator = np.random.default_rng(0)
+    at = np.arange(600)
+    rows = pd.DataFrame({"click": (at % 3 == 0).astype(int), "price": generator.normal(size=600), "at": at})
+    rows.to_csv(tmp_path / "sorted.csv", index=False)
+    rows.sample(frac=1, random_state=0).to_csv(tmp_path / "shuffled.csv", index=False)
+    arguments = (
+        "--time",
+        "at",
+        "--methods",
+        "fe",
+        "--backbones",
+        "fnn",
+        "--seeds",
+        "1",
+        "--batch-size",
+        "50",
+        "--json",
+    )
+    found = {name: daes("compare", tmp_path / f"{name}.csv", *arguments) for name in ("sorted", "shuffled")}
+    assert "they were sorted by 'at'." in found["shuffled"].stderr
+    assert "The rows are in the order of 'at'." in found["sorted"].stderr
+    metrics = [one.json["trials"][0]["metrics"] for one in found.values()]
+    assert metrics[0] == metrics[1]

@@ -152,7 +152,9 @@ def compare(
     from daes.experiments.compare import compare as run_comparison
     from daes.report.page import write_report
 
-    found = columns.open(data, reading)
+    found, order = columns.open(data, reading).in_time_order()
+    if order is not None:
+        err.print(f"{order[0].upper()}{order[1:]}.", soft_wrap=True, markup=False)
     training = training.resolved(found)
     with _Progress() as progress:
         comparison = run_comparison(
