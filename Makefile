@@ -34,7 +34,7 @@ types: setup
 
 tests: setup
 	@echo "==> pytest"
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto  # a process a core, so a thread a process
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto  # one process per core, so one thread per process
 
 # Other people's packages, large and with needs of their own, in an environment of their own. What cannot be installed
 # is left out, and its tests are skipped and say so. TorchRec's own requirements ask for CUDA: it is installed without.

@@ -7,7 +7,7 @@ observes the batch, and that forward with its backward. A million rows are obser
 full and as busy as they are in a long stream.
 
 Field-aware methods run three times: with no context, with 160 contexts shared by the rows (as many as Criteo's three
-smallest fields make), and with a context vector a row, the gradients of which are computed too. YouTube's time includes
+smallest fields make), and with a context vector per row, the gradients of which are computed too. YouTube's time includes
 its plain inputs. DLRM's one vector for all features comes from a network of 512, 256 and 64 units.
 
 Contenders take turns, and each counts with its best turn. On the CPU time is that of the process, on CUDA that between
@@ -265,7 +265,7 @@ def environment(device: torch.device) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=_positive, default=8192, help="rows a batch (8192)")
+    parser.add_argument("--rows", type=_positive, default=8192, help="rows per batch (8192)")
     parser.add_argument("--features", type=_positive, default=13, help="numerical features (13)")
     parser.add_argument("--dim", type=_positive, default=16, help="dimension of an embedding (16)")
     parser.add_argument("--bins", type=_positive, default=10, help="bins or meta-embeddings (10)")

@@ -88,5 +88,5 @@ def test_bad_arguments_are_shown() -> None:
         PLE(2, num_meta=0)
     with pytest.raises(ValueError, match="at least one row to fit on"):
         PLE(2).fit(torch.empty(0, 2))
-    with pytest.raises(ValueError, match=r"labels must have one entry a row, got shape \(3,\) for 2 rows"):
+    with pytest.raises(ValueError, match=r"labels must have one entry per row, got shape \(3,\) for 2 rows"):
         PLE(2).fit(torch.zeros(2, 2), torch.zeros(3))

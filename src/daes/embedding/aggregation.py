@@ -5,7 +5,7 @@ from torch import Tensor
 
 
 def aggregate(scores: Tensor, table: Tensor) -> Tensor:
-    """Σ_i softmax_i(scores) E_i a feature.
+    """Σ_i softmax_i(scores) E_i per feature.
 
     The batch comes last in `scores`: the softmax then runs along rows of samples, which on a CPU is more than ten times
     faster than along a last dimension of ten.

@@ -28,7 +28,7 @@ from daes.registry import Reference
     continuous=True,
 )
 class AutoDis(NumericalEmbedding):
-    """Automatic discretisation: learned soft bins over M meta-embeddings a feature.
+    """Automatic discretisation: learned soft bins over M meta-embeddings per feature.
 
         h = LeakyReLU(w x),   z = W h + α h,   e(x) = softmax(z / τ) E
 

@@ -18,7 +18,7 @@ from daes.registry import Configurable
 class Context(NamedTuple):
     """Categorical context of a batch in which many rows share few distinct contexts.
 
-    **Shape.** `vectors` is (U, c), one row a distinct context; `index` is (B,), the context of each row.
+    **Shape.** `vectors` is (U, c), one row per distinct context; `index` is (B,), the context of each row.
     A plain (B, c) tensor of vectors does as well wherever a context is taken; this form lets
     everything that depends on the context alone be computed U times, not B times.
     """
@@ -186,7 +186,7 @@ class NumericalEmbedding(Configurable, nn.Module, ABC):
         self._check(values)
         if labels is not None and labels.shape != values.shape[:1]:
             raise ValueError(
-                f"labels must have one entry a row, got shape {tuple(labels.shape)} for {values.shape[0]} rows"
+                f"labels must have one entry per row, got shape {tuple(labels.shape)} for {values.shape[0]} rows"
             )
         if not self.offline:
             self.observe(values)

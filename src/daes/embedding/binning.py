@@ -17,7 +17,7 @@ class RowEmbedding(NumericalEmbedding):
     """Base of the methods that give each value a row of its feature's table.
 
     A method writes `index`, the row of each value; `rows` may be more than the table itself, as long as it
-    depends on the parameters alone: it is made once a batch, not once a value.
+    depends on the parameters alone: it is made once per batch, not once per value.
 
     Args:
         num_rows: how many rows a feature has.

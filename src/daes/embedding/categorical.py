@@ -39,7 +39,7 @@ class CategoricalEmbedding(nn.Module):
         mode: "hash" or "vocabulary".
         min_count: sightings before an id gets a row (vocabulary).
         capacity: size of each field where `sizes` is only their number.
-        counters: counters for candidate ids, see `StreamVocabulary`; 3 · counters bytes a field (vocabulary).
+        counters: counters for candidate ids, see `StreamVocabulary`; 3 · counters bytes per field (vocabulary).
         strict: an unseen id in `eval()` is a ValueError rather than the unseen row (vocabulary). Not in an exported
             model, which cannot raise.
         sparse: gradients of `weight` are sparse, for large tables and `torch.optim.SparseAdam`.

@@ -25,7 +25,7 @@ from daes.registry import Reference
     continuous=True,
 )
 class FE(NumericalEmbedding):
-    """Field embedding: the standardised value times one learned vector a feature, e(x) = x·v.
+    """Field embedding: the standardised value times one learned vector per feature, e(x) = x·v.
 
     **Shape.** values (B, q) → (B, q, d); `table` (q, d).
 

@@ -86,7 +86,7 @@ def basis_weights(coordinate: Tensor, num_bins: int, basis: Basis) -> Tensor:
 
 
 def weighted_sum(weights: Tensor, table: Tensor) -> Tensor:
-    """Σ_i w_i E_i a feature: (B, q, M) and (q, M, d) → (B, q, d), one matrix product a feature.
+    """Σ_i w_i E_i per feature: (B, q, M) and (q, M, d) → (B, q, d), one matrix product per feature.
 
     A product with a two-hot matrix looks wasteful beside a look-up of two rows, but its backward is a product too,
     where that of a look-up scatters: several times faster in training.

@@ -1,10 +1,10 @@
 """Field-aware modulation: categorical context reweights the encoding of a number.
 
-    gate:  w = β·(v ⊙ sigmoid(W e_f)) + (1 − β)·v               W: (M, c) a feature
-    tran:  w = β·sigmoid(reshape(W e_f, M×M) v) + (1 − β)·v     W: (M, M, c) a feature
+    gate:  w = β·(v ⊙ sigmoid(W e_f)) + (1 − β)·v               W: (M, c) per feature
+    tran:  w = β·sigmoid(reshape(W e_f, M×M) v) + (1 − β)·v     W: (M, M, c) per feature
 
-Neither builds a matrix a sample: where rows share contexts, what depends on the context alone is computed once a
-distinct context; where they do not, `tran` sums over the components of v, one at a time. In memory the batch comes
+Neither builds a matrix per sample: where rows share contexts, what depends on the context alone is computed once
+per distinct context; where they do not, `tran` sums over the components of v, one at a time. In memory the batch comes
 last, as in `daes.embedding.interpolation`.
 """
 
@@ -60,7 +60,7 @@ def _worth_sharing(context: Context, weights: Tensor) -> bool:
 
 
 def _shared_product(weights: Tensor, context: Context, projection: Tensor) -> Tensor:
-    """(W e_f) v with the matrices W e_f made once a distinct context, rows of one context multiplied together."""
+    """(W e_f) v with the matrices W e_f made once per distinct context, rows of one context multiplied together."""
     features, rows, columns, _ = projection.shape
     matrices = F.linear(context.vectors, projection.flatten(0, 2)).view(-1, features, rows, columns)
     matrices = matrices.to(weights.dtype)
@@ -73,7 +73,7 @@ def _shared_product(weights: Tensor, context: Context, projection: Tensor) -> Te
 
 
 def _rowwise_product(weights: Tensor, context: Tensor, projection: Tensor) -> Tensor:
-    """(W e_f) v a row, summed over the components of v so that no (B, q, M, M) is ever held, in backward neither."""
+    """(W e_f) v per row, summed over the components of v so that no (B, q, M, M) is ever held, in backward neither."""
     features, rows, _, _ = projection.shape
     total = weights.new_zeros(features, rows, weights.shape[0])
     for matrix, weight in zip(projection.unbind(2), weights.permute(1, 2, 0).unbind(1), strict=True):

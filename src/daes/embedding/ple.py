@@ -28,7 +28,7 @@ from daes.registry import Reference
     distribution_aware=True,
 )
 class PLE(NumericalEmbedding):
-    """Piecewise linear encoding: the thermometer vector of offline quantile bins, then a linear map a feature.
+    """Piecewise linear encoding: the thermometer vector of offline quantile bins, then a linear map per feature.
 
         e = Σ_i v_i E_i,    v as in `daes.embedding.interpolation`
 

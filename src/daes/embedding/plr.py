@@ -30,7 +30,7 @@ from daes.registry import Reference
 class PLR(NumericalEmbedding):
     """Periodic, linear, ReLU: e(x) = ReLU(A [cos(2πc x), sin(2πc x)] + b), with x the standardised value.
 
-    The frequencies c ~ N(0, σ²), k of them a feature, are learned. Not in the paper's tables; a strong extra.
+    The frequencies c ~ N(0, σ²), k of them per feature, are learned. Not in the paper's tables; a strong extra.
 
     **Shape.** values (B, q) → (B, q, d); `frequency` (q, k) is c, `weight` (q, 2k, d) is A, `bias` (q, d) is b.
 

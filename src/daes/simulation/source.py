@@ -135,7 +135,7 @@ class AdStream:
     def bayes_metrics(self, start: int = 0, stop: int | None = None) -> BayesMetrics:
         """What the true probabilities score on rows start … stop − 1 (to the end if None): no model can do better.
 
-        Sorts the rows' probabilities, hence takes some 100 bytes a row while it runs.
+        Sorts the rows' probabilities, hence takes some 100 bytes per row while it runs.
         """
         stop = self.num_rows if stop is None else stop
         if stop is None:

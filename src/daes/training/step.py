@@ -138,7 +138,7 @@ class TrainingStep:
         if first:
             self._observe(rows)
         self._set_mode(training=True)
-        # A batch without a step must not change BatchNorm either: a NaN would stay in its running statistics for ever.
+        # A batch without a step must not change BatchNorm either: a NaN would stay in its running statistics.
         kept = [buffer.clone() for buffer in self._running_statistics()] if self.config.bad_batch == "skip" else []
         with self.model.without_observing():
             # Loss, norm and logits are read together, so that an accelerator is waited for once.
