@@ -7,8 +7,8 @@ observes the batch, and that forward with its backward. A million rows are obser
 full and as busy as they are in a long stream.
 
 Field-aware methods run three times: with no context, with 160 contexts shared by the rows (as many as Criteo's three
-smallest fields make), and with a context vector per row, the gradients of which are computed too. YouTube's time includes
-its plain inputs. DLRM's one vector for all features comes from a network of 512, 256 and 64 units.
+smallest fields make), and with a context vector per row, the gradients of which are computed too. YouTube's time
+includes its plain inputs. DLRM's one vector for all features comes from a network of 512, 256 and 64 units.
 
 Contenders take turns, and each counts with its best turn. On the CPU time is that of the process, on CUDA that between
 two events around several calls. On CUDA a training step is also made with synchronisation forbidden: whoever waits for
