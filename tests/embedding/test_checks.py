@@ -28,6 +28,10 @@ VARIANTS: dict[str, Callable[[], NumericalEmbedding]] = {
     "GK sketches, bounds": lambda: DAES(3, 4, estimator="gk", bounds=(0.0, 50.0), modulation=None),
     "fixed knots": lambda: DAES.from_knots(torch.tensor([[0.0, 5.0, 10.0], [-9.0, 0.0, 7.0], [1.0, 2.0, 3.0]]), 4),
     "key-value over the range": lambda: build_embedding("keyvalue", 3, 4, input="minmax"),
+    "FE of normal scores": lambda: build_embedding("fe", 3, 4, input="score"),
+    "DLRM of logarithms": lambda: build_embedding("dlrm", 3, 4, hidden=(8, 4), input="log"),
+    "AutoDis of logarithms": lambda: build_embedding("autodis", 3, 4, input="log"),
+    "DEER of ranks": lambda: build_embedding("deer", 3, 4, input="rank"),
     "summed digits": lambda: build_embedding("narydis", 3, 4, pool="sum"),
 }
 NOT_PROMISED = {

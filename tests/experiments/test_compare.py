@@ -20,6 +20,7 @@ from daes.experiments.predictions import Predictions
 from daes.experiments.trial import Trial, TrialResult, run_trial
 from daes.experiments.workers import WorkerExit, run_tasks
 from daes.formatting import fixed
+from daes.model import CTRModel
 from daes.stream.dataset import Dataset
 from daes.stream.source import BatchSource
 from daes.training.config import TrainConfig
@@ -367,3 +368,40 @@ def test_one_writer_at_a_time(data, tmp_path):
         run_trials([], data, out=tmp_path)
     lock.release()
     assert run_trials([], data, out=tmp_path) == []
+
+
+def test_methods_get_the_inputs_of_their_authors_unless_told_otherwise(data):
+    found = {}
+    for authors in (True, False):
+        comparison = small(
+            data, methods={"fe": {}, "raw": {"method": "fe", "input": "value"}}, authors_inputs=authors, seeds=1
+        )
+        found[authors] = {
+            r.label: (r.settings["model"]["embedding_options"], r.metrics["auc"]) for r in comparison.results
+        }
+    assert found[True]["fe"][0] == {"input": "score"}
+    assert found[False]["fe"][0] == {}
+    assert found[True]["raw"] == found[False]["raw"]
+    assert found[False]["fe"][1] == found[True]["raw"][1] != found[True]["fe"][1]
+
+
+def test_offline_methods_are_fitted_again_on_the_past(data, monkeypatch):
+    fits = []
+    fit = CTRModel.fit_embedding
+    monkeypatch.setattr(
+        CTRModel, "fit_embedding", lambda self, sample: (fits.append(len(sample)), fit(self, sample))[1]
+    )
+    trial = Trial("ple", "ple", "fnn", 0, train=TrainConfig(batch_size=50), model=MODEL, sample_rows=200, refit=True)
+    refitted = run_trial(trial, data)
+    assert fits == [200, 250, 500, 1000]
+    fits.clear()
+    late = replace(trial, train=TrainConfig(batch_size=50, label_delay=3))
+    run_trial(late, data)
+    assert fits == [200, 100, 350, 850]
+    fits.clear()
+    once = run_trial(replace(trial, refit=False), data)
+    run_trial(replace(trial, method="fe"), data)
+    assert fits == [200, 200]  # a streaming method is asked once, and does nothing
+    assert refitted.metrics["half_auc"] != once.metrics["half_auc"]
+    early = slice(0, 250)
+    assert np.array_equal(refitted.predictions().logits[early], once.predictions().logits[early])

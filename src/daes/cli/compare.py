@@ -112,6 +112,21 @@ def compare(
     jobs: Annotated[
         int, typer.Option("--jobs", "-j", parser=whole_number(1), metavar="N", help="Processes to use.")
     ] = 1,
+    refit: Annotated[
+        bool,
+        typer.Option(
+            "--refit/--no-refit",
+            help="Fit offline methods again on the past after 1/16, 1/8, 1/4 and 1/2 of the stream.",
+        ),
+    ] = True,
+    authors_inputs: Annotated[
+        bool,
+        typer.Option(
+            "--authors-inputs/--preset-inputs",
+            help="Scale numbers as each method's authors do (fe, plr: normal score; dlrm, autodis: logarithm; deer: "
+            "rank), or by its preset.",
+        ),
+    ] = True,
     out: Annotated[
         Path | None,
         option(
@@ -136,8 +151,8 @@ def compare(
     Each entry is the mean and standard deviation over the seeds; `daes` (or the best method) is tested against every
     baseline on the rows, by DeLong's paired test of AUCs and by a bootstrap over blocks of consecutive rows, corrected
     after Holm for all that is compared. With one seed all methods start from the same tables and see the same batches.
-    Offline methods are fitted on the first `--sample-rows` rows, which are also scored: that favours them, as in the
-    paper.
+    Offline methods are fitted on the first `--sample-rows` rows, which are also scored (that favours them, as in the
+    paper), and again as the stream goes.
 
     With `--out`, each result is kept as soon as it is there. The same command goes on where it was stopped, and more
     methods or seeds add to what is there. A trial that fails is reported; the others go on.
@@ -167,6 +182,8 @@ def compare(
             offline=protocol.config(),
             model=model.arguments(),
             sample_rows=model.sample_rows,
+            refit=refit,
+            authors_inputs=authors_inputs,
             device=training.device,
             jobs=jobs,
             out=out,

@@ -8,9 +8,9 @@ from torch.nn.functional import leaky_relu
 
 from daes.distribution.base import check_positive
 from daes.embedding.aggregation import aggregate
-from daes.embedding.base import Context, NumericalEmbedding, SharedOptions
-from daes.embedding.normalise import MinMax
+from daes.embedding.base import Context, SharedOptions
 from daes.embedding.registry import register_method
+from daes.embedding.scaled import Input, ScaledEmbedding
 from daes.registry import Reference
 
 
@@ -26,8 +26,9 @@ from daes.registry import Reference
     ),
     order=4,
     continuous=True,
+    authors={"input": "log"},
 )
-class AutoDis(NumericalEmbedding):
+class AutoDis(ScaledEmbedding):
     """Automatic discretisation: learned soft bins over M meta-embeddings per feature.
 
         h = LeakyReLU(w x),   z = W h + α h,   e(x) = softmax(z / τ) E
@@ -49,7 +50,11 @@ class AutoDis(NumericalEmbedding):
         alpha: how much of h is kept beside W h.
         temperature: τ; the smaller, the harder the bins.
         slope: of the LeakyReLU below 0.
+        input: "value", "log" or "rank"; scaled to [0, 1] by the range seen.
+        num_knots: how finely the rank is known.
     """
+
+    ranked = "rank"
 
     def __init__(
         self,
@@ -60,31 +65,29 @@ class AutoDis(NumericalEmbedding):
         alpha: float = 0.8,
         temperature: float = 0.1,
         slope: float = 0.01,
+        input: Input = "value",
+        num_knots: int = 100,
         **shared: Unpack[SharedOptions],
     ) -> None:
         check_positive(num_meta=num_meta)
         if not temperature > 0:
             raise ValueError(f"temperature must be positive, got {temperature}")
-        super().__init__(num_features, dim, **shared)
+        super().__init__(num_features, dim, input=input, num_knots=num_knots, **shared)
         self.num_meta = num_meta
         self.alpha = alpha
         self.temperature = temperature
         self.slope = slope
-        self.min_max = MinMax(num_features)
         self.table = self.new_table(num_features, num_meta, dim)
         self.first_weight = nn.Parameter(torch.empty(num_features, num_meta).uniform_(-1.0, 1.0))
         bound = num_meta**-0.5
         self.second_weight = nn.Parameter(torch.empty(num_features, num_meta, num_meta).uniform_(-bound, bound))
 
     def encode(self, values: Tensor, place: Tensor | None, context: Tensor | Context | None) -> Tensor:
-        places: Tensor = self.min_max(values)
+        places = self.scaled(values, place)
         first = leaky_relu(self.first_weight.to(places.dtype), self.slope)
         direction = (self.second_weight.to(places.dtype) * first.unsqueeze(-2)).sum(-1) + self.alpha * first
         scores = places.T.unsqueeze(1) * (direction / self.temperature).unsqueeze(-1)
         return aggregate(scores, self.table)
-
-    def _observe(self, values: Tensor) -> None:
-        self.min_max.observe(values)
 
     def extra_repr(self) -> str:
         return (

@@ -85,6 +85,8 @@ class NumericalEmbedding(Configurable, nn.Module, ABC):
 
     offline: ClassVar[bool] = False
     """Whether the method needs `fit` before use."""
+    refits: ClassVar[bool] = False
+    """Whether what an offline method learned keeps its meaning when it is fitted again: its rows stand for ranks."""
     fitted: Tensor
     distributions: FeatureKnots | None
 

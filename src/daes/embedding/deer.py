@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from daes.distribution.base import check_positive
-from daes.embedding.base import Context, NumericalEmbedding, SharedOptions
-from daes.embedding.normalise import MinMax
+from daes.embedding.base import Context, SharedOptions
 from daes.embedding.registry import register_method
+from daes.embedding.scaled import Input, ScaledEmbedding
 from daes.registry import Reference
 
 _NARROWEST = 1e-6
@@ -28,8 +28,9 @@ _NARROWEST = 1e-6
     order=5,
     continuous=True,
     reconstruction=True,
+    authors={"input": "rank"},
 )
-class DEER(NumericalEmbedding):
+class DEER(ScaledEmbedding):
     """Rows at learned places of the range, and between two places a straight line from row to row.
 
         widths = softmax(θ),   edge_i = Σ_{k<i} widths_k,   i = 0…M−1
@@ -53,27 +54,34 @@ class DEER(NumericalEmbedding):
 
     Args:
         num_meta: the number M of rows.
+        input: "value", "log" or "rank"; scaled to [0, 1] by the range seen.
+        num_knots: how finely the rank is known.
     """
 
+    ranked = "rank"
+
     def __init__(
-        self, num_features: int, dim: int = 16, *, num_meta: int = 10, **shared: Unpack[SharedOptions]
+        self,
+        num_features: int,
+        dim: int = 16,
+        *,
+        num_meta: int = 10,
+        input: Input = "value",
+        num_knots: int = 100,
+        **shared: Unpack[SharedOptions],
     ) -> None:
         check_positive(num_meta=num_meta)
-        super().__init__(num_features, dim, **shared)
+        super().__init__(num_features, dim, input=input, num_knots=num_knots, **shared)
         self.num_meta = num_meta
-        self.min_max = MinMax(num_features)
         self.table = self.new_table(num_features, num_meta, dim)
         self.theta = nn.Parameter(torch.zeros(num_features, num_meta - 1))
 
     def encode(self, values: Tensor, place: Tensor | None, context: Tensor | Context | None) -> Tensor:
-        places: Tensor = self.min_max(values)
+        places = self.scaled(values, place)
         widths = torch.softmax(self.theta.to(places.dtype), -1).clamp(min=_NARROWEST)
         starts = torch.cumsum(widths, -1) - widths
         steps = torch.clamp((places.unsqueeze(-1) - starts) / widths, 0.0, 1.0).to(self.table.dtype)
         return self.table[:, 0] + torch.einsum("bqm,qmd->bqd", steps, self.table.diff(dim=1))
-
-    def _observe(self, values: Tensor) -> None:
-        self.min_max.observe(values)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, num_meta={self.num_meta}"

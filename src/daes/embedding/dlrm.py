@@ -7,9 +7,9 @@ from typing import Unpack
 from torch import Tensor, nn
 
 from daes.distribution.base import check_positive
-from daes.embedding.base import Context, NumericalEmbedding, SharedOptions
-from daes.embedding.normalise import Standardise
+from daes.embedding.base import Context, SharedOptions
 from daes.embedding.registry import register_method
+from daes.embedding.scaled import Input, ScaledEmbedding
 from daes.registry import Reference
 
 
@@ -26,8 +26,9 @@ from daes.registry import Reference
     ),
     order=2,
     continuous=True,
+    authors={"input": "log"},
 )
-class DLRM(NumericalEmbedding):
+class DLRM(ScaledEmbedding):
     """DLRM's bottom network: all standardised numbers become one vector, one field for the backbone.
 
         e(x) = MLP(x) + Σ_{f missing} missing_f
@@ -37,8 +38,8 @@ class DLRM(NumericalEmbedding):
 
     **Shape.** values (B, q) → (B, 1, d).
 
-    NOTE[DIFF]: DLRM's preparation of the Criteo data takes log(1 + x); here values are standardised, because that needs
-    no knowledge of the feature and takes negative values.
+    NOTE[DIFF]: DLRM's preparation of the Criteo data takes log(1 + x), which is `input="log"`; without it values are
+    standardised alone, because that needs no knowledge of the feature.
 
     >>> import torch
     >>> DLRM(13, dim=16)(torch.randn(4, 13)).shape
@@ -46,6 +47,8 @@ class DLRM(NumericalEmbedding):
 
     Args:
         hidden: widths of the hidden layers; the default is that of DLRM's Criteo runs.
+        input: "value", "log", as its authors have it, or "score".
+        num_knots: how finely the rank is known.
     """
 
     def __init__(
@@ -54,13 +57,14 @@ class DLRM(NumericalEmbedding):
         dim: int = 16,
         *,
         hidden: Sequence[int] = (512, 256, 64),
+        input: Input = "value",
+        num_knots: int = 100,
         **shared: Unpack[SharedOptions],
     ) -> None:
         for width in hidden:
             check_positive(hidden=width)
-        super().__init__(num_features, dim, **shared)
+        super().__init__(num_features, dim, input=input, num_knots=num_knots, **shared)
         self.num_outputs = 1
-        self.standardise = Standardise(num_features)
         layers: list[nn.Module] = []
         for width_in, width_out in pairwise((num_features, *hidden, dim)):
             layers += [_linear(width_in, width_out), nn.ReLU()]
@@ -69,16 +73,13 @@ class DLRM(NumericalEmbedding):
     def _fields(
         self, values: Tensor, missing: Tensor, place: Tensor | None, context: Tensor | Context | None
     ) -> Tensor:
-        scores: Tensor = self.standardise(values).masked_fill(missing, 0.0)
+        scores = self.scaled(values, place).masked_fill(missing, 0.0)
         encoded: Tensor = self.network(scores.to(self.missing.dtype))
         return (encoded + missing.to(self.missing.dtype) @ self.missing).unsqueeze(1)
 
     def encode(self, values: Tensor, place: Tensor | None, context: Tensor | Context | None) -> Tensor:
-        encoded: Tensor = self.network(self.standardise(values).to(self.missing.dtype))
+        encoded: Tensor = self.network(self.scaled(values, place).to(self.missing.dtype))
         return encoded.unsqueeze(1)
-
-    def _observe(self, values: Tensor) -> None:
-        self.standardise.observe(values)
 
 
 def _linear(width_in: int, width_out: int) -> nn.Linear:

@@ -47,6 +47,8 @@ class EFD(EdgeEmbedding):
         num_bins: the number M of bins.
     """
 
+    refits = True
+
     def __init__(
         self, num_features: int, dim: int = 16, *, num_bins: int = 10, **shared: Unpack[SharedOptions]
     ) -> None:

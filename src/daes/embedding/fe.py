@@ -4,9 +4,9 @@ from typing import Unpack
 
 from torch import Tensor
 
-from daes.embedding.base import Context, NumericalEmbedding, SharedOptions
-from daes.embedding.normalise import Standardise
+from daes.embedding.base import Context, SharedOptions
 from daes.embedding.registry import register_method
+from daes.embedding.scaled import Input, ScaledEmbedding
 from daes.registry import Reference
 
 
@@ -23,8 +23,9 @@ from daes.registry import Reference
     ),
     order=3,
     continuous=True,
+    authors={"input": "score"},
 )
-class FE(NumericalEmbedding):
+class FE(ScaledEmbedding):
     """Field embedding: the standardised value times one learned vector per feature, e(x) = x·v.
 
     **Shape.** values (B, q) → (B, q, d); `table` (q, d).
@@ -34,16 +35,24 @@ class FE(NumericalEmbedding):
     >>> _ = method(torch.tensor([[1.0], [3.0]]))  # in training mode a forward observes: mean 2, deviation 1
     >>> bool((method.eval()(torch.tensor([[3.0]])) == method.table).all())
     True
+
+    Args:
+        input: "value", "log" or "score", the last as its authors have it (quantile normalisation).
+        num_knots: how finely the rank is known.
     """
 
-    def __init__(self, num_features: int, dim: int = 16, **shared: Unpack[SharedOptions]) -> None:
-        super().__init__(num_features, dim, **shared)
-        self.standardise = Standardise(num_features)
+    def __init__(
+        self,
+        num_features: int,
+        dim: int = 16,
+        *,
+        input: Input = "value",
+        num_knots: int = 100,
+        **shared: Unpack[SharedOptions],
+    ) -> None:
+        super().__init__(num_features, dim, input=input, num_knots=num_knots, **shared)
         self.table = self.new_table(num_features, dim)
 
     def encode(self, values: Tensor, place: Tensor | None, context: Tensor | Context | None) -> Tensor:
-        scores: Tensor = self.standardise(values).to(self.table.dtype)
+        scores = self.scaled(values, place).to(self.table.dtype)
         return scores.unsqueeze(-1) * self.table
-
-    def _observe(self, values: Tensor) -> None:
-        self.standardise.observe(values)

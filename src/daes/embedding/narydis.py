@@ -65,6 +65,8 @@ class NaryDis(EdgeEmbedding):
 
     digits: Tensor
 
+    refits = True
+
     def __init__(
         self,
         num_features: int,

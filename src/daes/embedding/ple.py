@@ -49,6 +49,7 @@ class PLE(NumericalEmbedding):
     """
 
     offline = True
+    refits = True
     knots: Tensor
 
     def __init__(

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from daes.distribution.base import check_positive
-from daes.embedding.base import Context, NumericalEmbedding, SharedOptions
-from daes.embedding.normalise import Standardise
+from daes.embedding.base import Context, SharedOptions
 from daes.embedding.registry import register_method
+from daes.embedding.scaled import Input, ScaledEmbedding
 from daes.registry import Reference
 
 
@@ -26,8 +26,9 @@ from daes.registry import Reference
     ),
     order=8,
     continuous=True,
+    authors={"input": "score"},
 )
-class PLR(NumericalEmbedding):
+class PLR(ScaledEmbedding):
     """Periodic, linear, ReLU: e(x) = ReLU(A [cos(2πc x), sin(2πc x)] + b), with x the standardised value.
 
     The frequencies c ~ N(0, σ²), k of them per feature, are learned. Not in the paper's tables; a strong extra.
@@ -42,6 +43,8 @@ class PLR(NumericalEmbedding):
     Args:
         num_frequencies: the number k of frequencies.
         sigma: how large the frequencies are at the start; worth tuning, says the paper.
+        input: "value", "log" or "score", the last as its authors have it (quantile normalisation).
+        num_knots: how finely the rank is known.
     """
 
     def __init__(
@@ -51,28 +54,26 @@ class PLR(NumericalEmbedding):
         *,
         num_frequencies: int = 48,
         sigma: float = 0.01,
+        input: Input = "value",
+        num_knots: int = 100,
         **shared: Unpack[SharedOptions],
     ) -> None:
         check_positive(num_frequencies=num_frequencies)
         if not sigma > 0:
             raise ValueError(f"sigma must be positive, got {sigma}")
-        super().__init__(num_features, dim, **shared)
+        super().__init__(num_features, dim, input=input, num_knots=num_knots, **shared)
         self.num_frequencies = num_frequencies
         self.sigma = sigma
-        self.standardise = Standardise(num_features)
         self.frequency = nn.Parameter(torch.randn(num_features, num_frequencies) * sigma)
         bound = (2 * num_frequencies) ** -0.5
         self.weight = nn.Parameter(torch.empty(num_features, 2 * num_frequencies, dim).uniform_(-bound, bound))
         self.bias = nn.Parameter(torch.empty(num_features, dim).uniform_(-bound, bound))
 
     def encode(self, values: Tensor, place: Tensor | None, context: Tensor | Context | None) -> Tensor:
-        scores: Tensor = self.standardise(values)
+        scores = self.scaled(values, place)
         phase = scores.unsqueeze(-1) * (2 * pi * self.frequency.to(scores.dtype))
         waves = torch.cat([torch.cos(phase), torch.sin(phase)], -1).to(self.weight.dtype)
         return torch.relu(torch.einsum("bqk,qkd->bqd", waves, self.weight) + self.bias)
-
-    def _observe(self, values: Tensor) -> None:
-        self.standardise.observe(values)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, num_frequencies={self.num_frequencies}, sigma={self.sigma}"

@@ -1,6 +1,7 @@
 """Numerical methods by name."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from daes.embedding.base import NumericalEmbedding
@@ -25,6 +26,9 @@ class MethodEntry(Entry[NumericalEmbedding]):
     """Whether the vector depends on the row's categories too."""
     reconstruction: bool = False
     """Whether the method was rebuilt from descriptions, because its authors' code is not public."""
+
+    authors: Mapping[str, Any] = field(default_factory=dict)
+    """Options by which its authors run it, where these are not the preset: how the numbers are scaled before."""
 
     note: str = ""
     """What else there is to say below the methods table."""

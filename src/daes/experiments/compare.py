@@ -56,6 +56,8 @@ def compare(
     offline: OfflineConfig | None = None,
     model: Mapping[str, Any] | None = None,
     sample_rows: int = 10_000,
+    refit: bool = True,
+    authors_inputs: bool = True,
     device: str = "cpu",
     jobs: int = 1,
     out: str | Path | None = None,
@@ -73,8 +75,9 @@ def compare(
     The subject is tested against every baseline on the rows (`method_tests`); seeds are for the spread.
 
     Fair play: with one seed, all methods start from the same categorical tables and the same network (where the shapes
-    are the same) and see the same batches. Offline methods are fitted on the first `sample_rows` rows, which are also
-    scored: that favours them, as in the paper.
+    are the same) and see the same batches. Numbers are scaled as each method's authors do it (`MethodEntry.authors`).
+    Offline methods are fitted on the first `sample_rows` rows, which are also scored: that favours them, as in the
+    paper; with `refit` those whose rows stand for ranks are fitted again as the stream goes.
 
     Args:
         data: a `Dataset`, or anything that `Dataset.open` takes.
@@ -88,6 +91,8 @@ def compare(
         offline: what the paper's protocol adds.
         model: further arguments of `CTRModel.from_sample`; `embedding_options` go to the methods that have them.
         sample_rows: rows that models are set up on (stream).
+        refit: fit offline methods again on the past after 1/16, 1/8, 1/4 and 1/2 of the stream; see `Trial`.
+        authors_inputs: scale numbers as each method's authors do; otherwise by the method's preset.
         device: where to compute.
         jobs: processes. With more than one, a script needs the usual `if __name__ == "__main__":`, and torch's threads
             are divided among them.
@@ -110,7 +115,7 @@ def compare(
         raise ValueError(f"jobs must be positive, got {jobs}")
     model = dict(model or {})
     check_choices("protocol", [protocol], MEASURES)
-    variants = _variants(methods, model.pop("embedding_options", None) or {})
+    variants = _variants(methods, model.pop("embedding_options", None) or {}, authors_inputs)
     check_choices("backbones", backbones, BACKBONES)
     if subject is not None:
         check_choices("subject", [subject], variants)
@@ -125,6 +130,7 @@ def compare(
             offline=offline or OfflineConfig(),
             model={**model, "embedding_options": options},
             sample_rows=sample_rows,
+            refit=refit and protocol == "stream",
             device=device,
         )
         for seed, backbone, (label, (method, options)) in product(numbers, backbones, variants.items())
@@ -206,8 +212,10 @@ def _run_trial(
     return {**result.to_dict(), **arrays}
 
 
-def _variants(methods: Methods, common: Mapping[str, Any]) -> dict[str, tuple[str, dict[str, Any]]]:
-    """Each label with its method and that method's options: its own, and of the common ones those that it has."""
+def _variants(
+    methods: Methods, common: Mapping[str, Any], authors_inputs: bool
+) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Each label with its method and that method's options: its authors', of the common ones those it has, its own."""
     if not isinstance(methods, Mapping):
         names = [methods] if isinstance(methods, str) else list(methods)
         check_choices("methods", names, [*METHODS, *RIVALS])
@@ -219,8 +227,9 @@ def _variants(methods: Methods, common: Mapping[str, Any]) -> dict[str, tuple[st
         method = str(described.get("method", label))
         check_choices("methods", [method], [*METHODS, *RIVALS])
         known = METHODS[method].options if method in METHODS else RIVALS[method].options
+        authors = dict(METHODS[method].authors) if authors_inputs and method in METHODS else {}
         own = {name: value for name, value in described.items() if name != "method"}
-        variants[label] = (method, {name: value for name, value in common.items() if name in known} | own)
+        variants[label] = (method, authors | {name: value for name, value in common.items() if name in known} | own)
     for name in common:
         if not any(name in options for _, options in variants.values()):
             raise ValueError(f"no method of {', '.join(variants)} has an option {name!r}")

@@ -26,7 +26,7 @@ from daes.training.config import TrainConfig
 from daes.training.monitor import plain
 from daes.training.offline import OfflineConfig, iter_part, read_part, split_rows, train_offline
 from daes.training.optimizer import count_parameters
-from daes.training.trainer import StreamTrainer
+from daes.training.trainer import BatchCallback, StreamTrainer
 
 Protocol = Literal["stream", "paper"]
 MEASURES: dict[Protocol, tuple[str, ...]] = {
@@ -54,6 +54,8 @@ class Trial:
         model: further arguments of `CTRModel.from_sample`.
         sample_rows: rows at the start that sizes, context and offline methods are found on (stream). By the paper's
             protocol it is the training part, or `offline.fit_rows` of it.
+        refit: whether offline methods whose rows stand for ranks are fitted again on all rows of the past after 1/16,
+            1/8, 1/4 and 1/2 of the stream, from `sample_rows` on (stream).
         device: where to compute.
         numerical: the numerical columns the model sees; None for all.
     """
@@ -67,6 +69,7 @@ class Trial:
     offline: OfflineConfig = field(default_factory=OfflineConfig)
     model: Mapping[str, Any] = field(default_factory=dict)
     sample_rows: int = 10_000
+    refit: bool = False
     device: str = "cpu"
     numerical: tuple[str, ...] | None = None
 
@@ -185,7 +188,10 @@ def _run_stream(trial: Trial, data: Dataset, source: Source, progress: Progress)
     def note(trainer: StreamTrainer, *_: Any) -> None:
         progress(trainer.rows, total)
 
-    trainer = StreamTrainer(model, replace(trial.train, seed=trial.seed), callbacks=[scores.after_batch, note])
+    callbacks: list[BatchCallback] = [scores.after_batch, note]
+    if trial.refit and model.numerical is not None and model.numerical.refits:
+        callbacks.append(_Refit(trial, data.count_rows()))
+    trainer = StreamTrainer(model, replace(trial.train, seed=trial.seed), callbacks=callbacks)
     result = trainer.run(source)
     history = _columns(result.history, _STREAM_COLUMNS)
     return _result(trial, count_parameters(model), result.rows, scores, history, len(result.bad_batches))
@@ -287,6 +293,28 @@ def _throttled(progress: Progress | None, seconds: float = 0.5) -> Progress:
             progress(done, total)
 
     return call
+
+
+class _Refit:
+    """Fits an offline method again, on all rows of the past whose labels are known, when the past has doubled."""
+
+    def __init__(self, trial: Trial, total_rows: int) -> None:
+        marks = (total_rows // 2**power for power in (4, 3, 2, 1))
+        self._due = deque(mark for mark in marks if mark > trial.sample_rows)
+        self._delay = trial.train.label_delay
+        self._past: list[Batch] = []
+
+    def __call__(self, trainer: StreamTrainer, batch: Batch, logits: NDArray[np.float32]) -> None:
+        if not self._due:
+            return
+        self._past.append(Batch(batch.numerical, batch.categorical[:, :0], batch.label))
+        if trainer.rows >= self._due[0]:
+            self._due.popleft()
+            known = self._past[: len(self._past) - self._delay]
+            if known:
+                trainer.model.fit_embedding(Batch.concat(known))
+            if not self._due:
+                self._past.clear()
 
 
 class _Scores:

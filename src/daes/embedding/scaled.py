@@ -1,0 +1,76 @@
+"""What the methods share that take a number as it is: how it is scaled before the formula sees it."""
+
+from typing import ClassVar, Literal, Unpack
+
+import torch
+from torch import Tensor
+
+from daes.embedding.base import NumericalEmbedding, SharedOptions
+from daes.embedding.normalise import MinMax, Normaliser, Standardise
+
+Input = Literal["value", "log", "score", "rank"]
+
+
+class ScaledEmbedding(NumericalEmbedding):
+    """Base of the methods whose formula takes one number per value, scaled by what was seen of the feature.
+
+    Args:
+        input: what is scaled. "value": the value; "log": sign(x)·log(1 + |x|), for long tails; "score" (of a method
+            that standardises) or "rank" (of one that wants 0 to 1): the normal score or the rank among the values seen,
+            which is quantile normalisation in a stream.
+        num_knots: how finely the rank is known.
+    """
+
+    ranked: ClassVar[Input] = "score"
+    """What quantile normalisation gives: "score" where values are standardised, "rank" where they are in [0, 1]."""
+    normaliser: Normaliser | None
+
+    def __init__(
+        self,
+        num_features: int,
+        dim: int = 16,
+        *,
+        input: Input = "value",
+        num_knots: int = 100,
+        **shared: Unpack[SharedOptions],
+    ) -> None:
+        if input not in ("value", "log", self.ranked):
+            raise ValueError(f"input must be one of value, log, {self.ranked}, got {input!r}")
+        if input == self.ranked:
+            super().__init__(num_features, dim, num_knots=num_knots, tolerance=1e-3, **shared)
+            self.normaliser = None
+        else:
+            super().__init__(num_features, dim, **shared)
+            self.normaliser = Standardise(num_features) if self.ranked == "score" else MinMax(num_features)
+        self.input = input
+
+    @property
+    def reads_place(self) -> bool:
+        return self.normaliser is None
+
+    def scaled(self, values: Tensor, place: Tensor | None) -> Tensor:
+        """Finite values (B, q) as the formula takes them: of unit scale, or from 0 to 1."""
+        if self.normaliser is not None:
+            scaled: Tensor = self.normaliser(symmetric_log(values) if self.input == "log" else values)
+            return scaled
+        assert self.distributions is not None
+        assert place is not None
+        return self.distributions.score(place) if self.ranked == "score" else place / self.distributions.num_knots
+
+    def _observe(self, values: Tensor) -> None:
+        if self.normaliser is not None:
+            self.normaliser.observe(symmetric_log(values) if self.input == "log" else values)
+
+    def extra_repr(self) -> str:
+        return super().extra_repr() + ("" if self.input == "value" else f", input={self.input!r}")
+
+
+def symmetric_log(values: Tensor) -> Tensor:
+    """sign(x)·log(1 + |x|): the logarithm of counts that also takes negative values.
+
+    NOTE[DIFF]: DLRM's preparation of Criteo sets negative values to 0 before log(1 + x); here they keep their size.
+
+    >>> symmetric_log(torch.tensor([0.0, 1.7182818, -1.7182818]))
+    tensor([ 0.,  1., -1.])
+    """
+    return values.sign() * torch.log1p(values.abs())
