@@ -31,7 +31,8 @@ def test_a_score_is_the_normal_score_of_the_rank():
     assert torch.allclose(vectors[99:900:100, 0, 0], expected, atol=0.02)
     # Only the order counts.
     other = FE(1, 2, input="score", num_knots=100)
-    assert torch.allclose(encoded(other, values.log()) / other.table, vectors, atol=0.03)
+    again = encoded(other, values.log()) / other.table
+    assert torch.allclose(again[99:900:100], vectors[99:900:100], atol=1e-3)
 
 
 @pytest.mark.parametrize("name", ["autodis", "deer"])

@@ -331,7 +331,7 @@ def test_options_go_to_the_methods_that_have_them(data):
     comparison = small(data, seeds=1, model={**MODEL, "embedding_options": {"knots": 12}})
     assert comparison.failures == []
     settings = {r.label: r.settings["model"]["embedding_options"] for r in comparison.results}
-    assert settings == {"fe": {}, "daes": {"knots": 12}}
+    assert settings == {"fe": {"input": "score"}, "daes": {"knots": 12}}
     with pytest.raises(ValueError, match="no method of fe has an option 'knots'"):
         small(data, methods=["fe"], model={"embedding_options": {"knots": 1}})
     variants = {"M=5": {"method": "daes", "num_meta": 5}, "M=9": {"method": "daes", "num_meta": 9}}
