@@ -19,6 +19,8 @@ EXTRA_OF = {
     "tensorboard": "tensorboard",
     "mlflow": "mlflow",
     "wandb": "wandb",
+    "nats": "nats",
+    "confluent_kafka": "kafka",
     "onnx": "onnx",
     "onnxscript": "onnx",
     "onnxruntime": "onnx",

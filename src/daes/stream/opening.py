@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from daes.extras import require
+from daes.stream.broker_url import BrokerURL, connect, is_broker
 from daes.stream.csv import SEPARATORS, CsvSource
 from daes.stream.cursor import SourceError
 from daes.stream.datasets import find_entry
 from daes.stream.files import DataFile, find_files
 from daes.stream.files_source import FilesSource
 from daes.stream.follow import FollowedFiles
+from daes.stream.messages import MessageSource
 from daes.stream.parquet import SUFFIXES, ParquetSource
 from daes.stream.source import ReaderSource, Source, TableSource
 
@@ -25,6 +27,7 @@ def open_source(
     follow: bool = False,
     max_wait: float | None = None,
     order: str | None = None,
+    key: str | None = None,
     **options: Any,
 ) -> Source:
     """The source of anything that `Dataset.open` takes, datasets by name apart; the arguments are explained there.
@@ -35,12 +38,19 @@ def open_source(
     """
     if format not in (None, "parquet", "csv"):
         raise ValueError(f"format must be 'parquet' or 'csv', got {format!r}")
-    waiting = {name: value for name, value in (("max_wait", max_wait), ("order", order)) if value is not None}
+    given = (("max_wait", max_wait), ("order", order), ("key", key))
+    waiting: dict[str, Any] = {name: value for name, value in given if value is not None}
+    if is_broker(what):
+        _refuse_shard(shard)
+        for name, value in {"format": format, "follow": follow, "order": order, **options}.items():
+            if value:
+                raise TypeError(f"{name} is for files, got {value!r} and the topic {what}")
+        return MessageSource(connect(what), **waiting)
     if follow:
         _refuse_shard(shard)
         return _follow(what, format, options, waiting)
     if waiting:
-        raise TypeError(f"{', '.join(waiting)} is for streams without an end (follow=True), got {what!r}")
+        raise TypeError(f"{', '.join(waiting)} is for streams without an end, got {what!r} without follow")
     if _is_path(what) or (isinstance(what, Sequence) and all(map(_is_path, what))):
         return _open_files(what, format, shard, options)
     for key, value in (("format", format), *options.items()):
@@ -67,6 +77,8 @@ def name_of(what: Any) -> str:
     if isinstance(what, require("pyarrow").RecordBatchReader):
         return "reader"
     first = what[0] if isinstance(what, list | tuple) else what
+    if is_broker(first):
+        return BrokerURL.parse(first).topic
     return Path(first).name or str(first) if _is_path(first) else "table"
 
 

@@ -1,0 +1,72 @@
+"""Messages that cannot be read: kept in a file with their position and the reason, each once."""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from daes.storage.durable import write_bytes
+from daes.stream.messages import DeadLetter
+
+
+class DeadLetters:
+    """A file of JSON lines, appended to as dead letters are found.
+
+    A line is written when the message is met, perhaps before the checkpoint that covers it. `open` therefore removes
+    the lines from a position on: the messages after it are read again. So each letter is in the file once, whenever
+    the process is killed.
+
+    Args:
+        path: the file.
+
+    >>> import tempfile
+    >>> letters = DeadLetters(Path(tempfile.mkdtemp()) / "dead_letters.jsonl")
+    >>> letters.open({"clicks": {0: 0}})
+    >>> letters.add(DeadLetter("clicks", 0, 7, 0, "it is not JSON", b"x"))
+    >>> letters.count
+    1
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.count = 0
+        self._file: Any = None
+
+    def open(self, positions: Mapping[str, Mapping[int, int]]) -> None:
+        """Go on with the file, without the letters that come from these offsets of each topic's partitions on."""
+        self.close()
+        kept = []
+        for line in self.path.read_bytes().split(b"\n") if self.path.exists() else ():
+            try:
+                letter = json.loads(line)
+                before = letter["offset"] < positions[letter["topic"]].get(letter["partition"], 0)
+            except (ValueError, KeyError, TypeError):
+                continue  # the end of a line that a kill cut off, or a topic that is not read from
+            if before:
+                kept.append(line + b"\n")
+        if self.path.exists():
+            write_bytes(self.path, b"".join(kept))
+        self.count = len(kept)
+
+    def add(self, letter: DeadLetter) -> None:
+        """Append a letter."""
+        if self._file is None:
+            self._file = self.path.open("ab", buffering=0)
+        self._file.write(letter.to_json().encode() + b"\n")
+        self.count += 1
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Nothing: the position says which letters count. What is in the file is made durable before the checkpoint."""
+        if self._file is not None:
+            os.fsync(self._file.fileno())
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Nothing to do: `open` does it."""

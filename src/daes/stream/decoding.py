@@ -1,0 +1,335 @@
+"""Messages to rows: JSON objects and Arrow IPC streams, each message checked by itself."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from daes.extras import require
+from daes.stream.batch import batch_from_table
+from daes.stream.category_text import category_text
+from daes.stream.cursor import Roles, SourceError
+from daes.stream.hashing import hash_column
+from daes.stream.schema import Schema, is_text
+
+if TYPE_CHECKING:
+    from daes.stream.messages import Message
+
+KEY, SENT = "\x00key", "\x00sent"
+"""Columns of a table of messages that no message can have: the hash of the key, and when the message was sent."""
+
+_SHOWN = 60
+_NUMBERS = {int, float, bool, type(None)}
+_SCALARS = {str, int, float, bool, type(None)}
+
+
+class Decoder:
+    """What makes rows of messages.
+
+    Args:
+        columns: the columns of the tables it makes.
+        roles: what each is for; empty for raw tables, whose columns have the types that were inferred.
+        key: the field by which labels are found; its hash is the column `KEY`.
+        label_map: the text of a label to 0 or 1.
+        types: a pyarrow Schema, where there are no roles.
+
+    >>> from daes.stream.messages import Message
+    >>> decoder = Decoder(("click", "price"), {"click": "label", "price": "numerical"})
+    >>> messages = [Message(0, 1, 0, b'{"click": 1, "price": 2}'), Message(0, 2, 0, b'{"click": 2, "price": 1}')]
+    >>> table, found = decoder.decode(messages)
+    >>> table.to_pydict(), found
+    ({'click': [1.0], 'price': [2.0]}, [1, "label column 'click' must hold 0 and 1 only, got 2"])
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[str],
+        roles: Roles,
+        *,
+        key: str | None = None,
+        label_map: Mapping[str, int] | None = None,
+        types: Any = None,
+    ) -> None:
+        self._columns = tuple(columns)
+        self._roles = dict(roles) or {name: _raw_role(types.field(name).type) for name in columns}
+        self._raw = not roles
+        self._key = key
+        self._labels = None if label_map is None else {_text(text): label for text, label in label_map.items()}
+        self._label_map = label_map
+        self._features = [name for name, role in self._roles.items() if role in ("numerical", "categorical")]
+        self._types = {name: self._type(role) for name, role in self._roles.items()}
+        self._checks = {name: self._check(name, role) for name, role in self._roles.items() if name not in (KEY, SENT)}
+
+    def decode(self, messages: Sequence["Message"]) -> tuple[Any | None, list[int | str]]:
+        """One Table of all rows, None if there are none, and of each message how many it has or why it has none."""
+        found: list[int | str] = []
+        tables: list[Any] = []
+        objects: list[dict[str, Any]] = []
+        sent: list[int] = []
+        for message in messages:
+            if is_arrow(message.data):
+                tables += self._from_objects(objects, sent)
+                objects, sent = [], []
+                table = self._from_arrow(message)
+                found.append(table if isinstance(table, str) else table.num_rows)
+                tables += [] if isinstance(table, str) else [table]
+                continue
+            row = parse_object(message.data)
+            reason = row if isinstance(row, str) else self._why_not(row)
+            if isinstance(row, dict) and reason is None:
+                objects.append(row)
+                sent.append(message.sent)
+            found.append(1 if reason is None else reason)
+        tables += self._from_objects(objects, sent)
+        return (require("pyarrow").concat_tables(tables) if tables else None), found
+
+    def _from_objects(self, objects: list[dict[str, Any]], sent: list[int]) -> list[Any]:
+        """A table of the objects, none if there are none."""
+        pa = require("pyarrow")
+        if not objects:
+            return []
+        columns = []
+        for name in self._columns:
+            if name == KEY:
+                keys = pa.array([_text(row[str(self._key)]) for row in objects], pa.string())
+                columns.append(pa.array(hash_column(category_text(keys))))
+            elif name == SENT:
+                columns.append(pa.array(sent, pa.int64()))
+            else:
+                values = self._values([row.get(name) for row in objects], self._roles[name])
+                columns.append(pa.array(values, self._types[name]))
+        return [pa.table(columns, names=list(self._columns))]
+
+    def _why_not(self, row: dict[str, Any]) -> str | None:
+        """What is wrong with an object."""
+        for name, check in self._checks.items():
+            reason = check(row.get(name))
+            if reason is not None:
+                return reason
+        if self._key is not None and row.get(self._key) is None:
+            return f"the key {self._key!r} must have a value"
+        if self._key is not None and type(row[str(self._key)]) not in _SCALARS:
+            return f"the key {self._key!r} must be text or a number, got {_show(row[str(self._key)])}"
+        if not self._raw and not any(name in row for name in self._features):
+            return f"it has none of the columns {', '.join(self._features[:5])}"
+        return None
+
+    def _check(self, name: str, role: str) -> Callable[[Any], str | None]:
+        """What looks at a value of a column: None, or what is wrong with it."""
+        if role == "numerical":
+            return lambda value: (
+                None
+                if type(value) in _NUMBERS and _is_float(value)
+                else f"column {name!r} must hold numbers, got {_show(value)}"
+            )
+        if role == "categorical":
+            return lambda value: (
+                None if type(value) in _SCALARS else f"column {name!r} must hold categories, got {_show(value)}"
+            )
+        if role == "label" and self._labels is not None:
+            known = self._labels
+            return lambda value: (
+                None
+                if value is not None and type(value) in _SCALARS and _text(value) in known
+                else f"label column {name!r} must hold {' or '.join(map(repr, known))}, got {_show(value)}"
+            )
+        if role == "label":
+            return lambda value: (
+                None
+                if type(value) in (int, float, bool) and value in (0, 1)
+                else f"label column {name!r} must hold 0 and 1 only, got {_show(value)}"
+            )
+        if role == "weight":
+            return lambda value: (
+                None
+                if type(value) in (int, float) and 0 <= value < inf and _is_float(value)
+                else f"weight column {name!r} must hold finite numbers ≥ 0, got {_show(value)}"
+            )
+        return lambda value: (
+            None
+            if _moment(value) is not None
+            else f"time column {name!r} must hold timestamps or integers, got {_show(value)}"
+        )
+
+    def _values(self, values: list[Any], role: str) -> list[Any]:
+        if role in ("numerical", "weight"):
+            return [None if value is None else float(value) for value in values]
+        if role == "label":
+            return [float(value) if self._labels is None else self._labels[_text(value)] for value in values]
+        if role == "time":
+            return [_moment(value) for value in values]
+        return [value if type(value) is str else None if value is None else _text(value) for value in values]
+
+    def _from_arrow(self, message: "Message") -> Any:
+        """A table of the message's rows, with the types that rows of JSON have; or what is wrong with it."""
+        pa = require("pyarrow")
+        try:
+            with pa.ipc.open_stream(pa.py_buffer(message.data)) as reader:
+                table = reader.read_all()
+        except (pa.ArrowException, OSError, ValueError) as error:
+            return f"it is not an Arrow IPC stream: {error}"
+        rows = table.num_rows
+        try:
+            columns = {}
+            for name in self._columns:
+                if name == SENT:
+                    columns[name] = pa.array(np.full(rows, message.sent), pa.int64())
+                elif name == KEY:
+                    keys = table.column(str(self._key))
+                    if keys.null_count:
+                        return f"the key {self._key!r} must have a value"
+                    columns[name] = pa.array(hash_column(category_text(keys)))
+                elif name not in table.column_names and self._roles[name] in ("numerical", "categorical"):
+                    columns[name] = pa.nulls(rows, self._types[name])
+                else:
+                    columns[name] = self._cast(table.column(name), name)
+            made = pa.table(columns)
+            if not self._raw:
+                batch_from_table(made, self._schema())
+        except KeyError as error:
+            return f"it has no column {error.args[0] if error.args else error}"
+        except (ValueError, TypeError, pa.ArrowException) as error:
+            return str(error)
+        if not self._raw and not any(name in table.column_names for name in self._features):
+            return f"it has none of the columns {', '.join(self._features[:5])}"
+        return made
+
+    def _cast(self, column: Any, name: str) -> Any:
+        pa = require("pyarrow")
+        role, kind = self._roles[name], self._types[name]
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        if role == "categorical":
+            return category_text(column).cast(kind)
+        if role == "label" and self._labels is not None:
+            texts = category_text(column).cast(pa.string()).to_pylist()
+            return pa.array([None if text is None else self._labels.get(text) for text in texts], kind)
+        if role in ("numerical", "label", "weight") and is_text(column.type):
+            raise TypeError(f"column {name!r} must hold numbers; it is of type {column.type}")
+        if role == "time" and not pa.types.is_integer(column.type):
+            column = column.cast(pa.timestamp("ns"))
+        return column.cast(kind)
+
+    def _schema(self) -> Schema:
+        parts: dict[str, Any] = {
+            role: tuple(name for name, of in self._roles.items() if of == role) for role in ("numerical", "categorical")
+        }
+        parts |= {
+            role: next((name for name, of in self._roles.items() if of == role), None)
+            for role in ("label", "time", "weight")
+        }
+        return Schema(**parts)
+
+    def _type(self, role: str) -> Any:
+        pa = require("pyarrow")
+        return {"categorical": pa.string(), "time": pa.int64(), "key": pa.int64(), "sent": pa.int64()}.get(
+            role, pa.float64()
+        )
+
+
+def is_arrow(data: bytes) -> bool:
+    """Whether a message is an Arrow IPC stream, by the mark that every one begins with."""
+    return data[:4] == b"\xff\xff\xff\xff"
+
+
+def parse_object(data: bytes) -> dict[str, Any] | str:
+    """The JSON object of a message, or what is wrong with it.
+
+    >>> parse_object(b'{"price": 1}'), parse_object(b"[1]"), parse_object(b"price=1")
+    ({'price': 1}, 'it must be a JSON object, got a list', 'it is not JSON: Expecting value at character 0')
+    """
+    try:
+        found = json.loads(data)
+    except json.JSONDecodeError as error:
+        return f"it is not JSON: {error.msg} at character {error.pos}"
+    except (ValueError, RecursionError) as error:
+        return f"it is not JSON: {error}"
+    return found if isinstance(found, dict) else f"it must be a JSON object, got a {type(found).__name__}"
+
+
+def infer_types(messages: Sequence["Message"], name: str) -> Any:
+    """The columns of some messages as a pyarrow Schema; messages that cannot be read are passed over."""
+    pa = require("pyarrow")
+    columns: dict[str, list[Any]] = {}
+    rows = 0
+    for message in messages:
+        if is_arrow(message.data):
+            try:
+                return pa.ipc.open_stream(pa.py_buffer(message.data)).schema
+            except (pa.ArrowException, OSError):
+                continue
+        row = parse_object(message.data)
+        if not isinstance(row, str):
+            rows += 1
+            for column, value in row.items():
+                columns.setdefault(column, []).append(value)
+    if not rows:
+        first = parse_object(messages[0].data)
+        raise SourceError(
+            f"none of the first {len(messages)} messages of {name} can be read; of the first one, {first}"
+        )
+    return pa.schema([(column, _inferred(values)) for column, values in columns.items()])
+
+
+def _inferred(values: list[Any]) -> Any:
+    pa = require("pyarrow")
+    kinds = {type(value) for value in values} - {type(None)}
+    if not kinds:
+        return pa.null()
+    if kinds == {bool}:
+        return pa.bool_()
+    if kinds <= {int, float}:
+        return pa.float64() if float in kinds or not all(map(_is_float, values)) else pa.int64()
+    if kinds <= _SCALARS:
+        texts = [value for value in values if value is not None]
+        moments = kinds == {str} and all(":" in text and _moment(text) is not None for text in texts)
+        return pa.timestamp("ns") if moments else pa.string()
+    return pa.struct([]) if dict in kinds else pa.list_(pa.null())
+
+
+def _raw_role(arrow_type: Any) -> str:
+    types = require("pyarrow").types
+    if types.is_timestamp(arrow_type) or types.is_date(arrow_type):
+        return "categorical"
+    numbers = types.is_integer(arrow_type) or types.is_floating(arrow_type) or types.is_decimal(arrow_type)
+    return "numerical" if numbers else "categorical"
+
+
+def _moment(value: Any) -> int | None:
+    """Epoch nanoseconds of an ISO timestamp, UTC where it says nothing else; an integer is itself."""
+    if type(value) is int:
+        return value if -(2**63) <= value < 2**63 else None
+    if type(value) is not str:
+        return None
+    try:
+        found = datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    found = found if found.tzinfo else found.replace(tzinfo=UTC)
+    whole = int(found.replace(microsecond=0).timestamp())
+    return whole * 10**9 + found.microsecond * 1000
+
+
+def _text(value: Any) -> str:
+    """A scalar as the one text that a category has; see `category_text`."""
+    if type(value) is bool:
+        return "true" if value else "false"
+    if type(value) is float and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def _is_float(value: Any) -> bool:
+    """Whether a number, or nothing, fits a float."""
+    try:
+        return value is None or float(value) is not None
+    except OverflowError:
+        return False
+
+
+def _show(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"

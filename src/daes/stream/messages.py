@@ -1,0 +1,324 @@
+"""Rows that come as messages from a broker: what every broker's client has in common.
+
+A client implements `Consumer`: it reads the partitions of a topic from given offsets and never tells the broker how
+far it has come. The offsets are the position of the source, which is in the checkpoint with all that was learned: after
+a crash the messages since then are read again, as if they had not been read before.
+"""
+
+import base64
+import json
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daes.extras import require
+from daes.stream.batch import Batch, batch_from_table
+from daes.stream.cursor import Cursor, Position, Roles, SourceError, schema_roles, skip_by_reading
+from daes.stream.decoding import KEY, SENT, Decoder, infer_types
+from daes.stream.live import LiveSource
+from daes.stream.schema import Schema
+
+_log = logging.getLogger("daes.stream")
+_AT_ONCE = 4096
+_INFERRED_FROM = 1000
+_ONE_WAIT = 0.5
+
+Offsets = dict[int, int]
+"""Of each partition, the offset of the next message."""
+
+
+class BrokerError(SourceError):
+    """A broker cannot be reached, or does not have what is asked for."""
+
+
+class Message(NamedTuple):
+    """One message."""
+
+    partition: int
+    offset: int
+    sent: int
+    """When the broker, or with Kafka the producer, says that it was sent; epoch nanoseconds."""
+    data: bytes
+
+
+@dataclass(frozen=True)
+class DeadLetter:
+    """A message that cannot be read, and why."""
+
+    topic: str
+    partition: int
+    offset: int
+    sent: int
+    reason: str
+    data: bytes
+
+    def to_json(self) -> str:
+        """One line of JSON: the payload is text where it is UTF-8, base64 otherwise."""
+        line: dict[str, Any] = {name: getattr(self, name) for name in ("topic", "partition", "offset", "reason")}
+        line["sent"] = datetime.fromtimestamp(self.sent / 1e9, UTC).isoformat(timespec="milliseconds")
+        try:
+            line["payload"] = self.data.decode()
+        except UnicodeDecodeError:
+            line["payload_base64"] = base64.b64encode(self.data).decode()
+        return json.dumps(line, ensure_ascii=False)
+
+
+class Consumer(Protocol):
+    """A client of a broker, connected to one topic. A broker that is lost on the way is waited for."""
+
+    name: str
+    """What messages, files and reports call the topic."""
+
+    def start(self) -> Offsets:
+        """The offsets of the first messages to read, of all partitions."""
+        ...
+
+    def seek(self, offsets: Mapping[int, int]) -> None:
+        """Go on from there."""
+        ...
+
+    def poll(self, most: int, seconds: float) -> list[Message]:
+        """Up to `most` messages, as soon as there are some; none after so many seconds."""
+        ...
+
+    def lag(self) -> int | None:
+        """How many messages there are after the last one that was polled; None if the broker does not say."""
+        ...
+
+    def complete_until(self) -> int:
+        """All messages sent up to this time, in epoch nanoseconds, were polled."""
+        ...
+
+    def close(self) -> None:
+        """Disconnect."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class KeyedBatch(Batch):
+    """Rows whose labels come in other messages.
+
+    Args:
+        key: (B,) int64, the hash of what the label is found by.
+        sent: (B,) int64, when the message was sent, epoch nanoseconds.
+    """
+
+    key: NDArray[np.int64] | None = None
+    sent: NDArray[np.int64] | None = None
+
+
+class MessageSource(LiveSource):
+    """Rows of a topic: a JSON object a message, or an Arrow IPC stream of any number of rows a message.
+
+    A column that a message does not have is missing. A message that cannot be read (no JSON, text where a number is
+    expected, no label) is a dead letter: it is given to `on_dead_letter` with its position and the reason, and passed
+    over.
+
+    Args:
+        consumer: the client of the broker.
+        key: the field by which labels find their rows; batches are `KeyedBatch` then and have no label.
+        max_wait: see `LiveSource`.
+        label_map: the text of a label to 0 or 1, where labels are something else.
+    """
+
+    _place_keys = frozenset({"offsets", "skip"})
+    _text_keys = frozenset({"offsets"})
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        *,
+        key: str | None = None,
+        max_wait: float = 1.0,
+        label_map: Mapping[str, int] | None = None,
+    ) -> None:
+        self.consumer = consumer
+        self.key = key
+        self.on_dead_letter: Callable[[DeadLetter], None] | None = None
+        self._first: Offsets | None = None
+        self._schema: Any = None
+        super().__init__(max_wait=max_wait, label_map=label_map)
+
+    @property
+    def arrow_schema(self) -> Any:
+        """The columns of the first messages, which are waited for."""
+        if self._schema is None:
+            self._schema = infer_types(self._first_messages(), self.consumer.name)
+        return self._schema
+
+    @property
+    def lag(self) -> str:
+        """How many messages wait."""
+        behind = self.consumer.lag()
+        return "" if behind is None else f"{behind:,} message{'s' if behind != 1 else ''} behind"
+
+    def iter_batches(self, schema: Schema, batch_size: int) -> Iterator[Batch]:
+        """Batches of `batch_size` rows, fewer after `max_wait`, none while nothing comes; from `position()` on."""
+        if self.key is None:
+            return super().iter_batches(schema, batch_size)
+        features = Schema(None, schema.numerical, schema.categorical, schema.time, schema.weight)
+
+        def convert(table: Any) -> Batch:
+            key, sent = (np.asarray(table.column(name), dtype=np.int64) for name in (KEY, SENT))
+            return KeyedBatch(**batch_from_table(table, features).arrays(), key=key, sent=sent)
+
+        columns, roles = (*features.columns, KEY, SENT), {**schema_roles(features), KEY: "key", SENT: "sent"}
+        return self._iterate(columns, roles, batch_size, convert, lambda batch, rows: batch[rows])
+
+    def _start(self) -> Position:
+        if self._first is None:
+            self._first = dict(self.consumer.start())
+        return {"offsets": format_offsets(self._first, {}), "skip": 0}
+
+    def _check_place(self, position: Position) -> None:
+        parse_offsets(str(position["offsets"]))
+
+    def _check_columns(self, columns: Sequence[str]) -> None:
+        """Messages need not have all columns."""
+
+    def _row_at(self, place: Position) -> tuple[str, int]:
+        return f"{self.consumer.name} at {place['offsets']}", 1
+
+    def _cursor(self, columns: Sequence[str], roles: Roles, place: Position, rows_at_once: int) -> Cursor:
+        types = None if roles else self.arrow_schema
+        decoder = Decoder(columns, roles, key=self.key, label_map=self._label_map, types=types)
+        return _MessageCursor(self.consumer, decoder, str(place["offsets"]), self._report)
+
+    def _report(self, message: Message, reason: str) -> None:
+        if self.on_dead_letter is not None:
+            self.on_dead_letter(DeadLetter(self.consumer.name, *message[:3], reason, message.data))
+
+    def _first_messages(self) -> list[Message]:
+        self.consumer.seek(parse_offsets(str(self._start()["offsets"]))[0])
+        found: list[Message] = []
+        said = False
+        while not found:
+            found = self.consumer.poll(_INFERRED_FROM, _ONE_WAIT)
+            if not found and not said:
+                _log.warning("there is no message in %s yet: waiting for the first one", self.consumer.name)
+                said = True
+        while len(found) < _INFERRED_FROM and (more := self.consumer.poll(_INFERRED_FROM - len(found), _ONE_WAIT)):
+            found += more
+        return found
+
+
+class _MessageCursor:
+    """Messages decoded some thousands at a time; the place is exact to the row of a message."""
+
+    def __init__(
+        self, consumer: Consumer, decoder: Decoder, offsets: str, report: Callable[[Message, str], None]
+    ) -> None:
+        self._consumer, self._decoder, self._report = consumer, decoder, report
+        self._offsets, self._inside = parse_offsets(offsets)
+        self._to_skip = dict(self._inside)
+        consumer.seek(self._offsets)
+        self._left: Any = None
+        self._messages: list[tuple[Message, int]] = []
+        """Those that are decoded and not wholly handed out, the last first, each with the rows it has left."""
+
+    def ready(self) -> bool:
+        if self._rows_left():
+            return True
+        self._fill(0.0)
+        return self._rows_left() > 0
+
+    def wait(self, seconds: float) -> None:
+        self._fill(min(seconds, _ONE_WAIT))
+
+    def _rows_left(self) -> int:
+        return 0 if self._left is None else int(self._left.num_rows)
+
+    def _fill(self, seconds: float) -> None:
+        messages = self._consumer.poll(_AT_ONCE, seconds)
+        if not messages:
+            return
+        table, found = self._decoder.decode(messages)
+        if self._to_skip and table is not None:
+            table, found = self._without_read(messages, table, found)
+        for message, rows in zip(messages, found, strict=True):
+            if isinstance(rows, str):
+                self._report(message, rows)
+        counts = [0 if isinstance(rows, str) else rows for rows in found]
+        self._messages = list(zip(messages, counts, strict=True))[::-1]
+        self._left = table
+        self._pass_on(0)
+
+    def _without_read(
+        self, messages: Sequence[Message], table: Any, found: list[int | str]
+    ) -> tuple[Any, list[int | str]]:
+        """The rows without those that were read of the first message of a partition, before the position."""
+        keep = np.ones(table.num_rows, dtype=bool)
+        left, row = [], 0
+        for message, rows in zip(messages, found, strict=True):
+            if isinstance(rows, int):
+                read = min(self._to_skip.pop(message.partition, 0), rows)
+                keep[row : row + read] = False
+                row += rows
+                rows -= read
+            left.append(rows)
+        return table.filter(require("pyarrow").array(keep)), left
+
+    def _pass_on(self, rows: int) -> None:
+        """Note that so many further rows are handed out, and with them the messages that have none left."""
+        while self._messages:
+            message, count = self._messages[-1]
+            if count > rows:
+                if rows:
+                    self._messages[-1] = (message, count - rows)
+                    self._inside[message.partition] = self._inside.get(message.partition, 0) + rows
+                return
+            rows -= count
+            self._messages.pop()
+            self._offsets[message.partition] = message.offset + 1
+            self._inside.pop(message.partition, None)
+
+    def read(self, limit: int) -> Any:
+        piece, self._left = self._left.slice(0, limit), self._left.slice(limit)
+        self._pass_on(piece.num_rows)
+        return piece
+
+    def skip(self, rows: int) -> int:
+        return skip_by_reading(self, rows)
+
+    def place(self) -> Position:
+        return {"offsets": format_offsets(self._offsets, self._inside), "skip": 0}
+
+    def close(self) -> None:
+        self._left, self._messages = None, []
+
+
+def format_offsets(offsets: Mapping[int, int], inside: Mapping[int, int]) -> str:
+    """Offsets as text: the next message of each partition, and how many of its rows were read.
+
+    >>> format_offsets({0: 17, 1: 4}, {0: 3})
+    '0:17+3 1:4'
+    """
+    return " ".join(
+        f"{partition}:{offset}" + (f"+{inside[partition]}" if inside.get(partition) else "")
+        for partition, offset in sorted(offsets.items())
+    )
+
+
+def parse_offsets(text: str) -> tuple[Offsets, Offsets]:
+    """What `format_offsets` wrote.
+
+    >>> parse_offsets("0:17+3 1:4")
+    ({0: 17, 1: 4}, {0: 3})
+    """
+    offsets: Offsets = {}
+    inside: Offsets = {}
+    try:
+        for part in text.split():
+            partition, _, place = part.partition(":")
+            offset, plus, rows = place.partition("+")
+            offsets[int(partition)] = int(offset)
+            if plus:
+                inside[int(partition)] = int(rows)
+    except ValueError:
+        raise ValueError(f"offsets must be as '0:17+3 1:4', got {text!r}") from None
+    return offsets, inside

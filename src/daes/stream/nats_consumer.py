@@ -1,0 +1,217 @@
+"""A stream of NATS JetStream, read from a sequence number on."""
+
+import asyncio
+import logging
+import os
+import threading
+import time
+from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from daes.extras import require
+from daes.stream.messages import BrokerError, Message, Offsets
+
+_log = logging.getLogger("daes.stream")
+_T = TypeVar("_T")
+_CONNECT_SECONDS = 5.0
+_FETCH = 1024
+_IDLE_SECONDS = 300.0
+_BETWEEN_CHECKS = 2.0
+_LOGIN = {"NATS_CREDS": "user_credentials", "NATS_USER": "user", "NATS_PASSWORD": "password", "NATS_TOKEN": "token"}
+"""Variables of the environment that log in, and the options of `nats.connect` they become."""
+
+
+class NatsConsumer:
+    """Reads a stream through a pull consumer of its own, which the server forgets when it is gone.
+
+    Messages come when they are asked for, so that a slow reader holds nothing back but itself. The consumer numbers
+    what it delivers: a number that is missing, a connection that was lost or a consumer that the server has forgotten
+    begin a new one at the next message. Nothing is acknowledged and nothing is stored in the server.
+
+    Args:
+        servers: hosts, with ports if they are not 4222.
+        stream: the name of the stream, which must exist.
+        subject: messages of this subject alone; wildcards are those of NATS.
+        start: "first" for all messages that the stream has, "new" for those to come.
+    """
+
+    def __init__(
+        self, servers: Sequence[str], stream: str, *, subject: str | None = None, start: str = "first"
+    ) -> None:
+        self._nats = require("nats")
+        self.name = f"nats:{stream}" + (f"/{subject}" if subject else "")
+        self._stream, self._subject, self._start = stream, subject, start
+        self._servers = [f"nats://{server}" for server in servers]
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, name="daes-nats", daemon=True).start()
+        self._lock = threading.Lock()
+        self._subscription: Any = None
+        self._next = 1
+        self._delivered = 0
+        self._pending: int | None = None
+        self._last_sent = 0
+        self._complete = 0
+        self._checked = 0.0
+        self._connection = self._call(self._connect())
+
+    def start(self) -> Offsets:
+        """The sequence number of the first message to read; a stream has one partition, 0."""
+        state = self._info().state
+        return {0: int(state.last_seq) + 1 if self._start == "new" else max(1, int(state.first_seq))}
+
+    def seek(self, offsets: Mapping[int, int]) -> None:
+        """Go on from the message with this sequence number."""
+        wanted = int(offsets[0])
+        with self._lock:
+            first = int(self._info().state.first_seq)
+            if first > wanted:
+                _log.warning(
+                    "%s has no messages %d to %d any more: going on with %d", self.name, wanted, first - 1, first
+                )
+            self._drop()
+            self._next = max(wanted, first)
+            self._pending, self._last_sent, self._complete = None, 0, 0
+
+    def poll(self, most: int, seconds: float) -> list[Message]:
+        """Up to `most` messages, as soon as there are some; none after so many seconds."""
+        with self._lock:
+            found = self._fetch(min(most, _FETCH), max(seconds, 0.02))
+            messages = []
+            for item in found:
+                about = item.metadata
+                if about.sequence.consumer != self._delivered + 1:
+                    self._drop()  # something was lost on the way: begin again where we are
+                    break
+                self._delivered += 1
+                self._next, self._pending = int(about.sequence.stream) + 1, int(about.num_pending)
+                self._last_sent = int(about.timestamp.timestamp() * 1e9)
+                messages.append(Message(0, int(about.sequence.stream), self._last_sent, bytes(item.data)))
+            return messages
+
+    def lag(self) -> int | None:
+        """How many messages there are after the last one that was polled."""
+        return self._pending
+
+    def complete_until(self) -> int:
+        """All messages sent up to this time were polled."""
+        with self._lock:
+            asked = time.time_ns()
+            if self._pending != 0 and self._subscription is None:
+                return self._last_sent
+            if self._pending == 0 or self._pending is None:
+                with suppress(BrokerError):
+                    if int(self._info().state.last_seq) < self._next:
+                        self._complete, self._pending = asked, 0
+            return max(self._complete, self._last_sent)
+
+    def close(self) -> None:
+        """Disconnect."""
+        with self._lock, suppress(Exception):
+            self._drop()
+            self._call(self._connection.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+
+    def _call(self, work: Coroutine[Any, Any, _T], seconds: float = 30.0) -> _T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(seconds)
+
+    async def _connect(self) -> Any:
+        errors = self._nats.errors
+        last: list[BaseException] = []
+
+        async def note(error: BaseException) -> None:
+            last.append(error)
+
+        login = {option: os.environ[name] for name, option in _LOGIN.items() if os.environ.get(name)}
+        where = ", ".join(server.removeprefix("nats://") for server in self._servers)
+        try:
+            return await asyncio.wait_for(
+                self._nats.connect(
+                    self._servers,
+                    error_cb=note,
+                    allow_reconnect=True,
+                    max_reconnect_attempts=-1,
+                    reconnect_time_wait=0.5,
+                    connect_timeout=_CONNECT_SECONDS,
+                    **login,
+                ),
+                _CONNECT_SECONDS,
+            )
+        except (TimeoutError, OSError, errors.Error) as error:
+            reasons = [*last, error]
+            if any("uthorization" in str(reason) for reason in reasons):
+                raise BrokerError(
+                    f"the NATS server at {where} refuses the login: set NATS_USER and NATS_PASSWORD, NATS_TOKEN, or "
+                    "NATS_CREDS (a file)"
+                ) from error
+            reason = next((str(one) for one in reasons if str(one)), "no answer")
+            raise BrokerError(f"there is no NATS server at {where}: {reason}") from error
+
+    def _info(self) -> Any:
+        errors = self._nats.js.errors
+        try:
+            return self._call(self._connection.jetstream().stream_info(self._stream))
+        except errors.NotFoundError as error:
+            raise BrokerError(f"the NATS server has no stream {self._stream!r}{self._others()}") from error
+        except (errors.ServiceUnavailableError, self._nats.errors.NoRespondersError) as error:
+            raise BrokerError("JetStream is not enabled on the NATS server (nats-server -js)") from error
+        except (self._nats.errors.Error, TimeoutError) as error:
+            raise BrokerError(f"the NATS server does not answer: {error or type(error).__name__}") from error
+
+    def _others(self) -> str:
+        with suppress(Exception):
+            streams = self._call(self._connection.jetstream().streams_info())
+            return "; there are: " + (", ".join(stream.config.name for stream in streams) or "none")
+        return ""
+
+    def _drop(self) -> None:
+        """Forget the consumer; the next fetch begins a new one."""
+        if self._subscription is not None:
+            with suppress(Exception):
+                self._call(self._subscription.unsubscribe(), 1.0)
+            self._subscription = None
+
+    def _fetch(self, most: int, seconds: float) -> list[Any]:
+        errors = self._nats.errors
+        try:
+            if self._subscription is None:
+                self._subscription = self._call(self._subscribe())
+                self._delivered = 0
+            return self._call(self._subscription.fetch(most, timeout=seconds), seconds + 5)
+        except (errors.TimeoutError, TimeoutError):
+            self._check_consumer()
+            return []
+        except (errors.Error, OSError) as error:
+            _log.warning("%s: %s; trying again", self.name, error or type(error).__name__)
+            self._drop()
+            time.sleep(min(seconds, 0.5))
+            return []
+
+    async def _subscribe(self) -> Any:
+        api = require("nats.js.api")
+        config = api.ConsumerConfig(
+            deliver_policy=api.DeliverPolicy.BY_START_SEQUENCE,
+            opt_start_seq=self._next,
+            ack_policy=api.AckPolicy.NONE,
+            filter_subject=self._subject,
+            inactive_threshold=_IDLE_SECONDS,
+            mem_storage=True,
+            num_replicas=1,
+        )
+        stream = self._connection.jetstream()
+        made = await stream.add_consumer(self._stream, config)
+        return await stream.pull_subscribe_bind(made.name, stream=self._stream)
+
+    def _check_consumer(self) -> None:
+        """After a time without messages: begin anew if the server does not know the consumer any more."""
+        if time.monotonic() - self._checked < _BETWEEN_CHECKS:
+            return
+        self._checked = time.monotonic()
+        try:
+            about = self._call(self._subscription.consumer_info(), 5.0)
+            self._pending = int(about.num_pending)
+            if int(about.delivered.consumer_seq) != self._delivered:
+                self._drop()
+        except Exception as error:
+            _log.info("%s: the consumer is begun anew: %s", self.name, error)
+            self._drop()
