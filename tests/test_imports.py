@@ -153,7 +153,7 @@ class TestExtras:
         return {extra: {re.split(r"[\[<>=!~; ]", line)[0] for line in lines} for extra, lines in declared.items()}
 
     def test_an_extra_that_is_named_exists_and_brings_the_package(self, extras):
-        distribution = {"sklearn": "scikit-learn"}
+        distribution = {"sklearn": "scikit-learn", "nats": "nats-py", "confluent_kafka": "confluent-kafka"}
         lacking = {
             package: extra
             for package, extra in EXTRA_OF.items()

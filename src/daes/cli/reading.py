@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 DATA_HELP = (
     "A Parquet or CSV file (.csv, .tsv, also .gz and .zst), a glob, a folder or a URL of such files, or a dataset: "
-    "`flights`, `adstream` (or `adstream:ROWS`), `criteo:PATH`, `automl:PATH`. `-` is standard input."
+    "`flights`, `adstream` (or `adstream:ROWS`), `criteo:PATH`, `automl:PATH`. `-` is standard input. Of `daes train` "
+    "also a topic: `nats://HOST/STREAM`, `kafka://HOST/TOPIC`."
 )
 DataArgument = Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP, show_default=False)]
 

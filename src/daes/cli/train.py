@@ -120,7 +120,8 @@ def train(
     clicked, target or y is the label. The scores made along the way are evaluated: AUC, LogLoss and calibration over
     the stream and over a window. RUN then has the model, the metrics, the full configuration and report.html.
 
-    A stream without an end (--follow) is learned from until Ctrl-C or SIGTERM, which write model and metrics.
+    A stream without an end (a topic, or a folder with --follow) is learned from until Ctrl-C or SIGTERM, which write
+    model and metrics.
 
     A run may be killed at any time. `daes train --out RUN --resume` continues from the last checkpoint with the same
     result as an uninterrupted run. Ctrl-C and SIGTERM write a checkpoint first.
@@ -135,10 +136,13 @@ def train(
         daes train tomorrow.parquet --from run --out next
         daes train incoming/ --follow --out run
         torchrun --nproc-per-node 4 -m daes train clicks.parquet --out run
+        daes train nats://localhost:4222/ADS --out run
+        daes train kafka://localhost:9092/impressions --label click --out run
     """
     from daes.cli.columns_text import print_columns
     from daes.report.page import write_report
     from daes.storage.run_folder import RunFolder
+    from daes.stream.broker_url import is_broker
     from daes.stream.opening import absolute
     from daes.training.callbacks import make_callback
     from daes.training.parent import read_schema
@@ -178,6 +182,13 @@ def train(
             opened = columns.open(data, reading, **live.options())
         found, order = opened.in_time_order()
         training = training.resolved(found)
+    if from_run is not None or (resume and stored and (live.follow or is_broker(data))):
+        # What the first rows of a live stream looked like is in the run, and they may be gone.
+        opened = reading.open(data, read_schema(stored), **live.options())
+    else:
+        opened = columns.open(data, reading, **live.options())
+    found, order = opened.in_time_order()
+    training = training.resolved(found)
     arguments = {"embedding": choice.method, "backbone": choice.backbone, **model.arguments()}
     groups: tuple[Any, ...] = (choice, columns, reading, model, training, live)
     try:

@@ -26,6 +26,7 @@ _FILES = (
     "monitor.json",
     "importance.json",
     "bad_rows.csv",
+    "dead_letters.jsonl",
     "report.html",
 )
 _FOLDERS = ("checkpoints", "model")
@@ -60,6 +61,11 @@ class RunFolder:
     def bad_rows(self) -> Path:
         """The rows that were left out, if there are any: file, row, reason."""
         return self.path / "bad_rows.csv"
+
+    @property
+    def dead_letters(self) -> Path:
+        """The messages of a broker that could not be read, if there are any, as JSON lines."""
+        return self.path / "dead_letters.jsonl"
 
     @property
     def report(self) -> Path:

@@ -18,6 +18,8 @@ _DTYPES = {
     "label": np.dtype(np.float32),
     "weight": np.dtype(np.float32),
     "time": np.dtype(np.int64),
+    "key": np.dtype(np.int64),
+    "sent": np.dtype(np.int64),
 }
 
 

@@ -57,7 +57,6 @@ class Decoder:
         self._roles = dict(roles) or {name: _raw_role(types.field(name).type) for name in columns}
         self._raw = not roles
         self._key = key
-        self._labels = None if label_map is None else {_text(text): label for text, label in label_map.items()}
         self._label_map = label_map
         self._features = [name for name, role in self._roles.items() if role in ("numerical", "categorical")]
         self._types = {name: self._type(role) for name, role in self._roles.items()}
@@ -129,12 +128,13 @@ class Decoder:
             return lambda value: (
                 None if type(value) in _SCALARS else f"column {name!r} must hold categories, got {_show(value)}"
             )
-        if role == "label" and self._labels is not None:
-            known = self._labels
+        if role == "label" and self._label_map:
+            known = {_text(text) for text in self._label_map}
+            rule = f"label column {name!r} must hold {' or '.join(map(repr, self._label_map))}"
             return lambda value: (
                 None
                 if value is not None and type(value) in _SCALARS and _text(value) in known
-                else f"label column {name!r} must hold {' or '.join(map(repr, known))}, got {_show(value)}"
+                else f"{rule}, got {_show(value)}"
             )
         if role == "label":
             return lambda value: (
@@ -155,10 +155,8 @@ class Decoder:
         )
 
     def _values(self, values: list[Any], role: str) -> list[Any]:
-        if role in ("numerical", "weight"):
+        if role in ("numerical", "weight") or (role == "label" and not self._label_map):
             return [None if value is None else float(value) for value in values]
-        if role == "label":
-            return [float(value) if self._labels is None else self._labels[_text(value)] for value in values]
         if role == "time":
             return [_moment(value) for value in values]
         return [value if type(value) is str else None if value is None else _text(value) for value in values]
@@ -188,7 +186,7 @@ class Decoder:
                     columns[name] = self._cast(table.column(name), name)
             made = pa.table(columns)
             if not self._raw:
-                batch_from_table(made, self._schema())
+                batch_from_table(made, self._schema(), label_map=self._label_map)
         except KeyError as error:
             return f"it has no column {error.args[0] if error.args else error}"
         except (ValueError, TypeError, pa.ArrowException) as error:
@@ -202,11 +200,8 @@ class Decoder:
         role, kind = self._roles[name], self._types[name]
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
-        if role == "categorical":
+        if role == "categorical" or (role == "label" and self._label_map):
             return category_text(column).cast(kind)
-        if role == "label" and self._labels is not None:
-            texts = category_text(column).cast(pa.string()).to_pylist()
-            return pa.array([None if text is None else self._labels.get(text) for text in texts], kind)
         if role in ("numerical", "label", "weight") and is_text(column.type):
             raise TypeError(f"column {name!r} must hold numbers; it is of type {column.type}")
         if role == "time" and not pa.types.is_integer(column.type):
@@ -225,9 +220,9 @@ class Decoder:
 
     def _type(self, role: str) -> Any:
         pa = require("pyarrow")
-        return {"categorical": pa.string(), "time": pa.int64(), "key": pa.int64(), "sent": pa.int64()}.get(
-            role, pa.float64()
-        )
+        if role == "categorical" or (role == "label" and self._label_map):
+            return pa.string()
+        return pa.int64() if role in ("time", "key", "sent") else pa.float64()
 
 
 def is_arrow(data: bytes) -> bool:

@@ -11,7 +11,7 @@ from daes.extras import require
 from daes.stream.messages import BrokerError, Message, Offsets
 
 _log = logging.getLogger("daes.stream")
-_CONNECT_SECONDS = 10.0
+_CONNECT_SECONDS = 5.0
 _BETWEEN_CHECKS = 1.0
 _BETWEEN_PARTITION_CHECKS = 60.0
 _SETTINGS = "DAES_KAFKA_CONFIG"
@@ -49,6 +49,8 @@ class KafkaConsumer:
         }
         try:
             self._consumer = self._kafka.Consumer(settings)
+            # Questions of a consumer that reads wait behind its requests for messages.
+            self._asking = self._kafka.Consumer(settings)
         except self._kafka.KafkaException as error:
             raise BrokerError(f"Kafka's client refuses its settings: {error.args[0].str()}") from error
         self._positions: Offsets = {}
@@ -126,6 +128,7 @@ class KafkaConsumer:
     def close(self) -> None:
         """Disconnect."""
         self._consumer.close()
+        self._asking.close()
 
     def _assign(self) -> None:
         make = self._kafka.TopicPartition
@@ -134,7 +137,7 @@ class KafkaConsumer:
     def _partitions(self) -> list[int]:
         kafka = self._kafka
         try:
-            about = self._consumer.list_topics(self._topic, timeout=_CONNECT_SECONDS).topics[self._topic]
+            about = self._asking.list_topics(self._topic, timeout=_CONNECT_SECONDS).topics[self._topic]
         except kafka.KafkaException as error:
             raise BrokerError(self._unreachable(error.args[0].str())) from error
         if about.error is not None:
@@ -164,7 +167,7 @@ class KafkaConsumer:
 
     def _watermarks(self, partition: int) -> tuple[int, int]:
         try:
-            first, end = self._consumer.get_watermark_offsets(
+            first, end = self._asking.get_watermark_offsets(
                 self._kafka.TopicPartition(self._topic, partition), timeout=_CONNECT_SECONDS
             )
         except self._kafka.KafkaException as error:

@@ -170,6 +170,10 @@ class MessageSource(LiveSource):
         columns, roles = (*features.columns, KEY, SENT), {**schema_roles(features), KEY: "key", SENT: "sent"}
         return self._iterate(columns, roles, batch_size, convert, lambda batch, rows: batch[rows])
 
+    def close(self) -> None:
+        """Disconnect from the broker."""
+        self.consumer.close()
+
     def _start(self) -> Position:
         if self._first is None:
             self._first = dict(self.consumer.start())

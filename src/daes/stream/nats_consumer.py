@@ -116,36 +116,42 @@ class NatsConsumer:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(seconds)
 
     async def _connect(self) -> Any:
-        errors = self._nats.errors
-        last: list[BaseException] = []
+        refused: list[str] = []
+        all_refused = asyncio.Event()
 
         async def note(error: BaseException) -> None:
-            last.append(error)
+            refused.append(str(error))
+            if len(refused) >= len(self._servers):
+                all_refused.set()
 
         login = {option: os.environ[name] for name, option in _LOGIN.items() if os.environ.get(name)}
-        where = ", ".join(server.removeprefix("nats://") for server in self._servers)
-        try:
-            return await asyncio.wait_for(
-                self._nats.connect(
-                    self._servers,
-                    error_cb=note,
-                    allow_reconnect=True,
-                    max_reconnect_attempts=-1,
-                    reconnect_time_wait=0.5,
-                    connect_timeout=_CONNECT_SECONDS,
-                    **login,
-                ),
-                _CONNECT_SECONDS,
+        connecting = asyncio.ensure_future(
+            self._nats.connect(
+                self._servers,
+                error_cb=note,
+                max_reconnect_attempts=-1,
+                reconnect_time_wait=0.5,
+                connect_timeout=_CONNECT_SECONDS,
+                **login,
             )
-        except (TimeoutError, OSError, errors.Error) as error:
-            reasons = [*last, error]
-            if any("uthorization" in str(reason) for reason in reasons):
-                raise BrokerError(
-                    f"the NATS server at {where} refuses the login: set NATS_USER and NATS_PASSWORD, NATS_TOKEN, or "
-                    "NATS_CREDS (a file)"
-                ) from error
-            reason = next((str(one) for one in reasons if str(one)), "no answer")
-            raise BrokerError(f"there is no NATS server at {where}: {reason}") from error
+        )
+        # The client would try for ever: that is right for a server that is lost, not for one that was never there.
+        giving_up = asyncio.ensure_future(all_refused.wait())
+        await asyncio.wait([connecting, giving_up], timeout=_CONNECT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        giving_up.cancel()
+        if connecting.done() and connecting.exception() is None:
+            return connecting.result()
+        if connecting.done():
+            refused.append(str(connecting.exception()))
+        connecting.cancel()
+        where = ", ".join(server.removeprefix("nats://") for server in self._servers)
+        if any("uthorization" in reason for reason in refused):
+            raise BrokerError(
+                f"the NATS server at {where} refuses the login: set NATS_USER and NATS_PASSWORD, NATS_TOKEN, or "
+                "NATS_CREDS (a file)"
+            )
+        reason = next(filter(None, refused), "no answer")
+        raise BrokerError(f"there is no NATS server at {where}: {reason}")
 
     def _info(self) -> Any:
         errors = self._nats.js.errors

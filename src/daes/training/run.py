@@ -12,10 +12,12 @@ import torch
 
 from daes.model import CTRModel
 from daes.storage.checkpoint import CheckpointStore
+from daes.storage.dead_letters import DeadLetters
 from daes.storage.durable import write_text
 from daes.storage.run_folder import FORMAT, VERSION, RunFolder, strict
 from daes.stream.bad_rows import BadRows
 from daes.stream.dataset import Dataset
+from daes.stream.messages import MessageSource, parse_offsets
 from daes.stream.source import Source
 from daes.training.config import TrainConfig
 from daes.training.consumed import ConsumedRows
@@ -209,6 +211,7 @@ def train_run(
         resumed_at = None if checkpoint is None else trainer.rows
         if on_start is not None and processes.first:
             on_start(trainer, data.num_rows)
+        letters = _open_dead_letters(written, data, source, trainer)
         result, stopped = _train(trainer, source, live=data.is_live, begin=checkpoint is None)
         if trainer.store is not None:
             trainer.store.close()
@@ -217,7 +220,7 @@ def train_run(
         if processes.first:
             with _safe_in(written):
                 ctr_model.save_pretrained(written.model)
-                write_results(written, trainer, result, monitor, bad_rows, processes.count)
+                write_results(written, trainer, result, monitor, bad_rows, processes.count, letters)
                 last_rows = recent.sample()
                 if last_rows is not None:
                     written.write("importance", feature_importance(ctr_model, last_rows, seed=config.seed).to_dict())
@@ -243,6 +246,20 @@ def _make_model(
     sampled = sample_rows if stored is None else stored["run"].get("sampled", sample_rows)
     sample = data.sample(sampled, batch_size=config.batch_size, skip_bad_batches=config.bad_batch == "skip")
     return CTRModel.from_sample(data.schema, sample, **(model or {})), len(sample)
+
+
+def _open_dead_letters(
+    run_folder: RunFolder, data: Dataset, source: Source, trainer: StreamTrainer
+) -> DeadLetters | None:
+    """Let messages that cannot be read go to a file of the run from now on; None where there are no messages."""
+    messages = data.source
+    if not isinstance(messages, MessageSource):
+        return None
+    letters = DeadLetters(run_folder.dead_letters)
+    letters.open({messages.consumer.name: parse_offsets(str(source.position()["offsets"]))[0]})
+    messages.on_dead_letter = letters.add
+    trainer.extra["dead_letters"] = letters
+    return letters
 
 
 def _train(trainer: StreamTrainer, source: Source, *, live: bool, begin: bool) -> tuple[TrainResult, str | None]:
@@ -303,6 +320,7 @@ def write_results(
     monitor: Monitor,
     bad_rows: BadRows,
     world_size: int = 1,
+    letters: DeadLetters | None = None,
 ) -> None:
     """Write metrics.json, history.json, monitor.json and, if rows were left out, bad_rows.csv."""
     reliability = trainer.metrics.calibration.reliability()._asdict()
@@ -317,6 +335,7 @@ def write_results(
             "undefined": trainer.metrics.undefined(),
             "bad_batches": [asdict(bad) for bad in result.bad_batches],
             "bad_rows": {"count": bad_rows.count, "first": [asdict(bad) for bad in bad_rows.first[:_LISTED_BAD_ROWS]]},
+            "dead_letters": 0 if letters is None else letters.count,
             "reliability": {name: plain(values) for name, values in reliability.items()},
         },
     )
