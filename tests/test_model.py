@@ -13,7 +13,15 @@ from torch import nn
 from daes.backbone import BACKBONES, Backbone
 from daes.backbone.dcnv2 import DCNv2
 from daes.backbone.fnn import FNN
-from daes.embedding import DAES, METHODS, Context, NotFittedError, NumericalEmbedding, build_embedding
+from daes.embedding import (
+    DAES,
+    METHODS,
+    CategoricalEmbedding,
+    Context,
+    NotFittedError,
+    NumericalEmbedding,
+    build_embedding,
+)
 from daes.embedding.modulation import pool_context
 from daes.model import DEFAULT_SIZE, CTRModel, ranked_context
 from daes.storage.saved_model import sealed
@@ -802,3 +810,26 @@ class TestBadInput:
         for make in (CTRModel, lambda *args, **named: CTRModel.from_sample(SCHEMA, make_batch(), **named)):
             with pytest.raises(error, match=message):
                 make(SCHEMA, sizes=sizes)
+
+
+class TestCategoricalModule:
+    """A module for the categories, given in place of the table that the model would make."""
+
+    def test_it_is_used_and_saved(self, schema, make_rows, tmp_path):
+        table = CategoricalEmbedding([40, 9], 8, mode="vocabulary", min_count=2, counters=64)
+        model = CTRModel(schema, "fe", "fnn", categorical=table)
+        assert model.categorical is table
+        assert (model.dim, model.sizes) == (8, {"city": 40, "device": 9})
+        model.loss(make_rows(50))
+        model.eval().save_pretrained(tmp_path)
+        again = CTRModel.from_pretrained(tmp_path)
+        assert again.categorical.options == table.options
+        np.testing.assert_array_equal(again.predict_proba(make_rows(9)), model.predict_proba(make_rows(9)))
+
+    def test_what_does_not_fit(self, schema):
+        with pytest.raises(ValueError, match="categorical must have 2 fields, as the schema has, got 1"):
+            CTRModel(schema, categorical=CategoricalEmbedding([40], 8))
+        with pytest.raises(ValueError, match="dim must be the same for all parts, got 16 and 8"):
+            CTRModel(schema, dim=16, categorical=CategoricalEmbedding([40, 9], 8))
+        with pytest.raises(ValueError, match="options of the categories must be given to the module itself"):
+            CTRModel(schema, categorical=CategoricalEmbedding([40, 9], 8), categorical_options={"sparse": True})

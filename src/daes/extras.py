@@ -27,6 +27,7 @@ EXTRA_OF = {
     "lightgbm": "lightgbm",
     "ray": "ray",
     "pyspark": "spark",
+    "torchrec": "torchrec",
 }
 """The extra that brings each package, by the name it is imported by."""
 

@@ -90,6 +90,8 @@ class CTRModel(nn.Module):
             does without, and so does a module whose `plain_dim` has no room for it. Logits start from what was counted:
             the click rate so far plus the log odds of the row's values and ids, which a learned weight scales.
         categorical_options: further arguments of `CategoricalEmbedding` (mode, min_count, strict, sparse).
+        categorical: a module for the categories in place of `CategoricalEmbedding(sizes, dim, **categorical_options)`,
+            as `daes.engines.torchrec.ShardedEmbedding`; `sizes` are its own.
         embedding_options: further arguments of a method given by name.
         backbone_options: further arguments of a backbone given by name.
 
@@ -122,15 +124,16 @@ class CTRModel(nn.Module):
         categorical_options: Mapping[str, Any] | None = None,
         embedding_options: Mapping[str, Any] | None = None,
         backbone_options: Mapping[str, Any] | None = None,
+        categorical: CategoricalEmbedding | None = None,
     ) -> None:
         super().__init__()
         self.lock = RLock()
         if not 0 <= l2 < float("inf"):
             raise ValueError(f"l2 must be finite and not negative, got {l2}")
         self.schema = schema
-        self.dim = _common_dim(dim, embedding, backbone)
+        self.dim = _common_dim(dim, embedding, backbone, *([] if categorical is None else [categorical]))
         self.l2 = l2
-        self.sizes = _table_sizes(schema, sizes)
+        self.sizes = _table_sizes(schema, sizes if categorical is None else _sizes_of(categorical, schema))
         self.context = _context_names(schema, context, self.sizes, num_context)
         # A preset is spelled out, so that a saved model stays what it was if the preset is ever improved.
         method, method_options = _description(METHODS, embedding, embedding_options)
@@ -143,7 +146,7 @@ class CTRModel(nn.Module):
             "context": list(self.context),
             "l2": l2,
             "evidence": _evidence_arguments(evidence) if _takes_plain(backbone) else None,
-            "categorical_options": dict(categorical_options or {}),
+            "categorical_options": _categorical_options(categorical, categorical_options),
             "embedding_options": method_options,
             "backbone_options": interaction_options,
         }
@@ -155,7 +158,9 @@ class CTRModel(nn.Module):
                 self.numerical = self._make_embedding(embedding)
         if schema.num_categorical:
             with _drawing_from(seeds[1]):
-                self.categorical = CategoricalEmbedding(self.sizes, self.dim, **(categorical_options or {}))
+                self.categorical = categorical or CategoricalEmbedding(
+                    self.sizes, self.dim, **(categorical_options or {})
+                )
         self.evidence = self._make_evidence(backbone)
         with _drawing_from(seeds[2]):
             self.backbone = self._make_backbone(backbone)
@@ -173,7 +178,7 @@ class CTRModel(nn.Module):
 
     def _make_evidence(self, backbone: str | Backbone) -> EvidenceInputs:
         table = self.categorical
-        offsets, rows = ([], 0) if table is None else (table.offsets, len(table.weight))
+        offsets, rows = ([], 0) if table is None else (table.offsets, table.num_rows)
 
         def make(options: Evidence) -> EvidenceInputs:
             return EvidenceInputs(options, self.schema.num_numerical, offsets, rows)
@@ -438,7 +443,7 @@ class CTRModel(nn.Module):
     def parameter_groups(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
         """Parameters with dense and with sparse gradients: the latter need an optimiser such as SparseAdam."""
         table = self.categorical
-        sparse = [table.weight] if table is not None and table.sparse else []
+        sparse = [table.weight] if table is not None and table.sparse and not table.sharded else []
         dense = [parameter for parameter in self.parameters() if not any(parameter is other for other in sparse)]
         return dense, sparse
 
@@ -447,9 +452,11 @@ class CTRModel(nn.Module):
         assert self.categorical is not None
         pool = getattr(self.numerical, "context_pool", "mean")
         index, table = self._context_index, self.categorical
-        total = len(table.weight)
-        # On a device, finding distinct contexts would stall it; an exported graph has no data-dependent shapes.
-        if rows.device.type != "cpu" or torch.compiler.is_compiling() or total ** len(index) >= 2**63:
+        total = table.num_rows
+        # On a device, finding distinct contexts would stall it; an exported graph has no data-dependent shapes; other
+        # processes may have other contexts.
+        elsewhere = rows.device.type != "cpu" or table.sharded
+        if elsewhere or torch.compiler.is_compiling() or total ** len(index) >= 2**63:
             return pool_context(vectors.index_select(1, index), pool)
         places = total ** torch.arange(len(index))
         distinct, inverse = torch.unique(rows.index_select(1, index) @ places, return_inverse=True)
@@ -472,7 +479,7 @@ def _evidence_arguments(evidence: Evidence | Mapping[str, Any] | bool | None) ->
     return asdict(evidence if isinstance(evidence, Evidence) else Evidence(**evidence))
 
 
-def _common_dim(dim: int | None, *parts: str | Configurable) -> int:
+def _common_dim(dim: int | None, *parts: str | nn.Module) -> int:
     """The dimension that was asked for and that the modules have."""
     for part in parts:
         own = dim if isinstance(part, str) else getattr(part, "dim", dim)
@@ -495,6 +502,24 @@ def _description(
     else:
         name, spelled = registry.describe(part)
     return name, {key: list(value) if isinstance(value, tuple) else deepcopy(value) for key, value in spelled.items()}
+
+
+def _categorical_options(module: CategoricalEmbedding | None, given: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The options of the categories' table as they are saved."""
+    if module is None:
+        return dict(given or {})
+    if given:
+        raise ValueError(f"options of the categories must be given to the module itself, got {dict(given)}")
+    return module.options
+
+
+def _sizes_of(categorical: CategoricalEmbedding, schema: Schema) -> dict[str, int]:
+    """The sizes of a module's fields by the names of the schema."""
+    if categorical.num_fields != schema.num_categorical:
+        raise ValueError(
+            f"categorical must have {schema.num_categorical} fields, as the schema has, got {categorical.num_fields}"
+        )
+    return dict(zip(schema.categorical, categorical.sizes, strict=True))
 
 
 def _check_sizes(what: str, module: nn.Module, **expected: int) -> None:

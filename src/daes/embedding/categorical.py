@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -54,6 +54,8 @@ class CategoricalEmbedding(nn.Module):
             [  9, 107]])
     """
 
+    sharded: ClassVar[bool] = False
+    """Whether `look_up` needs all processes at once, since each has a part of the table."""
     weight: nn.Parameter
     _sizes: Tensor
     _offsets: Tensor
@@ -99,13 +101,30 @@ class CategoricalEmbedding(nn.Module):
         )
         self.register_buffer("_sizes", torch.tensor(self.sizes, dtype=torch.int64), persistent=False)
         self.register_buffer("_offsets", torch.tensor(self.offsets, dtype=torch.int64), persistent=False)
-        self.weight = nn.Parameter(torch.empty(sum(FIRST + size for size in self.sizes), dim))
+        self._make_table(generator)
+
+    def _make_table(self, generator: torch.Generator | None) -> None:
+        self.weight = nn.Parameter(torch.empty(self.num_rows, self.dim))
         self.reset_parameters(generator)
 
     @property
     def num_fields(self) -> int:
         """p, the number of fields."""
         return len(self.sizes)
+
+    @property
+    def num_rows(self) -> int:
+        """The rows of the table, of all fields."""
+        return sum(FIRST + size for size in self.sizes)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The arguments beside `sizes` and `dim` by which such a table can be made again, as plain values."""
+        options: dict[str, Any] = {"mode": self.mode, "sparse": self.sparse, "init_std": self.init_std}
+        if self.vocabulary is not None:
+            options |= {"strict": self.strict, "min_count": self.vocabulary.min_count}
+            options["counters"] = self.vocabulary.counters
+        return options
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw the rows anew; a vocabulary stays as it is."""
@@ -149,7 +168,7 @@ class CategoricalEmbedding(nn.Module):
         return row + self._offsets
 
     def extra_repr(self) -> str:
-        return f"fields={self.num_fields}, rows={len(self.weight)}, dim={self.dim}, mode={self.mode!r}"
+        return f"fields={self.num_fields}, rows={self.num_rows}, dim={self.dim}, mode={self.mode!r}"
 
     def _check(self, ids: Tensor) -> None:
         if ids.dtype != torch.int64 or ids.ndim != 2 or ids.shape[1] != self.num_fields:

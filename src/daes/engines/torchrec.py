@@ -1,0 +1,178 @@
+"""Tables too large for one process: row-wise sharded by TorchRec."""
+
+from typing import Any, ClassVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from daes.embedding.categorical import CategoricalEmbedding
+from daes.extras import require
+from daes.model import CTRModel
+
+OPTIMIZERS = {"adagrad": "EXACT_ADAGRAD", "sgd": "EXACT_SGD", "adam": "ADAM"}
+"""The names of optimisers, and what FBGEMM calls them."""
+
+_TABLE = "rows"
+
+
+class ShardedEmbedding(CategoricalEmbedding):
+    """`CategoricalEmbedding` whose rows lie in the processes of `torch.distributed`, an equal share in each.
+
+    A look-up sends row numbers to the processes that have them and gets the vectors back, so that all processes must
+    look up together, each for its own rows of the batch, of which there may be none. The backward pass sends gradients
+    the same way and applies them at once: TorchRec's fused optimiser is part of the table, and no other one may have
+    it. So the table is neither in `parameters()` nor in the `state_dict`, which is refused: `unsharded` gives a model
+    that can be saved.
+
+    Gradients are divided by the number of processes, as those of DistributedDataParallel are.
+
+    **Shape.** ids (B, p) int64, 0 = missing → (B, p, d), as of `CategoricalEmbedding`.
+
+    Args:
+        sizes, dim: as of `CategoricalEmbedding`.
+        optimizer: "adagrad", "sgd" or "adam".
+        learning_rate: its step size.
+        seed: each process draws its rows from N(0, init_std²) by this seed and its rank.
+        device: where the rows are; None for the current CUDA device with NCCL, the CPU otherwise.
+        options: further arguments of `CategoricalEmbedding` (mode, min_count, strict, init_std, …).
+    """
+
+    sharded: ClassVar[bool] = True
+    _collection: Any
+
+    def __init__(
+        self,
+        sizes: Any,
+        dim: int,
+        *,
+        optimizer: str = "adagrad",
+        learning_rate: float = 0.03,
+        seed: int = 0,
+        device: torch.device | str | None = None,
+        **options: Any,
+    ) -> None:
+        if optimizer not in OPTIMIZERS:
+            raise ValueError(f"optimizer must be one of {', '.join(OPTIMIZERS)}, got {optimizer!r}")
+        if not learning_rate > 0:
+            raise ValueError(f"learning_rate must be positive, got {learning_rate}")
+        if not (dist.is_available() and dist.is_initialized()):
+            raise RuntimeError("a sharded table needs processes: call torch.distributed.init_process_group before")
+        self._fused = {
+            "optimizer": getattr(require("fbgemm_gpu.split_embedding_configs").EmbOptimType, OPTIMIZERS[optimizer]),
+            "learning_rate": learning_rate,
+            "eps": 1e-10 if optimizer == "adagrad" else 1e-8,
+        }
+        self._seed = seed
+        self._device = torch.device(device or _default_device())
+        super().__init__(sizes, dim, **options)
+        self.register_state_dict_pre_hook(_refuse_state)  # type: ignore[no-untyped-call]
+
+    def _make_table(self, generator: torch.Generator | None) -> None:
+        torchrec, plans = require("torchrec"), require("torchrec.distributed.sharding_plan")
+        config = torchrec.EmbeddingConfig(
+            name=_TABLE, embedding_dim=self.dim, num_embeddings=self.num_rows, feature_names=[_TABLE]
+        )
+        whole = torchrec.EmbeddingCollection(tables=[config], device=torch.device("meta"))
+        sharder = require("torchrec.distributed.embedding").EmbeddingCollectionSharder(fused_params=self._fused)
+        count = dist.get_world_size()
+        plan = plans.construct_module_sharding_plan(
+            whole,
+            {_TABLE: plans.row_wise(compute_kernel="fused")},
+            sharder=sharder,
+            local_size=count,
+            world_size=count,
+            device_type=self._device.type,
+        )
+        env = require("torchrec.distributed.types").ShardingEnv.from_process_group(dist.group.WORLD)
+        # Not as a submodule: its parameters have their own optimiser, and are not the same in all processes.
+        object.__setattr__(self, "_collection", sharder.shard(whole, plan, env, device=self._device))
+        self.reset_parameters(generator)
+
+    @property
+    def shard(self) -> Tensor:
+        """The rows of this process, (about num_rows / processes, d); may be written to."""
+        (part,) = self._collection.state_dict()[f"embeddings.{_TABLE}.weight"].local_shards()
+        return part.tensor.detach()  # type: ignore[no-any-return]
+
+    @property
+    def first_row(self) -> int:
+        """The number of the first row of this process."""
+        (part,) = self._collection.state_dict()[f"embeddings.{_TABLE}.weight"].local_shards()
+        return int(part.metadata.shard_offsets[0])
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Draw the rows of this process anew."""
+        if generator is None:
+            generator = torch.Generator(self._device).manual_seed(self._seed * 2**20 + dist.get_rank())
+        nn.init.normal_(self.shard, std=self.init_std, generator=generator)
+
+    def look_up(self, rows: Tensor) -> Tensor:
+        """The vectors of these rows, (B, p) → (B, p, d); called in all processes."""
+        # One list of all row numbers, however many: TorchRec has no batch without rows.
+        length = torch.tensor([rows.numel()], dtype=torch.int32, device=rows.device)
+        numbers = require("torchrec").KeyedJaggedTensor.from_lengths_sync([_TABLE], rows.reshape(-1), length)
+        vectors: Tensor = self._collection(numbers).wait()[_TABLE].values()
+        return vectors.view(*rows.shape, self.dim)
+
+    def load_rows(self, weight: Tensor) -> None:
+        """Take the rows of this process from a whole table (num_rows, d)."""
+        if weight.shape != (self.num_rows, self.dim):
+            raise ValueError(f"weight must have shape ({self.num_rows}, {self.dim}), got {tuple(weight.shape)}")
+        shard = self.shard
+        shard.copy_(weight[self.first_row : self.first_row + len(shard)])
+
+    def whole(self) -> Tensor | None:
+        """The whole table in the memory of process 0's host, None in the others; called in all processes."""
+        shard = self.shard.cpu()
+        lengths: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(lengths, len(shard))
+        if dist.get_rank():
+            if len(shard):
+                dist.send(shard.contiguous(), 0)
+            return None
+        parts = [shard]
+        for rank, length in enumerate(lengths[1:], 1):
+            part = torch.empty(length, self.dim)
+            if length:
+                dist.recv(part, rank)
+            parts.append(part)
+        return torch.cat(parts)
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, processes={dist.get_world_size()}"
+
+
+def unsharded(model: CTRModel) -> CTRModel | None:
+    """The same model with a plain `CategoricalEmbedding`, on process 0's CPU; None in the others.
+
+    Called in all processes; process 0 needs memory for the whole table.
+    """
+    table = model.categorical
+    if not isinstance(table, ShardedEmbedding):
+        raise ValueError(f"model must have a ShardedEmbedding, got {type(table).__name__}")
+    weight = table.whole()
+    if weight is None:
+        return None
+    options = {name: value for name, value in model.config.items() if name not in ("embedding", "backbone")}
+    made = CTRModel(model.schema, model.config["embedding"], model.config["backbone"], **options)
+    assert made.categorical is not None
+    for name, part in model.named_children():
+        if name != "categorical":
+            made.get_submodule(name).load_state_dict(part.state_dict())
+    if table.vocabulary is not None and made.categorical.vocabulary is not None:
+        made.categorical.vocabulary.load_state_dict(table.vocabulary.state_dict())
+    with torch.no_grad():
+        made.categorical.weight.copy_(weight)
+    return made.train(model.training)
+
+
+def _default_device() -> str:
+    cuda = torch.cuda.is_available() and "nccl" in str(dist.get_backend())
+    return f"cuda:{torch.cuda.current_device()}" if cuda else "cpu"
+
+
+def _refuse_state(*_: Any) -> None:
+    raise RuntimeError(
+        "a sharded table has no state_dict, since no process has all of it: save the model that unsharded(model) gives"
+    )
