@@ -66,7 +66,7 @@ def export_onnx(model: nn.Module, schema: Schema, path: Path, *, device: torch.d
     require("onnxscript")
     _check_folder(path)
     inputs, shapes = example_inputs(schema, device)
-    with torch.no_grad(), _quietly():
+    with torch.no_grad(), quiet_export():
         program: Any = torch.onnx.export(
             _Scores(model),
             kwargs=inputs,
@@ -89,7 +89,7 @@ def export_torch(model: nn.Module, schema: Schema, path: Path, *, device: torch.
     metadata = json.dumps(_metadata(TORCH_FORMAT, model, schema), ensure_ascii=False)
 
     def save(file: Path) -> None:
-        with _quietly():
+        with quiet_export():
             # By name and not as a stream: torch checks what the name ends in.
             torch.export.save(program, file.with_name("model.pt2"), extra_files={TORCH_METADATA: metadata})
         file.with_name("model.pt2").replace(file)
@@ -102,7 +102,7 @@ def scores_program(
 ) -> torch.export.ExportedProgram:
     """A model in eval mode as a graph of torch's operators, from the inputs to logits and probabilities."""
     inputs, shapes = example_inputs(schema, device)
-    with torch.no_grad(), _quietly():
+    with torch.no_grad(), quiet_export():
         return torch.export.export(_Scores(model), (), inputs, dynamic_shapes=shapes)
 
 
@@ -154,7 +154,7 @@ def _metadata(kind: str, model: nn.Module, schema: Schema) -> dict[str, str]:
 
 
 @contextmanager
-def _quietly() -> Iterator[None]:
+def quiet_export() -> Iterator[None]:
     """Without the exporter's warnings and log messages about its own internals."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level

@@ -1,0 +1,148 @@
+"""The model that a server scores with: it follows a folder, and a model that is no good is refused."""
+
+import json
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event, Lock, Thread
+
+import numpy as np
+
+from daes.serving.compiled import CompiledScores
+from daes.serving.scorer import Scorer, probe_batch
+from daes.serving.versions import LoadedModel, ModelFolder, ModelVersion
+from daes.storage.checkpoint import CheckpointError
+from daes.storage.run_folder import RunFolder
+from daes.storage.saved_model import refuse_other_schema
+from daes.stream.schema import Schema
+
+_log = logging.getLogger("daes.serving")
+
+_LOAD_ERRORS = (ValueError, TypeError, KeyError, RuntimeError, OSError, MemoryError, CheckpointError)
+
+
+@dataclass(frozen=True)
+class Serving:
+    """A model that is live."""
+
+    scorer: Scorer
+    version: ModelVersion
+    rows: int | None
+
+
+@dataclass(frozen=True)
+class RefusedModel:
+    """A model that did not go live; `at` is in seconds since 1970."""
+
+    version: ModelVersion
+    reason: str
+    at: float
+
+
+class LiveModel:
+    """The newest good model of a folder.
+
+    `refresh` looks for a newer one and puts it in the place of the old one if it can be read, has the same columns and
+    gives finite scores; otherwise the old one stays and `refused` says why. `follow` does so in a thread.
+
+    Args:
+        folder: a folder of `daes train`, while it trains or afterwards, or a saved model.
+        on_change: called with a model before it goes live.
+    """
+
+    def __init__(self, folder: str | Path, *, on_change: Callable[[LoadedModel], None] | None = None) -> None:
+        self.folder = ModelFolder(folder)
+        self.current: Serving | None = None
+        self.refused: RefusedModel | None = None
+        self.changes = 0
+        self.refusals = 0
+        self._on_change = on_change
+        self._compiled: CompiledScores | None = None
+        self._seen: ModelVersion | None = None
+        self._lock = Lock()
+        self._stop = Event()
+        self._thread: Thread | None = None
+        if self.folder.newest() is None:
+            self.schema = _schema_of_run(Path(folder))
+        else:
+            loaded = self.folder.load_newest()
+            self.schema = loaded.model.schema
+            self._seen = self.folder.newest()
+            self._go_live(loaded)
+            if loaded.version != self._seen and self._seen is not None:
+                self._refuse(self._seen, "it is damaged")
+
+    def refresh(self) -> bool:
+        """Look for a newer model; whether one went live."""
+        with self._lock:
+            try:
+                newest = self.folder.newest()
+            except (OSError, ValueError):  # in the midst of being replaced
+                return False
+            if newest is None or newest == self._seen:
+                return False
+            try:
+                loaded = self.folder.load(newest)
+                refuse_other_schema(loaded.model.schema, self.schema)
+                self._go_live(loaded)
+            except FileNotFoundError:
+                return False  # a writer has removed it: there is a newer one
+            except _LOAD_ERRORS as error:
+                self._seen = newest
+                self._refuse(newest, " ".join(str(error).split()) or type(error).__name__)
+                return False
+            self._seen = newest
+            return True
+
+    def use(self, compiled: CompiledScores) -> None:
+        """Score with compiled code from now on; an error if its scores are not the model's."""
+        with self._lock:
+            live = self.current
+            assert live is not None
+            self.current = Serving(Scorer(live.scorer.model, compiled=compiled), live.version, live.rows)
+            self._compiled = compiled
+
+    def follow(self, seconds: float) -> None:
+        """Refresh every so many seconds until `close`."""
+
+        def run() -> None:
+            while not self._stop.wait(seconds):
+                try:
+                    self.refresh()
+                except Exception:
+                    _log.exception("looking for a newer model failed; it is tried again")
+
+        self._thread = Thread(target=run, name="daes-follow", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop following."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(timeout=10)
+
+    def _go_live(self, loaded: LoadedModel) -> None:
+        if self._on_change is not None:
+            self._on_change(loaded)
+        scorer = Scorer(loaded.model, compiled=self._compiled)
+        scores = scorer.score(probe_batch(loaded.model))
+        if not np.isfinite(scores).all():
+            raise ValueError(
+                f"{int((~np.isfinite(scores)).sum())} of {scores.size} scores of rows to try are not finite"
+            )
+        self.current = Serving(scorer, loaded.version, loaded.rows)
+        self.refused = None
+        self.changes += 1
+        _log.info("%s is live", loaded.version.name)
+
+    def _refuse(self, version: ModelVersion, reason: str) -> None:
+        self.refused = RefusedModel(version, reason, time.time())
+        self.refusals += 1
+        _log.warning("%s is refused and the model before stays: %s", version.path, reason)
+
+
+def _schema_of_run(folder: Path) -> Schema:
+    config = RunFolder(folder).read_config("schema")
+    return Schema.from_json(json.dumps(config["schema"]))

@@ -1,0 +1,133 @@
+"""A frozen model that scores rows in process: dicts, Arrow tables or batches in, probabilities out."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from daes.extras import require
+from daes.model import CTRModel
+from daes.serving.compiled import CompiledScores
+from daes.serving.rows import BadRow, prepare
+from daes.stream.batch import Batch, batch_from_table
+from daes.stream.schema import Schema, no_such_column
+
+_PROBE_ROWS = 64
+_SAME_LOGIT = 1e-3
+
+
+class Scorer:
+    """Scores with a frozen model. It never changes, so that any number of threads may use it.
+
+    To put a new model in the place of another, make a scorer of it and replace the reference: calls that are under way
+    finish with the old one.
+
+    Args:
+        model: the model, which is frozen (`CTRModel.freeze`) and put in eval mode.
+        compiled: code for models of this configuration (`CompiledScores`); its scores are compared with the model's.
+
+    >>> from daes.model import CTRModel
+    >>> model = CTRModel(Schema("click", ("price",), ("city",)), backbone="fnn", sizes=10)
+    >>> scorer = Scorer(model)
+    >>> scorer.score_rows([{"price": 1.5, "city": "Bern"}, {"city": "Rome"}]).shape
+    (2,)
+    """
+
+    def __init__(self, model: CTRModel, *, compiled: CompiledScores | None = None) -> None:
+        self.model = model.eval().freeze()
+        if model.categorical is not None:
+            model.categorical.strict = False  # an unseen id has the row of unseen ids, as in an exported model
+        self.schema = Schema(None, model.schema.numerical, model.schema.categorical)
+        self._names = frozenset((*self.schema.numerical, *self.schema.categorical))
+        self._accepted = self._names | {
+            name for name in (model.schema.label, model.schema.time, model.schema.weight) if name is not None
+        }
+        self._compiled: CompiledScores | None = None
+        self._tensors: Mapping[str, Tensor] = {}
+        if compiled is not None:
+            self._use(compiled)
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether machine code computes the scores."""
+        return self._compiled is not None
+
+    def score_rows(self, rows: Sequence[Mapping[str, Any]]) -> NDArray[np.float64]:
+        """The probability of a click for each row, (B,); `daes.serving.rows` says what values may be."""
+        return self.score(self.read_rows(rows))
+
+    def score_table(self, table: Any) -> NDArray[np.float64]:
+        """The probability of a click for each row of an Arrow table or record batch, (B,)."""
+        return self.score(self.read_table(table))
+
+    def score(self, batch: Batch) -> NDArray[np.float64]:
+        """The probability of a click for each row of a batch, (B,)."""
+        return torch.sigmoid(self.logits(batch).double()).numpy()
+
+    def logits(self, batch: Batch) -> Tensor:
+        """Logits (B,) as the model computes them."""
+        numerical, categorical = torch.from_numpy(batch.numerical), torch.from_numpy(batch.categorical)
+        if self._compiled is None or not len(batch):
+            with torch.inference_mode():
+                logits: Tensor = self.model(numerical, categorical)
+                return logits
+        return self._compiled(self._tensors, [part for part in (numerical, categorical) if part.shape[1]])
+
+    def read_rows(self, rows: Sequence[Mapping[str, Any]]) -> Batch:
+        """Rows as a batch: a column that is left out is missing.
+
+        Columns that the model does not know are a `BadRow`, since they may be misspelled; label, time and weight of
+        the training rows are accepted and not used.
+        """
+        for place, row in enumerate(rows):
+            if not isinstance(row, Mapping):
+                raise BadRow(place, "", f"must be an object with a value for each column, got {type(row).__name__}")
+            if not row.keys() <= self._accepted:
+                unknown = next(name for name in row if name not in self._accepted)
+                raise BadRow(place, str(unknown), self._unknown(unknown))
+        numbers, hashes = prepare(rows, self.schema.numerical, self.schema.categorical)
+        with np.errstate(over="ignore"):
+            numerical = np.array(numbers, np.float64).astype(np.float32)
+        shape = len(numbers), self.schema.num_numerical
+        categorical = np.array(hashes, np.int64)
+        return Batch(numerical.reshape(shape), categorical.reshape(len(hashes), self.schema.num_categorical))
+
+    def read_table(self, table: Any) -> Batch:
+        """An Arrow table or record batch as a batch; columns are treated as those of rows."""
+        pa = require("pyarrow")
+        for name in table.schema.names:
+            if name not in self._accepted:
+                raise ValueError(self._unknown(name))
+        for name in self._names - set(table.schema.names):
+            table = table.append_column(name, pa.nulls(table.num_rows))
+        return batch_from_table(table, self.schema)
+
+    def _unknown(self, name: Any) -> str:
+        return no_such_column(str(name), (*self.schema.numerical, *self.schema.categorical))
+
+    def _use(self, compiled: CompiledScores) -> None:
+        tensors = compiled.tensors(self.model)
+        probe = probe_batch(self.model)
+        expected = self.logits(probe)
+        self._compiled, self._tensors = compiled, tensors
+        found = self.logits(probe)
+        difference = float((found - expected).abs().max())
+        if not difference <= _SAME_LOGIT:
+            raise ValueError(f"the compiled scores must be those of the model, their logits differ by {difference:.3g}")
+
+
+def probe_batch(model: CTRModel) -> Batch:
+    """Rows to try a model with: numbers from far below to far above its knots, missing values, any ids."""
+    schema, random = model.schema, np.random.default_rng(0)
+    numerical = random.normal(size=(_PROBE_ROWS, schema.num_numerical)) * np.geomspace(1e-3, 1e6, _PROBE_ROWS)[:, None]
+    knots = None if model.numerical is None else getattr(model.numerical.distributions, "knots", None)
+    if knots is not None:
+        places = random.integers(0, knots.shape[1], (_PROBE_ROWS // 2, schema.num_numerical))
+        numerical[::2] = knots.cpu().numpy().T[places, np.arange(schema.num_numerical)]
+    numerical[random.random(numerical.shape) < 0.1] = np.nan
+    categorical = random.integers(1, 2**63, (_PROBE_ROWS, schema.num_categorical))
+    categorical[random.random(categorical.shape) < 0.1] = 0
+    return Batch(numerical.astype(np.float32), categorical)
