@@ -1,6 +1,5 @@
 """The model that a server scores with: it follows a folder, and a model that is no good is refused."""
 
-import json
 import logging
 import time
 from collections.abc import Callable
@@ -14,9 +13,7 @@ from daes.serving.compiled import CompiledScores
 from daes.serving.scorer import Scorer, probe_batch
 from daes.serving.versions import LoadedModel, ModelFolder, ModelVersion
 from daes.storage.checkpoint import CheckpointError
-from daes.storage.run_folder import RunFolder
 from daes.storage.saved_model import refuse_other_schema
-from daes.stream.schema import Schema
 
 _log = logging.getLogger("daes.serving")
 
@@ -54,6 +51,7 @@ class LiveModel:
 
     def __init__(self, folder: str | Path, *, on_change: Callable[[LoadedModel], None] | None = None) -> None:
         self.folder = ModelFolder(folder)
+        self.schema = self.folder.schema()
         self.current: Serving | None = None
         self.refused: RefusedModel | None = None
         self.changes = 0
@@ -64,18 +62,9 @@ class LiveModel:
         self._lock = Lock()
         self._stop = Event()
         self._thread: Thread | None = None
-        if self.folder.newest() is None:
-            self.schema = _schema_of_run(Path(folder))
-        else:
-            loaded = self.folder.load_newest()
-            self.schema = loaded.model.schema
-            self._seen = self.folder.newest()
-            self._go_live(loaded)
-            if loaded.version != self._seen and self._seen is not None:
-                self._refuse(self._seen, "it is damaged")
 
     def refresh(self) -> bool:
-        """Look for a newer model; whether one went live."""
+        """Look for a newer model; whether one went live. The first one may be older than the newest, if that is bad."""
         with self._lock:
             try:
                 newest = self.folder.newest()
@@ -84,7 +73,7 @@ class LiveModel:
             if newest is None or newest == self._seen:
                 return False
             try:
-                loaded = self.folder.load(newest)
+                loaded = self.folder.load_newest() if self.current is None else self.folder.load(newest)
                 refuse_other_schema(loaded.model.schema, self.schema)
                 self._go_live(loaded)
             except FileNotFoundError:
@@ -141,8 +130,3 @@ class LiveModel:
         self.refused = RefusedModel(version, reason, time.time())
         self.refusals += 1
         _log.warning("%s is refused and the model before stays: %s", version.path, reason)
-
-
-def _schema_of_run(folder: Path) -> Schema:
-    config = RunFolder(folder).read_config("schema")
-    return Schema.from_json(json.dumps(config["schema"]))

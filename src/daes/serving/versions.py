@@ -7,9 +7,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from daes.model import CTRModel
 from daes.storage.checkpoint import CheckpointError, CheckpointStore, CheckpointWarning
-from daes.storage.run_folder import RunFolder
+from daes.storage.run_folder import RunFolder, read_json
 from daes.storage.saved_model import CONFIG
 from daes.stream.schema import Schema
 
@@ -41,11 +44,19 @@ class ModelVersion:
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model in eval mode; `rows` is how many it has learned from, None if the folder does not say."""
+    """A model in eval mode, as it was saved.
+
+    Args:
+        model: the model.
+        version: which one it is.
+        rows: how many it has learned from; None if the folder does not say.
+        sample: values of its numerical features (N, q) that the run has kept because the model itself keeps none.
+    """
 
     model: CTRModel
     version: ModelVersion
     rows: int | None = None
+    sample: NDArray[np.float64] | None = None
 
 
 class ModelFolder:
@@ -61,6 +72,13 @@ class ModelFolder:
             raise FileNotFoundError(f"no run and no saved model: there is no folder {self.path}")
         self._run = RunFolder(self.path)
 
+    def schema(self) -> Schema:
+        """The columns, which are known before there is a model."""
+        config = read_json(self.path / CONFIG) if (self.path / CONFIG).is_file() else {}
+        if not isinstance(config.get("schema"), dict):
+            raise FileNotFoundError(f"no run and no saved model in {self.path}: it has no {CONFIG} with a schema")
+        return Schema.from_json(json.dumps(config["schema"]))
+
     def newest(self) -> ModelVersion | None:
         """The model written last; None while there is none."""
         if not self._run.is_run:
@@ -74,13 +92,15 @@ class ModelFolder:
     def load(self, version: ModelVersion) -> LoadedModel:
         """Read a model; an error says why that cannot be."""
         if version.step is None:
-            return LoadedModel(CTRModel.from_pretrained(version.path), version, self._rows())
+            model = CTRModel.from_pretrained(version.path)
+            return LoadedModel(model, version, self._rows(), self._quantiles(model))
         checkpoint = CheckpointStore(self._run.checkpoints).load(version.step)
         assert checkpoint is not None
         model = self._new_model()
         with checkpoint.in_use():
             model.load_state_dict(checkpoint.state["step"]["model"])
-            return LoadedModel(model.eval(), version, checkpoint.state["rows"])
+            sample = _monitored(checkpoint.state["extra"].get("monitor"))
+            return LoadedModel(model.eval(), version, checkpoint.state["rows"], sample)
 
     def load_newest(self) -> LoadedModel:
         """The newest model that can be read: of a damaged checkpoint, with a warning, the one before."""
@@ -99,8 +119,7 @@ class ModelFolder:
                 version = before
 
     def _new_model(self) -> CTRModel:
-        config = self._run.read_config("schema", "model")
-        return CTRModel(Schema.from_json(json.dumps(config["schema"])), **config["model"])
+        return CTRModel(self.schema(), **self._run.read_config("model")["model"])
 
     def _checkpoint(self, step: int) -> ModelVersion | None:
         path = CheckpointStore(self._run.checkpoints).path(step)
@@ -112,6 +131,26 @@ class ModelFolder:
         except (OSError, ValueError):
             return None
         return rows if isinstance(rows, int) else None
+
+    def _quantiles(self, model: CTRModel) -> NDArray[np.float64] | None:
+        """What monitor.json says of features that the model keeps no distributions of."""
+        if model.numerical is None or model.numerical.distributions is not None:
+            return None
+        try:
+            features = self._run.read("monitor")["quantiles"]["features"]
+            columns = [features[name][-1] for name in model.schema.numerical]
+            return np.array(columns, dtype=np.float64).T
+        except (OSError, ValueError, KeyError, TypeError, IndexError):
+            return None
+
+
+def _monitored(state: Any) -> NDArray[np.float64] | None:
+    """The sample of the features that the monitor in a checkpoint keeps where the model keeps none."""
+    values = None if state is None else state["values"]
+    if values is None:
+        return None
+    slots, filled = np.asarray(values["slots"], dtype=np.float64)[:, :-1].T, np.asarray(values["count"])
+    return np.where(np.arange(len(slots))[:, None] < filled, slots, np.nan)
 
 
 def _saved(folder: Path) -> ModelVersion | None:
