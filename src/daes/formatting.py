@@ -3,6 +3,7 @@
 A minus is "−", a missing value is "–", thousands are separated by commas.
 """
 
+from collections.abc import Sequence
 from math import floor, isfinite, log10
 from typing import Any
 
@@ -153,6 +154,16 @@ def duration(seconds: Any) -> str:
     if minutes < 60:
         return f"{minutes} min {rest} s"
     return f"{minutes // 60} h {minutes % 60} min"
+
+
+def listed(parts: Sequence[str], most: int = 5) -> str:
+    """The first of many things, and how many more there are.
+
+    >>> listed(["a", "b"]), listed(["a", "b", "c"], most=1)
+    ('a; b', 'a; and 2 more')
+    """
+    more = len(parts) - most
+    return "; ".join([*parts[:most], *([f"and {more} more"] if more > 0 else [])])
 
 
 def shorten(text: str, length: int = 24) -> str:

@@ -84,14 +84,16 @@ class Chromium:
         message: dict[str, Any] = json.loads(text)
         return message
 
-    def open(self, path: Path, *, width: int = 1280, height: int = 900, dark: bool = False, media: str = "") -> Self:
-        """Load a page from a file and wait until it says that all is drawn; what was logged before is forgotten."""
+    def open(
+        self, page: Path | str, *, width: int = 1280, height: int = 900, dark: bool = False, media: str = ""
+    ) -> Self:
+        """Load a file or an address and wait until it says that all is drawn; what was logged before is forgotten."""
         self.send(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
         )
         self.prefer(dark=dark, media=media)
         self.events.clear()
-        self.send("Page.navigate", url=path.resolve().as_uri())
+        self.send("Page.navigate", url=page if isinstance(page, str) else page.resolve().as_uri())
         end = monotonic() + 60
         while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
             self.events.append(self._receive(end))

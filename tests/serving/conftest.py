@@ -4,6 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from daes.stream.batch import batch_from_table
 from daes.stream.dataset import Dataset
 from daes.stream.schema import Schema
 from daes.training.config import TrainConfig
@@ -57,3 +58,15 @@ def requests():
         {"price": 3.5, "city": "", "device": "3.0"},
     ]
     return rows
+
+
+@pytest.fixture(scope="session")
+def rows_of():
+    """Rows of the kind that the run was trained on, as a batch; `price` multiplies their prices."""
+    return lambda rows=3000, seed=5, **options: batch_from_table(click_table(rows, seed, **options), SCHEMA)
+
+
+@pytest.fixture(scope="session")
+def train_in():
+    """A function that trains a run in a folder, with arguments of the model."""
+    return train

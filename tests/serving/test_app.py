@@ -4,6 +4,8 @@ import json
 import math
 import shutil
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import numpy as np
 import pyarrow as pa
@@ -68,8 +70,7 @@ class TestScores:
         assert answer.headers["x-model"] == "model"
 
     def test_labels_of_a_request(self, trained):
-        service = Service(trained, follow=3600)
-        with TestClient(create_app(service)) as client:
+        with closing(Service(trained, follow=3600)) as service, TestClient(create_app(service)) as client:
             first = sent(client, {"rows": [{"price": 1.0}, {"price": 2.0}, {}]}).json()
             assert client.post("/labels", json={"id": first["id"], "labels": [1, 0, None]}).json() == {"labels": 2}
             sent(client, {"rows": [{}], "id": "mine"})
@@ -169,7 +170,7 @@ def test_no_body_is_an_error_of_the_server(client, body, kind, path):
 
 
 class TestKey:
-    @pytest.fixture(scope="class")
+    @pytest.fixture
     def locked(self, service):
         return TestClient(create_app(service, api_key="secret", page="page"))
 
@@ -221,13 +222,10 @@ class TestState:
 
 
 def test_requests_that_come_together_are_scored_together(trained, requests, scorer):
-    service = Service(trained, follow=3600, batch_wait=0.05)
-    batches = []
-    original = service.traffic.scored
-    service.traffic.scored = lambda scores: (batches.append(len(scores)), original(scores))
-    with TestClient(create_app(service)) as client:
-        from concurrent.futures import ThreadPoolExecutor
-
+    with closing(Service(trained, follow=3600, batch_wait=0.05)) as service, TestClient(create_app(service)) as client:
+        batches = []
+        original = service.traffic.scored
+        service.traffic.scored = lambda scores: (batches.append(len(scores)), original(scores))
         with ThreadPoolExecutor(8) as pool:
             answers = list(pool.map(lambda row: sent(client, {"rows": [row]}).json()["scores"][0], requests))
     np.testing.assert_allclose(answers, scorer.score_rows(requests), rtol=1e-6)
@@ -236,10 +234,10 @@ def test_requests_that_come_together_are_scored_together(trained, requests, scor
 
 
 def test_more_rows_than_may_wait(trained):
-    service = Service(trained, follow=3600, limits=Limits(waiting_rows=5), batch_wait=0.5)
-    with TestClient(create_app(service)) as client:
-        from concurrent.futures import ThreadPoolExecutor
-
+    with (
+        closing(Service(trained, follow=3600, limits=Limits(waiting_rows=5), batch_wait=0.5)) as service,
+        TestClient(create_app(service)) as client,
+    ):
         with ThreadPoolExecutor(4) as pool:
             answers = list(pool.map(lambda _: sent(client, {"rows": [{}] * 3}), range(4)))
     found = sorted(answer.status_code for answer in answers)
@@ -263,8 +261,7 @@ class TestModelsThatChange:
             return store.save(step, state)
 
     def test_a_new_checkpoint_goes_live_and_a_bad_one_does_not(self, run):
-        service = Service(run, follow=3600)
-        with TestClient(create_app(service)) as client:
+        with closing(Service(run, follow=3600)) as service, TestClient(create_app(service)) as client:
             before = sent(client, {"rows": [{"price": 1.0}]}).json()
             self.add(run, 30)
             assert service.model.refresh()
@@ -293,8 +290,7 @@ class TestModelsThatChange:
         aside = run.parent / "aside"
         shutil.move(run / "model", aside)
         shutil.rmtree(run / "checkpoints")
-        service = Service(run, follow=0.05)
-        with TestClient(create_app(service)) as client:
+        with closing(Service(run, follow=0.05)) as service, TestClient(create_app(service)) as client:
             assert client.get("/readyz").status_code == 503
             answer = sent(client, {"rows": [{}]})
             assert (answer.status_code, "no model yet" in answer.json()["detail"][0]["msg"]) == (503, True)
@@ -311,5 +307,5 @@ class TestModelsThatChange:
             Service(tmp_path)
         (run / "model" / "model.safetensors").write_bytes(b"nothing")
         shutil.rmtree(run / "checkpoints")
-        with pytest.raises(ValueError, match="cannot be served: .*SHA-256 differs"):
+        with pytest.raises(ValueError, match=r"cannot be served: .*SHA-256 differs"):
             Service(run)

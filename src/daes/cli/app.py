@@ -21,6 +21,7 @@ COMMANDS = (
     "evaluate",
     "predict",
     "export",
+    "serve",
     "compare",
     "drift",
     "context",

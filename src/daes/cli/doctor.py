@@ -19,13 +19,14 @@ _BRINGS = {
     "datasets": "the flights stream",
     "onnx": "export to ONNX",
     "lightgbm": "LightGBM beside the models in comparisons",
+    "serve": "models over HTTP",
     "tensorboard": "metrics in TensorBoard",
     "mlflow": "metrics in MLflow",
     "wandb": "metrics in Weights & Biases",
     "ray": "distributions of a whole table on Ray",
     "spark": "distributions of a whole table on Spark",
 }
-_DISTRIBUTIONS = {"sklearn": "scikit-learn"}
+_DISTRIBUTIONS = {"sklearn": "scikit-learn", "prometheus_client": "prometheus-client"}
 
 
 def doctor(json: Json = False) -> None:

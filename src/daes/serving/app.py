@@ -5,8 +5,7 @@ import hmac
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -117,6 +116,16 @@ class Service:
             else {"version": refused.version.name, "reason": refused.reason, "at": refused.at},
         }
 
+    def status(self) -> dict[str, Any]:
+        """Everything there is to know, as plain values."""
+        return {
+            **self.state(),
+            "changes": self.model.changes,
+            "refusals": self.model.refusals,
+            "traffic": self.traffic.snapshot(),
+            "drift": self.drift.report(),
+        }
+
     def close(self) -> None:
         """End all threads."""
         self.model.close()
@@ -141,25 +150,25 @@ def describe(live: Serving) -> dict[str, Any]:
     }
 
 
-def create_app(service: Service, *, api_key: str | None = None, page: str = "", docs: str = "") -> FastAPI:
+def create_app(
+    service: Service,
+    *,
+    api_key: str | None = None,
+    page: str = "",
+    docs: str = "",
+    view: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
+) -> FastAPI:
     """The application.
 
     Args:
-        service: what it serves; it is closed with the application.
+        service: what it serves; who made it closes it.
         api_key: asked for, as `Authorization: Bearer KEY`, by everything but health checks and the pages themselves,
             which hold no data.
         page: HTML of the page at `/`.
         docs: HTML of the page at `/docs`.
+        view: what /status says as the page draws it, at `/view`.
     """
-
-    @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        yield
-        service.close()
-
-    app = FastAPI(
-        title="daes", version=daes.__version__, lifespan=lifespan, docs_url=None, redoc_url=None, description=__doc__
-    )
+    app = FastAPI(title="daes", version=daes.__version__, docs_url=None, redoc_url=None, description=__doc__)
     bearer = HTTPBearer(auto_error=False, description="Needed where the server was started with a key.")
 
     async def authorised(given: HTTPAuthorizationCredentials | None = Depends(bearer)) -> None:  # noqa: B008
@@ -171,7 +180,6 @@ def create_app(service: Service, *, api_key: str | None = None, page: str = "", 
     protected = [Depends(authorised)]
     metrics = CollectorRegistry()
     metrics.register(ServingCollector(service))
-    names = (*service.model.schema.numerical, *service.model.schema.categorical)
 
     @app.exception_handler(BadRequest)
     async def bad_request(_: Request, error: BadRequest) -> Response:
@@ -243,16 +251,12 @@ def create_app(service: Service, *, api_key: str | None = None, page: str = "", 
 
     @app.get("/status", dependencies=protected, summary="What the page shows", tags=["state"])
     def status() -> JSONResponse:
-        content = {
-            **service.state(),
-            "changes": service.model.changes,
-            "refusals": service.model.refusals,
-            "traffic": service.traffic.snapshot(),
-            "drift": service.drift.report(),
-            "columns": len(names),
-            "time": time.time(),
-        }
-        return JSONResponse(strict(content))
+        return JSONResponse(strict(service.status()))
+
+    @app.get("/view", dependencies=protected, include_in_schema=False)
+    def viewed() -> JSONResponse:
+        content = service.status()
+        return JSONResponse(strict(content if view is None else view(content)))
 
     @app.get("/", include_in_schema=False)
     async def index() -> HTMLResponse:

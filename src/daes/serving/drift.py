@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from daes.distribution.binned import DriftBins
 from daes.embedding.distributions import FeatureDistributions
 from daes.embedding.vocabulary import FIRST, UNSEEN
+from daes.formatting import listed
 from daes.model import CTRModel
 from daes.serving.versions import LoadedModel
 from daes.stream.batch import Batch
@@ -188,7 +189,7 @@ class DriftWatch:
         self._report = {"window": self.window, **report}
         self._made = time.monotonic()
         if report["alarms"] and not alarms:
-            _log.warning("the rows to score are not those that were learned from: %s", "; ".join(report["alarms"]))
+            _log.warning("the rows to score are not those that were learned from: %s", listed(report["alarms"]))
         elif alarms and not report["alarms"]:
             _log.info("the rows to score are those that were learned from again")
 

@@ -1,0 +1,124 @@
+"""`daes serve`: a trained model over HTTP."""
+
+import os
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from daes.cli.console import err
+from daes.cli.evaluate import RunArgument
+from daes.cli.options import whole_number
+
+KEY_VARIABLE = "DAES_API_KEY"
+
+
+def serve(
+    run: RunArgument,
+    port: Annotated[
+        int, typer.Option("--port", parser=whole_number(0), metavar="N", help="The port; 0 takes a free one.")
+    ] = 8000,
+    host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="The address to listen on.")] = "127.0.0.1",
+    api_key_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--api-key-file",
+            metavar="FILE",
+            help=f"A file that holds the API key; or set {KEY_VARIABLE}.",
+            dir_okay=False,
+        ),
+    ] = None,
+    without_key: Annotated[
+        bool, typer.Option("--without-key", help="Serve without an API key on an address that others can reach.")
+    ] = False,
+    follow: Annotated[
+        float, typer.Option("--follow", metavar="SECONDS", min=0.05, help="Time between looks for a newer model.")
+    ] = 1.0,
+    compile: Annotated[
+        bool,
+        typer.Option("--compile", help="Compile the model in the background: ten times as fast for single rows."),
+    ] = False,
+    batch_wait: Annotated[
+        float,
+        typer.Option("--batch-wait", metavar="MS", min=0, help="Time that a request waits to be scored with others."),
+    ] = 0.0,
+    max_body: Annotated[
+        int, typer.Option("--max-body", parser=whole_number(1), metavar="BYTES", help="Largest body of a request.")
+    ] = 8 << 20,
+    max_rows: Annotated[
+        int, typer.Option("--max-rows", parser=whole_number(1), metavar="ROWS", help="Most rows of a request.")
+    ] = 10_000,
+    max_seconds: Annotated[
+        float, typer.Option("--max-seconds", metavar="SECONDS", min=0.01, help="Longest time until an answer.")
+    ] = 10.0,
+    drift_window: Annotated[
+        int,
+        typer.Option(
+            "--drift-window", parser=whole_number(1), metavar="ROWS", help="Rows that are compared with training."
+        ),
+    ] = 10_000,
+    threads: Annotated[
+        int, typer.Option("--threads", parser=whole_number(1), metavar="N", help="Threads of a computation.")
+    ] = 1,
+) -> None:
+    """Serve a trained model over HTTP, and follow its training.
+
+    `POST /predict` scores rows, `/docs` describes everything and has a form, `/` is a live page, `/drift` compares the
+    requests with the rows of training, `/metrics` is for Prometheus. While RUN is being trained, every new checkpoint
+    goes live; one that is damaged or gives no finite scores is refused, and the model before stays.
+
+    Examples:
+
+        daes serve run
+        curl localhost:8000/predict -H 'content-type: application/json' -d '{"rows": [{"price": 1.5, "city": "Bern"}]}'
+        DAES_API_KEY=secret daes serve run --host 0.0.0.0 --compile
+    """
+    from daes.extras import require
+
+    for package in ("fastapi", "uvicorn", "prometheus_client", "jinja2"):
+        require(package)
+    key = _api_key(api_key_file)
+    import torch
+
+    from daes.cli.logs import show_log
+    from daes.report.live import docs_page, live_page, serving_view
+    from daes.serving.app import Limits, Service, create_app
+    from daes.serving.server import compile_beside, is_loopback, open_socket, run_server
+
+    if not is_loopback(host) and key is None and not without_key:
+        raise ValueError(
+            f"--host {host} can be reached by others: set {KEY_VARIABLE}, name an --api-key-file, or give --without-key"
+        )
+    torch.set_num_threads(threads)
+    show_log("daes.serving")
+    limits = Limits(body_bytes=max_body, rows=max_rows, seconds=max_seconds)
+    with (
+        open_socket(host, port) as listening,
+        closing(
+            Service(run, limits=limits, follow=follow, batch_wait=batch_wait / 1000, drift_window=drift_window)
+        ) as service,
+    ):
+        if compile:
+            compile_beside(service, run)
+        app = create_app(
+            service,
+            api_key=key,
+            page=live_page(f"Serving {run}", links=("docs", "drift", "metrics")),
+            docs=docs_page(service.model.schema),
+            view=partial(serving_view, str(run)),
+        )
+        shown = f"[{host}]" if ":" in host else host
+        err.print(f"serving {run} on http://{shown}:{listening.getsockname()[1]}", soft_wrap=True, markup=False)
+        run_server(app, listening)
+
+
+def _api_key(file: Path | None) -> str | None:
+    """The key of the file or of the environment; never of the command line, which other users can see."""
+    key = os.environ.get(KEY_VARIABLE) if file is None else file.read_text(encoding="utf-8")
+    if key is None:
+        return None
+    if not key.strip():
+        raise ValueError(f"the API key must not be empty, that of {file or KEY_VARIABLE} is")
+    return key.strip()

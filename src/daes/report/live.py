@@ -1,0 +1,223 @@
+"""Pages that follow a server or a run: HTML without data, and the data as the page draws it.
+
+A view is plain values: `title`, `lead`, `facts` (pairs of texts) and `sections`, each with an `id`, a `title`, `notes`,
+`charts` and `tables`. live.js draws any view, so that a server and a run look alike.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import daes
+from daes.formatting import compact, count, duration, fixed, listed, percent
+from daes.report.rendering import environment
+from daes.stream.schema import Schema
+
+SECONDS = 2
+"""How often a page asks for new numbers."""
+
+_ADDRESSES = (
+    (
+        "POST /predict",
+        'scores of rows: {"rows": [{…}]}, or an Arrow IPC stream; at most 200 characters of "id" name it',
+    ),
+    ("POST /labels", 'what was clicked: {"id": "…", "labels": [1, 0, null]}, one label a row; null is not known'),
+    ("GET /drift", "the last rows against the rows of training: PSI, KS, missing values, unseen ids, alarms"),
+    ("GET /readyz", "which model is live, and which was refused and why; 503 while there is none"),
+    ("GET /healthz", "whether the process answers"),
+    ("GET /metrics", "everything that is counted, for Prometheus"),
+    ("GET /status", "what the live page shows, as JSON"),
+    ("GET /openapi.json", "the description of all of it"),
+)
+
+
+def live_page(name: str, *, links: Sequence[str] = ()) -> str:
+    """The page of a server or a run; it asks `view`, beside it, for what to show."""
+    html: str = (
+        environment()
+        .get_template("live.html")
+        .render(title=name, lead="", version=daes.__version__, seconds=SECONDS, links=links)
+    )
+    return html
+
+
+def docs_page(schema: Schema) -> str:
+    """The page of a server's addresses, with a form for a row of this schema."""
+    html: str = (
+        environment()
+        .get_template("docs.html")
+        .render(numerical=schema.numerical, categorical=schema.categorical, addresses=_ADDRESSES)
+    )
+    return html
+
+
+def serving_view(name: str, status: Mapping[str, Any]) -> dict[str, Any]:
+    """What /status of a server says, as the page draws it."""
+    traffic, drift, model = status["traffic"], status["drift"], status["model"]
+    latency = traffic["latency"]
+    failed = sum(number for code, number in traffic["by_status"].items() if int(code) >= 500)
+    facts = [
+        ("requests/s, last minute", compact(traffic["requests_per_second"])),
+        ("rows/s, last minute", compact(traffic["rows_per_second"])),
+        ("median latency", duration(latency["p50"])),
+        ("99 % within", duration(latency["p99"])),
+        ("requests", count(traffic["requests"])),
+        ("failed (5xx)", count(failed)),
+        ("model", "none yet" if model is None else model["version"]),
+        ("model age", "–" if model is None else duration(model["age"])),
+    ]
+    sections = [_traffic(traffic), _scores(traffic), _drift(drift), _model(status)]
+    return {"title": f"Serving {name}", "lead": _lead(model), "facts": facts, "sections": sections}
+
+
+def _lead(model: Mapping[str, Any] | None) -> str:
+    if model is None:
+        return "No model yet: the run has not written its first checkpoint."
+    learned = "" if model["rows"] is None else f", learned from {count(model['rows'])} rows"
+    compiled = ", compiled" if model["compiled"] else ""
+    return f"{model['method']} with {model['backbone']}{learned}{compiled}."
+
+
+def _traffic(traffic: Mapping[str, Any]) -> dict[str, Any]:
+    series = traffic["series"]
+    x = list(range(-len(series["rows"]), 0))
+    past = {"x": x, "x_unit": "", "zero": True, "kind": "line"}
+    return {
+        "id": "traffic",
+        "title": "Traffic",
+        "charts": [
+            {
+                "id": "requests",
+                "title": "Requests a second",
+                "caption": "The last five minutes, in seconds before now.",
+                "series": [
+                    {"name": "all", "values": series["requests"]},
+                    {"name": "failed", "values": series["errors"]},
+                ],
+                "unit": "",
+                **past,
+            },
+            {
+                "id": "latency",
+                "title": "Latency",
+                "caption": "From a request to its answer within the server; bins are a quarter wide.",
+                "series": [{"name": "p50", "values": series["p50"]}, {"name": "p99", "values": series["p99"]}],
+                "unit": "s",
+                **past,
+            },
+        ],
+    }
+
+
+def _scores(traffic: Mapping[str, Any]) -> dict[str, Any]:
+    scores, labels = traffic["scores"], traffic["labels"]
+    charts = [
+        {
+            "id": "scores",
+            "title": "Scores",
+            "caption": "" if scores["mean"] is None else f"The last rows; their mean is {percent(scores['mean'])}.",
+            "kind": "bars",
+            "x": scores["edges"],
+            "x_unit": "%",
+            "unit": "",
+            "zero": True,
+            "series": [{"name": "rows", "values": scores["counts"]}],
+        }
+    ]
+    notes = []
+    metrics = labels["metrics"]
+    if metrics:
+        notes.append(
+            _note(
+                f"Of {count(metrics['rows'])} rows the label came back: AUC {fixed(metrics['auc'])}, LogLoss "
+                f"{fixed(metrics['logloss'])}, calibration {fixed(metrics['calibration'])} (1 is calibrated)."
+            )
+        )
+        charts.append(_reliability(labels["reliability"]))
+    else:
+        notes.append(_note("No labels have come back: POST /labels says what was clicked."))
+    return {"id": "scores-section", "title": "Scores and clicks", "notes": notes, "charts": charts}
+
+
+def _reliability(reliability: Mapping[str, Any]) -> dict[str, Any]:
+    filled = [place for place, weight in enumerate(reliability["weight"]) if weight]
+    return {
+        "id": "reliability",
+        "title": "Clicked against predicted",
+        "caption": "Rows grouped by prediction; on the line, as many click as predicted.",
+        "kind": "match",
+        "x": [reliability["mean_prediction"][place] for place in filled],
+        "x_unit": "%",
+        "unit": "%",
+        "zero": True,
+        "series": [{"name": "clicked", "values": [reliability["mean_label"][place] for place in filled]}],
+    }
+
+
+def _drift(drift: Mapping[str, Any]) -> dict[str, Any]:
+    rows = drift.get("rows", 0)
+    if not rows:
+        return {"id": "drift", "title": "Drift", "notes": [_note("No rows to compare yet.")]}
+    alarms = drift["alarms"]
+    notes = [_note(f"The last {count(rows)} rows against those that the model learned from.")]
+    if alarms:
+        notes.append(_note(f"Traffic is not what was learned: {listed(alarms)}.", alarm=True))
+    numbers = [
+        _row(
+            [
+                name,
+                fixed(column["psi"], 3),
+                fixed(column["psi_by_chance"], 3),
+                fixed(column["ks"], 3),
+                percent(column["missing"]),
+                percent(column["missing_learned"]),
+            ],
+            name,
+            alarms,
+        )
+        for name, column in drift["numerical"].items()
+    ]
+    categories = [
+        _row(
+            [
+                name,
+                percent(column["unseen"]),
+                percent(column["unseen_learned"]),
+                percent(column["missing"]),
+                percent(column["missing_learned"]),
+            ],
+            name,
+            alarms,
+        )
+        for name, column in drift["categorical"].items()
+    ]
+    tables = []
+    if numbers:
+        columns = ["number", "PSI", "by chance", "KS", "missing", "in training"]
+        tables.append({"columns": columns, "rows": numbers})
+    if categories:
+        columns = ["category", "unseen ids", "in training", "missing", "in training"]
+        tables.append({"columns": columns, "rows": categories})
+    return {"id": "drift", "title": "Drift", "notes": notes, "tables": tables}
+
+
+def _model(status: Mapping[str, Any]) -> dict[str, Any]:
+    model, refused = status["model"], status["refused"]
+    notes = []
+    if model is not None:
+        notes.append(
+            _note(
+                f"{model['version']}, written {model['written']}. Models that went live: {count(status['changes'])}; "
+                f"refused: {count(status['refusals'])}. The server is up for {duration(status['traffic']['uptime'])}."
+            )
+        )
+    if refused is not None:
+        notes.append(_note(f"{refused['version']} was refused: {refused['reason']}", alarm=True))
+    return {"id": "model", "title": "Model", "notes": notes}
+
+
+def _note(text: str, *, alarm: bool = False) -> dict[str, Any]:
+    return {"text": text, "alarm": alarm}
+
+
+def _row(cells: list[str], name: str, alarms: Sequence[str]) -> dict[str, Any]:
+    return {"cells": cells, "alarm": any(alarm.startswith(f"{name}: ") for alarm in alarms)}

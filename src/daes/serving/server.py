@@ -1,0 +1,70 @@
+"""The server process: a socket, uvicorn, and the code that is compiled beside it."""
+
+import ipaddress
+import logging
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import uvicorn
+
+from daes.serving.app import Service
+from daes.serving.compiled import CompiledScores, compiler
+
+_log = logging.getLogger("daes.serving")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a server on this host.
+
+    >>> [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "example.org")]
+    [True, True, True, False, False]
+    """
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def open_socket(host: str, port: int) -> socket.socket:
+    """A socket to serve on; port 0 takes a free one. An error names the address."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=1024)
+    except (OSError, OverflowError) as error:
+        raise OSError(f"cannot serve on {host} port {port}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def run_server(app: Any, listening: socket.socket) -> None:
+    """Answer requests until SIGINT or SIGTERM; those under way are answered before it ends."""
+    config = uvicorn.Config(
+        app, log_level="warning", access_log=False, timeout_graceful_shutdown=10, server_header=False
+    )
+    uvicorn.Server(config).run(sockets=[listening])
+
+
+def compile_beside(service: Service, folder: str | Path) -> None:
+    """Compile the model in a process of its own, and score with the code once it is there."""
+    if compiler() is None:
+        raise RuntimeError("--compile needs a C++ compiler: install g++ or clang++, or set CXX")
+
+    def run() -> None:
+        with tempfile.TemporaryDirectory(prefix="daes-compiled-") as temporary:
+            path = Path(temporary) / "scores.pt2"
+            command = [sys.executable, "-m", "daes.serving.compiled", str(folder), str(path)]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                _log.warning("the model could not be compiled and is served as it is: %s", done.stderr[-500:].strip())
+                return
+            try:
+                service.model.use(CompiledScores(path))
+            except (ValueError, RuntimeError) as error:
+                _log.warning("the compiled model is not used: %s", error)
+            else:
+                _log.info("the model is compiled")
+
+    Thread(target=run, name="daes-compile", daemon=True).start()
