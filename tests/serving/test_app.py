@@ -237,9 +237,9 @@ def test_more_rows_than_may_wait(trained):
     with (
         closing(Service(trained, follow=3600, limits=Limits(waiting_rows=5), batch_wait=0.5)) as service,
         TestClient(create_app(service)) as client,
+        ThreadPoolExecutor(4) as pool,
     ):
-        with ThreadPoolExecutor(4) as pool:
-            answers = list(pool.map(lambda _: sent(client, {"rows": [{}] * 3}), range(4)))
+        answers = list(pool.map(lambda _: sent(client, {"rows": [{}] * 3}), range(4)))
     found = sorted(answer.status_code for answer in answers)
     assert found[0] == 200
     assert found[-1] == 503

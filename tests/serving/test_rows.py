@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from daes.export import HASHED
 from daes.serving import rows
-from daes.serving.rows import BadRow, category_text, hash_category, hash_text, number, prepare
+from daes.serving.rows import RowError, category_text, hash_category, hash_text, number, prepare
 from daes.stream import category_text as column_text
 from daes.stream import hashing
 
@@ -106,7 +106,7 @@ def test_numbers():
     ],
 )
 def test_a_bad_value_is_named(row, field, reason):
-    with pytest.raises(BadRow, match=re.escape(f"row 1, {field!r}: {reason}")) as caught:
+    with pytest.raises(RowError, match=re.escape(f"row 1, {field!r}: {reason}")) as caught:
         prepare([{"price": 1.0, "city": "Bern"}, row], ["price"], ["city"])
     assert (caught.value.row, caught.value.field, caught.value.reason) == (1, field, reason)
 

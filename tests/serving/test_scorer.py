@@ -11,7 +11,7 @@ import torch
 
 from daes.model import CTRModel
 from daes.serving.compiled import CompiledScores, compiler
-from daes.serving.rows import BadRow
+from daes.serving.rows import RowError
 from daes.serving.scorer import Scorer, probe_batch
 from daes.stream.batch import batch_from_table
 from daes.stream.schema import Schema
@@ -55,11 +55,11 @@ def test_columns_of_training_are_accepted_and_others_are_named(scorer):
     row = {"price": 1.0, "city": "city 3"}
     assert scorer.score_rows([{**row, "click": 1}]) == scorer.score_rows([row])
     message = "row 1, 'prize': there is no column 'prize'; did you mean 'price'?"
-    with pytest.raises(BadRow, match=re.escape(message)):
+    with pytest.raises(RowError, match=re.escape(message)):
         scorer.score_rows([row, {"prize": 1.0}])
     with pytest.raises(ValueError, match="there is no column 'prize'; did you mean 'price'"):
         scorer.score_table(pa.table({"prize": [1.0]}))
-    with pytest.raises(BadRow, match="must be an object with a value for each column, got list"):
+    with pytest.raises(RowError, match="must be an object with a value for each column, got list"):
         scorer.score_rows([row, [1.0]])
 
 

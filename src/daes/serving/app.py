@@ -25,7 +25,7 @@ from daes.serving.drift import DriftWatch
 from daes.serving.live_model import LiveModel, Serving
 from daes.serving.openapi import ARROW, ERRORS, LABELS, describe_answer, describe_rows
 from daes.serving.prometheus import ServingCollector
-from daes.serving.rows import BadRow
+from daes.serving.rows import RowError
 from daes.serving.scorer import Scorer
 from daes.serving.traffic import Traffic, UnknownRequest
 from daes.storage.run_folder import strict
@@ -340,7 +340,7 @@ def _read_rows(body: bytes, scorer: Scorer, most: int) -> tuple[str | None, Batc
     _check_rows(len(rows), most)
     try:
         return _read_id(content, required=False), scorer.read_rows(rows)
-    except BadRow as error:
+    except RowError as error:
         where = (error.row, error.field) if error.field else (error.row,)
         raise BadRequest(422, error.reason, "body", "rows", *where) from None
 

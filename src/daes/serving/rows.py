@@ -44,7 +44,7 @@ _LONG = 256
 _NAN = float("nan")
 
 
-class BadRow(ValueError):
+class RowError(ValueError):
     """A value that a model cannot take: `row` (from 0), `field` and `reason` say which and why."""
 
     def __init__(self, row: int, field: str, reason: str) -> None:
@@ -55,7 +55,7 @@ class BadRow(ValueError):
 def prepare(
     rows: Iterable[Mapping[str, Any]], numerical: Sequence[str], categorical: Sequence[str]
 ) -> tuple[list[list[float]], list[list[int]]]:
-    """The numbers and the hashes of rows, in the order of the columns; `BadRow` names a value that is neither.
+    """The numbers and the hashes of rows, in the order of the columns; `RowError` names a value that is neither.
 
     >>> prepare([{"price": 1.5, "city": "Bern"}, {"city": None}], ["price"], ["city"])
     ([[1.5], [nan]], [[5439395482067655759], [0]])
@@ -67,7 +67,7 @@ def prepare(
             numbers.append([number(get(name)) for name in numerical])
             hashes.append([hash_category(get(name)) for name in categorical])
         except (TypeError, ValueError):
-            raise _bad_row(place, row, numerical, categorical) from None
+            raise _row_error(place, row, numerical, categorical) from None
     return numbers, hashes
 
 
@@ -174,14 +174,14 @@ def _one_text(text: str) -> str | None:
     return _WORDS.get(text, text)
 
 
-def _bad_row(place: int, row: Mapping[str, Any], numerical: Sequence[str], categorical: Sequence[str]) -> BadRow:
+def _row_error(place: int, row: Mapping[str, Any], numerical: Sequence[str], categorical: Sequence[str]) -> RowError:
     """Which value of a row it was."""
     for names, read in ((numerical, number), (categorical, hash_category)):
         for name in names:
             try:
                 read(row.get(name))
             except (TypeError, ValueError) as error:
-                return BadRow(place, name, str(error))
+                return RowError(place, name, str(error))
     raise AssertionError("every value can be read")  # only called where one cannot
 
 

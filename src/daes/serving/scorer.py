@@ -11,7 +11,7 @@ from torch import Tensor
 from daes.extras import require
 from daes.model import CTRModel
 from daes.serving.compiled import CompiledScores
-from daes.serving.rows import BadRow, prepare
+from daes.serving.rows import RowError, prepare
 from daes.stream.batch import Batch, batch_from_table
 from daes.stream.schema import Schema, no_such_column
 
@@ -79,15 +79,15 @@ class Scorer:
     def read_rows(self, rows: Sequence[Mapping[str, Any]]) -> Batch:
         """Rows as a batch: a column that is left out is missing.
 
-        Columns that the model does not know are a `BadRow`, since they may be misspelled; label, time and weight of
+        Columns that the model does not know are a `RowError`, since they may be misspelled; label, time and weight of
         the training rows are accepted and not used.
         """
         for place, row in enumerate(rows):
             if not isinstance(row, Mapping):
-                raise BadRow(place, "", f"must be an object with a value for each column, got {type(row).__name__}")
+                raise RowError(place, "", f"must be an object with a value for each column, got {type(row).__name__}")
             if not row.keys() <= self._accepted:
                 unknown = next(name for name in row if name not in self._accepted)
-                raise BadRow(place, str(unknown), self._unknown(unknown))
+                raise RowError(place, str(unknown), self._unknown(unknown))
         numbers, hashes = prepare(rows, self.schema.numerical, self.schema.categorical)
         with np.errstate(over="ignore"):
             numerical = np.array(numbers, np.float64).astype(np.float32)
