@@ -44,19 +44,19 @@ WORDS = st.sampled_from(
 )
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(st.lists(st.text() | NUMBERS | MOMENTS | WORDS | st.none(), min_size=1))
 def test_texts_have_the_hashes_of_training(values):
     assert [hash_category(value) for value in values] == by_column(values, pa.string())
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(st.lists(st.floats(allow_infinity=False).filter(lambda x: not abs(x) > 2**53) | st.none(), min_size=1))
 def test_floats_have_the_hashes_of_training(values):
     assert [hash_category(value) for value in values] == by_column(values, pa.float64())
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(st.lists(st.integers(-(2**63), 2**63 - 1) | st.none(), min_size=1))
 def test_integers_have_the_hashes_of_training(values):
     assert [hash_category(value) for value in values] == by_column(values, pa.int64())

@@ -20,13 +20,20 @@ _BRINGS = {
     "onnx": "export to ONNX",
     "lightgbm": "LightGBM beside the models in comparisons",
     "serve": "models over HTTP",
+    "nats": "streams of NATS JetStream",
+    "kafka": "streams of Kafka",
     "tensorboard": "metrics in TensorBoard",
     "mlflow": "metrics in MLflow",
     "wandb": "metrics in Weights & Biases",
     "ray": "distributions of a whole table on Ray",
     "spark": "distributions of a whole table on Spark",
 }
-_DISTRIBUTIONS = {"sklearn": "scikit-learn", "prometheus_client": "prometheus-client"}
+_DISTRIBUTIONS = {
+    "sklearn": "scikit-learn",
+    "prometheus_client": "prometheus-client",
+    "nats": "nats-py",
+    "confluent_kafka": "confluent-kafka",
+}
 
 
 def doctor(json: Json = False) -> None:
