@@ -175,20 +175,13 @@ def train(
     if data is None:
         raise typer.BadParameter("DATA is needed: what to train on", ctx=call)
     with processes.together():
-        if from_run is not None or (resume and stored and live.follow):
+        if from_run is not None or (resume and stored and (live.follow or is_broker(data))):
             # What the first rows of a live stream looked like is in the run, and they may be gone.
             opened = reading.open(data, read_schema(stored), **live.options())
         else:
             opened = columns.open(data, reading, **live.options())
         found, order = opened.in_time_order()
         training = training.resolved(found)
-    if from_run is not None or (resume and stored and (live.follow or is_broker(data))):
-        # What the first rows of a live stream looked like is in the run, and they may be gone.
-        opened = reading.open(data, read_schema(stored), **live.options())
-    else:
-        opened = columns.open(data, reading, **live.options())
-    found, order = opened.in_time_order()
-    training = training.resolved(found)
     arguments = {"embedding": choice.method, "backbone": choice.backbone, **model.arguments()}
     groups: tuple[Any, ...] = (choice, columns, reading, model, training, live)
     try:
