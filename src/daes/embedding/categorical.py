@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from daes import native
 from daes.embedding.processes import refuse_several_processes
 from daes.embedding.vocabulary import FIRST, MISSING, UNSEEN, StreamVocabulary
 
@@ -101,6 +102,7 @@ class CategoricalEmbedding(nn.Module):
         )
         self.register_buffer("_sizes", torch.tensor(self.sizes, dtype=torch.int64), persistent=False)
         self.register_buffer("_offsets", torch.tensor(self.offsets, dtype=torch.int64), persistent=False)
+        self._slots: Tensor | None = None  # scratch memory of compiled look-ups
         self._make_table(generator)
 
     def _make_table(self, generator: torch.Generator | None) -> None:
@@ -147,6 +149,10 @@ class CategoricalEmbedding(nn.Module):
 
     def look_up(self, rows: Tensor) -> Tensor:
         """The vectors of these rows, (B, p) → (B, p, d)."""
+        if self.sparse and native.serves(rows, self.weight) and self.weight.dtype == torch.float32:
+            if self._slots is None or len(self._slots) != len(self.weight):
+                self._slots = torch.full((len(self.weight),), -1, dtype=torch.int32)
+            return native.look_up(self.weight, rows, self._slots)
         return F.embedding(rows, self.weight, sparse=self.sparse)
 
     def observe(self, ids: Tensor) -> None:
@@ -159,6 +165,8 @@ class CategoricalEmbedding(nn.Module):
         """The row of `weight` that each id has now, (B, p) → (B, p); nothing is observed."""
         self._check(ids)
         if self.vocabulary is None:
+            if native.serves(ids, self._sizes):
+                return native.hash_rows(ids, self._sizes, self._offsets)
             # torch's remainder and ONNX's Mod both have the sign of the divisor, so a row is never negative.
             row = torch.where(ids == 0, MISSING, FIRST + torch.remainder(ids, self._sizes))
         else:

@@ -6,6 +6,7 @@ from typing import Any, Literal, Self, Unpack
 import torch
 from torch import Tensor
 
+from daes import native
 from daes.distribution.base import check_positive
 from daes.embedding import kernels
 from daes.embedding.base import Context, NumericalEmbedding, Outputs, SharedOptions
@@ -199,6 +200,8 @@ class DAES(NumericalEmbedding):
         if not self.uses_context:
             context = None
         vectors, index = context if isinstance(context, Context) else (None, None)
+        if self._compiled(values, context, plain):
+            return self._blend(values, vectors, index, plain)
         if (
             not kernels.usable(values, self.meta_embeddings, self.knots, vectors)
             or isinstance(context, Tensor)  # a context of its own for every row: matrix products
@@ -229,6 +232,29 @@ class DAES(NumericalEmbedding):
             none = self.missing.new_full((self.num_features, square.shape[-1]), -torch.inf)
             product, _ = kernels.blend(*places, blend_rows(square, self.basis), none, index=index)
             fields = fields + self.beta * weighted_sum(torch.sigmoid(product), self.meta_embeddings)
+        return Outputs(fields, inputs if plain else None)
+
+    def _compiled(self, values: Tensor, context: Tensor | Context | None, plain: Sequence[FeatureInput]) -> bool:
+        """Whether a compiled loop serves: in single precision, without matrices per context."""
+        shared = context is None or (isinstance(context, Context) and self.modulation == "gate")
+        if not shared or self.linear not in (None, "value") or tuple(plain) not in ((), ("score", "value")):
+            return False
+        tensors = (values, self.knots, self.meta_embeddings)
+        single = all(one.dtype == torch.float32 for one in tensors) and not values.requires_grad
+        return single and not self.value_space and native.serves(*tensors)
+
+    def _blend(
+        self, values: Tensor, vectors: Tensor | None, index: Tensor | None, plain: Sequence[FeatureInput]
+    ) -> Outputs:
+        known, table = self.distributions, self.meta_embeddings.unsqueeze(0)
+        assert known is not None
+        if vectors is not None and index is not None:
+            self._check_context(Context(vectors, index), values.shape[0])
+            table = table * gate_factors(vectors, self.modulation_weight, self.beta).unsqueeze(-1)
+        linear = None if self.linear is None else self.linear_weight
+        fields, inputs = native.blend(
+            values, known.knots, known.centre, known.scale, index, blend_rows(table, self.basis), linear, self.missing
+        )
         return Outputs(fields, inputs if plain else None)
 
     def _weights(self, values: Tensor, place: Tensor | None) -> Tensor:

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from daes import native
 from daes.embedding.search import count_below
 from daes.evidence.odds import NO_CUT, confidence, cut_points, log_odds
 from daes.evidence.options import Evidence
@@ -94,6 +95,17 @@ class EvidenceInputs(nn.Module):
 
     def forward(self, numbers: Tensor | None, rows: Tensor | None) -> Tensor:
         numbers, rows = _both(numbers, rows)
+        if self._compiled(numbers, rows):
+            return native.evidence(
+                numbers if self.options.numbers else numbers[:, :0],
+                rows if self.options.categories else rows[:, :0],
+                self.edges,
+                self.options.bins,
+                self.number_counts,
+                self.row_counts,
+                float(self._prior()),
+                self.options.strength,
+            )
         bins = self._bins(numbers)
         parts, views = self._parts(bins, rows)
         inputs = [parts] if views is None else [parts, confidence(views)]
@@ -108,10 +120,13 @@ class EvidenceInputs(nn.Module):
             return
         if self.options.half_life is not None:
             self._fade(len(labels))
-        seen = torch.stack([torch.ones_like(labels), labels], 1).double()
         before = 0 if self.sample is None else self.sample.count
         if self.sample is not None:
             self.sample.update(numbers, rows, labels)
+        if self._compiled(numbers, rows, labels):
+            self._update_compiled(numbers, rows, labels, before)
+            return
+        seen = torch.stack([torch.ones_like(labels), labels], 1).double()
         self.total += seen.sum(0)
         if self.options.categories:
             each = seen.unsqueeze(1).expand(-1, self.num_categorical, -1).reshape(-1, 2)
@@ -131,6 +146,31 @@ class EvidenceInputs(nn.Module):
                 self._read_pairs((self.pair_fields < self.num_numerical).any(1).nonzero()[:, 0])
         if _doubled(before, self.sample.count, _FIRST_CHOICE, 4):
             self._choose_anew()
+
+    def _compiled(self, *tensors: Tensor) -> bool:
+        """Whether compiled loops serve: they count no pairs."""
+        floats = (one for one in tensors if one.is_floating_point())
+        return (
+            not self.num_pairs
+            and native.serves(*tensors, self.total)
+            and all(one.dtype == torch.float32 for one in floats)
+        )
+
+    def _update_compiled(self, numbers: Tensor, rows: Tensor, labels: Tensor, before: int) -> None:
+        cut = self.sample is not None and _doubled(before, self.sample.count, 1, 2)
+        total = self.total.numpy()
+        total += len(labels), float(labels.sum())
+        native.count(
+            numbers if self.options.numbers and not cut else None,
+            rows if self.options.categories else None,
+            labels,
+            self.edges,
+            self.options.bins,
+            self.number_counts,
+            self.row_counts,
+        )
+        if cut:
+            self._cut_anew()
 
     def reset(self) -> None:
         """Forget all clicks: another pass over the same rows begins."""

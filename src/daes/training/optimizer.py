@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from daes import native
 from daes.model import CTRModel
 
 TABLE_START = 0.2
@@ -65,6 +66,9 @@ class Adagrad:
     def _step_rows(self, parameter: Tensor, gradient: Tensor, total: Tensor) -> None:
         (group,) = self.param_groups
         rows, values = gradient.indices()[0], gradient.values()
+        if native.serves(parameter, total, rows, values) and parameter.dtype == torch.float32 and parameter.ndim == 2:
+            native.adagrad_rows(parameter, total, rows, values, group["lr"], group["eps"])
+            return
         sums = total.index_select(0, rows).addcmul_(values, values)
         total.index_copy_(0, rows, sums)
         parameter.index_add_(0, rows, values.div(sums.sqrt_().add_(group["eps"])), alpha=-group["lr"])

@@ -1,0 +1,280 @@
+"""Compiled loops for steps on the CPU, where they were built; everything works without them, more slowly.
+
+A step on 128 rows is some hundred small operations, each of which takes longer to call than to compute. The loops of
+`kernels.c` each do the work of dozens. They are compiled when the package is installed, if there is a C compiler, or by
+`python -m daes.native`; `DAES_NATIVE=0` in the environment turns them off. The plain versions beside their calls
+say what they compute, to float precision.
+"""
+
+import ctypes
+import os
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from daes.native.build import library
+
+
+def _load() -> Any:
+    if os.environ.get("DAES_NATIVE") == "0":
+        return None
+    try:
+        loaded = ctypes.CDLL(str(library()))
+    except OSError:
+        return None
+    pointer, number, single, double = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, ctypes.c_double
+    kinds = {"p": pointer, "n": number, "f": single, "d": double}
+    for name, arguments in {
+        "hash_rows": "pppnnp",
+        "look_up": "ppnnp",
+        "add_up": "ppnnnppp",
+        "adagrad_rows": "ppppnnff",
+        "evidence": "ppnnnpnppddpp",
+        "count": "pppnnnpnpp",
+        "blend": "pnnpnppppnnpppppp",
+        "blend_backward": "pnnpnnpppppp",
+        "observe": "pnnpnppnpnppppp",
+    }.items():
+        function = getattr(loaded, f"daes_{name}")
+        function.argtypes = [kinds[kind] for kind in arguments]
+        function.restype = number if name == "add_up" else None
+    return loaded
+
+
+_library = _load()
+
+
+def serves(*tensors: Tensor | None) -> bool:
+    """Whether compiled loops may be used: they are there, the tensors lie in memory row by row, nothing is traced."""
+    return (
+        _library is not None
+        and all(one is None or (one.device.type == "cpu" and one.is_contiguous()) for one in tensors)
+        and not torch.compiler.is_compiling()
+    )
+
+
+def hash_rows(ids: Tensor, sizes: Tensor, offsets: Tensor) -> Tensor:
+    """`CategoricalEmbedding.rows` of hashed ids (B, p)."""
+    rows = torch.empty_like(ids)
+    _library.daes_hash_rows(
+        ids.data_ptr(), sizes.data_ptr(), offsets.data_ptr(), ids.shape[0], ids.shape[1], rows.data_ptr()
+    )
+    return rows
+
+
+class _LookUp(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, table: Tensor, places: Tensor, slots: Tensor) -> Tensor:
+        ctx.save_for_backward(places, slots)
+        ctx.shape = table.shape
+        out = torch.empty(*places.shape, table.shape[1])
+        _library.daes_look_up(table.data_ptr(), places.data_ptr(), places.numel(), table.shape[1], out.data_ptr())
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:  # type: ignore[override]
+        places, slots = ctx.saved_tensors
+        gradient = gradient.contiguous()
+        count, dim = places.numel(), ctx.shape[1]
+        distinct, sums = torch.empty(2 * count, dtype=torch.int64), torch.empty(count, dim)
+        found = _library.daes_add_up(
+            gradient.data_ptr(),
+            places.data_ptr(),
+            count,
+            dim,
+            len(slots),
+            slots.data_ptr(),
+            distinct.data_ptr(),
+            sums.data_ptr(),
+        )
+        rows = distinct[:found].unsqueeze(0)
+        sparse = torch.sparse_coo_tensor(rows, sums[:found], ctx.shape, is_coalesced=True, check_invariants=False)
+        return sparse, None, None
+
+
+def look_up(table: Tensor, places: Tensor, slots: Tensor) -> Tensor:
+    """`F.embedding(places, table, sparse=True)` with a gradient that is summed up; `slots` are -1, one a row."""
+    found: Tensor = _LookUp.apply(table, places, slots)
+    return found
+
+
+def adagrad_rows(table: Tensor, sums: Tensor, rows: Tensor, gradient: Tensor, rate: float, eps: float) -> None:
+    """Adagrad on the rows (n,) of a table by their gradients (n, d)."""
+    _library.daes_adagrad_rows(
+        table.data_ptr(),
+        sums.data_ptr(),
+        rows.data_ptr(),
+        gradient.data_ptr(),
+        rows.shape[0],
+        table.shape[1],
+        rate,
+        eps,
+    )
+
+
+def evidence(
+    numbers: Tensor,
+    rows: Tensor,
+    edges: Tensor,
+    bins: int,
+    number_counts: Tensor,
+    row_counts: Tensor,
+    prior: float,
+    strength: float,
+) -> Tensor:
+    """`EvidenceInputs.forward` of numbers (B, q) and rows (B, p), without pairs."""
+    count, q, p = rows.shape[0], numbers.shape[1], rows.shape[1]
+    odds, out = torch.empty(q, bins + 1, dtype=torch.float64), torch.empty(count, q + 2 * p)
+    _library.daes_evidence(
+        numbers.data_ptr(),
+        rows.data_ptr(),
+        count,
+        q,
+        p,
+        edges.data_ptr(),
+        bins,
+        number_counts.data_ptr(),
+        row_counts.data_ptr(),
+        prior,
+        strength,
+        odds.data_ptr(),
+        out.data_ptr(),
+    )
+    return out
+
+
+def count(
+    numbers: Tensor | None,
+    rows: Tensor | None,
+    labels: Tensor,
+    edges: Tensor,
+    bins: int,
+    number_counts: Tensor,
+    row_counts: Tensor,
+) -> None:
+    """Add labelled rows to the counts of numbers and of table rows; None for what is not counted."""
+    _library.daes_count(
+        None if numbers is None else numbers.data_ptr(),
+        None if rows is None else rows.data_ptr(),
+        labels.data_ptr(),
+        labels.shape[0],
+        0 if numbers is None else numbers.shape[1],
+        0 if rows is None else rows.shape[1],
+        edges.data_ptr(),
+        bins,
+        number_counts.data_ptr(),
+        row_counts.data_ptr(),
+    )
+
+
+class _Blend(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        values: Tensor,
+        knots: Tensor,
+        centre: Tensor,
+        scale: Tensor,
+        index: Tensor | None,
+        table: Tensor,
+        linear: Tensor | None,
+        missing: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        table = table.contiguous()
+        (rows, q), (_, _, basis, dim) = values.shape, table.shape
+        fields, plain = torch.empty(rows, q, dim), torch.empty(rows, 2 * q)
+        lower, upper = torch.empty(rows, q, dtype=torch.int32), torch.empty(rows, q)
+        _library.daes_blend(
+            values.data_ptr(),
+            rows,
+            q,
+            knots.data_ptr(),
+            knots.shape[1] - 1,
+            centre.data_ptr(),
+            scale.data_ptr(),
+            None if index is None else index.data_ptr(),
+            table.data_ptr(),
+            basis - 1,
+            dim,
+            None if linear is None else linear.data_ptr(),
+            missing.data_ptr(),
+            fields.data_ptr(),
+            plain.data_ptr(),
+            lower.data_ptr(),
+            upper.data_ptr(),
+        )
+        ctx.save_for_backward(plain, lower, upper, index)
+        ctx.shape, ctx.has_linear = table.shape, linear is not None
+        ctx.mark_non_differentiable(plain)
+        return fields, plain
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor, _: Any) -> Any:  # type: ignore[override]
+        plain, lower, upper, index = ctx.saved_tensors
+        gradient = gradient.contiguous()
+        _, q, basis, dim = ctx.shape
+        table, missing = torch.zeros(ctx.shape), torch.zeros(q, dim)
+        linear = torch.zeros(q, dim) if ctx.has_linear else None
+        _library.daes_blend_backward(
+            gradient.data_ptr(),
+            lower.shape[0],
+            q,
+            None if index is None else index.data_ptr(),
+            basis - 1,
+            dim,
+            plain.data_ptr(),
+            lower.data_ptr(),
+            upper.data_ptr(),
+            table.data_ptr(),
+            None if linear is None else linear.data_ptr(),
+            missing.data_ptr(),
+        )
+        return None, None, None, None, None, table, linear, missing
+
+
+def blend(
+    values: Tensor,
+    knots: Tensor,
+    centre: Tensor,
+    scale: Tensor,
+    index: Tensor | None,
+    table: Tensor,
+    linear: Tensor | None,
+    missing: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """`DAES.outputs`: fields (B, q, d), and scores and standardised values (B, 2q).
+
+    The vector of a value is blended of two neighbouring rows of its feature in the table (contexts, q, M + 1, d), that
+    of its context `index` (B,) if there are several, plus its standardised value times `linear`.
+    """
+    fields, plain = _Blend.apply(values, knots, centre, scale, index, table, linear, missing)
+    return fields, plain
+
+
+def observe(
+    values: Tensor,
+    features: Any,
+    positions: Any,
+    targets: Any,
+    slots: Tensor,
+    statistics: tuple[Tensor, Tensor, Tensor, Tensor, Tensor],
+) -> None:
+    """Values (B, q) into the slots (q, m + 1) of the features (n,) that follow one schedule of acceptances.
+
+    `positions` and `targets` are those of the acceptances, ascending; `statistics` are count, skipped, pending, minimum
+    and maximum (q,).
+    """
+    _library.daes_observe(
+        values.data_ptr(),
+        values.shape[0],
+        values.shape[1],
+        features.ctypes.data,
+        features.size,
+        positions.ctypes.data,
+        targets.ctypes.data,
+        positions.size,
+        slots.data_ptr(),
+        slots.shape[1],
+        *(one.data_ptr() for one in statistics),
+    )

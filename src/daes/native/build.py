@@ -1,0 +1,39 @@
+"""Compiles `kernels.c`: `python -m daes.native`. Needs a C compiler and nothing else, not even this package."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+SOURCE = Path(__file__).with_name("kernels.c")
+
+# No contraction into fused multiply-adds: results must not depend on the processor.
+_OPTIONS = ("-O3", "-ffp-contract=off", "-fno-math-errno", "-fPIC", "-shared")
+
+
+def library() -> Path:
+    """Where the compiled library of this very source is, or would be."""
+    suffix = ".dylib" if sys.platform == "darwin" else ".so"
+    digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:12]
+    return SOURCE.with_name(f"_kernels-{digest}{suffix}")
+
+
+def build() -> Path | None:
+    """Compile beside the source, unless that was done before; None where there is no compiler, or it fails."""
+    path = library()
+    if path.exists():
+        return path
+    compiler = next(filter(None, map(shutil.which, (os.environ.get("CC", "cc"), "gcc", "clang"))), None)
+    if compiler is None or sys.platform == "win32":
+        return None
+    for old in SOURCE.parent.glob("_kernels-*"):
+        old.unlink(missing_ok=True)
+    partial = path.with_name(f"{path.name}.{os.getpid()}")
+    result = subprocess.run([compiler, *_OPTIONS, str(SOURCE), "-o", str(partial), "-lm"], check=False)
+    if result.returncode:
+        partial.unlink(missing_ok=True)
+        return None
+    partial.replace(path)
+    return path

@@ -1,0 +1,295 @@
+/* What a training step on the CPU does besides matrix products, one loop each: see daes/native/__init__.py.
+ *
+ * Every function has a plain version in torch or NumPy, which says what it computes; tests hold both against each other.
+ * Arrays are contiguous unless a stride is given; rows are samples. */
+
+#include <float.h>
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__linux__)
+#define FAST __attribute__((target_clones("avx2", "default")))
+#else
+#define FAST
+#endif
+
+/* The row of each id in one table of all fields (CategoricalEmbedding.rows, mode="hash"). */
+FAST void daes_hash_rows(const int64_t *ids, const int64_t *sizes, const int64_t *offsets, int64_t rows, int64_t fields,
+                         int64_t *out) {
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t f = 0; f < fields; f++) {
+            int64_t id = ids[i * fields + f], place = 0;
+            if (id) {
+                place = id % sizes[f];
+                place += (place < 0 ? sizes[f] : 0) + 2;
+            }
+            out[i * fields + f] = offsets[f] + place;
+        }
+}
+
+/* The rows of a table, (rows, dim). */
+FAST void daes_look_up(const float *table, const int64_t *places, int64_t count, int64_t dim, float *out) {
+    for (int64_t i = 0; i < count; i++) memcpy(out + i * dim, table + places[i] * dim, dim * sizeof(float));
+}
+
+/* Sort numbers below `limit`, by 11 bits at a time; `spare` is as large. */
+static void sort_places(int64_t *places, int64_t *spare, int64_t count, int64_t limit) {
+    enum { DIGITS = 2048 };
+    int64_t *from = places, *to = spare;
+    for (int shift = 0; (limit - 1) >> shift; shift += 11) {
+        int64_t starts[DIGITS] = {0}, sum = 0;
+        for (int64_t i = 0; i < count; i++) starts[(from[i] >> shift) & (DIGITS - 1)]++;
+        for (int k = 0; k < DIGITS; k++) {
+            int64_t here = starts[k];
+            starts[k] = sum;
+            sum += here;
+        }
+        for (int64_t i = 0; i < count; i++) to[starts[(from[i] >> shift) & (DIGITS - 1)]++] = from[i];
+        int64_t *other = from;
+        from = to;
+        to = other;
+    }
+    if (from != places) memcpy(places, from, count * sizeof(int64_t));
+}
+
+/* The gradients of equal places added up, by ascending places; returns how many different ones there are.
+ * slots (table rows) holds -1 before and after; distinct has room for twice the count. */
+FAST int64_t daes_add_up(const float *gradient, const int64_t *places, int64_t count, int64_t dim, int64_t table_rows,
+                         int32_t *slots, int64_t *distinct, float *sums) {
+    int64_t found = 0;
+    for (int64_t i = 0; i < count; i++)
+        if (slots[places[i]] < 0) {
+            slots[places[i]] = 0;
+            distinct[found++] = places[i];
+        }
+    sort_places(distinct, distinct + count, found, table_rows);
+    for (int64_t i = 0; i < found; i++) slots[distinct[i]] = (int32_t)i;
+    memset(sums, 0, found * dim * sizeof(float));
+    for (int64_t i = 0; i < count; i++) {
+        const float *from = gradient + i * dim;
+        float *to = sums + slots[places[i]] * dim;
+        for (int64_t k = 0; k < dim; k++) to[k] += from[k];
+    }
+    for (int64_t i = 0; i < found; i++) slots[distinct[i]] = -1;
+    return found;
+}
+
+/* Adagrad on some rows of a table: s += g * g, w -= rate * g / (sqrt(s) + eps). */
+FAST void daes_adagrad_rows(float *table, float *sums, const int64_t *places, const float *gradient, int64_t count,
+                            int64_t dim, float rate, float eps) {
+    for (int64_t i = 0; i < count; i++) {
+        float *w = table + places[i] * dim, *s = sums + places[i] * dim;
+        const float *g = gradient + i * dim;
+        for (int64_t k = 0; k < dim; k++) {
+            s[k] += g[k] * g[k];
+            w[k] -= rate * (g[k] / (sqrtf(s[k]) + eps));
+        }
+    }
+}
+
+/* How many of the ascending edges lie below a value, or not above it. */
+static inline int64_t below(const float *edges, int64_t count, float value) {
+    const float *base = edges;
+    while (count > 0) {
+        int64_t half = (count + 1) / 2;
+        base = base[half - 1] < value ? base + half : base;
+        count -= half;
+    }
+    return base - edges;
+}
+
+static inline int64_t not_above(const float *edges, int64_t count, float value) {
+    const float *base = edges;
+    while (count > 0) {
+        int64_t half = (count + 1) / 2;
+        base = base[half - 1] <= value ? base + half : base;
+        count -= half;
+    }
+    return base - edges;
+}
+
+static inline float clamped(float value) { return value > FLT_MAX ? FLT_MAX : value < -FLT_MAX ? -FLT_MAX : value; }
+
+static inline int64_t bin_of(const float *edges, int64_t bins, float value) {
+    return isnan(value) ? bins : below(edges, bins - 1, clamped(value));
+}
+
+/* The log odds of numbers and categories and the confidence of categories (EvidenceInputs without pairs).
+ * numbers (rows, q), places (rows, p), edges (q, bins - 1), number_counts (q, bins + 1, 2), row_counts (*, 2),
+ * odds (q, bins + 1) scratch, out (rows, q + 2p). */
+void daes_evidence(const float *numbers, const int64_t *places, int64_t rows, int64_t q, int64_t p, const float *edges,
+                   int64_t bins, const double *number_counts, const double *row_counts, double prior, double strength,
+                   double *odds, float *out) {
+    const double base = log(prior / (1 - prior)), more = strength * prior, less = strength * (1 - prior);
+    for (int64_t i = 0; i < q * (bins + 1); i++) {
+        double views = number_counts[2 * i], clicks = number_counts[2 * i + 1];
+        odds[i] = log((clicks + more) / ((views - clicks) + less)) - base;
+    }
+    for (int64_t i = 0; i < rows; i++) {
+        float *to = out + i * (q + 2 * p);
+        for (int64_t f = 0; f < q; f++)
+            to[f] = (float)odds[f * (bins + 1) + bin_of(edges + f * (bins - 1), bins, numbers[i * q + f])];
+        for (int64_t f = 0; f < p; f++) {
+            const double *seen = row_counts + 2 * places[i * p + f];
+            to[q + f] = (float)(log((seen[1] + more) / ((seen[0] - seen[1]) + less)) - base);
+            to[q + p + f] = (float)(log1p(seen[0]) / 4 - 1);
+        }
+    }
+}
+
+/* Count labelled rows (EvidenceInputs.update); q or p is 0 for what is not counted. */
+void daes_count(const float *numbers, const int64_t *places, const float *labels, int64_t rows, int64_t q, int64_t p,
+                const float *edges, int64_t bins, double *number_counts, double *row_counts) {
+    for (int64_t i = 0; i < rows; i++) {
+        double label = labels[i];
+        for (int64_t f = 0; f < q; f++) {
+            int64_t bin = bin_of(edges + f * (bins - 1), bins, numbers[i * q + f]);
+            double *cell = number_counts + 2 * (f * (bins + 1) + bin);
+            cell[0] += 1;
+            cell[1] += label;
+        }
+        for (int64_t f = 0; f < p; f++) {
+            double *cell = row_counts + 2 * places[i * p + f];
+            cell[0] += 1;
+            cell[1] += label;
+        }
+    }
+}
+
+/* The normal score by Wichura's AS 241, PPND7, as in daes/embedding/normal.py. */
+static double normal_score(double rank) {
+    double deviation = rank - 0.5;
+    if (fabs(deviation) <= 0.425) {
+        double r = 0.180625 - deviation * deviation;
+        return deviation * (((59.109374720 * r + 159.29113202) * r + 50.434271938) * r + 3.3871327179) /
+               (((67.187563600 * r + 78.757757664) * r + 17.895169469) * r + 1.0);
+    }
+    double r = sqrt(-log(deviation < 0 ? rank : 1 - rank)), score;
+    if (r <= 5) {
+        r -= 1.6;
+        score = (((0.17023821103 * r + 1.3067284816) * r + 2.7568153900) * r + 1.4234372777) /
+                ((0.12021132975 * r + 0.73700164250) * r + 1.0);
+    } else {
+        r -= 5;
+        score = (((0.017337203997 * r + 0.42868294337) * r + 3.0812263860) * r + 6.6579051150) /
+                ((0.012258202635 * r + 0.24197894225) * r + 1.0);
+    }
+    return deviation < 0 ? -score : score;
+}
+
+/* Two neighbouring rows blended and a linear path added, and the plain inputs (DAES._fused).
+ * values (rows, q), knots (q, K + 1), centre and scale (q,), index (rows,) of contexts or NULL, table (contexts, q,
+ * M + 1, d), linear (q, d) or NULL, missing (q, d) -> fields (rows, q, d), plain (rows, 2q): scores, then standardised
+ * values; and for the backward: lower (rows, q), the lower one of the rows, -1 where the value is missing and -2 where
+ * nothing is known of the feature, and upper (rows, q), the weight of the other one. */
+FAST void daes_blend(const float *values, int64_t rows, int64_t q, const float *knots, int64_t K, const float *centre,
+                     const float *scale, const int64_t *index, const float *table, int64_t M, int64_t d,
+                     const float *linear, const float *missing, float *fields, float *plain, int32_t *lower,
+                     float *upper) {
+    const float half = (float)(0.5 / K), ratio = (float)((double)M / K);
+    for (int64_t i = 0; i < rows; i++) {
+        const float *own_table = table + (index ? index[i] * q * (M + 1) * d : 0);
+        for (int64_t f = 0; f < q; f++) {
+            float value = values[i * q + f], *to = fields + (i * q + f) * d;
+            float *score = plain + i * 2 * q + f, *standard = score + q;
+            const float *own = knots + f * (K + 1);
+            if (isnan(value)) {
+                memcpy(to, missing + f * d, d * sizeof(float));
+                *score = *standard = 0;
+                lower[i * q + f] = -1;
+                continue;
+            }
+            value = clamped(value);
+            float deviation = scale[f] > 0 ? (value / 2 - centre[f] / 2) / (scale[f] / 2) : 0.0f;
+            *standard = deviation < -4 ? -4 : deviation > 4 ? 4 : deviation;
+            if (isnan(own[0])) {
+                memset(to, 0, d * sizeof(float));
+                *score = 0;
+                lower[i * q + f] = -2;
+            } else {
+                int64_t passed = not_above(own, K + 1, value);
+                float place = passed > K ? (float)K : 0.0f;
+                if (passed > 0 && passed <= K) {
+                    float left = own[passed - 1] / 2, width = own[passed] / 2 - left;
+                    place = (float)(passed - 1) + (value / 2 - left) / (width > 0 ? width : 1);
+                }
+                float rank = place / K;
+                *score = (float)normal_score(rank < half ? half : rank > 1 - half ? 1 - half : rank);
+                if (K != M) place *= ratio;
+                int32_t low = (int32_t)place;
+                if (low >= M) low = (int32_t)M - 1;
+                float high = place - low;
+                lower[i * q + f] = low;
+                upper[i * q + f] = high;
+                const float *a = own_table + (f * (M + 1) + low) * d, *b = a + d;
+                for (int64_t k = 0; k < d; k++) to[k] = (1 - high) * a[k] + high * b[k];
+            }
+            if (linear) {
+                const float *u = linear + f * d, z = *standard;
+                for (int64_t k = 0; k < d; k++) to[k] += z * u[k];
+            }
+        }
+    }
+}
+
+/* The gradients of table, linear (or NULL) and missing, which are zero before, from that of the fields. */
+FAST void daes_blend_backward(const float *gradient, int64_t rows, int64_t q, const int64_t *index, int64_t M, int64_t d,
+                              const float *plain, const int32_t *lower, const float *upper, float *table, float *linear,
+                              float *missing) {
+    for (int64_t i = 0; i < rows; i++) {
+        float *own_table = table + (index ? index[i] * q * (M + 1) * d : 0);
+        for (int64_t f = 0; f < q; f++) {
+            const float *from = gradient + (i * q + f) * d;
+            int32_t low = lower[i * q + f];
+            if (low == -1) {
+                float *to = missing + f * d;
+                for (int64_t k = 0; k < d; k++) to[k] += from[k];
+                continue;
+            }
+            if (linear) {
+                float z = plain[i * 2 * q + q + f], *u = linear + f * d;
+                for (int64_t k = 0; k < d; k++) u[k] += z * from[k];
+            }
+            if (low < 0) continue;
+            float high = upper[i * q + f], *a = own_table + (f * (M + 1) + low) * d, *b = a + d;
+            for (int64_t k = 0; k < d; k++) {
+                a[k] += (1 - high) * from[k];
+                b[k] += high * from[k];
+            }
+        }
+    }
+}
+
+/* Let some features follow one schedule (FeatureDistributions.observe): finite values are counted, and those at the
+ * accepted positions go to their slots. values (rows, q), positions and targets (accepted,), slots (q, width). */
+void daes_observe(const float *values, int64_t rows, int64_t q, const int64_t *features, int64_t num_features,
+                  const int64_t *positions, const int64_t *targets, int64_t accepted, float *slots, int64_t width,
+                  int64_t *count, int64_t *skipped, int64_t *pending, float *minimum, float *maximum) {
+    for (int64_t k = 0; k < num_features; k++) {
+        int64_t f = features[k], seen = count[f], next = 0, left = accepted;
+        while (left > 0) { /* the first acceptance after `seen` */
+            int64_t half = left / 2;
+            if (positions[next + half] <= seen) {
+                next += half + 1;
+                left -= half + 1;
+            } else
+                left = half;
+        }
+        float low = minimum[f], high = maximum[f];
+        int64_t before = seen, first = next;
+        for (int64_t i = 0; i < rows; i++) {
+            float value = values[i * q + f];
+            if (!(value >= -FLT_MAX && value <= FLT_MAX)) continue;
+            seen++;
+            low = value < low || isnan(low) ? value : low;
+            high = value > high || isnan(high) ? value : high;
+            if (next < accepted && positions[next] == seen) slots[f * width + targets[next++]] = value;
+        }
+        count[f] = seen;
+        skipped[f] += rows - (seen - before);
+        pending[f] += next - first;
+        minimum[f] = low;
+        maximum[f] = high;
+    }
+}
