@@ -173,6 +173,7 @@ class TestRooms:
 
     ROOMS = (
         ("checking",),
+        ("native",),
         ("table",),
         ("stream",),
         ("simulation",),

@@ -6,7 +6,7 @@ import torch
 
 from daes.model import CTRModel
 from daes.stream.schema import Schema
-from daes.training.optimizer import TABLE_START, Adagrad, make_optimizers
+from daes.training.optimizer import TABLE_START, Adagrad, coalesced, make_optimizers
 
 RATE = 0.03
 
@@ -91,3 +91,15 @@ def test_the_sums_of_tables_start_where_a_row_of_a_batch_would_put_them():
         table = sums.pop("categorical.weight")
         torch.testing.assert_close(table, torch.full_like(table, (TABLE_START / 50) ** 2))
         assert all(not value.any() for value in sums.values())
+
+
+@pytest.mark.parametrize("rows", [[], [2], [0, 1, 3], [3, 1, 0], [1, 1, 2]])
+def test_rows_of_a_gradient_are_added_up(rows):
+    values = torch.arange(2.0 * len(rows)).reshape(-1, 2)
+    places = torch.tensor([rows], dtype=torch.int64)
+    gradient = torch.sparse_coo_tensor(places, values, (4, 2), check_invariants=True)
+    expected = gradient.coalesce()
+    found = coalesced(gradient)
+    assert found.is_coalesced()
+    assert torch.equal(found.indices(), expected.indices())
+    assert torch.equal(found.values(), expected.values())

@@ -44,7 +44,8 @@ def cut_points(values: NDArray[np.float32], bins: int) -> NDArray[np.float32]:
     if values.size:
         quantiles = inverted_cdf(np.sort(values), np.arange(1, bins) / bins)
         distinct, times = np.unique(quantiles, return_counts=True)
-        below = np.nextafter(distinct[times > 1], np.float32(-np.inf), dtype=np.float32)
+        repeated = distinct[(times > 1) & (distinct > -NO_CUT)]  # nothing lies below the smallest number
+        below = np.nextafter(repeated, np.float32(-np.inf), dtype=np.float32)
         found = np.unique(np.concatenate([distinct, below]))
         cuts[: found.size] = found
     return cuts

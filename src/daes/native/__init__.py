@@ -73,7 +73,7 @@ class _LookUp(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> Any:
         places, slots = ctx.saved_tensors
         gradient = gradient.contiguous()
         count, dim = places.numel(), ctx.shape[1]
@@ -95,7 +95,7 @@ class _LookUp(torch.autograd.Function):
 
 def look_up(table: Tensor, places: Tensor, slots: Tensor) -> Tensor:
     """`F.embedding(places, table, sparse=True)` with a gradient that is summed up; `slots` are -1, one a row."""
-    found: Tensor = _LookUp.apply(table, places, slots)
+    found: Tensor = _LookUp.apply(table, places, slots)  # type: ignore[no-untyped-call]
     return found
 
 
@@ -210,7 +210,7 @@ class _Blend(torch.autograd.Function):
         return fields, plain
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor, _: Any) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor, _: Any) -> Any:
         plain, lower, upper, index = ctx.saved_tensors
         gradient = gradient.contiguous()
         _, q, basis, dim = ctx.shape
@@ -248,7 +248,9 @@ def blend(
     The vector of a value is blended of two neighbouring rows of its feature in the table (contexts, q, M + 1, d), that
     of its context `index` (B,) if there are several, plus its standardised value times `linear`.
     """
-    fields, plain = _Blend.apply(values, knots, centre, scale, index, table, linear, missing)
+    fields, plain = _Blend.apply(  # type: ignore[no-untyped-call]
+        values, knots, centre, scale, index, table, linear, missing
+    )
     return fields, plain
 
 

@@ -18,6 +18,14 @@ From 0 the first step of a row has full length whatever it was seen with, and an
 """
 
 
+def coalesced(gradient: Tensor) -> Tensor:
+    """A sparse gradient with one entry for each row; without sorting where that is so already."""
+    if not gradient.is_coalesced() and gradient.device.type == "cpu":
+        rows = gradient._indices()[0].numpy()  # autograd forgets what it knew of them
+        gradient._coalesced_(bool((rows[1:] > rows[:-1]).all()))
+    return gradient.coalesce()
+
+
 class Adagrad:
     """Adagrad: s ← s + g², θ ← θ − η·g / (√s + ε), for dense gradients and for the rows of sparse ones.
 
@@ -51,7 +59,7 @@ class Adagrad:
             if gradient is None:
                 continue
             if gradient.is_sparse:
-                self._step_rows(parameter, gradient.coalesce(), total)
+                self._step_rows(parameter, coalesced(gradient), total)
                 continue
             for part, tensor in zip(dense, (parameter, gradient, total, step), strict=True):
                 part.append(tensor)

@@ -17,7 +17,7 @@ from daes.model import CTRModel, DeviceBatch
 from daes.stream.batch import Batch
 from daes.training.config import TrainConfig
 from daes.training.graphs import GraphRecorder, on_cuda
-from daes.training.optimizer import make_optimizers
+from daes.training.optimizer import coalesced, make_optimizers
 
 if TYPE_CHECKING:
     from daes.training.processes.gradients import GradientExchange
@@ -337,7 +337,7 @@ def _gradient(parameter: Tensor) -> Tensor:
     if not parameter.grad.is_sparse:
         return parameter.grad
     # A row that was looked up twice has two entries until they are added up, which the optimiser would do anyway.
-    parameter.grad = parameter.grad.coalesce()
+    parameter.grad = coalesced(parameter.grad)
     return parameter.grad._values()
 
 

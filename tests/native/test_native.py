@@ -1,0 +1,217 @@
+"""Compiled loops give what the plain versions give, whatever the shapes and values."""
+
+import os
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import torch
+
+from daes import native
+from daes.embedding import DAES, CategoricalEmbedding, Context, build_embedding
+from daes.embedding.distributions import FeatureDistributions
+from daes.evidence import Evidence, EvidenceInputs
+from daes.model import CTRModel
+from daes.native.build import build, library
+from daes.simulation import AdStream
+from daes.training.config import TrainConfig
+from daes.training.optimizer import Adagrad, coalesced
+from daes.training.step import TrainingStep
+
+pytestmark = pytest.mark.skipif(native._library is None, reason="the loops are not compiled: python -m daes.native")
+
+
+@contextmanager
+def plainly():
+    """Within it nothing is compiled."""
+    kept, native._library = native._library, None
+    try:
+        yield
+    finally:
+        native._library = kept
+
+
+def make_values(rows, q, seed=0):
+    """Skewed columns with ties, missing values and infinities; the last column is always missing."""
+    rng = np.random.default_rng(seed)
+    values = np.exp(rng.normal(size=(rows, q)) * 2).astype(np.float32)
+    values[rng.random(values.shape) < 0.3] = 1.5
+    values[rng.random(values.shape) < 0.2] = np.nan
+    values[rng.random(values.shape) < 0.05] = np.inf
+    values[rng.random(values.shape) < 0.05] = -np.inf
+    values[:, -1] = np.nan
+    return torch.from_numpy(values)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 7, 300])
+def test_rows_of_hashed_ids(rows):
+    embedding = CategoricalEmbedding([5, 1, 1000], dim=4)
+    ids = torch.randint(-(2**62), 2**62, (rows, 3), generator=torch.Generator().manual_seed(0))
+    ids[torch.rand(ids.shape) < 0.2] = 0
+    found = embedding.rows(ids)
+    with plainly():
+        assert torch.equal(found, embedding.rows(ids))
+
+
+@pytest.mark.parametrize(("rows", "dim"), [(0, 4), (1, 1), (9, 3), (400, 16)])
+def test_look_ups_and_their_gradients(rows, dim):
+    embedding = CategoricalEmbedding([50, 5000], dim=dim, sparse=True)
+    places = embedding.rows(torch.randint(1, 200, (rows, 2)))
+    target = torch.randn(rows, 2, dim)
+    vectors = embedding.look_up(places)
+    (vectors * target).sum().backward()
+    gradient, embedding.weight.grad = embedding.weight.grad, None
+    with plainly():
+        expected = embedding.look_up(places)
+        (expected * target).sum().backward()
+    assert torch.equal(vectors, expected)
+    gradient = coalesced(gradient)
+    expected = embedding.weight.grad.coalesce()
+    assert torch.equal(gradient.indices(), expected.indices())
+    torch.testing.assert_close(gradient.values(), expected.values())
+    assert bool((embedding._slots == -1).all())
+
+
+def test_two_sparse_gradients_of_one_table_add_up():
+    embedding = CategoricalEmbedding([3000], dim=2, sparse=True)
+    first, second = (embedding.rows(torch.randint(1, 4000, (50, 1))) for _ in range(2))
+    (embedding.look_up(first).sum() + 2 * embedding.look_up(second).sum()).backward()
+    expected = torch.zeros(len(embedding.weight), 2)
+    expected.index_add_(0, first[:, 0], torch.ones(50, 2)).index_add_(0, second[:, 0], torch.full((50, 2), 2.0))
+    assert torch.equal(embedding.weight.grad.to_dense(), expected)
+
+
+def test_adagrad_on_rows():
+    torch.manual_seed(0)
+    mine, theirs = (torch.nn.Parameter(torch.ones(40, 3)) for _ in range(2))
+    ours, oracle = Adagrad([mine], 0.03), Adagrad([theirs], 0.03)
+    for _ in range(10):
+        rows, values = torch.randperm(40)[:9].sort().values, torch.randn(9, 3)
+        for parameter in (mine, theirs):
+            parameter.grad = torch.sparse_coo_tensor(rows[None], values, (40, 3), check_invariants=True).coalesce()
+        ours.step()
+        with plainly():
+            oracle.step()
+    torch.testing.assert_close(mine, theirs)
+    torch.testing.assert_close(ours.sums[0], oracle.sums[0])
+
+
+def run_evidence(options, batches):
+    counted = EvidenceInputs(Evidence(**options), num_numerical=4, offsets=[0, 10], table_rows=30)
+    found = []
+    for numbers, rows, labels in batches:
+        found.append(counted(numbers, rows))
+        counted.update(numbers, rows, labels)
+    return torch.cat(found), dict(counted.state_dict())
+
+
+@pytest.mark.parametrize("options", [{}, {"half_life": 50.0}, {"numbers": False}, {"categories": False}, {"bins": 16}])
+def test_evidence(options):
+    batches = []
+    for seed, count in enumerate((1, 0, 50, 3, 200, 128)):
+        generator = torch.Generator().manual_seed(seed)
+        rows = torch.stack([torch.randint(10, (count,), generator=generator), torch.randint(10, 30, (count,))], 1)
+        batches.append((make_values(count, 4, seed), rows, (torch.rand(count, generator=generator) < 0.3).float()))
+    inputs, state = run_evidence(options, batches)
+    with plainly():
+        expected, plain = run_evidence(options, batches)
+    torch.testing.assert_close(inputs, expected, rtol=1e-6, atol=1e-6)
+    for name in plain:
+        torch.testing.assert_close(state[name], plain[name], rtol=1e-12, atol=0, equal_nan=True, msg=name)
+
+
+@pytest.mark.parametrize("reservoir_size", [5, 64, 100_000])
+def test_observing(reservoir_size):
+    def observed():
+        made = FeatureDistributions(4, num_knots=7, reservoir_size=reservoir_size, seed=3)
+        for seed, count in enumerate((1, 0, 50, 200, 3, 1000, 7)):
+            made.observe(make_values(count, 4, seed))
+        return made.state_dict()
+
+    found = observed()
+    with plainly():
+        expected = observed()
+    for name in expected:
+        torch.testing.assert_close(found[name], expected[name], rtol=0, atol=0, equal_nan=True, msg=name)
+
+
+@pytest.mark.parametrize("contexts", [0, 1, 5])
+@pytest.mark.parametrize("method", ["daes", "daes-gate", "dae"])
+@pytest.mark.parametrize(("rows", "q", "dim", "seen"), [(0, 2, 4, 50), (1, 1, 1, 0), (300, 5, 16, 2000), (9, 3, 5, 3)])
+def test_embedding_numbers(method, rows, q, dim, seen, contexts):
+    torch.manual_seed(0)
+    module = build_embedding(method, q, dim).eval()
+    module.observe(make_values(seen, q, seed=1))
+    values, target = make_values(rows, q), torch.randn(rows, q, dim)
+    context = None
+    if contexts and getattr(module, "uses_context", False):
+        vectors = torch.randn(contexts, module.context_dim, requires_grad=True)
+        context = Context(vectors, torch.randint(contexts, (rows,)))
+
+    def outputs():
+        module.zero_grad()
+        fields, plain = module.outputs(values, context)
+        (fields * target).sum().backward()
+        gradients = {name: parameter.grad for name, parameter in module.named_parameters()}
+        return (
+            fields,
+            plain,
+            gradients,
+            None
+            if context is None
+            else torch.autograd.grad((module.outputs(values, context).fields * target).sum(), context.vectors),
+        )
+
+    fields, plain, gradients, of_context = outputs()
+    with plainly():
+        expected = outputs()
+    torch.testing.assert_close(fields, expected[0], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(plain, expected[1], rtol=1e-5, atol=2e-6)
+    torch.testing.assert_close(of_context, expected[3], rtol=1e-4, atol=1e-5)
+    for name, gradient in expected[2].items():
+        found = gradients[name]
+        nothing = torch.zeros_like(module.get_parameter(name))
+        torch.testing.assert_close(
+            nothing if found is None else found,
+            nothing if gradient is None else gradient,
+            rtol=1e-4,
+            atol=1e-5,
+            msg=name,
+        )
+
+
+def test_in_double_precision_nothing_is_compiled():
+    module = DAES(2, dim=4, basis="hat", modulation=None).double()
+    module.observe(make_values(50, 2).double())
+    assert module(make_values(10, 2).double()).dtype == torch.float64
+
+
+def test_a_whole_pass_learns_the_same():
+    stream = AdStream(num_rows=3000, seed=0)
+    rows = next(stream.iter_batches(stream.schema, 3000))
+
+    def passed():
+        torch.manual_seed(0)
+        step = TrainingStep(CTRModel(stream.schema, sizes=100), TrainConfig(batch_size=100))
+        return np.concatenate([step.score_and_learn(rows[start : start + 100], start) for start in range(0, 3000, 100)])
+
+    compiled = passed()
+    with plainly():
+        expected = passed()
+    np.testing.assert_allclose(compiled, expected, rtol=2e-3, atol=2e-3)
+
+
+def test_the_environment_turns_them_off():
+    code = "from daes import native; print(native._library)"
+    found = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "DAES_NATIVE": "0"}, capture_output=True, text=True, check=True
+    )
+    assert found.stdout.strip() == "None"
+
+
+def test_what_is_built_is_not_built_again():
+    before = library().stat().st_mtime_ns
+    assert build() == library()
+    assert library().stat().st_mtime_ns == before
