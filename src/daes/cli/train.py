@@ -13,7 +13,7 @@ from daes.cli import console
 from daes.cli.console import err, errors
 from daes.cli.errors import INTERRUPTED
 from daes.cli.groups import grouped, restored, was_given
-from daes.cli.live import Live
+from daes.cli.live import Live, joined_schema
 from daes.cli.options import Json, Seed, whole_number
 from daes.cli.reading import DATA_HELP, Columns, Reading
 from daes.cli.settings import ModelOptions, TrainingOptions, option
@@ -174,12 +174,15 @@ def train(
         model, training = restored(call, model, stored["options"]), restored(call, training, stored["options"])
     if data is None:
         raise typer.BadParameter("DATA is needed: what to train on", ctx=call)
+    late_labels = live.late_labels
     with processes.together():
         if from_run is not None or (resume and stored and (live.follow or is_broker(data))):
             # What the first rows of a live stream looked like is in the run, and they may be gone.
             opened = reading.open(data, read_schema(stored), **live.options())
         else:
-            opened = columns.open(data, reading, **live.options())
+            opened = columns.open(data, reading, needs_label=late_labels is None, **live.options())
+            if late_labels is not None:
+                opened = opened.with_schema(joined_schema(opened.schema, late_labels.key))
         found, order = opened.in_time_order()
         training = training.resolved(found)
     arguments = {"embedding": choice.method, "backbone": choice.backbone, **model.arguments()}
@@ -211,6 +214,7 @@ def train(
                 on_start=progress.start,
                 callbacks=[progress],
                 on_wait=[progress.wait],
+                labels=late_labels,
                 on_record=[make_callback(name) for name in track or () if processes.first],
             )
     except KeyboardInterrupt as interruption:

@@ -112,7 +112,7 @@ class Decoder:
             return f"the key {self._key!r} must have a value"
         if self._key is not None and type(row[str(self._key)]) not in _SCALARS:
             return f"the key {self._key!r} must be text or a number, got {_show(row[str(self._key)])}"
-        if not self._raw and not any(name in row for name in self._features):
+        if not self._raw and self._features and not any(name in row for name in self._features):
             return f"it has none of the columns {', '.join(self._features[:5])}"
         return None
 
@@ -135,6 +135,12 @@ class Decoder:
                 None
                 if value is not None and type(value) in _SCALARS and _text(value) in known
                 else f"{rule}, got {_show(value)}"
+            )
+        if role == "outcome":
+            return lambda value: (
+                None
+                if value is None or (type(value) in (int, float, bool) and value in (0, 1))
+                else f"label {name!r} must be 0 or 1, got {_show(value)}"
             )
         if role == "label":
             return lambda value: (
@@ -159,6 +165,8 @@ class Decoder:
             return [None if value is None else float(value) for value in values]
         if role == "time":
             return [_moment(value) for value in values]
+        if role == "outcome":
+            return [1.0 if value is None else float(value) for value in values]
         return [value if type(value) is str else None if value is None else _text(value) for value in values]
 
     def _from_arrow(self, message: "Message") -> Any:
@@ -180,20 +188,33 @@ class Decoder:
                     if keys.null_count:
                         return f"the key {self._key!r} must have a value"
                     columns[name] = pa.array(hash_column(category_text(keys)))
+                elif self._roles[name] == "outcome":
+                    columns[name] = self._outcomes(table, name)
                 elif name not in table.column_names and self._roles[name] in ("numerical", "categorical"):
                     columns[name] = pa.nulls(rows, self._types[name])
                 else:
                     columns[name] = self._cast(table.column(name), name)
             made = pa.table(columns)
-            if not self._raw:
+            if not self._raw and self._features:
                 batch_from_table(made, self._schema(), label_map=self._label_map)
         except KeyError as error:
             return f"it has no column {error.args[0] if error.args else error}"
         except (ValueError, TypeError, pa.ArrowException) as error:
             return str(error)
-        if not self._raw and not any(name in table.column_names for name in self._features):
+        if not self._raw and self._features and not any(name in table.column_names for name in self._features):
             return f"it has none of the columns {', '.join(self._features[:5])}"
         return made
+
+    def _outcomes(self, table: Any, name: str) -> Any:
+        """The labels of rows of which each means a click where it says nothing else."""
+        pa, pc = require("pyarrow"), require("pyarrow.compute")
+        if name not in table.column_names:
+            return pa.array(np.ones(table.num_rows))
+        column = pc.fill_null(table.column(name).cast(pa.float64()), 1.0)
+        values = np.asarray(column)
+        if not np.isin(values, (0, 1)).all():
+            raise ValueError(f"label {name!r} must be 0 or 1, got {values[~np.isin(values, (0, 1))][0]:g}")
+        return column
 
     def _cast(self, column: Any, name: str) -> Any:
         pa = require("pyarrow")

@@ -211,6 +211,86 @@ class MessageSource(LiveSource):
         return found
 
 
+class Labels(NamedTuple):
+    """Labels of rows: the hash of the key, when they were sent, and 0 or 1, each (B,)."""
+
+    key: NDArray[np.int64]
+    sent: NDArray[np.int64]
+    label: NDArray[np.float32]
+
+    def rows(self, some: slice) -> "Labels":
+        """Some of them."""
+        return Labels(self.key[some], self.sent[some], self.label[some])
+
+
+class LabelReader:
+    """The messages of a topic that say which rows were clicked, in order.
+
+    A message has the key and, where it does not mean a click, the label: 0 or 1. What cannot be read is a dead letter,
+    as of a `MessageSource`.
+
+    Args:
+        consumer: the client of the broker.
+        key: the field of the key.
+        label: the field of the label; a message without it means a click.
+    """
+
+    def __init__(self, consumer: Consumer, key: str, label: str | None) -> None:
+        self.name = consumer.name
+        self.on_dead_letter: Callable[[DeadLetter], None] | None = None
+        self._consumer = consumer
+        roles = {KEY: "key", SENT: "sent", label or "\x00click": "outcome"}
+        self._decoder = Decoder(tuple(roles), roles, key=key)
+        self._ahead = _no_labels()
+        self._cursor = self._open(format_offsets(consumer.start(), {}))
+
+    def read(self, most: int, moment: int) -> Labels:
+        """Up to `most` labels that were sent by then, as far as they are there."""
+        if not len(self._ahead.key) and self._cursor.ready():
+            table = self._cursor.read(most)
+            key, sent, label = (table.column(place).to_numpy() for place in range(3))
+            self._ahead = Labels(key.astype(np.int64), sent.astype(np.int64), label.astype(np.float32))
+        late = self._ahead.sent > moment
+        count = int(np.argmax(late)) if late.any() else len(late)
+        found, self._ahead = self._ahead.rows(slice(count)), self._ahead.rows(slice(count, None))
+        return found
+
+    def wait(self, seconds: float) -> None:
+        """Return as soon as there may be another label, after so many seconds at the latest."""
+        if not len(self._ahead.key):
+            self._cursor.wait(seconds)
+
+    def complete_until(self) -> int:
+        """All labels sent up to this time, in epoch nanoseconds, were read."""
+        if len(self._ahead.key):
+            return int(self._ahead.sent[0]) - 1
+        return 0 if self._cursor.ready() else self._consumer.complete_until()
+
+    def offsets(self) -> Offsets:
+        """The offset of the next message of each partition."""
+        return parse_offsets(str(self._cursor.place()["offsets"]))[0]
+
+    def state_dict(self) -> dict[str, Any]:
+        """The place among the messages, and labels that were fetched and not read."""
+        return {"offsets": self._cursor.place()["offsets"], "ahead": [np.array(column) for column in self._ahead]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state."""
+        self._ahead = Labels(*state["ahead"])
+        self._cursor = self._open(state["offsets"])
+
+    def _open(self, offsets: str) -> "_MessageCursor":
+        return _MessageCursor(self._consumer, self._decoder, offsets, self._report)
+
+    def _report(self, message: Message, reason: str) -> None:
+        if self.on_dead_letter is not None:
+            self.on_dead_letter(DeadLetter(self.name, *message[:3], reason, message.data))
+
+
+def _no_labels() -> Labels:
+    return Labels(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32))
+
+
 class _MessageCursor:
     """Messages decoded some thousands at a time; the place is exact to the row of a message."""
 

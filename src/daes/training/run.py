@@ -23,6 +23,7 @@ from daes.training.config import TrainConfig
 from daes.training.consumed import ConsumedRows
 from daes.training.environment import environment, find_device
 from daes.training.importance import RecentRows, feature_importance
+from daes.training.label_join import LabelJoin, LateLabels
 from daes.training.monitor import Monitor, plain
 from daes.training.optimizer import count_parameters
 from daes.training.parent import ParentRun
@@ -89,6 +90,7 @@ def train_run(
     callbacks: Sequence[BatchCallback] = (),
     on_record: Sequence[RecordCallback] = (),
     on_wait: Sequence[WaitCallback] = (),
+    labels: LateLabels | None = None,
 ) -> TrainedRun:
     """Train a model in one pass over a stream and write everything about it to a folder (docs/run-folder.md).
 
@@ -118,6 +120,8 @@ def train_run(
         callbacks: called after every batch.
         on_record: called with every record of the metrics, as those of `daes.training.callbacks`.
         on_wait: called while a live stream has no rows.
+        labels: where labels come from that are not in the rows; the data are then messages opened with the `key` by
+            which labels are found.
 
     Where `torch.distributed` has a group of several processes (`process_group` makes one of those that `torchrun` has
     started), all of them call this with the same arguments and train one model together: see `ProcessTrainer`. The
@@ -151,6 +155,7 @@ def train_run(
             ctr_model, sampled = start.make_model(data.schema), 0
         bad_rows = data.bad_rows
         consumed, monitor = ConsumedRows(data), Monitor(data.schema, ctr_model.distributions)
+        join = None if labels is None else _join(labels, data, config)
         recent = RecentRows(data.schema.num_numerical + data.schema.num_categorical, config.window)
         trainer = _make_trainer(
             ctr_model.to(processes.device(device)),
@@ -160,6 +165,7 @@ def train_run(
             callbacks=[consumed, monitor, recent, *callbacks],
             on_record=on_record,
             on_wait=on_wait,
+            waiting=join,
             extra={"consumed": consumed, "monitor": monitor, "recent": recent, "bad_rows": bad_rows},
         )
     description = {
@@ -174,6 +180,7 @@ def train_run(
             "keep": keep,
             "prefetch": prefetch,
             "world_size": processes.count,
+            **({} if labels is None else {"labels": asdict(labels)}),
         },
         "parent": None if start is None else start.description,
     }
@@ -211,7 +218,7 @@ def train_run(
         resumed_at = None if checkpoint is None else trainer.rows
         if on_start is not None and processes.first:
             on_start(trainer, data.num_rows)
-        letters = _open_dead_letters(written, data, source, trainer)
+        letters = _open_dead_letters(written, data, source, trainer, join)
         result, stopped = _train(trainer, source, live=data.is_live, begin=checkpoint is None)
         if trainer.store is not None:
             trainer.store.close()
@@ -248,15 +255,34 @@ def _make_model(
     return CTRModel.from_sample(data.schema, sample, **(model or {})), len(sample)
 
 
+def _join(labels: LateLabels, data: Dataset, config: TrainConfig) -> LabelJoin:
+    """The queue in which rows wait for labels of another topic."""
+    if not isinstance(data.source, MessageSource) or data.source.key != labels.key:
+        raise ValueError(f"labels are joined to messages opened with key={labels.key!r}, got {data.name}")
+    if config.label_delay:
+        raise ValueError(f"label_delay is for labels that come with their rows, got {config.label_delay} and labels")
+    return LabelJoin(
+        labels.reader(data.schema.label),
+        batch_size=config.batch_size,
+        window=labels.window,
+        max_pending=labels.max_pending,
+        overflow=labels.overflow,
+    )
+
+
 def _open_dead_letters(
-    run_folder: RunFolder, data: Dataset, source: Source, trainer: StreamTrainer
+    run_folder: RunFolder, data: Dataset, source: Source, trainer: StreamTrainer, join: LabelJoin | None
 ) -> DeadLetters | None:
     """Let messages that cannot be read go to a file of the run from now on; None where there are no messages."""
     messages = data.source
     if not isinstance(messages, MessageSource):
         return None
     letters = DeadLetters(run_folder.dead_letters)
-    letters.open({messages.consumer.name: parse_offsets(str(source.position()["offsets"]))[0]})
+    positions = {messages.consumer.name: parse_offsets(str(source.position()["offsets"]))[0]}
+    if join is not None:
+        positions[join.labels.name] = join.labels.offsets()
+        join.labels.on_dead_letter = letters.add
+    letters.open(positions)
     messages.on_dead_letter = letters.add
     trainer.extra["dead_letters"] = letters
     return letters
@@ -282,12 +308,13 @@ def _make_trainer(
     callbacks: Sequence[BatchCallback],
     on_record: Sequence[RecordCallback],
     on_wait: Sequence[WaitCallback],
+    waiting: LabelJoin | None,
     extra: Mapping[str, Any],
 ) -> StreamTrainer:
     """The trainer of one process, or of several, of which the first alone watches and writes."""
     watching: dict[str, Any] = {"callbacks": callbacks, "on_record": on_record, "on_wait": on_wait, "extra": extra}
     if processes.count == 1:
-        return StreamTrainer(model, config, **watching)
+        return StreamTrainer(model, config, waiting=waiting, **watching)
     return ProcessTrainer(model, config, processes, bad_rows=bad_rows, **(watching if processes.first else {}))
 
 
@@ -336,6 +363,7 @@ def write_results(
             "bad_batches": [asdict(bad) for bad in result.bad_batches],
             "bad_rows": {"count": bad_rows.count, "first": [asdict(bad) for bad in bad_rows.first[:_LISTED_BAD_ROWS]]},
             "dead_letters": 0 if letters is None else letters.count,
+            **({"labels": trainer.waiting.describe()} if isinstance(trainer.waiting, LabelJoin) else {}),
             "reliability": {name: plain(values) for name, values in reliability.items()},
         },
     )

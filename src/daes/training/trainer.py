@@ -3,7 +3,6 @@
 import logging
 import time
 import warnings
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -14,11 +13,12 @@ import torch
 from numpy.typing import NDArray
 
 from daes.metrics import StreamMetrics
-from daes.model import CTRModel, DeviceBatch
+from daes.model import CTRModel
 from daes.storage.checkpoint import CheckpointError, CheckpointStore, CheckpointWarning
 from daes.stream.batch import Batch
 from daes.stream.source import BatchError, Source
 from daes.training.config import TrainConfig
+from daes.training.labels import LabelDelay, Scored, WaitingLabels
 from daes.training.step import BadBatch, TrainingError, TrainingStep, random_state, set_random_state
 from daes.training.stopping import TrainingStopped
 
@@ -79,6 +79,8 @@ class StreamTrainer:
         on_record: called with every record of the metrics.
         on_wait: called while a live source has no rows.
         extra: further objects with `state_dict` and `load_state_dict` that are part of the checkpoints, by name.
+        waiting: where scored batches wait until they are learned from, such as a `LabelJoin`; by default the queue that
+            `label_delay` asks for.
 
     >>> from daes.simulation import AdStream
     >>> stream = AdStream(num_rows=4000, seed=0)
@@ -99,6 +101,7 @@ class StreamTrainer:
         on_record: Sequence[RecordCallback] = (),
         on_wait: Sequence[WaitCallback] = (),
         extra: Mapping[str, Any] | None = None,
+        waiting: WaitingLabels | None = None,
     ) -> None:
         self.model = model
         self.config = config or TrainConfig()
@@ -117,7 +120,8 @@ class StreamTrainer:
         self.seconds = 0.0
         self.history: list[dict[str, float]] = []
         self._spacing = 1
-        self._waiting: deque[tuple[int, Batch, DeviceBatch]] = deque()
+        self.waiting: WaitingLabels = waiting or LabelDelay(self.config.label_delay, self.step.prepare)
+        self._at_once = waiting is None and not self.config.label_delay
         self._position: Mapping[str, int | str] = {"row": 0}
         self._saved_at = 0.0
         self._saved: Mapping[str, int | str] | None = None
@@ -168,17 +172,21 @@ class StreamTrainer:
 
     def _advance(self, row: int, batch: Batch) -> None:
         """Score and learn from a batch; one without rows is that of a live stream that waits."""
+        before = self.rows
+        if self.waiting.late:
+            self._learn_due(batch)
         if len(batch):
             logits = self._process(batch, row)
-            self._take_in(batch, logits)
+            if not self.waiting.late:
+                self._take_in(batch, logits)
         else:
             for on_wait in self.on_wait:
                 on_wait(self)
-        self._save_if_due(len(batch))
+        self._save_if_due(self.rows - before)
         self._stop_if_asked()
 
     def _take_in(self, batch: Batch, logits: NDArray[np.float32]) -> None:
-        """Count rows that were scored, tell the callbacks, and record the metrics where that is due."""
+        """Count rows that were scored and have labels, tell the callbacks, and record the metrics where that is due."""
         self.rows += len(batch)
         self.batches += 1
         self.seconds = time.perf_counter() - self._started
@@ -193,8 +201,8 @@ class StreamTrainer:
 
     def _finish(self) -> None:
         """The stream has ended: learn from what still waits."""
-        while self._waiting:
-            self._learn_next()
+        self._learn_due(None)
+        self._stop_if_asked()
 
     def result(self) -> TrainResult:
         """What there is so far."""
@@ -226,33 +234,42 @@ class StreamTrainer:
         return iter(())
 
     def _process(self, batch: Batch, row: int) -> NDArray[np.float32]:
-        """Score the batch, update the metrics, and learn from the batch that is due by the label delay; the logits."""
+        """Score the batch, judge it if it has labels, and learn from what is due; the logits."""
         prepared = self.step.prepare(batch)
-        if not self.config.label_delay:
+        if self._at_once:
             logits = self.step.score_and_learn(prepared, row)
             finite = bool(np.isfinite(logits).all())
         else:
             logits = self.step.score(prepared)
             finite = self.step.accept(logits, row)
             if finite:
-                self._waiting.append((row, batch, prepared))
-                if len(self._waiting) > self.config.label_delay:
-                    self._learn_next()
-        if finite and batch.label is not None:
-            self._unmeasured.append((logits, batch.label, *(() if batch.weight is None else (batch.weight,))))
-            if sum(len(rows[0]) for rows in self._unmeasured) >= _ROWS_MEASURED:
-                self._measure()
+                self.waiting.put(Scored(row, batch, logits, None if self.waiting.late else prepared))
+            if not self.waiting.late:
+                self._learn_due(batch)
+        if finite:
+            self._judge(batch, logits)
         return logits
+
+    def _judge(self, batch: Batch, logits: NDArray[np.float32]) -> None:
+        if batch.label is None:
+            return
+        self._unmeasured.append((logits, batch.label, *(() if batch.weight is None else (batch.weight,))))
+        if sum(len(rows[0]) for rows in self._unmeasured) >= _ROWS_MEASURED:
+            self._measure()
+
+    def _learn_due(self, batch: Batch | None) -> None:
+        """Learn from what has waited long enough; batches whose labels came later are judged now."""
+        for scored in self.waiting.due(batch, lambda: self._stop_signal is None):
+            if self.waiting.late:
+                self._judge(scored.batch, scored.logits)
+                self._take_in(scored.batch, scored.logits)
+            self.step.learn(scored.prepared or scored.batch, scored.row)
 
     def _measure(self) -> None:
         """Take the rows since the last time into the metrics."""
         if self._unmeasured:
             self.metrics.update(*(np.concatenate(column) for column in zip(*self._unmeasured, strict=True)))
             self._unmeasured = []
-
-    def _learn_next(self) -> None:
-        row, _, prepared = self._waiting.popleft()
-        self.step.learn(prepared, row)
 
     def _record_if_due(self, new: int) -> None:
         if self._record_is_due(new):
@@ -308,7 +325,7 @@ class StreamTrainer:
             "seconds": self.seconds,
             "history": self.history,
             "spacing": self._spacing,
-            "waiting": [[row, batch.arrays()] for row, batch, _ in self._waiting],
+            "waiting": self.waiting.state_dict(),
             "extra": {name: part.state_dict() for name, part in self.extra.items()},
         }
 
@@ -322,8 +339,7 @@ class StreamTrainer:
         self.rows, self.batches, self.seconds = state["rows"], state["batches"], state["seconds"]
         self.history = list(state["history"])
         self._spacing = state["spacing"]
-        waiting = ((row, Batch(**arrays)) for row, arrays in state["waiting"])
-        self._waiting = deque((row, batch, self.step.prepare(batch)) for row, batch in waiting)
+        self.waiting.load_state_dict(state["waiting"])
         for name, part in self.extra.items():
             part.load_state_dict(state["extra"][name])
 
