@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 ENGINES := .venv-engines
 ENGINES_STAMP := $(ENGINES)/.installed
 
-.PHONY: help setup test lint types tests test-engines demo bench clean
+.PHONY: help setup test lint types tests test-engines test-package docs demo bench clean
 
 help:  ## show what can be made
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -52,6 +52,15 @@ $(ENGINES_STAMP): pyproject.toml constraints.txt
 test-engines: $(ENGINES_STAMP)  ## run the tests with Ray, Spark, TorchRec and other libraries
 	@echo "==> pytest -m engines"
 	OMP_NUM_THREADS=1 $(ENGINES)/bin/python -m pytest -m engines -rs tests/engines tests/adapters
+
+test-package: setup  ## build the wheel, install it in empty environments and use it there
+	@echo "==> pytest tests/test_package.py"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m package -rs tests/test_package.py
+
+docs: setup  ## build the documentation: build/site/index.html
+	@echo "==> mkdocs build"
+	$(BIN)/mkdocs build --quiet
+	@echo "wrote build/site; search works where it is served: $(BIN)/mkdocs serve"
 
 demo: setup  ## run the main job on an embedded default
 	@echo "==> daes demo"

@@ -1,0 +1,97 @@
+"""What MkDocs cannot do by itself: pages made of files outside docs/, of examples and of notebooks.
+
+Links are written as they work in the repository (`../benchmarks/README.md`), and are rewritten here for the site.
+"""
+
+import ast
+import base64
+import json
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parents[1]
+PAGES = {
+    "README.md": "index.md",
+    "benchmarks/README.md": "benchmarks.md",
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CITATION.cff": "CITATION.cff",
+    "LICENSE": "LICENSE.txt",
+}
+"""Files outside docs/ and what stands for them on the site; index.md is a page of its own."""
+
+LINK = re.compile(r"(?<=\]\()([^)\s#:]+)(?=[)#])")
+"""The path of a relative Markdown link."""
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages that are made of other files."""
+    for source, page in PAGES.items():
+        if page != "index.md":
+            files.append(File.generated(config, page, content=(ROOT / source).read_text(encoding="utf-8")))
+    files.append(File.generated(config, "examples.md", content=examples_page()))
+    for notebook in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb")):
+        files.append(File.generated(config, f"notebooks/{notebook.stem}.md", content=notebook_page(notebook)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Make the links of the repository links of the site."""
+    uri = page.file.src_uri
+    sources = {page: source for source, page in PAGES.items() if page != "index.md"}
+    source = sources.get(uri, f"docs/{uri}")
+    return LINK.sub(lambda found: site_link(found[1], source, uri), markdown)
+
+
+def site_link(link: str, source: str, page: str) -> str:
+    """The link to the page for `link` in the file `source` of the repository, from `page` of the site."""
+    target = posixpath.normpath(posixpath.join(posixpath.dirname(source), link))
+    if target in PAGES:
+        target = PAGES[target]
+    elif target.startswith("docs/"):
+        target = target.removeprefix("docs/").replace(".ipynb", ".md")
+    elif target.startswith("examples/"):
+        target = "examples.md"
+    else:
+        return link
+    return posixpath.relpath(target, posixpath.dirname(page) or ".")
+
+
+def examples_page() -> str:
+    """All of examples/ on one page, each with its docstring's sentence."""
+    parts = ["# Examples", "Each is a file of `examples/` that `make test-engines` runs against the real package."]
+    for path in sorted((ROOT / "examples").glob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        title = (ast.get_docstring(ast.parse(text)) or path.name).splitlines()[0]
+        parts += [f"## {path.name}", title, f"```python\n{text.rstrip()}\n```"]
+    return "\n\n".join(parts) + "\n"
+
+
+def notebook_page(path: Path) -> str:
+    """A notebook as Markdown: its text, its code and the outputs that are stored in it."""
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    parts = []
+    for cell in notebook["cells"]:
+        text = "".join(cell["source"]).rstrip()
+        if cell["cell_type"] == "markdown":
+            parts.append(text)
+        elif text:
+            parts.append(f"```python\n{text}\n```")
+            parts += [output_markdown(output) for output in cell["outputs"]]
+    return "\n\n".join(parts) + f"\n\n*This page is the notebook `docs/notebooks/{path.name}`, which the tests run.*\n"
+
+
+def output_markdown(output: dict[str, Any]) -> str:
+    """One output of a cell: a picture, or text."""
+    data = output.get("data", {})
+    if "image/png" in data:
+        image = base64.b64encode(base64.b64decode("".join(data["image/png"]))).decode()
+        return f"![output](data:image/png;base64,{image})"
+    text = "".join(output.get("text") or data.get("text/plain") or "")
+    return f"```text\n{text.rstrip()}\n```"
