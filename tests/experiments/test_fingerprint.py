@@ -52,7 +52,9 @@ def test_a_constant_counts(package):
     assert of(package) != before
 
 
-@pytest.mark.parametrize("name", ["training/trainer.py", "embedding/daes.py", "stream/hashing.py", "model.py"])
+@pytest.mark.parametrize(
+    "name", ["training/trainer.py", "embedding/daes.py", "stream/hashing.py", "model.py", "native/kernels.c"]
+)
 def test_code_that_decides_on_numbers_counts(package, name):
     before = of(package)
     (package / name).write_bytes((package / name).read_bytes() + b"x = 1\n")

@@ -29,8 +29,8 @@ def code_fingerprint(*more: str) -> str:
     """A hash of the code that decides on the result of a trial, and of further packages, as in `("paper")`.
 
     It covers the syntax trees of all modules of `daes` but those of `NO_INFLUENCE`, with their names. Comments,
-    docstrings, blank lines and formatting do not count. It is that of the first call in a process, as is the code that
-    runs.
+    docstrings, blank lines and formatting do not count; C sources count as they are. It is that of the first call in a
+    process, as is the code that runs.
 
     >>> code_fingerprint() == code_fingerprint(), code_fingerprint() == code_fingerprint("paper")
     (True, False)
@@ -45,6 +45,8 @@ def _fingerprint(package: Path, left_out: frozenset[str]) -> str:
         name = path.relative_to(package)
         if name.parts[0] not in left_out:
             digest.update(f"{name.as_posix()} {structure(path.read_text(encoding='utf-8'))}\n".encode())
+    for path in sorted(package.rglob("*.c")):
+        digest.update(f"{path.relative_to(package).as_posix()} {path.read_text(encoding='utf-8')}\n".encode())
     return digest.hexdigest()[:16]
 
 
