@@ -86,6 +86,11 @@ class AcceptanceTable:
                 tensor[: array.size].copy_(torch.from_numpy(array), non_blocking=True)
         return self._on_device
 
+    @property
+    def on_device(self) -> list[Tensor]:
+        """The tensors that `shipped` returned last."""
+        return [] if self._on_device is None else list(self._on_device)
+
     def _take(self, end: int) -> None:
         if end <= self._taken:
             return

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from daes import native
+from daes.embedding import kernels
 from daes.embedding.processes import refuse_several_processes
 from daes.embedding.vocabulary import FIRST, MISSING, UNSEEN, StreamVocabulary
 
@@ -153,6 +154,8 @@ class CategoricalEmbedding(nn.Module):
             if self._slots is None or len(self._slots) != len(self.weight):
                 self._slots = torch.full((len(self.weight),), -1, dtype=torch.int32)
             return native.look_up(self.weight, rows, self._slots)
+        if not self.sparse and kernels.usable(self.weight, rows):
+            return kernels.look_up(self.weight, rows)
         return F.embedding(rows, self.weight, sparse=self.sparse)
 
     def observe(self, ids: Tensor) -> None:

@@ -231,7 +231,7 @@ class DAES(NumericalEmbedding):
             # A missing value has no weights: the sigmoid of −∞.
             none = self.missing.new_full((self.num_features, square.shape[-1]), -torch.inf)
             product, _ = kernels.blend(*places, blend_rows(square, self.basis), none, index=index)
-            fields = fields + self.beta * weighted_sum(torch.sigmoid(product), self.meta_embeddings)
+            fields = kernels.mix(product, self.meta_embeddings, fields, beta=self.beta, squash=True)
         return Outputs(fields, inputs if plain else None)
 
     def _compiled(self, values: Tensor, context: Tensor | Context | None, plain: Sequence[FeatureInput]) -> bool:

@@ -286,12 +286,18 @@ class FeatureDistributions(FeatureKnots):
 
     # --- a device: shapes never depend on the data and nothing is read back ---------------------------------------
 
-    def advance(self, rows: int) -> bool:
-        """The host's part of observing the next rows on a device; whether the knots are to be refreshed after them."""
+    @property
+    def rows_seen(self) -> int:
+        """Rows observed on a device, as far as the fullest feature knows."""
         if self._rows is None:  # once after a load; the only time that the device is waited for
             self._rows = int(self.count.max())
             self._expected, self._batches = self.lag.tolist()
-        before, self._rows = self._rows, self._rows + rows
+        return self._rows
+
+    def advance(self, rows: int) -> bool:
+        """The host's part of observing the next rows on a device; whether the knots are to be refreshed after them."""
+        before = self.rows_seen
+        self._rows = before + rows
         self._expected += rows * min(1.0, self.reservoir_size / (before + 1))
         self._batches += 1
         for table, _ in self._tables():
@@ -351,8 +357,9 @@ class FeatureDistributions(FeatureKnots):
         if refresh:
             most = min(self._rows, self.reservoir_size)
             observation.refresh(
-                self.slots[:, :most], self.count, self._device_levels(), self.knots, self.centre, self.scale
-            )
+                self.slots[:, :most], self.count, self.minimum, self.maximum, self._device_levels(),
+                self.knots, self.centre, self.scale,
+            )  # fmt: skip
 
     def _refresh(self) -> None:
         assert self._rows is not None
@@ -387,7 +394,7 @@ class FeatureDistributions(FeatureKnots):
 
     def recorded(self) -> list[Tensor]:
         """Tensors beside the buffers that a recording of `observe_ahead` reads."""
-        return [] if self._rows is None else [tensor for table in self._device_tables() for tensor in table]
+        return [tensor for table, _ in self._acceptances or () for tensor in table.on_device]
 
     # --- schedules --------------------------------------------------------------------------------------------------
 

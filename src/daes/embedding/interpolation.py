@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from daes.distribution.base import inverted_cdf
+from daes.embedding import kernels
 from daes.embedding.search import count_below
 
 Basis = Literal["thermometer", "hat"]
@@ -91,6 +92,8 @@ def weighted_sum(weights: Tensor, table: Tensor) -> Tensor:
     A product with a two-hot matrix looks wasteful beside a look-up of two rows, but its backward is a product too,
     where that of a look-up scatters: several times faster in training.
     """
+    if kernels.usable(weights, table) and kernels.fit(table):
+        return kernels.mix(weights, table)
     return torch.einsum("bqm,qmd->bqd", weights.to(table.dtype), table)
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from daes import native
+from daes.embedding import kernels
 from daes.embedding.search import count_below
 from daes.evidence.odds import NO_CUT, confidence, cut_points, log_odds
 from daes.evidence.options import Evidence
@@ -106,6 +107,11 @@ class EvidenceInputs(nn.Module):
                 float(self._prior()),
                 self.options.strength,
             )
+        if not self.num_pairs and kernels.usable(numbers, rows):
+            numbers = numbers if self.options.numbers else numbers[:, :0]
+            rows = rows if self.options.categories else rows[:, :0]
+            counted = self.total, self.edges, self.number_counts, self.row_counts
+            return kernels.evidence(numbers, rows, counted, self.options.strength)
         bins = self._bins(numbers)
         parts, views = self._parts(bins, rows)
         inputs = [parts] if views is None else [parts, confidence(views)]
@@ -171,6 +177,39 @@ class EvidenceInputs(nn.Module):
         )
         if cut:
             self._cut_anew()
+
+    def counts_ahead(self, rows: int) -> bool:
+        """Whether a device can count the next rows by itself: no bins are cut anew then, and no pairs are chosen."""
+        if self.frozen or not kernels.usable(self.edges):
+            return False
+        if self.sample is None:
+            return True
+        before, now = self.sample.count, self.sample.count + rows
+        chosen = self.num_pairs and (before < _FIRST_CHOICE or _doubled(before, now, _FIRST_CHOICE, 4))
+        return not (chosen or _doubled(before, now, 1, 2))
+
+    def advance(self, rows: int) -> None:
+        """The host's part of counting the next rows on a device."""
+        if self.sample is not None:
+            self.sample.advance(rows)
+
+    @torch.no_grad()
+    def count_ahead(self, numbers: Tensor, rows: Tensor, labels: Tensor) -> None:
+        """The device's part of `update` for rows that the host was told of by `advance`: it can be recorded."""
+        if self.options.half_life is not None:
+            self._fade(len(labels))
+        if self.sample is not None:
+            self.sample.update_ahead(numbers, rows, labels)
+        seen = torch.stack([torch.ones_like(labels), labels], 1).double()
+        self.total += seen.sum(0)
+        if self.options.categories:
+            each = seen.unsqueeze(1).expand(-1, self.num_categorical, -1).reshape(-1, 2)
+            self.row_counts.index_add_(0, rows.flatten(), each)
+        bins = self._bins(numbers)
+        if self.options.numbers:
+            self._count_numbers(self.number_counts, bins, seen)
+        if self.num_pairs:
+            self._count_pairs(self._cells(bins, rows), seen)
 
     def reset(self) -> None:
         """Forget all clicks: another pass over the same rows begins."""

@@ -73,10 +73,9 @@ class RowSample(nn.Module):
     def update(self, numerical: Tensor, categorical: Tensor, label: Tensor) -> None:
         """See the next rows: numerical (B, q), categorical (B, p), label (B,)."""
         start, rows = self.count, len(label)
-        if self._table is None:
-            self._table = AcceptanceTable(make_schedule("exact", self.size, self.seed, self._origin()), start)
-        accepted = self._table.between(start, start + rows)
-        self._table.forget(start + rows)
+        table = self._acceptances(start)
+        accepted = table.between(start, start + rows)
+        table.forget(start + rows)
         self._count = start + rows
         self.seen += rows
         if not accepted.slots.size:
@@ -90,6 +89,30 @@ class RowSample(nn.Module):
         self.numerical[where] = numbers.nan_to_num()
         self.categorical[where] = categorical[source]
         self.label[where] = (label[source] > 0).to(torch.uint8)
+
+    def advance(self, rows: int) -> None:
+        """The host's part of seeing the next rows on a device."""
+        self._count = self.count + rows
+        self._acceptances(self._count - rows).shipped(self._count, self.label.device)
+
+    @torch.no_grad()
+    def update_ahead(self, numerical: Tensor, categorical: Tensor, label: Tensor) -> None:
+        """The device's part of seeing rows that the host was told of by `advance`: it can be recorded."""
+        from daes.embedding.kernels.sampling import keep
+
+        positions, targets, following = self.recorded()
+        members = self.numerical, self.missing, self.categorical, self.label
+        keep(numerical, categorical, label, self.seen, positions, targets, following, *members)
+        self.seen += len(label)
+
+    def recorded(self) -> list[Tensor]:
+        """Tensors beside the buffers that a recording of `update_ahead` reads."""
+        return [] if self._table is None else self._table.on_device
+
+    def _acceptances(self, start: int) -> AcceptanceTable:
+        if self._table is None:
+            self._table = AcceptanceTable(make_schedule("exact", self.size, self.seed, self._origin()), start)
+        return self._table
 
     @torch.no_grad()
     def merge(self, other: Self) -> None:

@@ -13,15 +13,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from daes.embedding.distributions import FeatureDistributions
+from daes.evidence.sample import RowSample
 from daes.model import CTRModel
 
 _WARM_UPS = 2
-_MAX_RECORDINGS = 20
+_MAX_RECORDINGS = 40
 """A model that has to be recorded more often is trained without recordings."""
 
 
 @dataclass(frozen=True)
-class _Recording:
+class Recording:
     """A function as a graph: where it reads its inputs, what it computes, and the gradients it writes."""
 
     inputs: tuple[Tensor, ...]
@@ -31,7 +33,8 @@ class _Recording:
 
     def replay(self, inputs: tuple[Tensor, ...]) -> Tensor:
         for place, tensor in zip(self.inputs, inputs, strict=True):
-            place.copy_(tensor, non_blocking=True)
+            if place is not tensor:
+                place.copy_(tensor, non_blocking=True)
         self.graph.replay()
         for parameter, gradient in self.gradients:
             parameter.grad = gradient
@@ -41,13 +44,13 @@ class _Recording:
 class GraphRecorder:
     """Calls functions of a model, from recordings where that is possible: one recording per function and input shapes.
 
-    A function takes tensors, returns a tensor and may write gradients; both are overwritten by the next call. It must
-    otherwise be pure: statistics are updated before it and the optimiser steps after it, in place, where the recording
-    reads. If a tensor of the model is reallocated or frozen, functions are recorded again. A function that cannot be
+    A function takes tensors, returns a tensor and may write gradients; both are overwritten by the next call. What else
+    it changes it changes in place, on the device alone, and all of that is either a buffer of the model or named in the
+    call. If a tensor of the model is reallocated or frozen, functions are recorded again. A function that cannot be
     recorded, because something in it waits for the device or has hooks, is called as it is.
 
     A recording does not run Python: an option that is changed by hand after recording (a dropout rate, say) has no
-    effect. Buffers and random numbers are restored after recording.
+    effect. What a function changes, and random numbers, are restored after recording.
 
     Args:
         model: the model whose parameters and buffers the functions read.
@@ -57,41 +60,82 @@ class GraphRecorder:
         self.model = model
         self.failed = False
         """Whether a recording failed: from then on functions are called as they are."""
-        self._recordings: dict[Any, _Recording] = {}
+        self.last: Recording | None = None
+        """The recording that wrote the gradients there are, None if no recording did."""
+        self._recordings: dict[Any, Recording] = {}
+        self._places: dict[Any, Tensor] = {}
         self._addresses: list[Any] = []
         self._recorded = 0
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_recordings": {}}  # a graph can be neither copied nor saved
+        # a graph can be neither copied nor saved
+        return {**self.__dict__, "_recordings": {}, "_places": {}, "last": None}
 
-    def __call__(self, function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
-        """`function(*inputs)`."""
-        if self.failed or not on_cuda(self.model) or _has_hooks(self.model):
+    @property
+    def ready(self) -> bool:
+        """Whether functions may be recorded."""
+        return not self.failed and on_cuda(self.model) and not _has_hooks(self.model)
+
+    def place(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """Copies of the inputs where recordings read them: functions that are called with these copy nothing more."""
+        placed = []
+        for number, tensor in enumerate(inputs):
+            key = number, tensor.shape, tensor.dtype
+            if key not in self._places:
+                with torch.inference_mode(False):
+                    self._places[key] = torch.empty_like(tensor, memory_format=torch.contiguous_format)
+            placed.append(self._places[key].copy_(tensor, non_blocking=True))
+        return tuple(placed)
+
+    def __call__(
+        self,
+        function: Callable[..., Tensor],
+        *inputs: Tensor,
+        key: tuple[Any, ...] = (),
+        changes: Callable[[], list[Tensor]] = list,
+    ) -> Tensor:
+        """`function(*inputs)`.
+
+        Args:
+            function: a function with a name.
+            inputs: the tensors it takes, by `place`.
+            key: what a recording depends on beside the function and the shapes of its inputs.
+            changes: the tensors that the function changes, beside the buffers of the model.
+        """
+        if not self.ready:
+            self.last = None
             return function(*inputs)
         addresses = _addresses(self.model)
         if addresses != self._addresses:
             self._recordings, self._addresses = {}, addresses
-        key = (function.__name__, *((tensor.shape, tensor.dtype) for tensor in inputs))
+        key = (function.__name__, *key, *((tensor.shape, tensor.dtype) for tensor in inputs))
         if key not in self._recordings:
             try:
-                self._recordings[key] = self._record(function, inputs)
+                self._recordings[key] = self._record(function, inputs, changes())
             except RuntimeError as error:
-                self.failed, self._recordings = True, {}
+                self.failed, self._recordings, self.last = True, {}, None
                 warnings.warn(f"steps are not recorded as CUDA graphs: {error}", RuntimeWarning, stacklevel=3)
                 return function(*inputs)
-        return self._recordings[key].replay(inputs)
+        recording = self._recordings[key]
+        if recording.gradients:
+            self.last = recording
+        return recording.replay(inputs)
 
-    def _record(self, function: Callable[..., Tensor], inputs: tuple[Tensor, ...]) -> _Recording:
+    def _hold(self, inputs: tuple[Tensor, ...]) -> bool:
+        """Whether these are the tensors that `place` returns."""
+        own = set(map(id, self._places.values()))
+        return all(id(tensor) in own for tensor in inputs)
+
+    def _record(self, function: Callable[..., Tensor], inputs: tuple[Tensor, ...], changes: list[Tensor]) -> Recording:
         self._recorded += 1
         if self._recorded > _MAX_RECORDINGS:
             raise RuntimeError(f"they would have to be recorded more than {_MAX_RECORDINGS} times")
-        with torch.inference_mode(False):
-            places = tuple(tensor.clone() for tensor in inputs)
+        places = inputs if self._hold(inputs) else self.place(*inputs)
         before = [(parameter, parameter.grad) for parameter in self.model.parameters()]
-        with _restoring(self.model):
+        with _restoring(self.model, changes):
             graph, output = self._capture(lambda: function(*places))
         gradients = [(p, p.grad) for p, old in before if p.grad is not None and p.grad is not old]
-        return _Recording(places, graph, output, gradients)
+        return Recording(places, graph, output, gradients)
 
     def _capture(self, function: Callable[[], Tensor]) -> tuple[torch.cuda.CUDAGraph, Tensor]:
         device = self.model.device
@@ -121,24 +165,38 @@ def on_cuda(model: CTRModel) -> bool:
     return model.device.type == "cuda"
 
 
-def _addresses(model: CTRModel) -> list[Any]:
+def _modules(model: nn.Module) -> Iterator[nn.Module]:
+    """All modules, as `nn.Module.modules` but without names, which take most of its time."""
+    found = [model]
+    while found:
+        module = found.pop()
+        yield module
+        found += [child for child in module._modules.values() if child is not None]
+
+
+def _addresses(model: nn.Module) -> list[Any]:
     """Where the tensors are that a recording reads, and which of them learn."""
-    parameters = [(parameter.data_ptr(), parameter.requires_grad) for parameter in model.parameters()]
-    return [parameters, [buffer.data_ptr() for buffer in model.buffers()]]
+    tensors: list[Tensor] = []
+    for module in _modules(model):
+        tensors += [tensor for tensor in module._parameters.values() if tensor is not None]
+        tensors += [tensor for tensor in module._buffers.values() if tensor is not None]
+        if isinstance(module, FeatureDistributions | RowSample):
+            tensors += module.recorded()
+    return [(tensor.data_ptr(), tensor.requires_grad) for tensor in tensors]
 
 
 def _has_hooks(model: nn.Module) -> bool:
     return any(
         module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
-        for module in model.modules()
+        for module in _modules(model)
     )
 
 
 @contextmanager
-def _restoring(model: CTRModel) -> Iterator[None]:
-    """Afterwards buffers and random numbers are as they were, also after a failure."""
+def _restoring(model: CTRModel, changes: list[Tensor]) -> Iterator[None]:
+    """Afterwards buffers, the given tensors and random numbers are as they were, also after a failure."""
     device = model.device
-    buffers = list(model.buffers())
+    buffers = [*model.buffers(), *changes]
     before = [buffer.clone() for buffer in buffers]
     generator = torch.cuda.default_generators[device.index or 0]
     state, random = generator.clone_state(), torch.cuda.get_rng_state(device)

@@ -1,6 +1,7 @@
 """Optimisers for a model whose tables may have sparse gradients."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -130,6 +131,35 @@ class Optimizers:
         """Apply all gradients."""
         for part in self.parts:
             part.step()
+
+    @property
+    def can_record(self) -> bool:
+        """Whether a step is the same operations on the same tensors every time: torch's own make some at the first."""
+        return all(isinstance(part, Adagrad | torch.optim.SGD) or part.state for part in self.parts)
+
+    def changes(self) -> list[Tensor]:
+        """All tensors that a step changes: parameters, and what was gathered of their gradients."""
+        found: list[Tensor] = list(self._parameters)
+        for part in self.parts:
+            if isinstance(part, Adagrad):
+                found += part.sums
+            else:
+                found += [one for state in part.state.values() for one in state.values() if isinstance(one, Tensor)]
+        return found
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Within it a step may be recorded as a CUDA graph: torch's fused optimisers ask to be told."""
+        groups = [group for part in self.parts for group in part.param_groups if "capturable" in group]
+        for part in self.parts:
+            part._warned_capturable_if_run_uncaptured = True  # a recording is tried without recording first
+        for group in groups:
+            group["capturable"] = True
+        try:
+            yield
+        finally:
+            for group in groups:
+                group["capturable"] = False
 
     def state_dict(self) -> list[dict[str, Any]]:
         """The states of all parts."""

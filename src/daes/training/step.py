@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from daes.embedding.processes import refuse_several_processes
 from daes.model import CTRModel, DeviceBatch
 from daes.stream.batch import Batch
+from daes.training.ahead import Plan, plan, take_in
 from daes.training.config import TrainConfig
 from daes.training.graphs import GraphRecorder, on_cuda
 from daes.training.optimizer import coalesced, make_optimizers
@@ -132,7 +133,7 @@ class TrainingStep:
 
     def _take_step(self, rows: DeviceBatch, row: int) -> tuple[NDArray[np.float32], str | None]:
         """Change the model; if the rows do not allow it, say why and leave no trace in it. The logits before that."""
-        inputs = (*rows.features, *rows.targets)
+        inputs = self._place(*rows.features, *rows.targets)
         # The first rows are observed before their step: without them nothing is known that a step could build on.
         first = self.observing and not self._has_observed
         if first:
@@ -153,16 +154,41 @@ class TrainingStep:
         elif not isfinite(norm) or (self.config.max_norm is not None and norm > self.config.max_norm):
             reason = f"the gradient's norm is {norm:.6g}"
         if reason is None:
-            self.optimizers.step()
-            if self.exchange is None:
-                if self.observing and not first:
-                    self._observe(rows)
-                self.model.count(rows)
+            self._descend(rows, inputs, observing=self.observing and not first)
         else:
             self.optimizers.zero_grad()
             for old, buffer in zip(kept, self._running_statistics() if kept else (), strict=True):
                 buffer.copy_(old)
         return found[2:], reason
+
+    def _descend(self, rows: DeviceBatch, inputs: tuple[Tensor, ...], *, observing: bool) -> None:
+        """The rest of a step once there are gradients: optimiser, then distributions and evidence take the batch in."""
+        if self.exchange is not None:
+            self.optimizers.step()
+            return
+        done = Plan()
+        if self._recorder is not None and self._recorder.last is not None and self.optimizers.can_record:
+            done = plan(self.model, len(rows), observing=observing)
+            self._replay_end(inputs[:3], done)
+        else:
+            self.optimizers.step()
+        if observing and not done.observe:
+            self._observe(rows)
+        if not done.count:
+            self.model.count(rows)
+
+    def _replay_end(self, inputs: tuple[Tensor, ...], what: Plan) -> None:
+        """The optimiser's step and the plan, from a recording."""
+        assert self._recorder is not None
+
+        def end_step(numerical: Tensor, categorical: Tensor, label: Tensor) -> Tensor:
+            with self.optimizers.recording():
+                self.optimizers.step()
+            take_in(self.model, what, numerical, categorical, label)
+            return label
+
+        # Gradients lie where the recording that wrote them put them.
+        self._recorder(end_step, *inputs, key=(what, id(self._recorder.last)), changes=self.optimizers.changes)
 
     def _observe(self, rows: DeviceBatch) -> None:
         self.model.observe(*rows.features)
@@ -220,11 +246,22 @@ class TrainingStep:
         self.optimizers.start_from(state["optimizers"])
         self._has_observed = state.get("has_observed", True)
 
+    def _place(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """The inputs where recordings read them, if there are any."""
+        records = self._records(inputs) and self._recorder is not None and self._recorder.ready
+        return self._recorder.place(*inputs) if records and self._recorder is not None else inputs
+
     def _call(self, function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
         """`function(*inputs)`, from a recording for full batches: others are too rare to be worth one."""
-        if self._recorder is None or len(inputs[0]) != self.config.batch_size:
+        if self._recorder is None:
+            return function(*inputs)
+        if not self._records(inputs):
+            self._recorder.last = None
             return function(*inputs)
         return self._recorder(function, *inputs)
+
+    def _records(self, inputs: tuple[Tensor, ...]) -> bool:
+        return self._recorder is not None and len(inputs[0]) == self.config.batch_size
 
     @torch.no_grad()
     def _logits(self, numerical: Tensor, categorical: Tensor) -> Tensor:

@@ -65,3 +65,29 @@ def blend(
         values, knots, known.centre, known.scale, table, missing, linear_weight, index, linear or "", ",".join(plain)
     )
     return fields, inputs
+
+
+def mix(
+    weights: Tensor, table: Tensor, base: Tensor | None = None, *, beta: float = 1.0, squash: bool = False
+) -> Tensor:
+    """base + β·Σ_i w_i E_i, with the sigmoid of w if `squash`: (B, q, M), (q, M, d), (B, q, d) → (B, q, d)."""
+    from daes.embedding.kernels.mixing import mix
+
+    found: Tensor = mix(weights, table, base, beta, squash)
+    return found
+
+
+def look_up(table: Tensor, rows: Tensor) -> Tensor:
+    """The rows of a table: (N, d) and (…) → (…, d)."""
+    from daes.embedding.kernels.rows import look_up
+
+    found: Tensor = look_up(table, rows)
+    return found
+
+
+def evidence(numbers: Tensor, rows: Tensor, counted: tuple[Tensor, Tensor, Tensor, Tensor], strength: float) -> Tensor:
+    """Log odds of numbers (B, q) and rows (B, p), confidence of the rows, by total, edges and counts: (B, q + 2p)."""
+    from daes.embedding.kernels.rows import evidence
+
+    found: Tensor = evidence(numbers, rows, *counted, strength)
+    return found

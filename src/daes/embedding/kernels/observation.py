@@ -9,11 +9,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-TILE = 2048  # what torch sorts in one block
+TILE = 4096  # the most that torch sorts in one block
 """Slots that are sorted together before quantiles are looked for in all sorted tiles."""
 
-_RANKS = 8
+_RANKS = 2
 """Quantiles that a program looks for."""
+
+_WARPS = 1
+"""Warps of such a program: one, which needs no barrier to agree on when to stop."""
 
 
 @triton.jit
@@ -33,7 +36,7 @@ def _summarise(values, count, counts, lows, highs, before, rows, q, QP: tl.const
 
 
 @triton.jit
-def _passed(positions, wanted, low, high, STEPS: tl.constexpr):
+def passed(positions, wanted, low, high, STEPS: tl.constexpr):
     """How many of the ascending positions are at most `wanted`, known to be from low to high."""
     for _ in tl.static_range(STEPS):
         middle = (low + high) // 2
@@ -69,10 +72,10 @@ def _accept(
         )  # fmt: skip
 
     own = tl.load(counts + block * QP + f)
-    first_entry = _passed(
+    first_entry = passed(
         positions, start + earlier, tl.zeros([QP], tl.int32), tl.zeros([QP], tl.int32) + entries, STEPS
     )
-    last_entry = _passed(positions, start + earlier + own, first_entry, tl.zeros([QP], tl.int32) + entries, STEPS)
+    last_entry = passed(positions, start + earlier + own, first_entry, tl.zeros([QP], tl.int32) + entries, STEPS)
     last_entry = tl.where(mine, last_entry, first_entry)
     if tl.max(last_entry - first_entry, 0) > 0:
         row = block * BLOCK + tl.arange(0, BLOCK)[:, None]
@@ -83,7 +86,7 @@ def _accept(
         low = tl.zeros([BLOCK, QP], tl.int32) + first_entry[None, :]
         high = tl.zeros([BLOCK, QP], tl.int32) + last_entry[None, :]
         # Entries up to this position, less one: the entry of the position itself, if there is one.
-        entry = _passed(positions, position, low, high, BLOCK_STEPS) - 1
+        entry = passed(positions, position, low, high, BLOCK_STEPS) - 1
         there = finite & mine[None, :] & (entry >= first_entry[None, :])
         there = there & (tl.load(positions + entry, mask=there, other=-1) == position)
         # Of two values for one slot only the later one is written: programs run in any order.
@@ -136,7 +139,7 @@ def _key(x):
 
 @triton.jit
 def _select(
-    tiles, levels, count, picked, size, width, ranks, num_tiles,
+    tiles, levels, count, minimum, maximum, picked, size, width, ranks, num_tiles,
     TP: tl.constexpr, TILE: tl.constexpr, RANKS: tl.constexpr,
 ):  # fmt: skip
     feature = tl.program_id(0)
@@ -149,9 +152,10 @@ def _select(
     # Elements before `low` are below the bracket of keys, those from `high` on are above it.
     low = some
     high = some + tl.where(tile < num_tiles, TILE, 0)[None, :]
-    bottom = tl.zeros([RANKS], tl.int64) - 2147483648
-    top = tl.zeros([RANKS], tl.int64) + 2147483647
-    while tl.max(top - bottom, 0) > 0:
+    bottom = tl.zeros([RANKS], tl.int64) + _key(tl.load(minimum + feature))
+    top = tl.zeros([RANKS], tl.int64) + _key(tl.load(maximum + feature))
+    candidates = tl.zeros([RANKS], tl.int32) + tl.where(filled > 0, 2, 0)
+    while tl.max(tl.where(candidates > 1, top - bottom, 0), 0) > 0:
         middle = (bottom + top) >> 1
         left = low
         right = high
@@ -167,8 +171,10 @@ def _select(
         bottom = tl.where(enough, bottom, tl.minimum(middle + 1, top))
         high = tl.where(enough[:, None], left, high)
         low = tl.where(enough[:, None], low, left)
-    key = top.to(tl.int32)
-    value = tl.where(key < 0, key ^ 0x7FFFFFFF, key).to(tl.float32, bitcast=True)
+        candidates = tl.sum(high - low, 1)
+    # One element is left in the bracket, or all that are left are the same.
+    last = tl.load(base + low, mask=low < high, other=float("inf"))
+    value = tl.max(tl.where(_key(last) <= top[:, None], last, -float("inf")), 1)
     value = tl.where(filled > 0, value, float("nan"))
     tl.store(picked + feature * ranks + which, value, mask=which < ranks)
 
@@ -242,13 +248,22 @@ def accept(
     )  # fmt: skip
 
 
-def refresh(slots: Tensor, count: Tensor, levels: Tensor, knots: Tensor, centre: Tensor, scale: Tensor) -> None:
+def refresh(
+    slots: Tensor,
+    count: Tensor,
+    minimum: Tensor,
+    maximum: Tensor,
+    levels: Tensor,
+    knots: Tensor,
+    centre: Tensor,
+    scale: Tensor,
+) -> None:
     """Set inner knots, centre and scale to the quantiles of the reservoirs, in place.
 
     Tiles of slots are sorted; a quantile is then looked for in all tiles at once, by halving the range of its bits.
 
-    **Shape.** slots (q, m), of which the first `count` are filled; count, centre, scale (q,); levels (L,) float64:
-    those of the inner knots and then those of the bulk; knots (q, K+1).
+    **Shape.** slots (q, m), of which the first `count` are filled; count, minimum, maximum (no value lies beyond),
+    centre and scale (q,); levels (L,) float64: those of the inner knots and then those of the bulk; knots (q, K+1).
     """
     q, most = slots.shape
     tiles = triton.cdiv(most, TILE)
@@ -257,8 +272,8 @@ def refresh(slots: Tensor, count: Tensor, levels: Tensor, knots: Tensor, centre:
     ordered = padded.sort(-1).values
     picked = torch.empty(q, len(levels), device=slots.device)
     _select[(q, triton.cdiv(len(levels), _RANKS))](
-        ordered, levels, count, picked, most, tiles * TILE, len(levels), tiles,
-        TP=triton.next_power_of_2(tiles), TILE=TILE, RANKS=_RANKS,
+        ordered, levels, count, minimum, maximum, picked, most, tiles * TILE, len(levels), tiles,
+        TP=triton.next_power_of_2(tiles), TILE=TILE, RANKS=_RANKS, num_warps=_WARPS,
     )  # fmt: skip
     inner = knots.shape[1] - 2
     _set_knots[(q,)](

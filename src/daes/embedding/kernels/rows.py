@@ -1,0 +1,136 @@
+"""Rows of a table, and the evidence of a batch: look-ups of narrow rows, several to a program.
+
+Torch gives every looked-up row a block of threads, of which a row of 16 numbers leaves most idle.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from daes.embedding.kernels.places import part
+
+
+@triton.jit
+def _look_up(table, rows, out, total, D: tl.constexpr, DP: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    row = tl.load(rows + at, mask=at < total, other=0)
+    d = tl.arange(0, DP)[None, :]
+    wanted = (at < total)[:, None] & (d < D)
+    tl.store(out + at.to(tl.int64)[:, None] * D + d, tl.load(table + row[:, None] * D + d, mask=wanted), mask=wanted)
+
+
+@torch.library.custom_op("daes::look_up", mutates_args=())
+def look_up(table: Tensor, rows: Tensor) -> Tensor:
+    """`torch.nn.functional.embedding(rows, table)`: table (N, d), rows (…) → (…, d)."""
+    dim = table.shape[1]
+    out = torch.empty(*rows.shape, dim, dtype=table.dtype, device=table.device)
+    if rows.numel():
+        width = triton.next_power_of_2(dim)
+        block = max(1, 1024 // width)
+        _look_up[(triton.cdiv(rows.numel(), block),)](
+            table.contiguous(), rows.contiguous(), out, rows.numel(), D=dim, DP=width, BLOCK=block, num_warps=2
+        )
+    return out
+
+
+@look_up.register_fake
+def _(table: Tensor, rows: Tensor) -> Tensor:
+    return table.new_empty(*rows.shape, table.shape[1])
+
+
+def _keep(ctx, inputs, output):
+    table, rows = inputs
+    ctx.save_for_backward(rows)
+    ctx.size = table.shape[0]
+
+
+def _differentiate(ctx, gradient):
+    (rows,) = ctx.saved_tensors
+    if ctx.size < 2**31:
+        rows = rows.to(torch.int32)  # they are sorted there, four bytes at half the price of eight
+    return torch.ops.aten.embedding_dense_backward(gradient, rows, ctx.size, -1, False), None
+
+
+look_up.register_autograd(_differentiate, setup_context=_keep)
+
+
+@triton.jit
+def _odds(views, clicks, prior, logit, strength):
+    return tl.log((clicks + strength * prior) / (views - clicks + strength * (1.0 - prior))) - logit
+
+
+@triton.jit
+def _evidence(
+    numbers, rows, total, edges, number_counts, row_counts, out, batch, q, p, strength, bins,
+    QP: tl.constexpr, PP: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[:, None]
+    prior = (tl.load(total + 1) + 2.0) / (tl.load(total) + 10.0)
+    logit = tl.log(prior / (1.0 - prior))
+    width = q + 2 * p
+    if QP > 0:
+        f = tl.arange(0, QP)[None, :]
+        wanted = (at < batch) & (f < q)
+        x, missing = part(tl.load(numbers + at.to(tl.int64) * q + f, mask=wanted, other=0.0))
+        below = tl.zeros([BLOCK, QP], tl.int32)
+        for step in tl.static_range(STEPS):
+            probe = below + (1 << (STEPS - 1 - step))
+            within = wanted & (probe <= bins - 1)
+            edge = tl.load(edges + f * (bins - 1) + probe - 1, mask=within, other=0.0)
+            below = tl.where(within & (edge < x), probe, below)
+        cell = (f * (bins + 1) + tl.where(missing, bins, below)) * 2
+        views = tl.load(number_counts + cell, mask=wanted, other=0.0)
+        clicks = tl.load(number_counts + cell + 1, mask=wanted, other=0.0)
+        z = _odds(views, clicks, prior, logit, strength)
+        tl.store(out + at.to(tl.int64) * width + f, z.to(tl.float32), mask=wanted)
+    if PP > 0:
+        c = tl.arange(0, PP)[None, :]
+        wanted = (at < batch) & (c < p)
+        row = tl.load(rows + at.to(tl.int64) * p + c, mask=wanted, other=0) * 2
+        views = tl.load(row_counts + row, mask=wanted, other=0.0)
+        clicks = tl.load(row_counts + row + 1, mask=wanted, other=0.0)
+        z = _odds(views, clicks, prior, logit, strength)
+        tl.store(out + at.to(tl.int64) * width + q + c, z.to(tl.float32), mask=wanted)
+        tl.store(out + at.to(tl.int64) * width + q + p + c, (tl.log(1.0 + views) / 4 - 1).to(tl.float32), mask=wanted)
+
+
+@torch.library.custom_op("daes::evidence", mutates_args=())
+def evidence(
+    numbers: Tensor,
+    rows: Tensor,
+    total: Tensor,
+    edges: Tensor,
+    number_counts: Tensor,
+    row_counts: Tensor,
+    strength: float,
+) -> Tensor:
+    """`EvidenceInputs` without pairs.
+
+    **Shape.** numbers (B, q) with NaN = missing, rows (B, p), total (2,), edges (q, bins − 1), number_counts
+    (q, bins + 1, 2), row_counts (N, 2) → (B, q + 2p).
+    """
+    batch, q, p = len(numbers), numbers.shape[1], rows.shape[1]
+    out = torch.empty(batch, q + 2 * p, device=numbers.device)
+    if batch and q + p:
+        bins = edges.shape[1] + 1
+        block = max(1, 1024 // triton.next_power_of_2(max(q, p)))
+        _evidence[(triton.cdiv(batch, block),)](
+            numbers.contiguous(), rows.contiguous(), total, edges, number_counts, row_counts, out, batch, q, p,
+            strength, bins, QP=triton.next_power_of_2(q) if q else 0, PP=triton.next_power_of_2(p) if p else 0,
+            STEPS=(bins - 1).bit_length(), BLOCK=block,
+        )  # fmt: skip
+    return out
+
+
+@evidence.register_fake
+def _(
+    numbers: Tensor,
+    rows: Tensor,
+    total: Tensor,
+    edges: Tensor,
+    number_counts: Tensor,
+    row_counts: Tensor,
+    strength: float,
+) -> Tensor:
+    return numbers.new_empty(numbers.shape[0], numbers.shape[1] + 2 * rows.shape[1], dtype=torch.float32)

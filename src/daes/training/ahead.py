@@ -1,0 +1,59 @@
+"""The end of a step on a device, parted into what the host does ahead and what the device does, which can be recorded.
+
+After the optimiser's step the model observes the batch and counts its labels. Which values a sample accepts and when
+knots are refreshed depends on the number of rows alone, so the host knows it ahead and the device needs no answer.
+"""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from daes.embedding import NumericalEmbedding, kernels
+from daes.model import CTRModel
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the device does with a batch: observe it, refresh the knots, count its labels."""
+
+    observe: bool = False
+    refresh: bool = False
+    count: bool = False
+
+
+def plan(model: CTRModel, rows: int, *, observing: bool) -> Plan:
+    """The host's share of taking in the next rows, where the device can do the rest; what that is."""
+    refresh = False
+    observe = observing and _observes_ahead(model)
+    if observe:
+        assert model.distributions is not None
+        refresh = model.distributions.advance(rows)
+    count = model.evidence.counts_ahead(rows)
+    if count:
+        model.evidence.advance(rows)
+    return Plan(observe, refresh, count)
+
+
+def take_in(model: CTRModel, what: Plan, numerical: Tensor, categorical: Tensor, label: Tensor) -> None:
+    """The device's share."""
+    if what.observe:
+        assert model.distributions is not None
+        model.distributions.observe_ahead(numerical, refresh=what.refresh)
+    if what.count:
+        rows = categorical if model.categorical is None else model.categorical.rows(categorical)
+        model.evidence.count_ahead(numerical, rows, label)
+
+
+def _observes_ahead(model: CTRModel) -> bool:
+    """Whether distributions are all that observes a batch, by kernels, and their samples are full."""
+    method, known = model.numerical, model.distributions
+    return (
+        method is not None
+        and method.observe_in_forward
+        and type(method)._observe is NumericalEmbedding._observe
+        and (model.categorical is None or model.categorical.vocabulary is None)
+        and known is not None
+        and known.labels is None
+        and kernels.usable(known.slots)
+        and known.rows_seen >= known.reservoir_size
+    )
