@@ -97,7 +97,7 @@ class NumericalEmbedding(Configurable, nn.Module, ABC):
         *,
         num_knots: int | None = None,
         bounds: tuple[float, float] | Sequence[tuple[float, float]] | None = None,
-        tolerance: float = 5e-3,
+        tolerance: float = 1e-2,
         init_std: float = 0.01,
         plain: Sequence[FeatureInput] = (),
         estimator: str | EstimatorFactory = "jump",

@@ -121,7 +121,7 @@ class DAES(NumericalEmbedding):
         linear: FeatureInput | None = None,
         bounds: tuple[float, float] | Sequence[tuple[float, float]] | None = None,
         value_space: bool = False,
-        tolerance: float = 5e-3,
+        tolerance: float = 1e-2,
         modulation: Modulation | None = "gate",
         beta: float = 0.5,
         context_pool: Literal["mean", "sum", "concat"] = "mean",

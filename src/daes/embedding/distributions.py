@@ -90,7 +90,7 @@ class FeatureDistributions(FeatureKnots):
         reservoir_size: int = 100_000,
         seed: int = 0,
         skip: Skip = "exact",
-        tolerance: float = 5e-3,
+        tolerance: float = 1e-2,
         bounds: tuple[float, float] | Sequence[tuple[float, float]] | None = None,
         keep_labels: bool = False,
     ) -> None:

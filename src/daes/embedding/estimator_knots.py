@@ -103,7 +103,7 @@ def make_distributions(
     estimator: str | EstimatorFactory = "jump",
     reservoir_size: int = 100_000,
     seed: int = 0,
-    tolerance: float = 5e-3,
+    tolerance: float = 1e-2,
     bounds: tuple[float, float] | Sequence[tuple[float, float]] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> FeatureDistributions | EstimatorKnots:

@@ -80,9 +80,11 @@ class RowSample(nn.Module):
         self.seen += rows
         if not accepted.slots.size:
             return
-        # Of several rows for one slot the last one stays: the first of each slot from behind.
-        slots, last = np.unique(accepted.slots[::-1], return_index=True)
-        chosen = (accepted.positions - (start + 1))[::-1][last]
+        slots, chosen = accepted.slots, accepted.positions - (start + 1)
+        if not (slots[1:] > slots[:-1]).all():  # as they are while the sample fills
+            # Of several rows for one slot the last one stays: the first of each slot from behind.
+            slots, last = np.unique(slots[::-1], return_index=True)
+            chosen = chosen[::-1][last]
         where, source = (torch.from_numpy(index.copy()).to(label.device) for index in (slots, chosen))
         numbers = numerical[source].to(self.numerical.dtype)
         self.missing[where] = torch.isnan(numbers)

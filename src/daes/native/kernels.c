@@ -14,6 +14,14 @@
 #define FAST
 #endif
 
+#if defined(__GNUC__)
+#define PREFETCH(address) __builtin_prefetch(address)
+#else
+#define PREFETCH(address)
+#endif
+
+enum { AHEAD = 16 }; /* rows of large tables are asked for so many look-ups before they are read */
+
 /* The row of each id in one table of all fields (CategoricalEmbedding.rows, mode="hash"). */
 FAST void daes_hash_rows(const int64_t *ids, const int64_t *sizes, const int64_t *offsets, int64_t rows, int64_t fields,
                          int64_t *out) {
@@ -30,7 +38,10 @@ FAST void daes_hash_rows(const int64_t *ids, const int64_t *sizes, const int64_t
 
 /* The rows of a table, (rows, dim). */
 FAST void daes_look_up(const float *table, const int64_t *places, int64_t count, int64_t dim, float *out) {
-    for (int64_t i = 0; i < count; i++) memcpy(out + i * dim, table + places[i] * dim, dim * sizeof(float));
+    for (int64_t i = 0; i < count; i++) {
+        if (i + AHEAD < count) PREFETCH(table + places[i + AHEAD] * dim);
+        memcpy(out + i * dim, table + places[i] * dim, dim * sizeof(float));
+    }
 }
 
 /* Sort numbers below `limit`, by 11 bits at a time; `spare` is as large. */
@@ -79,6 +90,10 @@ FAST int64_t daes_add_up(const float *gradient, const int64_t *places, int64_t c
 FAST void daes_adagrad_rows(float *table, float *sums, const int64_t *places, const float *gradient, int64_t count,
                             int64_t dim, float rate, float eps) {
     for (int64_t i = 0; i < count; i++) {
+        if (i + AHEAD < count) {
+            PREFETCH(table + places[i + AHEAD] * dim);
+            PREFETCH(sums + places[i + AHEAD] * dim);
+        }
         float *w = table + places[i] * dim, *s = sums + places[i] * dim;
         const float *g = gradient + i * dim;
         for (int64_t k = 0; k < dim; k++) {
@@ -128,6 +143,7 @@ void daes_evidence(const float *numbers, const int64_t *places, int64_t rows, in
     }
     for (int64_t i = 0; i < rows; i++) {
         float *to = out + i * (q + 2 * p);
+        for (int64_t f = 0; f < p; f++) PREFETCH(row_counts + 2 * places[i * p + f]);
         for (int64_t f = 0; f < q; f++)
             to[f] = (float)odds[f * (bins + 1) + bin_of(edges + f * (bins - 1), bins, numbers[i * q + f])];
         for (int64_t f = 0; f < p; f++) {
@@ -143,6 +159,7 @@ void daes_count(const float *numbers, const int64_t *places, const float *labels
                 const float *edges, int64_t bins, double *number_counts, double *row_counts) {
     for (int64_t i = 0; i < rows; i++) {
         double label = labels[i];
+        for (int64_t f = 0; f < p; f++) PREFETCH(row_counts + 2 * places[i * p + f]);
         for (int64_t f = 0; f < q; f++) {
             int64_t bin = bin_of(edges + f * (bins - 1), bins, numbers[i * q + f]);
             double *cell = number_counts + 2 * (f * (bins + 1) + bin);

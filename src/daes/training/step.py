@@ -76,6 +76,7 @@ class TrainingStep:
         if _may_be_sparse(model, config):
             model.categorical.sparse = True  # type: ignore[union-attr]
         self.optimizers = make_optimizers(model, config.optimizer, config.rate, config.batch_size)
+        self._parameters = list(model.parameters())
         self.bad_batches: list[BadBatch] = []
         self.observing = True
         """Whether batches that are learned from also update distributions and vocabularies."""
@@ -313,7 +314,7 @@ class TrainingStep:
 
     def _clip(self) -> Tensor:
         """The norm of all gradients together, which are scaled down where it is too large."""
-        gradients = [_gradient(parameter) for parameter in self.model.parameters() if parameter.grad is not None]
+        gradients = [_gradient(parameter) for parameter in self._parameters if parameter.grad is not None]
         norms = torch._foreach_norm(gradients)
         norm = torch.linalg.vector_norm(torch.stack(norms)) if norms else torch.zeros(())
         if self.config.clip_norm is not None:
