@@ -190,7 +190,7 @@ def train(
     try:
         with _Progress(
             None if from_run is not None else lambda: print_columns(opened, columns.named, order),
-            lambda: getattr(found.source, "lag", ""),
+            lambda trainer: ", ".join(filter(None, (getattr(found.source, "lag", ""), trainer.waiting.status))),
         ) as progress:
             run = train_run(
                 found,
@@ -245,10 +245,10 @@ class _Progress:
 
     Args:
         introduce: called before the first batch of a new run.
-        lag: says how far a live stream is behind.
+        lag: says how far a live stream is behind, and what waits.
     """
 
-    def __init__(self, introduce: Callable[[], None] | None = None, lag: Callable[[], str] = str) -> None:
+    def __init__(self, introduce: Callable[[], None] | None, lag: Callable[["StreamTrainer"], str]) -> None:
         self._introduce = introduce
         self._lag = lag
 
@@ -280,7 +280,7 @@ class _Progress:
         from daes.cli.progress import metric_status
 
         if self._rows.needs_status():
-            parts = (metric_status(trainer.metrics), self._lag())
+            parts = (metric_status(trainer.metrics), self._lag(trainer))
             self._rows.set_status(", ".join(part for part in parts if part))
         self._rows.advance(rows)
 

@@ -90,7 +90,7 @@ class Batch:
                 raise ValueError(
                     f"batches must have the same columns; batch 0 has {columns[0]}, batch {number} has {these}"
                 )
-        return cls(**{name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
+        return type(batches[0])(**{name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
 
     def equals(self, other: Self) -> bool:
         """Whether both hold the same values, NaN being equal to NaN."""

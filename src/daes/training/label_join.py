@@ -134,6 +134,11 @@ class LabelJoin:
         """Rows that wait."""
         return self._pending
 
+    @property
+    def status(self) -> str:
+        """How many rows wait."""
+        return f"{self._pending:,} rows wait for labels"
+
     def describe(self) -> dict[str, int]:
         """What became of rows and labels, and how many rows wait."""
         return {**vars(self.counts), "pending": self._pending}

@@ -27,6 +27,11 @@ class WaitingLabels(Protocol):
     late: bool
     """Whether labels come later than their rows; otherwise a batch is judged when it is scored."""
 
+    @property
+    def status(self) -> str:
+        """What waits, as text for people; empty where that says nothing."""
+        ...
+
     def put(self, scored: Scored) -> None:
         """Take in a batch that was scored."""
         ...
@@ -56,6 +61,7 @@ class LabelDelay:
     """
 
     late = False
+    status = ""
 
     def __init__(self, batches: int, prepare: Callable[[Batch], DeviceBatch]) -> None:
         self._batches = batches
