@@ -8,6 +8,8 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 import torch
@@ -97,17 +99,41 @@ def test_a_killed_process_ends_the_run_with_a_sentence(started, clicks, tmp_path
     assert "600 rows" in out
 
 
+def _torchrun(*options):
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *options]
+    return [*command, "-m", "daes", "train"], {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": ":".join(sys.path)}
+
+
 @pytest.mark.slow
 def test_torchrun(clicks, tmp_path):
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "daes"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        [*command, "train", str(clicks), "--out", str(tmp_path / "run"), *OPTIONS],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    command, environment = _torchrun()
+    command += [str(clicks), "--out", str(tmp_path / "run"), *OPTIONS]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "1,200 rows" in done.stdout
     assert done.stdout.count("wrote ") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+def test_torchrun_restarts_a_run_of_which_a_process_was_killed(clicks, tmp_path):
+    run = tmp_path / "run"
+    command, environment = _torchrun("--max-restarts", "1")
+    frequent = ("--checkpoint-every", "40", "--sync-every", "40")
+    command += [str(clicks), "--out", str(run), "--resume", *OPTIONS, *frequent]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    started = subprocess.Popen(command, env=environment, start_new_session=True, **pipes)
+    try:
+        while not CheckpointStore(RunFolder(run).checkpoints).steps():
+            assert started.poll() is None
+            time.sleep(0.02)
+        children = Path(f"/proc/{started.pid}/task/{started.pid}/children").read_text().split()
+        killed = [one for one in children if b"\0RANK=1\0" in Path(f"/proc/{one}/environ").read_bytes()]
+        os.kill(int(killed[0]), signal.SIGKILL)
+        out, err = started.communicate(timeout=120)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(started.pid, signal.SIGKILL)
+    assert started.returncode == 0, err
+    assert "continuing after row" in err
+    assert "1,200 rows" in out

@@ -58,14 +58,20 @@ class GradientExchange:
         found = self.processes.gather_rows(torch.cat([numbers, values], 1), counts)
         where, values = found.split([numbers.shape[1], values.shape[1]], 1)  # type: ignore[no-untyped-call]
         where = where.contiguous().view(torch.int64).reshape(1, -1)
-        return torch.sparse_coo_tensor(where, values, table.shape, check_invariants=False)
+        return _sparse(where, values, table.shape)
 
 
 def _coalesced(parameter: nn.Parameter) -> Tensor:
     if parameter.grad is None:
-        empty = torch.zeros(1, 0, dtype=torch.int64), parameter.new_zeros(0, parameter.shape[1])
-        return torch.sparse_coo_tensor(*empty, parameter.shape, check_invariants=False).coalesce()
+        none = torch.zeros(1, 0, dtype=torch.int64, device=parameter.device)
+        return _sparse(none, parameter.new_zeros(0, parameter.shape[1]), parameter.shape).coalesce()
     return parameter.grad.coalesce()
+
+
+def _sparse(where: Tensor, values: Tensor, shape: torch.Size) -> Tensor:
+    # Said, or else torch warns.
+    with torch.sparse.check_sparse_tensor_invariants(enable=False):  # type: ignore[no-untyped-call]
+        return torch.sparse_coo_tensor(where, values, shape)
 
 
 def _summed(tensors: list[Tensor], share: float, processes: Processes) -> list[Tensor]:

@@ -159,7 +159,11 @@ def process_group(timeout: float = TIMEOUT) -> Iterator[Processes]:
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
         if backend != "gloo":
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
-        dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
+        longest = timedelta(seconds=timeout)
+        store, rank, world = next(dist.rendezvous("env://", timeout=longest))
+        # After a restart by torchrun the store may still have the addresses of the processes before.
+        attempt = dist.PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+        dist.init_process_group(backend, store=attempt, rank=rank, world_size=world, timeout=longest)
     try:
         yield Processes()
     finally:
