@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from daes.model import CTRModel
+from daes.training.optimizer import coalesced
 from daes.training.processes.group import Processes
 
 
@@ -36,7 +37,7 @@ class GradientExchange:
             buffers: tensors to average along.
         """
         dense, sparse = self.model.parameter_groups()
-        tables = [_coalesced(parameter) for parameter in sparse]
+        tables = [_one_entry_per_row(parameter) for parameter in sparse]
         told = self.processes.meet("step", row, weight, *(table._nnz() for table in tables))
         total = float(told[:, 0].sum())
         share = weight / total if total > 0 else 1 / self.processes.count
@@ -61,11 +62,11 @@ class GradientExchange:
         return _sparse(where, values, table.shape)
 
 
-def _coalesced(parameter: nn.Parameter) -> Tensor:
+def _one_entry_per_row(parameter: nn.Parameter) -> Tensor:
     if parameter.grad is None:
         none = torch.zeros(1, 0, dtype=torch.int64, device=parameter.device)
         return _sparse(none, parameter.new_zeros(0, parameter.shape[1]), parameter.shape).coalesce()
-    return parameter.grad.coalesce()
+    return coalesced(parameter.grad)
 
 
 def _sparse(where: Tensor, values: Tensor, shape: torch.Size) -> Tensor:

@@ -155,14 +155,17 @@ def process_group(timeout: float = TIMEOUT) -> Iterator[Processes]:
     if started:
         if not dist.is_available():
             raise OtherProcessError("this build of torch has no torch.distributed, which several processes need")
+        from torch.distributed.distributed_c10d import PrefixStore  # not in every build of torch
+        from torch.distributed.rendezvous import rendezvous
+
         # Rows and numbers go over the host's network; gradients on CUDA devices over NCCL.
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
         if backend != "gloo":
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
         longest = timedelta(seconds=timeout)
-        store, rank, world = next(dist.rendezvous("env://", timeout=longest))
+        store, rank, world = next(rendezvous("env://", timeout=longest))
         # After a restart by torchrun the store may still have the addresses of the processes before.
-        attempt = dist.PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+        attempt = PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
         dist.init_process_group(backend, store=attempt, rank=rank, world_size=world, timeout=longest)
     try:
         yield Processes()
