@@ -74,7 +74,7 @@ class TestScores:
             first = sent(client, {"rows": [{"price": 1.0}, {"price": 2.0}, {}]}).json()
             assert client.post("/labels", json={"id": first["id"], "labels": [1, 0, None]}).json() == {"labels": 2}
             sent(client, {"rows": [{}], "id": "mine"})
-            assert client.post("/labels", json={"id": "mine", "labels": [True, 1]}).status_code == 422
+            assert client.post("/labels", json={"id": "mine", "labels": [True, 1]}).status_code == 409
             assert client.post("/labels", json={"id": "mine", "labels": [True]}).json() == {"labels": 1}
             again = client.post("/labels", json={"id": "mine", "labels": [1]})
             assert (again.status_code, again.json()["detail"][0]["loc"]) == (404, ["body", "id"])

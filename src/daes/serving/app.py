@@ -14,7 +14,7 @@ from typing import Any
 
 from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, JSONResponse, Response
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
@@ -169,15 +169,14 @@ def create_app(
         view: what /status says as the page draws it, at `/view`.
     """
     app = FastAPI(title="daes", version=daes.__version__, docs_url=None, redoc_url=None, description=__doc__)
-    bearer = HTTPBearer(auto_error=False, description="Needed where the server was started with a key.")
+    bearer = HTTPBearer(auto_error=False)
 
     async def authorised(given: HTTPAuthorizationCredentials | None = Depends(bearer)) -> None:  # noqa: B008
-        if api_key is None:
-            return
+        assert api_key is not None
         if given is None or not hmac.compare_digest(given.credentials.encode(), api_key.encode()):
             raise HTTPException(401, "an API key is needed: Authorization: Bearer KEY", {"WWW-Authenticate": "Bearer"})
 
-    protected = [Depends(authorised)]
+    protected = [] if api_key is None else [Depends(authorised)]
     metrics = CollectorRegistry()
     metrics.register(ServingCollector(service))
 
@@ -230,7 +229,7 @@ def create_app(
         except UnknownRequest:
             raise BadRequest(404, f"no request {name!r} is waiting for labels", "body", "id") from None
         except ValueError as error:
-            raise BadRequest(422, str(error), "body", "labels") from None
+            raise BadRequest(409, str(error), "body", "labels") from None
 
     @app.get("/healthz", summary="Whether the process answers", tags=["state"])
     async def healthz() -> dict[str, bool]:
@@ -241,7 +240,13 @@ def create_app(
         state = service.state()
         return JSONResponse(state, 200 if state["ready"] else 503)
 
-    @app.get("/metrics", dependencies=protected, summary="Metrics for Prometheus", tags=["state"])
+    @app.get(
+        "/metrics",
+        dependencies=protected,
+        response_class=PlainTextResponse,
+        summary="Metrics for Prometheus",
+        tags=["state"],
+    )
     def prometheus() -> Response:
         return Response(generate_latest(metrics), media_type=CONTENT_TYPE_LATEST)
 

@@ -29,7 +29,10 @@ def describe_rows(schema: Schema, most: int) -> dict[str, Any]:
         "type": "object",
         "required": ["rows"],
         "additionalProperties": False,
-        "properties": {"rows": {"type": "array", "items": row, "maxItems": most}, "id": _ID},
+        "properties": {
+            "rows": {"type": "array", "items": row, "maxItems": most},
+            "id": {**_ID, "type": ["string", "null"]},
+        },
     }
     example = {"rows": [example_row(schema)]}
     return {
@@ -86,6 +89,7 @@ def _error(description: str) -> dict[str, Any]:
 ERRORS: dict[int | str, dict[str, Any]] = {
     401: {"description": "No API key, or a wrong one"},
     404: _error("No such request"),
+    409: _error("Another number of labels than the request had rows"),
     413: _error("Too many bytes or rows"),
     422: _error("A bad request: `loc` says where, down to row and column, and `msg` what is wrong"),
 }
@@ -107,7 +111,7 @@ def describe_answer() -> dict[int | str, dict[str, Any]]:
         "description": "The probability of a click for each row",
         "content": {"application/json": {"schema": scores}, ARROW: {"schema": {"type": "string", "format": "binary"}}},
     }
-    others = {status: content for status, content in ERRORS.items() if status != 404}
+    others = {status: content for status, content in ERRORS.items() if status not in (404, 409)}
     more: dict[int | str, dict[str, Any]] = {
         415: _error("Another content type"),
         503: _error("No model yet, too many rows waiting, or no time left"),
