@@ -22,6 +22,7 @@ COMMANDS = (
     "predict",
     "export",
     "serve",
+    "watch",
     "compare",
     "drift",
     "context",

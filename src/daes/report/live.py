@@ -15,6 +15,7 @@ from daes.stream.schema import Schema
 SECONDS = 2
 """How often a page asks for new numbers."""
 
+_LEAST_WEIGHT = 10
 _ADDRESSES = (
     (
         "POST /predict",
@@ -127,23 +128,24 @@ def _scores(traffic: Mapping[str, Any]) -> dict[str, Any]:
     metrics = labels["metrics"]
     if metrics:
         notes.append(
-            _note(
+            note(
                 f"Of {count(metrics['rows'])} rows the label came back: AUC {fixed(metrics['auc'])}, LogLoss "
                 f"{fixed(metrics['logloss'])}, calibration {fixed(metrics['calibration'])} (1 is calibrated)."
             )
         )
-        charts.append(_reliability(labels["reliability"]))
+        charts.append(reliability_chart(labels["reliability"]))
     else:
-        notes.append(_note("No labels have come back: POST /labels says what was clicked."))
+        notes.append(note("No labels have come back: POST /labels says what was clicked."))
     return {"id": "scores-section", "title": "Scores and clicks", "notes": notes, "charts": charts}
 
 
-def _reliability(reliability: Mapping[str, Any]) -> dict[str, Any]:
-    filled = [place for place, weight in enumerate(reliability["weight"]) if weight]
+def reliability_chart(reliability: Mapping[str, Any]) -> dict[str, Any]:
+    """What was clicked against what was predicted."""
+    filled = [place for place, weight in enumerate(reliability["weight"]) if (weight or 0) >= _LEAST_WEIGHT]
     return {
         "id": "reliability",
         "title": "Clicked against predicted",
-        "caption": "Rows grouped by prediction; on the line, as many click as predicted.",
+        "caption": "Rows grouped by prediction, groups of ten or more; on the line, as many click as predicted.",
         "kind": "match",
         "x": [reliability["mean_prediction"][place] for place in filled],
         "x_unit": "%",
@@ -156,11 +158,11 @@ def _reliability(reliability: Mapping[str, Any]) -> dict[str, Any]:
 def _drift(drift: Mapping[str, Any]) -> dict[str, Any]:
     rows = drift.get("rows", 0)
     if not rows:
-        return {"id": "drift", "title": "Drift", "notes": [_note("No rows to compare yet.")]}
+        return {"id": "drift", "title": "Drift", "notes": [note("No rows to compare yet.")]}
     alarms = drift["alarms"]
-    notes = [_note(f"The last {count(rows)} rows against those that the model learned from.")]
+    notes = [note(f"The last {count(rows)} rows against those that the model learned from.")]
     if alarms:
-        notes.append(_note(f"Traffic is not what was learned: {listed(alarms)}.", alarm=True))
+        notes.append(note(f"Traffic is not what was learned: {listed(alarms)}.", alarm=True))
     numbers = [
         _row(
             [
@@ -205,17 +207,18 @@ def _model(status: Mapping[str, Any]) -> dict[str, Any]:
     notes = []
     if model is not None:
         notes.append(
-            _note(
+            note(
                 f"{model['version']}, written {model['written']}. Models that went live: {count(status['changes'])}; "
                 f"refused: {count(status['refusals'])}. The server is up for {duration(status['traffic']['uptime'])}."
             )
         )
     if refused is not None:
-        notes.append(_note(f"{refused['version']} was refused: {refused['reason']}", alarm=True))
+        notes.append(note(f"{refused['version']} was refused: {refused['reason']}", alarm=True))
     return {"id": "model", "title": "Model", "notes": notes}
 
 
-def _note(text: str, *, alarm: bool = False) -> dict[str, Any]:
+def note(text: str, *, alarm: bool = False) -> dict[str, Any]:
+    """A sentence of a section."""
     return {"text": text, "alarm": alarm}
 
 

@@ -24,6 +24,7 @@ _FILES = (
     "metrics.json",
     "history.json",
     "monitor.json",
+    "progress.json",
     "importance.json",
     "bad_rows.csv",
     "dead_letters.jsonl",
@@ -108,7 +109,7 @@ class RunFolder:
             lock.release()
 
     def read(self, name: str) -> dict[str, Any]:
-        """The content of `config`, `metrics`, `history`, `monitor` or `importance`; an error says what is wrong."""
+        """The content of `config`, `metrics`, `history`, `monitor`, `progress` or `importance`, or an error."""
         path = self.path / f"{name}.json"
         if not path.is_file():
             raise FileNotFoundError(f"no run in {self.path}: it has no {path.name}")
@@ -130,9 +131,11 @@ class RunFolder:
         return config
 
     def write(self, name: str, content: Mapping[str, Any]) -> None:
-        """Write `config`, `metrics`, `history`, `monitor` or `importance`."""
+        """Write `config`, `metrics`, `history`, `monitor`, `progress` or `importance`."""
         self.path.mkdir(parents=True, exist_ok=True)
-        write_json(self.path / f"{name}.json", content, indent=None if name in ("history", "monitor") else 2)
+        write_json(
+            self.path / f"{name}.json", content, indent=None if name in ("history", "monitor", "progress") else 2
+        )
 
     def recover(self) -> None:
         """Finish what a process that was killed within `replace` has left; nothing to do for any other folder."""

@@ -30,6 +30,7 @@ from daes.training.parent import ParentRun
 from daes.training.processes.checksum import model_checksum
 from daes.training.processes.group import Processes
 from daes.training.processes.trainer import ProcessTrainer
+from daes.training.progress import ProgressFile
 from daes.training.step import TrainingError
 from daes.training.stopping import TrainingStopped, on_stop_signal
 from daes.training.trainer import BatchCallback, RecordCallback, StreamTrainer, TrainResult, WaitCallback
@@ -157,13 +158,14 @@ def train_run(
         consumed, monitor = ConsumedRows(data), Monitor(data.schema, ctr_model.distributions)
         join = None if labels is None else _join(labels, data, config)
         recent = RecentRows(data.schema.num_numerical + data.schema.num_categorical, config.window)
+        progress = ProgressFile(monitor)
         trainer = _make_trainer(
             ctr_model.to(processes.device(device)),
             config,
             processes,
             bad_rows,
             callbacks=[consumed, monitor, recent, *callbacks],
-            on_record=on_record,
+            on_record=[progress, *on_record],
             on_wait=on_wait,
             waiting=join,
             extra={"consumed": consumed, "monitor": monitor, "recent": recent, "bad_rows": bad_rows},
@@ -216,6 +218,7 @@ def train_run(
                 if data.is_live:
                     source.seek({"row": 0})
         resumed_at = None if checkpoint is None else trainer.rows
+        progress.folder = written if processes.first else None
         if on_start is not None and processes.first:
             on_start(trainer, data.num_rows)
         letters = _open_dead_letters(written, data, source, trainer, join)
@@ -231,6 +234,7 @@ def train_run(
                 last_rows = recent.sample()
                 if last_rows is not None:
                     written.write("importance", feature_importance(ctr_model, last_rows, seed=config.seed).to_dict())
+                progress.remove()
             if written.path != run_folder.path:
                 run_folder.replace()
             page = report(run_folder.path) if report else None

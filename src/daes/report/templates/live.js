@@ -27,8 +27,8 @@ function shown(value, unit) {
 
 function number(value) {
   const size = Math.abs(value);
-  if (size >= 1e6) return (value / 1e6).toPrecision(3).replace(/\.?0+$/, "") + "M";
-  if (size >= 1e4) return (value / 1e3).toPrecision(3).replace(/\.?0+$/, "") + "k";
+  if (size >= 1e6) return Number((value / 1e6).toPrecision(3)) + "M";
+  if (size >= 1e4) return Number((value / 1e3).toPrecision(3)) + "k";
   return String(Number(value.toPrecision(3)));
 }
 

@@ -1,0 +1,145 @@
+"""A run in progress as a view of the live page (`daes.report.live`), from the files of its folder."""
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from daes.formatting import compact, count, duration, fixed, percent
+from daes.report.live import note, reliability_chart
+from daes.storage.run_folder import RunFolder
+
+_SILENT = 60.0
+"""Seconds without news after which a run may have ended."""
+
+
+def training_view(folder: str | Path) -> dict[str, Any]:
+    """What is known of a run, while it trains and afterwards.
+
+    A run that is to replace another is shown in its place. A folder without a run is an error; a run that has not
+    made its first record says so.
+    """
+    run = RunFolder(folder)
+    if run.replacement.is_run:
+        run = run.replacement
+    config = run.read_config("data", "model", "training")
+    found, state = _read(run)
+    view: dict[str, Any] = {
+        "title": f"Training {Path(folder)}",
+        "lead": f"{config['model'].get('embedding')} with {config['model'].get('backbone')} on "
+        f"{config['data'].get('name')}; {state}.",
+        "facts": [],
+        "sections": [],
+    }
+    if found is None:
+        return view
+    metrics, history, monitor = found["metrics"], found["history"], found["monitor"]
+    speed = found["rows"] / found["seconds"] if found["seconds"] else None
+    total = config["data"].get("rows")
+    done = count(found["rows"]) if not total else f"{count(found['rows'])} of {count(total)}"
+    view["facts"] = [
+        ("rows", done),
+        ("rows/s", compact(speed)),
+        ("training", duration(found["seconds"])),
+        ("AUC, last rows", fixed(metrics.get("window_auc"))),
+        ("LogLoss, last rows", fixed(metrics.get("window_logloss"))),
+        ("AUC, all rows", fixed(metrics.get("auc"))),
+        ("calibration", fixed(metrics.get("window_calibration"), 3)),
+        ("segments", count(len(monitor.get("rows", [])))),
+    ]
+    view["sections"] = [_metrics(history), _stream(monitor), _calibration(found["reliability"]), _drift(monitor)]
+    return view
+
+
+def _read(run: RunFolder) -> tuple[dict[str, Any] | None, str]:
+    """What is known of the run, and what it is doing."""
+    try:
+        found = run.read("progress")
+    except FileNotFoundError:
+        pass
+    else:
+        silent = time.time() - found["time"]
+        state = f"nothing new for {duration(silent)}: it may have ended" if silent > _SILENT else "training"
+        return found, state
+    try:
+        metrics, history, monitor = (run.read(name) for name in ("metrics", "history", "monitor"))
+    except FileNotFoundError:
+        return None, "nothing is recorded yet"
+    kept = {name: metrics[name] for name in ("rows", "seconds", "metrics", "reliability")}
+    return {**kept, "history": history, "monitor": monitor}, "finished"
+
+
+def _metrics(history: Mapping[str, Any]) -> dict[str, Any]:
+    rows = history.get("rows", [])
+
+    def chart(name: str, title: str, caption: str) -> dict[str, Any]:
+        series = [("last rows", f"window_{name}"), ("all rows", name)]
+        return _line(name, title, rows, [(label, history.get(key, [])) for label, key in series], caption=caption)
+
+    charts = [
+        chart("auc", "AUC", "Every row is scored before it is learned from."),
+        chart("logloss", "LogLoss", "Lower is better."),
+    ]
+    return {"id": "metrics", "title": "Predictions", "charts": charts}
+
+
+def _stream(monitor: Mapping[str, Any]) -> dict[str, Any]:
+    rows = monitor.get("rows", [])
+    clicks = [("clicked", monitor.get("click_rate", [])), ("predicted", monitor.get("mean_prediction", []))]
+    charts = [
+        _line("clicks", "Click rate", rows, clicks, unit="%", zero=True),
+        _line("speed", "Rows a second", rows, [("rows", monitor.get("rows_per_second", []))], zero=True),
+    ]
+    return {"id": "stream", "title": "The stream", "charts": charts}
+
+
+def _calibration(reliability: Mapping[str, Any]) -> dict[str, Any]:
+    return {"id": "calibration", "title": "Calibration", "charts": [reliability_chart(reliability)]}
+
+
+def _drift(monitor: Mapping[str, Any]) -> dict[str, Any]:
+    features, missing = monitor.get("features", {}), monitor.get("missing", {})
+    numbers = [
+        {
+            "cells": [
+                name,
+                fixed(_last(column.get("psi")), 3),
+                fixed(_last(column.get("psi_by_chance")), 3),
+                fixed(_last(column.get("ks")), 3),
+                percent(_last(missing.get(name))),
+            ],
+            "alarm": False,
+        }
+        for name, column in features.items()
+    ]
+    categories = [
+        {"cells": [name, count(_last(counts)), percent(_last(missing.get(name)))], "alarm": False}
+        for name, counts in monitor.get("distinct", {}).items()
+    ]
+    tables = []
+    if numbers:
+        tables.append({"columns": ["number", "PSI", "by chance", "KS", "missing"], "rows": numbers})
+    if categories:
+        tables.append({"columns": ["category", "distinct ids", "missing"], "rows": categories})
+    said = f"The last segment against the first {count(monitor.get('reference_rows'))} rows."
+    return {"id": "drift", "title": "Drift", "notes": [note(said)], "tables": tables}
+
+
+def _line(
+    name: str,
+    title: str,
+    x: Sequence[float],
+    series: Sequence[tuple[str, Sequence[float | None]]],
+    *,
+    unit: str = "",
+    zero: bool = False,
+    caption: str = "",
+) -> dict[str, Any]:
+    drawn = [{"name": label, "values": list(values)} for label, values in series]
+    common = {"kind": "line", "x_unit": "", "unit": unit, "zero": zero}
+    return {"id": name, "title": title, "caption": caption, "x": list(x), "series": drawn, **common}
+
+
+def _last(values: Sequence[float | None] | None) -> float | None:
+    """The newest value that is known."""
+    return next((value for value in reversed(values or ()) if value is not None), None)
