@@ -129,3 +129,17 @@ def test_bad_input_is_a_sentence(arguments, words, tmp_path, monkeypatch):
     result = run(*arguments)
     assert result.exit_code == 2, result.output
     assert words in result.stderr
+
+
+def test_the_ladder_and_its_page(daes, tmp_path):
+    options = (
+        "--streams adstream --rows-per-stream 200 --seeds 1 --workers 1 --methods ftrl --backbones fnn --given none"
+    )
+    done = daes("paper", "ladder", "--data", str(tmp_path), *options.split(), "--out", str(tmp_path))
+    assert "ladder.rows200.json" in done.stdout
+    (tmp_path / "ladder.rows200.json").rename(tmp_path / "ladder.json")
+    daes("paper", "why", "--results", str(tmp_path), "--out", str(tmp_path / "why.md"))
+    assert "| FTRL |" in (tmp_path / "why.md").read_text()
+    failed = daes("paper", "ladder", "--data", "one", "--data", "two", "--out", str(tmp_path / "more"))
+    assert failed.exit_code == 2
+    assert "--data must name one folder" in failed.stderr

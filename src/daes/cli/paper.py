@@ -19,6 +19,7 @@ OUT_OF_TIME = 3
 """The exit code where the time limit came before the end."""
 _RESULTS = Path("runs/paper")
 _PAGE = Path("docs/reproduction.md")
+_WHY = Path("docs/why.md")
 
 
 def paper(
@@ -27,7 +28,8 @@ def paper(
         str,
         typer.Argument(
             metavar="WHAT",
-            help="An experiment by name, `all` of them, `list`, `figure` (draw again) or `report` (make a page).",
+            help="An experiment by name, `all` of them, `list`, `figure` (draw again), `report` (make a page) or `why` "
+            "(make the page of `ladder`).",
             show_default=False,
         ),
     ],
@@ -40,13 +42,16 @@ def paper(
         typer.Option(
             "--data",
             metavar="DATA",
-            help="criteo:PATH, automl:PATH, adstream[:ROWS] or flights; may be given several times.",
-            show_default="adstream and flights",
+            help="criteo:PATH, automl:PATH, adstream[:ROWS] or flights; may be given several times. For `ladder`, the "
+            "folder of its streams.",
+            show_default="adstream and flights; data for `ladder`",
         ),
     ] = None,
     rows: Annotated[
         int | None,
-        typer.Option("--rows", parser=whole_number(1), metavar="ROWS", help="Use no more than so many rows."),
+        typer.Option(
+            "--rows", "--rows-per-stream", parser=whole_number(1), metavar="ROWS", help="Use no more than so many rows."
+        ),
     ] = None,
     seeds: Annotated[
         int, typer.Option("--seeds", parser=whole_number(1), metavar="N", help="How many seeds: 0, 1, …, N − 1.")
@@ -54,7 +59,13 @@ def paper(
     jobs: Annotated[
         int | None,
         typer.Option(
-            "--jobs", "-j", parser=whole_number(1), metavar="N", help="Processes to use.", show_default="one per core"
+            "--jobs",
+            "--workers",
+            "-j",
+            parser=whole_number(1),
+            metavar="N",
+            help="Processes to use.",
+            show_default="one per core",
         ),
     ] = None,
     place: Annotated[
@@ -64,7 +75,7 @@ def paper(
             "-o",
             metavar="OUT",
             help="A folder for results; the file of the page (`report`) or of the figure (`figure`).",
-            show_default=f"{_RESULTS}; {_PAGE} for `report`",
+            show_default=f"{_RESULTS}; {_PAGE} for `report`, {_WHY} for `why`",
         ),
     ] = None,
     resume: Annotated[
@@ -81,7 +92,7 @@ def paper(
         ),
     ] = None,
     results: Annotated[
-        Path, typer.Option("--results", metavar="DIR", help="The folder of results that `report` reads.")
+        Path, typer.Option("--results", metavar="DIR", help="The folder of results that `report` and `why` read.")
     ] = Path("docs/results"),
     protocol: Annotated[
         str,
@@ -116,6 +127,27 @@ def paper(
         Names | None,
         option("--backbones", panel="Training", parser=names, metavar="LIST", help="Train on these backbones."),
     ] = None,
+    streams: Annotated[
+        Names | None,
+        option(
+            "--streams",
+            panel="Training",
+            parser=names,
+            metavar="LIST",
+            help="Of `ladder`: train on these streams, files NAME.parquet of the folder.",
+        ),
+    ] = None,
+    given: Annotated[
+        Names | None,
+        option(
+            "--given",
+            panel="Training",
+            parser=names,
+            metavar="LIST",
+            help="Of `ladder`: what rivals are given of the default's inputs: none, plain, evidence, both.",
+            show_default="all four",
+        ),
+    ] = None,
     device: Annotated[
         str, option("--device", panel="Training", metavar="NAME", help="auto, cpu, cuda or cuda:1.")
     ] = "cpu",
@@ -132,6 +164,7 @@ def paper(
         daes paper estimation --data criteo:train.txt
         daes paper all --rows 20000 --seeds 1 --jobs 2 --out runs/quick
         daes paper overall --data criteo:train.txt --jobs 16 --resume --time-limit 540 --out runs/sweep
+        daes paper ladder --data streams --workers 16 --resume --out runs/ladder
         daes paper figure runs/sweep/overall.criteo.stream.json
         daes paper report --results docs/results --out docs/reproduction.md
     """
@@ -141,6 +174,8 @@ def paper(
         _figures(files or [], place)
     elif what == "report":
         _report(results, place or _PAGE)
+    elif what == "why":
+        _why(results, place or _WHY)
     else:
         from dataclasses import fields
 
@@ -156,6 +191,8 @@ def paper(
             methods=None if methods is None else tuple(methods),
             backbones=None if backbones is None else tuple(backbones),
             device=find_device(device),
+            streams=None if streams is None else tuple(streams),
+            **({} if given is None else {"given": tuple(given)}),
         )
         deadline = None if time_limit is None else monotonic() + time_limit
         _run(what, settings, data or [], place or _RESULTS, jobs or cores(), resume, overwrite, deadline, json)
@@ -205,6 +242,13 @@ def _report(results: Path, place: Path) -> None:
     out.print(f"wrote {place} from {number} results", soft_wrap=True)
 
 
+def _why(results: Path, place: Path) -> None:
+    from daes.paper.why import write_why
+
+    write_why(results, place)
+    out.print(f"wrote {place}", soft_wrap=True)
+
+
 def _check_used(what: str, given: list[str]) -> None:
     """An option that does nothing is an error, except where it is meant for some experiments of all."""
     from daes.paper.running import find
@@ -239,10 +283,23 @@ def _run(
 
     if resume and overwrite:
         raise ValueError("--resume and --overwrite exclude each other, got both")
-    runs = list(plan(list(EXPERIMENTS) if what == "all" else [what], specs))
+    everything = [name for name, experiment in EXPERIMENTS.items() if experiment.of_the_paper]
+    folder = Path("data")
+    if what == "ladder" and specs:
+        if len(specs) > 1:
+            raise ValueError(f"--data must name one folder for ladder, got {', '.join(specs)}")
+        folder, specs = Path(specs[0]), []
+    runs = list(plan(everything if what == "all" else [what], specs))
     if not runs:
         raise ValueError(f"{what} does not run on {', '.join(specs)}")
-    execution = Execution(place, jobs, resume, deadline, lambda line: err.print(line, soft_wrap=True, markup=False))
+    execution = Execution(
+        place,
+        jobs,
+        resume,
+        deadline,
+        folder,
+        lambda line: err.print(line, soft_wrap=True, markup=False),
+    )
     failed, incomplete = [], []
     for number, (experiment, one) in enumerate(runs, start=1):
         name = experiment.name + ("" if one is None else f" on {name_in(one)}")

@@ -192,13 +192,16 @@ def run_trials(
         found = [(trial, key) for trial, key in zip(trials, keys, strict=True) if key in log.results]
         return [
             replace(
-                TrialResult.from_dict(log.results[key]), label=trial.label, predictions=partial(_predictions, log, key)
+                TrialResult.from_dict(log.results[key]),
+                label=trial.label,
+                predictions=partial(read_predictions, log, key),
             )
             for trial, key in found
         ]
 
 
-def _predictions(log: ResultLog, key: str) -> Predictions | None:
+def read_predictions(log: ResultLog, key: str) -> Predictions | None:
+    """The predictions of a result of the log, if they were kept."""
     arrays = log.arrays(key)
     return None if arrays is None else Predictions.from_arrays(arrays)
 
@@ -206,7 +209,11 @@ def _predictions(log: ResultLog, key: str) -> Predictions | None:
 def _run_trial(
     max_bytes: int, classes: Collection[type], data: Dataset, trial: Trial, note: Callable[[Any], None]
 ) -> dict[str, Any]:
-    result = run_trial(trial, data.in_memory(max_bytes), lambda rows, total: note((rows, total)))
+    return with_predictions(run_trial(trial, data.in_memory(max_bytes), lambda rows, total: note((rows, total))))
+
+
+def with_predictions(result: TrialResult) -> dict[str, Any]:
+    """A result as `run_missing` takes it: plain values, and its predictions as arrays."""
     predictions = None if result.predictions is None else result.predictions()
     arrays = {} if predictions is None else {ARRAYS: predictions.to_arrays()}
     return {**result.to_dict(), **arrays}

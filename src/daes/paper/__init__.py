@@ -17,6 +17,7 @@ _MODULES = (
     "context",
     "cost",
     "ab_test",
+    "ladder",
 )
 
 EXPERIMENTS: dict[str, Experiment] = {

@@ -40,6 +40,8 @@ class ExperimentSettings:
         tune: choose learning rate and L2 weight on validation data, with the same budget for every method.
         methods, backbones: those to train; None for the experiment's own.
         device: where to train.
+        streams: of `ladder`, those to train on; None for those that are there.
+        given: of `ladder`, what rivals are given of the default's inputs: "none", "plain", "evidence", "both".
 
     >>> ExperimentSettings(seeds=0)
     Traceback (most recent call last):
@@ -54,6 +56,8 @@ class ExperimentSettings:
     methods: tuple[str, ...] | None = None
     backbones: tuple[str, ...] | None = None
     device: str = "cpu"
+    streams: tuple[str, ...] | None = None
+    given: tuple[str, ...] = ("none", "plain", "evidence", "both")
 
     def __post_init__(self) -> None:
         for name in ("rows", "seeds", "batch_size"):
@@ -65,8 +69,9 @@ class ExperimentSettings:
         if self.methods is not None:
             from daes.choices import check_choices
             from daes.embedding import METHODS
+            from daes.experiments.rivals import RIVALS
 
-            check_choices("methods", self.methods, METHODS)
+            check_choices("methods", self.methods, [*METHODS, *RIVALS])
         if self.backbones is not None:
             from daes.backbone import BACKBONES
             from daes.choices import check_choices
@@ -82,6 +87,7 @@ class Execution:
         folder: where unfinished work is kept.
         jobs: processes at work at once.
         resume: re-use what is finished.
+        data: the folder of the ladder's streams.
         deadline: the `time.monotonic` at which to stop after the piece in progress; None for none.
         note: called with a line of progress.
     """
@@ -90,6 +96,7 @@ class Execution:
     jobs: int = 1
     resume: bool = False
     deadline: float | None = None
+    data: Path = Path("data")
     note: Callable[[str], None] = field(default=lambda line: None)
 
     @property
@@ -123,6 +130,7 @@ class Experiment:
         accepts: the data sets it can run on; None for all.
         uses: the settings that matter to it. It is run with no other, and only these are kept with a result, shown in
             its command and compared with those of a result that is there.
+        of_the_paper: whether it is part of `all` and of the page about the paper.
     """
 
     name: str
@@ -138,6 +146,7 @@ class Experiment:
     data: tuple[str, ...] = ()
     accepts: tuple[str, ...] | None = None
     uses: tuple[str, ...] = ("rows", "seeds")
+    of_the_paper: bool = True
 
     def __post_init__(self) -> None:
         for name in ("claim", "differs"):

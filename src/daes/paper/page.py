@@ -60,13 +60,14 @@ def read_results(folder: Path) -> list[ExperimentResult]:
         raise FileNotFoundError(f"there is no folder {folder}")
     order = list(EXPERIMENTS)
     found = [ExperimentResult.load(path) for path in sorted(folder.glob("*.json"))]
-    known = [result for result in found if result.experiment in EXPERIMENTS]
+    known = [result for result in found if result.experiment in order and EXPERIMENTS[result.experiment].of_the_paper]
     return sorted(known, key=lambda result: (order.index(result.experiment), result.stem))
 
 
 def page(results: Sequence[ExperimentResult], folder: str) -> str:
     """The page as Markdown; `folder` is where it finds the figures."""
-    by_name = {name: [result for result in results if result.experiment == name] for name in EXPERIMENTS}
+    names = [name for name, experiment in EXPERIMENTS.items() if experiment.of_the_paper]
+    by_name = {name: [result for result in results if result.experiment == name] for name in names}
     sections = [_section(EXPERIMENTS[name], several, folder) for name, several in by_name.items() if several]
     missing = [f"`{name}`" for name, several in by_name.items() if not several]
     parts = [_INTRODUCTION.strip(), _datasets(results), _overview(by_name), *sections]

@@ -67,7 +67,7 @@ class ExperimentResult:
     @property
     def title(self) -> str:
         """What the data are called."""
-        return "Simulated values" if self.data is None else str(self.data["title"])
+        return str(self.results.get("where", "Simulated values") if self.data is None else self.data["title"])
 
     @property
     def where(self) -> str:

@@ -1,0 +1,76 @@
+"""The ladder, drawn: what each rung adds, and how far the default is ahead of rivals."""
+
+from collections.abc import Sequence
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from daes.formatting import counted
+from daes.paper import figures
+from daes.paper.experiment import Findings
+from daes.paper.ladder_text import RIVAL, Cells, cells, in_group, rungs
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from daes.paper.result import ExperimentResult
+
+
+_SCALE = " (linear up to 0.5, logarithmic beyond)"
+
+
+def draw(result: "ExperimentResult") -> "Figure":
+    """Above the rungs, each against the one before it; below the rivals, each against the default."""
+    found = result.results
+    steps = rungs(found)
+    default = cells(found, found["default"])
+    climbed = [(one, cells(found, one), cells(found, other)) for one, other in zip(steps[1:], steps, strict=False)]
+    # The inputs are compared with everything else alike: with nothing of the default's, and with all of it.
+    others = [*in_group(found, "none"), *in_group(found, "both"), *in_group(found, RIVAL)]
+    behind = [(label, default, cells(found, label)) for label in others]
+    behind.sort(key=lambda line: median(_gaps(line[1], line[2]) or [0.0]))
+    sizes = [max(len(lines), 4) for lines in (climbed, behind)]
+    figure, (upper, lower) = figures.panels(2, 1, 9.6, 2.4 + 0.24 * sum(sizes), height_ratios=sizes)
+    colours = dict(zip(found["streams"], figures.CYCLE * 2, strict=False))
+    _draw(upper, climbed, colours)
+    upper.set_title("What each change adds")
+    upper.set_xlabel(f"AUC × 100 above the rung before{_SCALE}")
+    _draw(lower, behind, colours)
+    lower.set_title("How far the default is above rivals that are trained as it is")
+    lower.set_xlabel(f"AUC × 100 of the default above the rival{_SCALE}")
+    _name_streams(upper, found, colours)
+    names = len(found["training"]["backbones"])
+    figures.headline(
+        figure,
+        "From the published gate to the default",
+        f"AUC over the second half of one pass · {counted(len(found['streams']), 'stream')}, "
+        f"{counted(names, 'backbone')}, {counted(result.settings['seeds'], 'seed')} · dots: cells, bars: their median",
+    )
+    return figure
+
+
+def _gaps(one: Cells, other: Cells) -> list[float]:
+    return [one[cell] - other[cell] for cell in one if cell in other]
+
+
+def _draw(panel: Any, lines: Sequence[tuple[str, Cells, Cells]], colours: dict[str, str]) -> None:
+    for place, (_, one, other) in enumerate(lines):
+        shared = [cell for cell in one if cell in other]
+        for cell in shared:
+            colour = colours[cell[0]]
+            panel.plot(100 * (one[cell] - other[cell]), place, "o", color=colour, alpha=0.6, markersize=4)
+        if shared:
+            middle = 100 * median(_gaps(one, other))
+            panel.plot(middle, place, "|", color=figures.BLACK, markersize=13, markeredgewidth=2.2)
+    panel.axvline(0, color=figures.GREY, linewidth=0.8)
+    panel.set_yticks(range(len(lines)), [label for label, *_ in lines])
+    panel.set_ylim(len(lines) - 0.4, -0.6)
+    panel.set_xscale("symlog", linthresh=0.5, linscale=0.7)
+    panel.set_xticks([-5, -1, 0, 1, 5], ["−5", "−1", "0", "1", "5"])
+    panel.set_xticks([], minor=True)
+    panel.grid(axis="y", visible=False)
+
+
+def _name_streams(panel: Any, found: Findings, colours: dict[str, str]) -> None:
+    """The streams' colours right of the rungs."""
+    handles = [panel.plot([], [], "o", color=colours[name], markersize=4, label=name)[0] for name in found["streams"]]
+    panel.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.02))

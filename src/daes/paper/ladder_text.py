@@ -1,0 +1,204 @@
+"""The ladder in words: tables, counts and what may be said of them."""
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean, median
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from daes.experiments.significance import LEVEL, Friedman, friedman
+from daes.formatting import count, counted, fixed, p_value
+from daes.paper.experiment import Findings
+from daes.paper.titles import backbone_title
+from daes.table import Cell, markdown_table
+
+if TYPE_CHECKING:
+    from daes.paper.result import ExperimentResult
+
+RUNG, RIVAL = "rung", "rival"
+"""Groups of labels: the rungs, and rivals without a backbone; the others are what a rival is given."""
+MEASURES = ("auc", "logloss", "half_auc", "half_logloss")
+SUMMARY = "half_auc"
+"""What is compared and tested: AUC over the second half."""
+GROUPS = {
+    "none": "Trained as the default is, with nothing of its inputs",
+    "plain": "Given its plain inputs",
+    "evidence": "Given its evidence",
+    "both": "Given its plain inputs and its evidence",
+    RIVAL: "Without a backbone",
+}
+_HOW = "paired DeLong test and bootstrap over 64 blocks of consecutive rows, the larger p"
+
+Cells = Mapping[tuple[str, str], float]
+"""(stream, backbone) → the mean over seeds."""
+
+
+def cells(found: Findings, label: str, measure: str = SUMMARY) -> Cells:
+    """The cells of a label that have a score."""
+    by_stream = found["scores"].get(label, {})
+    return {
+        (stream, backbone): fmean(values)
+        for stream, by_backbone in by_stream.items()
+        for backbone, by_measure in by_backbone.items()
+        if (values := [value for value in by_measure[measure] if value is not None])
+    }
+
+
+def rungs(found: Findings) -> list[str]:
+    """The rungs, from top to bottom."""
+    return [label for label, about in found["labels"].items() if about["group"] == RUNG and cells(found, label)]
+
+
+def in_group(found: Findings, group: str) -> list[str]:
+    """The rivals of a group that have scores."""
+    return [label for label, about in found["labels"].items() if about["group"] == group and cells(found, label)]
+
+
+def differences(one: Cells, other: Cells) -> list[float]:
+    """One less the other in the cells that both have."""
+    return [one[cell] - other[cell] for cell in one if cell in other]
+
+
+def change(one: Cells, other: Cells) -> str:
+    """The median difference over the cells, and in how many of them the first is ahead."""
+    found = differences(one, other)
+    if not found:
+        return ""
+    return f"{fixed(median(found), sign=True)} ({sum(gap > 0 for gap in found)}/{len(found)})"
+
+
+def sure(found: Findings, subject: str, baseline: str) -> tuple[int, int, int]:
+    """In how many cells the subject is significantly ahead, significantly behind, of how many that were tested."""
+    tests = [t for t in found["tests"] if (t["subject"], t["baseline"]) == (subject, baseline)]
+    certain = [t["difference"] > 0 for t in tests if t["p_value"] < LEVEL]
+    return sum(certain), len(certain) - sum(certain), len(tests)
+
+
+def best_of(found: Findings, labels: Sequence[str]) -> dict[tuple[str, str], str]:
+    """The best of the labels in each cell of the default."""
+    scores = {label: cells(found, label) for label in labels}
+    best = {}
+    for cell in cells(found, found["default"]):
+        there = {label: of[cell] for label, of in scores.items() if cell in of}
+        if there:
+            best[cell] = max(there, key=lambda label: there[label])
+    return best
+
+
+def markdown(result: "ExperimentResult") -> str:
+    """Tables of rungs and of rivals, and what was tested."""
+    found = result.results
+    parts = [_intro(result), _table(found, rungs(found), against_previous=True)]
+    for group, title in GROUPS.items():
+        labels = in_group(found, group)
+        if labels:
+            order = sorted(labels, key=lambda label: -fmean(cells(found, label).values()))
+            parts += [f"{title} (the last columns: against the default):", _table(found, order, against_previous=False)]
+    parts.append(_friedman(found))
+    parts += [f"Failed: {line}" for line in found["failures"]]
+    parts += [f"Note: {line}" for line in found["notes"]]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _intro(result: "ExperimentResult") -> str:
+    found = result.results
+    names = ", ".join(backbone_title(name) for name in found["training"]["backbones"])
+    streams = ", ".join(f"{name} ({count(about['rows'])} rows)" for name, about in found["streams"].items())
+    return (
+        "One pass over each stream, every batch scored before it is learned from; AUC over the second half, the mean "
+        f"of {names} and of {counted(result.settings['seeds'], 'seed')}. The last columns: the median change over the "
+        "cells (a stream with a backbone) and in how many of them AUC rose, for the second half and for the whole "
+        f"stream{_tested(found)}. Streams: {streams}."
+    )
+
+
+def _tested(found: Findings) -> str:
+    if not found["tests"]:
+        return " (predictions were not kept: nothing is tested)"
+    return (
+        f"; then in how many cells it is significantly higher / lower over the second half: {_HOW}, p < {LEVEL} after "
+        f"Holm's correction for all {len(found['tests'])} comparisons of this page"
+    )
+
+
+def _table(found: Findings, labels: Sequence[str], *, against_previous: bool) -> str:
+    streams = list(found["streams"])
+    rows: list[list[str | Cell]] = []
+    best = {stream: max((_mean(found, label, stream) or 0.0) for label in labels) for stream in streams}
+    before: str | None = None if against_previous else found["default"]
+    for label in labels:
+        means = [_mean(found, label, stream) for stream in streams]
+        row: list[str | Cell] = [label]
+        row += [Cell(fixed(mean), strong=mean == best[stream]) for mean, stream in zip(means, streams, strict=True)]
+        if before is None:
+            row += ["", "", ""]
+        else:
+            row += [change(cells(found, label, m), cells(found, before, m)) for m in (SUMMARY, "auc")]
+            row.append(_sure(found, label, before, against_previous))
+        rows.append(row)
+        before = label if against_previous else before
+    headers = ["", *streams, "second half", "whole stream", "significantly ↑ / ↓"]
+    if not found["tests"]:
+        return markdown_table(headers[:-1], [row[:-1] for row in rows])
+    return markdown_table(headers, rows)
+
+
+def _mean(found: Findings, label: str, stream: str) -> float | None:
+    values = [value for (name, _), value in cells(found, label).items() if name == stream]
+    return fmean(values) if values else None
+
+
+def _sure(found: Findings, label: str, before: str, against_previous: bool) -> str:
+    if against_previous:
+        ahead, behind, tested = sure(found, label, before)
+    else:
+        behind, ahead, tested = sure(found, before, label)
+    return f"{ahead} / {behind}" if tested else ""
+
+
+def friedman_of(found: Findings, labels: Sequence[str]) -> tuple[Friedman | None, list[str]]:
+    """Friedman's test of labels over the streams that all of them have, each by its mean over backbones and seeds."""
+    streams = [
+        stream for stream in found["streams"] if all(_mean(found, label, stream) is not None for label in labels)
+    ]
+    table = [[_mean(found, label, stream) for stream in streams] for label in labels]
+    return (friedman(np.array(table, dtype=float)) if streams else None), streams
+
+
+def _friedman(found: Findings) -> str:
+    labels = [found["default"], *in_group(found, "none"), *in_group(found, RIVAL)]
+    test, streams = friedman_of(found, labels)
+    if test is None:
+        return ""
+    order = sorted(zip(labels, test.ranks, strict=True), key=lambda pair: pair[1])
+    ranks = ", ".join(f"{label} {fixed(rank, 2)}" for label, rank in order)
+    return (
+        f"Friedman's test with {counted(len(streams), 'stream')} as blocks, of the default and the rivals with nothing "
+        f"of its inputs: χ² = {test.statistic:.1f}, p = {p_value(test.p_value)}. Mean ranks: {ranks}. Two of them "
+        f"differ at the 5 % level (Nemenyi) where they are {fixed(test.critical_difference, 2)} apart or more."
+    )
+
+
+def verdict(result: "ExperimentResult") -> str:
+    """The default against the best rival of each group, cell by cell."""
+    found = result.results
+    default, lines = cells(found, found["default"]), []
+    for group, title in GROUPS.items():
+        best = best_of(found, [label for label in in_group(found, group) if found["labels"][label]["method"] != "daes"])
+        if not best:
+            continue
+        gaps = [default[cell] - cells(found, label)[cell] for cell, label in best.items()]
+        tests = {
+            (t["stream"], t["backbone"], t["baseline"]): t for t in found["tests"] if t["subject"] == found["default"]
+        }
+        tested = [tests[(*cell, label)] for cell, label in best.items() if (*cell, label) in tests]
+        certain = [test["difference"] > 0 for test in tested if test["p_value"] < LEVEL]
+        significance = (
+            f", significantly in {sum(certain)} and significantly behind in {len(certain) - sum(certain)} of "
+            f"{len(tested)} ({_HOW}, after Holm's correction)"
+        )
+        lines.append(
+            f"{title}: against the best rival of each cell the default has {fixed(median(gaps), sign=True)} (median) "
+            f"and is ahead in {sum(gap > 0 for gap in gaps)} of {len(gaps)} cells{significance if tested else ''}."
+        )
+    return "\n".join(f"- {line}" for line in lines)

