@@ -112,14 +112,14 @@ class TestBadRequests:
     def test_too_much(self, client):
         answer = sent(client, {"rows": [{}] * 1001})
         assert (answer.status_code, answer.json()["detail"][0]["msg"]) == (
-            413,
+            422,
             "a request may have at most 1000 rows, got 1001 or more",
         )
         assert client.post("/predict", content=b" " * (1 << 20 | 1)).status_code == 413
         parts = (b" " * 1000 for _ in range(2000))  # without a length
         assert client.post("/predict", content=parts).status_code == 413
         many = arrow(pa.table({"price": pa.nulls(5000, pa.float32())}))
-        assert client.post("/predict", content=many, headers=ARROW_TYPE).status_code == 413
+        assert client.post("/predict", content=many, headers=ARROW_TYPE).status_code == 422
 
     def test_another_content_type(self, client):
         answer = client.post("/predict", content="a=b", headers={"content-type": "text/csv"})

@@ -20,7 +20,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 
 import daes
 from daes.extras import require
-from daes.serving.batching import MicroBatcher, Overloaded, Scored
+from daes.serving.batching import MicroBatcher, Overloaded, ScoredRows
 from daes.serving.drift import DriftWatch
 from daes.serving.live_model import LiveModel, Serving
 from daes.serving.openapi import ARROW, ERRORS, LABELS, describe_answer, describe_rows
@@ -299,7 +299,7 @@ async def _predict(request: Request, service: Service) -> tuple[Response, int]:
             raise BadRequest(503, str(error)) from None
         service.traffic.remember(name, scored.scores)
     else:
-        scored = Scored(live.scorer.score(batch), live)
+        scored = ScoredRows(live.scorer.score(batch), live)
     return (_arrow_answer if arrow else _json_answer)(name, scored), len(batch)
 
 
@@ -396,15 +396,15 @@ def _refuse_other_keys(content: Mapping[str, Any], known: Sequence[str]) -> None
 
 def _check_rows(rows: int, most: int) -> None:
     if rows > most:
-        raise BadRequest(413, f"a request may have at most {most} rows, got {rows} or more")
+        raise BadRequest(422, f"a request may have at most {most} rows, got {rows} or more", "body", "rows")
 
 
-def _json_answer(name: str, scored: Scored) -> Response:
+def _json_answer(name: str, scored: ScoredRows) -> Response:
     content = {"scores": scored.scores.tolist(), "id": name, "model": scored.served.version.name}
     return Response(json.dumps(content), media_type="application/json")
 
 
-def _arrow_answer(name: str, scored: Scored) -> Response:
+def _arrow_answer(name: str, scored: ScoredRows) -> Response:
     pa = require("pyarrow")
     table = pa.table({"score": scored.scores})
     sink = pa.BufferOutputStream()

@@ -20,7 +20,7 @@ class Overloaded(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredRows:
     """The scores of a request, (B,), and the model that they are from."""
 
     scores: NDArray[np.float64]
@@ -31,7 +31,7 @@ class Scored:
 class _Waiting:
     batch: Batch
     loop: asyncio.AbstractEventLoop
-    result: "asyncio.Future[Scored]"
+    result: "asyncio.Future[ScoredRows]"
 
 
 class MicroBatcher:
@@ -71,14 +71,14 @@ class MicroBatcher:
         """Rows that wait or are being scored."""
         return self._rows
 
-    async def score(self, batch: Batch) -> Scored:
+    async def score(self, batch: Batch) -> ScoredRows:
         """Score a batch of at least one row, together with those of others."""
         with self._lock:
             if self._rows and self._rows + len(batch) > self._most_waiting:
                 raise Overloaded(f"{self._rows} rows are waiting, {self._most_waiting} may")
             self._rows += len(batch)
         loop = asyncio.get_running_loop()
-        result: asyncio.Future[Scored] = loop.create_future()
+        result: asyncio.Future[ScoredRows] = loop.create_future()
         self._queue.put(_Waiting(batch, loop, result))
         return await result
 
@@ -126,7 +126,7 @@ class MicroBatcher:
                 raise RuntimeError("there is no model yet")
             scores = served.scorer.score(batch)
             ends = np.cumsum([len(one.batch) for one in together])[:-1]
-            answers = [Scored(part, served) for part in np.split(scores, ends)]
+            answers = [ScoredRows(part, served) for part in np.split(scores, ends)]
         except Exception as error:
             answers = [error] * len(together)
         with self._lock:
@@ -141,7 +141,7 @@ class MicroBatcher:
             self._on_scored(batch, scores)
 
 
-def _hand_out(answers: Sequence[tuple["asyncio.Future[Scored]", Any]]) -> None:
+def _hand_out(answers: Sequence[tuple["asyncio.Future[ScoredRows]", Any]]) -> None:
     for result, answer in answers:
         if result.done():  # nobody waits any more
             continue

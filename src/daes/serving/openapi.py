@@ -90,7 +90,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     401: {"description": "No API key, or a wrong one"},
     404: _error("No such request"),
     409: _error("Another number of labels than the request had rows"),
-    413: _error("Too many bytes or rows"),
+    413: _error("Too many bytes"),
     422: _error("A bad request: `loc` says where, down to row and column, and `msg` what is wrong"),
 }
 """Answers to bad requests."""
