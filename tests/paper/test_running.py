@@ -224,6 +224,7 @@ def test_every_row_of_the_plan_is_there():
         "reservoir-size",
         "cost",
         "ab-test",
+        "ladder",
     }
     for experiment in EXPERIMENTS.values():
         assert not experiment.claim.startswith(" ")
