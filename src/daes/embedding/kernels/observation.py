@@ -154,8 +154,8 @@ def _select(
     high = some + tl.where(tile < num_tiles, TILE, 0)[None, :]
     bottom = tl.zeros([RANKS], tl.int64) + _key(tl.load(minimum + feature))
     top = tl.zeros([RANKS], tl.int64) + _key(tl.load(maximum + feature))
-    candidates = tl.zeros([RANKS], tl.int32) + tl.where(filled > 0, 2, 0)
-    while tl.max(tl.where(candidates > 1, top - bottom, 0), 0) > 0:
+    top = tl.where(filled > 0, top, bottom)
+    while tl.max(top - bottom, 0) > 0:
         middle = (bottom + top) >> 1
         left = low
         right = high
@@ -171,7 +171,7 @@ def _select(
         bottom = tl.where(enough, bottom, tl.minimum(middle + 1, top))
         high = tl.where(enough[:, None], left, high)
         low = tl.where(enough[:, None], low, left)
-        candidates = tl.sum(high - low, 1)
+        bottom = tl.where(tl.sum(high - low, 1) > 1, bottom, top)
     # One element is left in the bracket, or all that are left are the same.
     last = tl.load(base + low, mask=low < high, other=float("inf"))
     value = tl.max(tl.where(_key(last) <= top[:, None], last, -float("inf")), 1)
