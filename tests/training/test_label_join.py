@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from daes.model import CTRModel
+from daes.storage.segments import Segments
 from daes.stream.batch import Batch
 from daes.stream.dataset import Dataset
 from daes.stream.messages import LabelReader, Message, MessageSource
@@ -191,6 +192,43 @@ def test_too_many_rows_are_learned_from_early_or_dropped(make_model):
     assert result.rows == ROWS - dropped.waiting.counts.dropped < ROWS
 
 
+def test_rows_may_be_spilled_to_disk_and_nothing_changes(make_model, tmp_path):
+    impressions, labels, _ = simulated()
+    whole, seen, result = train(make_model, join_of(labels), data_of(impressions))
+
+    def spilling():
+        join = join_of(labels, max_pending=60, overflow="spill", segments=Segments(tmp_path / "pending", keep=1))
+        join.rows._segment_rows = 50
+        return join
+
+    most = []
+    note = lambda trainer, batch, logits: most.append(trainer.waiting.rows.spilled)  # noqa: E731
+    trainer = StreamTrainer(make_model(schema=SCHEMA), CONFIG, waiting=spilling(), callbacks=[note])
+    assert trainer.run(data_of(impressions)).metrics == result.metrics
+    assert max(most) >= 50
+    # Interrupted while rows are on disk, with a checkpoint after every batch of labelled rows.
+    stopping = StreamTrainer(
+        make_model(schema=SCHEMA),
+        CONFIG,
+        waiting=spilling(),
+        callbacks=[lambda trainer, batch, logits: trainer.rows == 500 and trainer.stop(15)],
+    )
+    with pytest.raises(KeyboardInterrupt):
+        stopping.run(data_of(impressions))
+    state = stopping.state_dict()
+    assert stopping.waiting.rows.spilled > 0
+    again = StreamTrainer(make_model(schema=SCHEMA), CONFIG, waiting=spilling())
+    again.load_state_dict(state)
+    data = data_of(impressions)
+    data.seek(state["position"])
+    assert again.run(data, resume=False).metrics == result.metrics
+    for _ in range(4):
+        again.state_dict()
+    assert list((tmp_path / "pending").glob("*.segment")) == []
+    assert len(seen.labels) == ROWS
+    assert whole.waiting.rows.spilled == 0
+
+
 def test_rows_with_the_key_of_a_row_that_waits_are_counted(make_model):
     impressions = [(10 * SECOND, b'{"id": 1, "price": 1}'), (11 * SECOND, b'{"id": 1, "price": 2}')]
     trainer, seen, _ = train(make_model, join_of([(12 * SECOND, b'{"id": 1}')]), data_of(impressions, 2))
@@ -212,7 +250,7 @@ def test_bad_labels_are_dead_letters(make_model):
 def test_arguments_are_checked():
     with pytest.raises(ValueError, match="max_pending must be positive, got 0"):
         LateLabels("nats://localhost/CLICKS", "id", 1.0, 0)
-    with pytest.raises(ValueError, match="overflow must be one of no-click, drop, got 'keep'"):
+    with pytest.raises(ValueError, match="overflow must be one of no-click, drop, spill, got 'keep'"):
         LateLabels("nats://localhost/CLICKS", "id", 1.0, overflow="keep")
 
 

@@ -2,16 +2,18 @@
 
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from daes.cli.app import build_app
 from daes.storage.checkpoint import CheckpointStore
 
 # A process that runs a trainer in a child and kills it at random times, until one comes to its end. Forking spares each
@@ -138,24 +140,24 @@ def test_the_command_learns_from_a_topic_until_it_is_told_to_stop(nats_server, t
     url = nats_server.make()
     made, _ = payloads()
     nats_server.send(url, made[:1000])
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-    options = ["--sample-rows", "200", "--batch-size", "64", "--backbone", "fnn", "--max-wait", "0.2", "--json"]
-    command = [sys.executable, "-m", "daes", "train", url, "--out", str(tmp_path / "run"), "--no-report", *options]
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def daes(*arguments):
+        result = CliRunner().invoke(build_app(), ["train", "--out", str(tmp_path / "run"), *arguments, "--json"])
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout), result.stderr
+
     steps = CheckpointStore(tmp_path / "run" / "checkpoints")
-    deadline = time.monotonic() + 120
-    while not steps.steps() and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.05)
-    nats_server.send(url, made[1000:1100])
-    time.sleep(random.random())
-    process.send_signal(signal.SIGTERM)
-    output, errors = process.communicate(timeout=120)
-    assert process.returncode == 0, errors
+
+    def stop():
+        while not steps.steps():
+            time.sleep(0.02)
+        nats_server.send(url, made[1000:1100])
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=stop).start()
+    options = ["--sample-rows", "200", "--batch-size", "64", "--backbone", "fnn", "--max-wait", "0.2", "--no-report"]
+    stopped, errors = daes(url, *options)
     assert "stopped by SIGTERM after" in errors
-    rows = json.loads(output)["rows"]
     # What was not read when it stopped is read by the run that goes on.
-    command = [sys.executable, "-m", "daes", "train", "--out", str(tmp_path / "run"), "--resume", "--limit", "1098"]
-    done = subprocess.run([*command, "--json", "--no-report"], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert (found["resumed_at"], found["rows"], found["dead_letters"]) == (rows, 1098, 2)
+    found, _ = daes("--resume", "--limit", "1098", "--no-report")
+    assert (found["resumed_at"], found["rows"], found["dead_letters"]) == (stopped["rows"], 1098, 2)

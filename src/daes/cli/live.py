@@ -71,7 +71,7 @@ class Live:
         ),
     ] = None
     max_pending: Annotated[
-        int, rows_option("--max-pending", "Live streams", "Rows that wait for their labels at most.")
+        int, rows_option("--max-pending", "Live streams", "Rows that wait in memory for their labels at most.")
     ] = 1_000_000
     overflow: Annotated[
         str,
@@ -79,7 +79,8 @@ class Live:
             "--overflow",
             panel="Live streams",
             metavar="POLICY",
-            help="The oldest row if more wait: no-click (learn from it now, with the label it has) or drop.",
+            help="If more wait: no-click (learn from the oldest now, with the label it has), drop (leave it out) or "
+            "spill (features of the newest go to disk).",
         ),
     ] = "no-click"
 

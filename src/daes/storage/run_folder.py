@@ -30,7 +30,7 @@ _FILES = (
     "dead_letters.jsonl",
     "report.html",
 )
-_FOLDERS = ("checkpoints", "model")
+_FOLDERS = ("checkpoints", "model", "pending")
 _LOCK = ("lock", "lock.holder")
 
 
@@ -67,6 +67,11 @@ class RunFolder:
     def dead_letters(self) -> Path:
         """The messages of a broker that could not be read, if there are any, as JSON lines."""
         return self.path / "dead_letters.jsonl"
+
+    @property
+    def pending(self) -> Path:
+        """Rows that wait for their labels and have no place in memory; the checkpoints refer to them."""
+        return self.path / "pending"
 
     @property
     def report(self) -> Path:

@@ -11,22 +11,20 @@ crash, is learned from as one that is read at once.
 
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from daes.storage.segments import Segments
 from daes.stream.batch import Batch
 from daes.stream.broker_url import connect
 from daes.stream.messages import KeyedBatch, LabelReader
 from daes.training.labels import Scored
+from daes.training.pending_rows import PendingRows
 
 _log = logging.getLogger("daes.training")
 
-OVERFLOW = ("no-click", "drop")
+OVERFLOW = ("no-click", "drop", "spill")
 _LABELS_AT_ONCE = 4096
 _ONE_WAIT = 0.25
 _BETWEEN_LOOKS = 0.5
@@ -41,9 +39,10 @@ class LateLabels:
         topic: the address of the topic with the labels, as `nats://localhost/CLICKS`.
         key: the field by which a label is found, in the messages of both topics.
         window: seconds after its impression in which a row's label may come.
-        max_pending: rows that wait at most.
-        overflow: what is done with the oldest row when there are more: "no-click" learns from it before its window is
-            over, with the label it has; "drop" neither judges nor learns from it.
+        max_pending: rows that wait in memory at most.
+        overflow: what is done when there are more: "no-click" learns from the oldest before its window is over, with
+            the label it has; "drop" neither judges nor learns from it; "spill" writes the features of the newest to
+            disk (`PendingRows`).
 
     >>> LateLabels("nats://localhost/CLICKS", key="id", window=0)
     Traceback (most recent call last):
@@ -84,15 +83,6 @@ class LabelCounts:
     """Rows with the key of a row that waited; a label is that of the later one."""
 
 
-@dataclass
-class _Piece:
-    """Some rows that wait, and what is known of them."""
-
-    batch: KeyedBatch
-    logits: NDArray[np.float32]
-    label: NDArray[np.float32]
-
-
 class LabelJoin:
     """A queue of scored rows that wait for labels from another topic; see the module.
 
@@ -101,6 +91,7 @@ class LabelJoin:
         batch_size: rows that are learned from at once.
         window: seconds after its impression in which a row's label may come.
         max_pending, overflow: see `LateLabels`.
+        segments: where features are spilled to.
         now: epoch nanoseconds.
     """
 
@@ -114,56 +105,42 @@ class LabelJoin:
         window: float,
         max_pending: int = 1_000_000,
         overflow: str = "no-click",
+        segments: Segments | None = None,
         now: Callable[[], int] = time.time_ns,
     ) -> None:
         self.labels = labels
         self.counts = LabelCounts()
         self._batch_size, self._window = batch_size, round(window * _SECOND)
         self._max_pending, self._overflow, self._now = max_pending, overflow, now
-        self._pieces: deque[_Piece] = deque()
-        self._first = 0
-        self._rows_of: dict[int, int] = {}
-        self._pending = 0
+        self.rows = PendingRows(segments if overflow == "spill" else None, max_pending)
         self._looked = 0.0
-        self._starts: deque[int] = deque()
         self._strays: dict[int, tuple[int, float]] = {}
         """Labels whose rows have not come: when they were sent, and the label."""
 
     @property
     def pending(self) -> int:
         """Rows that wait."""
-        return self._pending
+        return self.rows.count
 
     @property
     def status(self) -> str:
         """How many rows wait."""
-        return f"{self._pending:,} rows wait for labels"
+        return f"{self.pending:,} rows wait for labels"
 
     def describe(self) -> dict[str, int]:
         """What became of rows and labels, and how many rows wait."""
-        return {**vars(self.counts), "pending": self._pending}
+        return {**vars(self.counts), "pending": self.pending, "spilled": self.rows.spilled}
 
     def put(self, scored: Scored) -> None:
         """Take in a batch that was scored."""
         batch = scored.batch
         if not isinstance(batch, KeyedBatch) or batch.key is None or batch.sent is None:
             raise TypeError(f"rows whose labels come later must have keys, got a {type(batch).__name__}")
-        number = self._first + self._pending
-        piece = _Piece(batch, scored.logits, np.zeros(len(batch), np.float32))
-        self._pieces.append(piece)
-        self._starts.append(number)
-        self._pending += len(batch)
-        self._index(number, batch.key)
+        self.counts.repeated += self.rows.add(batch, scored.logits)
         if self._strays:
             for key in batch.key.tolist():
                 if key in self._strays:
                     self._give(key, *self._strays.pop(key))
-
-    def _index(self, number: int, keys: NDArray[np.int64]) -> None:
-        for key in keys.tolist():
-            self.counts.repeated += key in self._rows_of
-            self._rows_of[key] = number
-            number += 1
 
     def due(self, batch: Batch | None, going_on: Callable[[], bool]) -> Iterator[Scored]:
         """Rows whose windows are over when `batch` was sent, `batch_size` at a time; fewer while nothing comes.
@@ -172,45 +149,25 @@ class LabelJoin:
         """
         moment = self._moment(batch)
         least = self._batch_size if batch is not None and len(batch) else 1
-        if self._pending > self._max_pending or time.monotonic() - self._looked > _BETWEEN_LOOKS:
+        excess = 0 if self._overflow == "spill" else self.pending - self._max_pending
+        if excess > 0 or time.monotonic() - self._looked > _BETWEEN_LOOKS:
             self._read_labels(moment)
-        while self._pending > self._max_pending:
-            yield from self._make_room(self._pending - self._max_pending)
-        while (over := self._over(moment)) >= least and self._pending:
+        while excess > 0:
+            yield from self._make_room(min(excess, self._batch_size))
+            excess -= self._batch_size
+        while self.pending and (over := self.rows.sent_by(moment - self._window)) >= least:
             rows = min(over, self._batch_size)
-            if not self._labels_until(self._end_of(rows), going_on):
+            if not self._labels_until(self.rows.last_sent(rows) + self._window, going_on):
                 return
-            yield self._take(rows)
+            yield self.rows.take(rows)
 
     def _moment(self, batch: Batch | None) -> int:
         """The time that the stream has come to: that of the batch, now if it has no rows, the end of all windows."""
         if batch is None:
-            return self._end_of(self._pending)
+            return self.rows.last_sent(self.pending) + self._window
         if isinstance(batch, KeyedBatch) and batch.sent is not None and len(batch):
             return int(batch.sent.min())
         return self._now()
-
-    def _over(self, moment: int) -> int:
-        """How many of the oldest rows have windows that end by then."""
-        found = 0
-        for piece in self._pieces:
-            assert piece.batch.sent is not None
-            over = piece.batch.sent + self._window <= moment
-            if not over.all():
-                return found + int(np.argmin(over))
-            found += len(over)
-        return found
-
-    def _end_of(self, rows: int) -> int:
-        """When the last of the windows of the oldest rows ends."""
-        latest = 0
-        for piece in self._pieces:
-            assert piece.batch.sent is not None
-            latest = max(latest, int(piece.batch.sent[:rows].max()))
-            rows -= len(piece.batch)
-            if rows <= 0:
-                break
-        return latest + self._window
 
     def _labels_until(self, moment: int, going_on: Callable[[], bool]) -> bool:
         """Read all labels that were sent by then; False if that was given up."""
@@ -242,24 +199,13 @@ class LabelJoin:
 
     def _give(self, key: int, sent: int, label: float) -> None:
         """A label to its row; kept for a while if that has not come."""
-        number = self._rows_of.get(key)
-        if number is None:
+        found = self.rows.give(key, sent, label, self._window)
+        if found is None:
             self._strays[key] = (sent, label)
-            return
-        piece, place = self._find(number)
-        assert piece.batch.sent is not None
-        if sent > int(piece.batch.sent[place]) + self._window:
+        elif found:
+            self.counts.matched += 1
+        else:
             self.counts.unmatched += 1
-            return
-        self.counts.matched += 1
-        piece.label[place] = label
-
-    def _find(self, number: int) -> tuple[_Piece, int]:
-        low, high = 0, len(self._starts) - 1
-        while low < high:
-            middle = (low + high + 1) // 2
-            low, high = (middle, high) if self._starts[middle] <= number else (low, middle - 1)
-        return self._pieces[low], number - self._starts[low]
 
     def _forget_strays(self, moment: int) -> None:
         """Give up labels whose rows would have come by then, and the oldest ones if there are too many."""
@@ -272,62 +218,25 @@ class LabelJoin:
 
     def _make_room(self, rows: int) -> Iterator[Scored]:
         """Let the oldest rows go before their windows are over."""
-        rows = min(rows, self._batch_size)
-        taken = self._take(rows)
+        taken = self.rows.take(rows)
         if self._overflow == "drop":
             self.counts.dropped += rows
             return
         self.counts.early += rows
         yield taken
 
-    def _take(self, rows: int) -> Scored:
-        """The oldest rows, with the labels they have."""
-        row, parts, logits, labels = self._first, [], [], []
-        while rows:
-            piece = self._pieces[0]
-            some = min(rows, len(piece.batch))
-            parts.append(piece.batch[:some])
-            logits.append(piece.logits[:some])
-            labels.append(piece.label[:some])
-            assert piece.batch.key is not None
-            for place, key in enumerate(piece.batch.key[:some].tolist()):
-                if self._rows_of.get(key) == self._first + place:
-                    del self._rows_of[key]
-            self._first += some
-            self._pending -= some
-            rows -= some
-            if some == len(piece.batch):
-                self._pieces.popleft()
-                self._starts.popleft()
-            else:
-                self._pieces[0] = _Piece(piece.batch[some:], piece.logits[some:], piece.label[some:])
-                self._starts[0] += some
-        whole = KeyedBatch.concat(parts)
-        plain = {name: array for name, array in whole.arrays().items() if name not in ("key", "sent")}
-        return Scored(row, Batch(**plain, label=np.concatenate(labels)), np.concatenate(logits))
-
     def state_dict(self) -> dict[str, Any]:
         """The rows that wait with their scores and labels, and the place among the labels."""
-        strays = list(self._strays.items())
         return {
-            "first": self._first,
-            "rows": [[piece.batch.arrays(), piece.logits, piece.label] for piece in self._pieces],
-            "strays": [[key, sent, label] for key, (sent, label) in strays],
+            "rows": self.rows.state_dict(),
+            "strays": [[key, sent, label] for key, (sent, label) in self._strays.items()],
             "counts": dict(vars(self.counts)),
             "labels": self.labels.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state."""
-        self._first, self._pending = state["first"], 0
-        self._pieces, self._starts, self._rows_of = deque(), deque(), {}
-        for arrays, logits, label in state["rows"]:
-            batch = KeyedBatch(**arrays)
-            assert batch.key is not None
-            self._pieces.append(_Piece(batch, logits, np.array(label)))
-            self._starts.append(self._first + self._pending)
-            self._index(self._first + self._pending, batch.key)
-            self._pending += len(batch)
+        self.rows.load_state_dict(state["rows"])
         self._strays = {key: (sent, label) for key, sent, label in state["strays"]}
         self.counts = LabelCounts(**state["counts"])
         self.labels.load_state_dict(state["labels"])

@@ -15,6 +15,7 @@ from daes.storage.checkpoint import CheckpointStore
 from daes.storage.dead_letters import DeadLetters
 from daes.storage.durable import write_text
 from daes.storage.run_folder import FORMAT, VERSION, RunFolder, strict
+from daes.storage.segments import Segments
 from daes.stream.bad_rows import BadRows
 from daes.stream.dataset import Dataset
 from daes.stream.messages import MessageSource, parse_offsets
@@ -156,7 +157,7 @@ def train_run(
             ctr_model, sampled = start.make_model(data.schema), 0
         bad_rows = data.bad_rows
         consumed, monitor = ConsumedRows(data), Monitor(data.schema, ctr_model.distributions)
-        join = None if labels is None else _join(labels, data, config)
+        join = None if labels is None else _join(labels, data, config, keep)
         recent = RecentRows(data.schema.num_numerical + data.schema.num_categorical, config.window)
         progress = ProgressFile(monitor)
         trainer = _make_trainer(
@@ -194,6 +195,8 @@ def train_run(
                 held.enter_context(run_folder.locked())
                 written = _choose_folder(run_folder, resume, overwrite)
                 trainer.store = held.enter_context(CheckpointStore(written.checkpoints, keep=keep))
+                if join is not None and join.rows.segments is not None:
+                    join.rows.segments.folder = written.pending
                 if not written.is_run or (data.is_live and not trainer.store.steps()):
                     written.write("config", _config(description, ctr_model, device, options))
         written = RunFolder(processes.gather(written.path)[0])
@@ -259,7 +262,7 @@ def _make_model(
     return CTRModel.from_sample(data.schema, sample, **(model or {})), len(sample)
 
 
-def _join(labels: LateLabels, data: Dataset, config: TrainConfig) -> LabelJoin:
+def _join(labels: LateLabels, data: Dataset, config: TrainConfig, keep: int) -> LabelJoin:
     """The queue in which rows wait for labels of another topic."""
     if not isinstance(data.source, MessageSource) or data.source.key != labels.key:
         raise ValueError(f"labels are joined to messages opened with key={labels.key!r}, got {data.name}")
@@ -271,6 +274,7 @@ def _join(labels: LateLabels, data: Dataset, config: TrainConfig) -> LabelJoin:
         window=labels.window,
         max_pending=labels.max_pending,
         overflow=labels.overflow,
+        segments=Segments("pending", keep),
     )
 
 

@@ -1,0 +1,66 @@
+"""Arrays that do not fit in memory, in files that checkpoints refer to."""
+
+import secrets
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from daes.storage.durable import clear_leftovers
+from daes.storage.state_file import read_state, write_state
+
+_ENDING = ".segment"
+
+
+class Segments:
+    """Files of arrays in a folder, each written once under a name of its own.
+
+    A file that is dropped may still be referred to by checkpoints that are kept. It is removed after `keep` further
+    checkpoints.
+
+    Args:
+        folder: where the files are; it is made when the first one is written.
+        keep: how many checkpoints are kept.
+
+    >>> import tempfile
+    >>> segments = Segments(tempfile.mkdtemp())
+    >>> name = segments.write({"rows": 3})
+    >>> segments.read(name)
+    {'rows': 3}
+    """
+
+    def __init__(self, folder: str | Path, keep: int = 3) -> None:
+        self.folder = Path(folder)
+        self._keep = keep
+        self._checkpoints = 0
+        self._dropped: list[tuple[int, str]] = []
+
+    def write(self, arrays: Mapping[str, Any]) -> str:
+        """Write a file, durably; its name."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        name = secrets.token_hex(8) + _ENDING
+        write_state(self.folder / name, dict(arrays))
+        return name
+
+    def read(self, name: str) -> dict[str, Any]:
+        """What a file holds."""
+        found: dict[str, Any] = read_state(self.folder / name)
+        return found
+
+    def drop(self, name: str) -> None:
+        """The file is not needed any more, except by older checkpoints."""
+        self._dropped.append((self._checkpoints, name))
+
+    def checkpoint(self) -> None:
+        """A checkpoint is about to be written: remove what none of those that are kept refers to."""
+        self._checkpoints += 1
+        while self._dropped and self._checkpoints - self._dropped[0][0] > self._keep + 1:
+            (self.folder / self._dropped.pop(0)[1]).unlink(missing_ok=True)
+
+    def recover(self, names: Iterable[str]) -> None:
+        """Go on from a checkpoint that refers to these files: the others are not needed."""
+        needed = set(names)
+        if self.folder.is_dir():
+            clear_leftovers(self.folder, lambda name: name.endswith(_ENDING))
+        for path in sorted(self.folder.glob(f"*{_ENDING}")):
+            if path.name not in needed:
+                self.drop(path.name)
