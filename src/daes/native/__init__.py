@@ -75,22 +75,26 @@ class _LookUp(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
         places, slots = ctx.saved_tensors
-        gradient = gradient.contiguous()
-        count, dim = places.numel(), ctx.shape[1]
-        distinct, sums = torch.empty(2 * count, dtype=torch.int64), torch.empty(count, dim)
-        found = _library.daes_add_up(
-            gradient.data_ptr(),
-            places.data_ptr(),
-            count,
-            dim,
-            len(slots),
-            slots.data_ptr(),
-            distinct.data_ptr(),
-            sums.data_ptr(),
-        )
-        rows = distinct[:found].unsqueeze(0)
-        sparse = torch.sparse_coo_tensor(rows, sums[:found], ctx.shape, is_coalesced=True, check_invariants=False)
+        rows, sums = sum_rows(gradient.contiguous().view(-1, ctx.shape[1]), places, slots)
+        sparse = torch.sparse_coo_tensor(rows.unsqueeze(0), sums, ctx.shape, is_coalesced=True, check_invariants=False)
         return sparse, None, None
+
+
+def sum_rows(gradient: Tensor, places: Tensor, slots: Tensor) -> tuple[Tensor, Tensor]:
+    """The different places, ascending, and the sum of the gradients (n, d) of each; `slots` are -1, one a row."""
+    count, dim = gradient.shape
+    distinct, sums = torch.empty(2 * count, dtype=torch.int64), torch.empty(count, dim)
+    found = _library.daes_add_up(
+        gradient.data_ptr(),
+        places.data_ptr(),
+        count,
+        dim,
+        len(slots),
+        slots.data_ptr(),
+        distinct.data_ptr(),
+        sums.data_ptr(),
+    )
+    return distinct[:found], sums[:found]
 
 
 def look_up(table: Tensor, places: Tensor, slots: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from daes import native
 from daes.model import CTRModel
 from daes.storage.checkpoint import CheckpointStore
 from daes.storage.dead_letters import DeadLetters
@@ -141,8 +142,8 @@ def train_run(
     device = find_device(device)
     run_folder = RunFolder(folder)
     with processes.together():
-        if processes.count > 1 and data.is_live:
-            raise ValueError(f"a live stream is read by one process, got {processes.count}")
+        if processes.count > 1 and (data.is_live or labels is not None):
+            raise ValueError(f"live streams and labels that come later need one process, got {processes.count}")
         if processes.first:
             run_folder.recover()
             _check_folder(run_folder, resume, overwrite)
@@ -332,8 +333,10 @@ def _check_same_start(processes: Processes, description: Mapping[str, Any], data
         return
     read = {name: value for name, value in description["data"].items() if name != "what"}
     sizes = [size for _, size, _ in data.stamps() or []]
-    initial = {"initial model": model_checksum(model)}
-    processes.compare({**description, "data": {**read, "bytes of the files": sizes}, **initial})
+    kind = {"torch": torch.__version__, "compiled loops": native.serves()}  # other ones round differently
+    processes.compare(
+        {**description, "data": {**read, "bytes of the files": sizes}, **kind, "initial model": model_checksum(model)}
+    )
 
 
 @contextmanager

@@ -23,7 +23,8 @@ class Recording(GradientExchange):
 
 
 def _step(rank, make_model, rows, options, optimizer):
-    model = make_model(**options).double()
+    options, dtype = dict(options), options.get("dtype", torch.float64)
+    model = make_model(**{name: value for name, value in options.items() if name != "dtype"}).to(dtype)
     processes = Processes()
     exchange = Recording(model, processes)
     step = TrainingStep(model, TrainConfig(optimizer=optimizer), exchange)
@@ -34,8 +35,13 @@ def _step(rank, make_model, rows, options, optimizer):
 
 @pytest.mark.parametrize(
     ("options", "optimizer"),
-    [({}, "adagrad"), ({"l2": 1e-3}, "adam"), ({"backbone_options": {"hidden": (8,), "batch_norm": True}}, "adagrad")],
-    ids=["sparse tables", "dense", "batch norm"],
+    [
+        ({}, "adagrad"),
+        ({"dtype": torch.float32}, "adagrad"),
+        ({"l2": 1e-3}, "adam"),
+        ({"backbone_options": {"hidden": (8,), "batch_norm": True}}, "adagrad"),
+    ],
+    ids=["sparse tables", "sparse tables in compiled loops", "dense", "batch norm"],
 )
 def test_the_mean_over_all_rows(options, optimizer, in_processes, make_model, make_rows):
     rows = make_rows(7)

@@ -132,6 +132,16 @@ def test_different_starts_are_refused(clicks, in_processes, tmp_path):
         assert not (tmp_path / "run").exists()
 
 
+def _follow(rank, folder, out):
+    return train_run(Dataset.open(folder, follow=True), out, model=MODEL, config=CONFIG)
+
+
+def test_live_streams_are_refused(clicks, in_processes, tmp_path):
+    first, second = in_processes(2, _follow, clicks.parent, tmp_path / "run", may_fail=True)
+    assert "ValueError: live streams and labels that come later need one process, got 2" in first.error
+    assert "OtherProcessError" in second.error
+
+
 def test_a_folder_in_use_is_said_once(clicks, in_processes, tmp_path):
     (tmp_path / "file").write_text("not a run")
     first, second = in_processes(2, _run, clicks, tmp_path, may_fail=True)

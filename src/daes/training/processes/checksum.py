@@ -13,12 +13,14 @@ def model_checksum(model: CTRModel, turn: int = 0) -> dict[str, int]:
     """A checksum of every parameter and buffer by name; equal bits have equal checksums.
 
     Of a larger tensor it is that of 65,536 entries, at another `turn` of the next ones: what it costs does not grow
-    with the tables. How many batches BatchNorm has seen is left out, since a process may have had no rows at times.
+    with the tables. How many batches BatchNorm has seen is left out, since a process may have had no rows at times; and
+    evidence that fades, on a device, which adds fractions up in any order.
     """
+    fading = model.evidence.options.half_life is not None and model.device.type != "cpu"
     return {
         name: _checksum(tensor, turn)
         for name, tensor in model.state_dict().items()
-        if not name.endswith("num_batches_tracked")
+        if not name.endswith("num_batches_tracked") and not (fading and name.startswith("evidence."))
     }
 
 

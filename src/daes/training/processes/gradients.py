@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from daes import native
 from daes.model import CTRModel
 from daes.training.optimizer import coalesced
 from daes.training.processes.group import Processes
@@ -25,6 +26,7 @@ class GradientExchange:
     def __init__(self, model: CTRModel, processes: Processes) -> None:
         self.model = model
         self.processes = processes
+        self._slots = torch.empty(0, dtype=torch.int32)  # scratch memory of the compiled sum
 
     @torch.no_grad()
     def __call__(self, loss: Tensor, weight: float, row: int, buffers: list[Tensor]) -> Tensor:
@@ -58,21 +60,25 @@ class GradientExchange:
         numbers = rows.unsqueeze(1).view(values.dtype)
         found = self.processes.gather_rows(torch.cat([numbers, values], 1), counts)
         where, values = found.split([numbers.shape[1], values.shape[1]], 1)  # type: ignore[no-untyped-call]
-        where = where.contiguous().view(torch.int64).reshape(1, -1)
+        where, values = where.contiguous().view(torch.int64).flatten(), values.contiguous()
+        if values.dtype == torch.float32 and native.serves(where, values):
+            if len(self._slots) != table.shape[0]:
+                self._slots = torch.full((table.shape[0],), -1, dtype=torch.int32)
+            return _sparse(*native.sum_rows(values, where, self._slots), table.shape, is_coalesced=True)
         return _sparse(where, values, table.shape)
 
 
 def _one_entry_per_row(parameter: nn.Parameter) -> Tensor:
     if parameter.grad is None:
-        none = torch.zeros(1, 0, dtype=torch.int64, device=parameter.device)
+        none = torch.zeros(0, dtype=torch.int64, device=parameter.device)
         return _sparse(none, parameter.new_zeros(0, parameter.shape[1]), parameter.shape).coalesce()
     return coalesced(parameter.grad)
 
 
-def _sparse(where: Tensor, values: Tensor, shape: torch.Size) -> Tensor:
+def _sparse(rows: Tensor, values: Tensor, shape: torch.Size, *, is_coalesced: bool = False) -> Tensor:
     # Said, or else torch warns.
     with torch.sparse.check_sparse_tensor_invariants(enable=False):  # type: ignore[no-untyped-call]
-        return torch.sparse_coo_tensor(where, values, shape)
+        return torch.sparse_coo_tensor(rows.unsqueeze(0), values, shape, is_coalesced=is_coalesced)
 
 
 def _summed(tensors: list[Tensor], share: float, processes: Processes) -> list[Tensor]:
