@@ -55,3 +55,45 @@ def test_the_command(engine, folder):
     found = json.loads(done.stdout)
     assert (found["rows"], list(found["columns"])) == (6000, ["price", "hour"])
     assert found["columns"]["hour"]["quantiles"][2] == pytest.approx(12, abs=2)
+
+
+def test_trials_of_a_comparison_are_spread(engine, tmp_path):
+    arguments = ["compare", "adstream:2000", "--methods", "fe,ple", "--backbones", "fnn", "--seeds", "1"]
+    found = []
+    for more in (["--ray", "--out", str(tmp_path / "table")], []):
+        done = CliRunner().invoke(build_app(), [*arguments, "--batch-size", "500", "--json", "--no-report", *more])
+        assert done.exit_code == 0, done.output
+        found.append({one["label"]: one["metrics"] for one in json.loads(done.stdout)["trials"]})
+    assert found[0].keys() == {"fe", "ple"}
+    for label, metrics in found[0].items():
+        assert metrics["auc"] == pytest.approx(found[1][label]["auc"], abs=1e-6)
+    assert len((tmp_path / "table" / "results.jsonl").read_text().splitlines()) == 2
+
+
+def test_a_task_that_is_lost_is_named(engine):
+    from daes.engines.ray import RayTasks
+    from daes.experiments.workers import WorkerExit
+
+    ((item, outcome),) = RayTasks()(_die, None, ["one"])
+    assert item == "one"
+    assert isinstance(outcome, WorkerExit)
+    assert str(outcome).startswith("Ray could not do it")
+
+
+def test_no_task_is_begun_once_it_is_enough(engine):
+    from daes.engines.ray import RayTasks
+
+    done = []
+    for item, result in RayTasks(at_once=1)(_double, None, range(5), enough=lambda: len(done) >= 2):
+        done.append((item, result))
+    assert done == [(0, 0), (1, 2)]
+
+
+def _double(shared, item, note):
+    return 2 * item
+
+
+def _die(shared, item, note):
+    import os
+
+    os._exit(1)

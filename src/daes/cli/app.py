@@ -14,6 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 import daes
 from daes.cli.console import err, errors
 from daes.cli.errors import UsageError, explain, without_option
+from daes.cli.options import ARGUMENTS
 
 COMMANDS = (
     "demo",
@@ -89,6 +90,7 @@ class ProgramCommand(TyperCommand):
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.meta[ARGUMENTS] = list(args)
         found: list[Exception] = []
         left = list(args)
         while True:

@@ -8,7 +8,7 @@ import typer
 
 from daes.cli import console
 from daes.cli.console import err
-from daes.cli.groups import grouped
+from daes.cli.groups import grouped, was_given
 from daes.cli.options import Json, whole_number
 from daes.cli.reading import Columns, DataArgument, Reading
 from daes.cli.settings import (
@@ -23,6 +23,7 @@ from daes.formatting import duration, fixed
 
 if TYPE_CHECKING:
     from daes.experiments.compare import TrialProgress
+    from daes.experiments.workers import RunTasks
     from daes.training.offline import OfflineConfig
 
 
@@ -96,6 +97,7 @@ class ProtocolOptions:
 
 @grouped
 def compare(
+    call: typer.Context,
     data: DataArgument,
     methods: Annotated[
         Names,
@@ -112,6 +114,12 @@ def compare(
     jobs: Annotated[
         int, typer.Option("--jobs", "-j", parser=whole_number(1), metavar="N", help="Processes to use.")
     ] = 1,
+    ray: Annotated[
+        bool,
+        typer.Option(
+            "--ray", help="Run trials as tasks of a Ray cluster, --jobs at a time, by default all it has room for."
+        ),
+    ] = False,
     refit: Annotated[
         bool,
         typer.Option(
@@ -163,6 +171,7 @@ def compare(
         daes compare clicks.parquet --methods efd,ple,daes --backbones fnn,deepfm --seeds 5 --out table --json
         daes compare clicks.parquet --methods daes,efd,lightgbm,ftrl --seeds 1
         daes compare criteo:train.txt --protocol paper --jobs 8 --out table
+        RAY_ADDRESS=auto daes compare clicks.parquet --ray --out table
     """
     from daes.experiments.compare import compare as run_comparison
     from daes.report.page import write_report
@@ -186,6 +195,7 @@ def compare(
             authors_inputs=authors_inputs,
             device=training.device,
             jobs=jobs,
+            run=_ray_tasks(jobs if was_given(call, "jobs") else None) if ray else None,
             out=out,
             progress=progress,
         )
@@ -201,6 +211,12 @@ def compare(
             name = f"{result.label} on {result.backbone}, seed {result.seed}"
             err.print(f"failed: {name}: {result.error}", soft_wrap=True, markup=False)
         raise typer.Exit(1)
+
+
+def _ray_tasks(jobs: int | None) -> "RunTasks":
+    from daes.engines.ray import RayTasks
+
+    return RayTasks(jobs)
 
 
 class _Progress:

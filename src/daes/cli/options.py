@@ -5,6 +5,9 @@ from typing import Annotated
 
 import typer
 
+ARGUMENTS = "daes.arguments"
+"""The key in a call's `meta` of what follows the command's name on the command line."""
+
 
 def whole_number(least: int) -> Callable[[str], int]:
     """A parser of whole numbers, for `typer.Option(parser=…)`; its error names the value.

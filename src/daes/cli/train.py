@@ -14,7 +14,7 @@ from daes.cli.console import err, errors
 from daes.cli.errors import INTERRUPTED
 from daes.cli.groups import grouped, restored, was_given
 from daes.cli.live import Live, joined_schema
-from daes.cli.options import Json, Seed, whole_number
+from daes.cli.options import ARGUMENTS, Json, Seed, whole_number
 from daes.cli.reading import DATA_HELP, Columns, Reading
 from daes.cli.settings import ModelOptions, TrainingOptions, option
 from daes.cli.toml_file import Config
@@ -94,6 +94,17 @@ def train(
             help="With several processes (torchrun): one that does not answer for so long ends the run.",
         ),
     ] = 600.0,
+    ray: Annotated[
+        bool,
+        option(
+            "--ray/--no-ray",
+            panel="Run",
+            help="Train in --workers processes of a Ray cluster, which replaces those that are lost.",
+        ),
+    ] = False,
+    workers: Annotated[
+        int, option("--workers", panel="Run", parser=whole_number(1), metavar="N", help="With --ray: how many.")
+    ] = 2,
     report: Annotated[bool, option("--report/--no-report", panel="Run", help="Write report.html.")] = True,
     track: Annotated[
         list[str] | None,
@@ -136,10 +147,12 @@ def train(
         daes train tomorrow.parquet --from run --out next
         daes train incoming/ --follow --out run
         torchrun --nproc-per-node 4 -m daes train clicks.parquet --out run
+        daes train clicks.parquet --ray --workers 4 --out run
         daes train nats://localhost:4222/ADS --out run
         daes train kafka://localhost:9092/impressions --label click --out run
     """
     from daes.cli.columns_text import print_columns
+    from daes.cli.ray_train import train_with_ray
     from daes.report.page import write_report
     from daes.storage.run_folder import RunFolder
     from daes.stream.broker_url import is_broker
@@ -151,6 +164,9 @@ def train(
 
     if out is None:
         raise typer.BadParameter("a folder for the run is needed: --out RUN", ctx=call)
+    if ray:
+        train_with_ray(call.meta[ARGUMENTS], out, workers, use_gpu=training.device.startswith("cuda"))
+        return
     processes = call.with_resource(process_group(process_timeout))
     err.quiet = err.quiet or not processes.first
     run_folder = RunFolder(out)

@@ -3,7 +3,11 @@
 import os
 import pickle
 import secrets
-from collections.abc import Callable, Sequence
+import sys
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from copy import deepcopy
 from typing import Any, TypeVar
 
@@ -12,6 +16,7 @@ import numpy as np
 from daes.distribution.summary import TableSummary
 from daes.engines.base import Attempt, EngineError, MergeGood, result_of
 from daes.engines.table import merge_summaries
+from daes.experiments.workers import Task, WorkerExit
 from daes.extras import require
 from daes.stream.batch import numbers_from_table
 
@@ -26,10 +31,20 @@ def start_ray(**options: Any) -> Any:
     """The `ray` package, connected: to the cluster of RAY_ADDRESS if that is set, else to one on this machine."""
     ray = require("ray")
     if not ray.is_initialized():
-        if not os.environ.get("RAY_ADDRESS"):
+        if os.environ.get("RAY_ADDRESS"):
+            options.pop("num_cpus", None)  # the cluster has what it has
+        else:
             options = {"num_cpus": max(LEAST_CPUS, os.cpu_count() or 1), "include_dashboard": False, **options}
         ray.init(log_to_driver=False, logging_level="ERROR", **options)
     return ray
+
+
+@contextmanager
+def ray_aside() -> Iterator[None]:
+    """Within it, what Ray says of lost processes goes to standard error, and what it says of its own code nowhere."""
+    with warnings.catch_warnings(), redirect_stdout(sys.stderr):
+        warnings.simplefilter("ignore", DeprecationWarning)
+        yield
 
 
 class RayEngine:
@@ -38,6 +53,7 @@ class RayEngine:
     def __init__(self) -> None:
         self.ray = start_ray()
 
+    @ray_aside()
     def map_merge(self, work: Callable[[P], T], parts: Sequence[P], merge: Callable[[T, T], T]) -> T:
         run, join = self.ray.remote(_run), self.ray.remote(_merge_copies)
         attempt, merge_good = self.ray.put(Attempt(work)), self.ray.put(MergeGood(merge))  # type: ignore[arg-type]
@@ -50,6 +66,44 @@ class RayEngine:
         except self.ray.exceptions.RayError as error:
             raise EngineError(f"Ray could not do the work: {str(error).strip().splitlines()[-1]}") from error
         return result  # type: ignore[no-any-return]
+
+
+class RayTasks:
+    """Independent tasks on a Ray cluster: takes the place of `daes.experiments.workers.run_tasks`.
+
+    A task whose process is lost is done again by another, three times at most. Notes of tasks are not sent.
+
+    Args:
+        at_once: how many tasks may be in progress; None for all: Ray begins as many as it has CPUs for.
+    """
+
+    def __init__(self, at_once: int | None = None) -> None:
+        self.at_once = at_once
+
+    def __call__(
+        self,
+        task: Task,
+        shared: Any,
+        items: Iterable[Any],
+        *,
+        jobs: int = 1,
+        threads: int = 1,
+        on_note: Callable[[Any, Any], None] | None = None,
+        enough: Callable[[], bool] = lambda: False,
+    ) -> Iterator[tuple[Any, Any]]:
+        ray = start_ray()
+        run, shared = ray.remote(_run_task), ray.put(shared)
+        waiting = deque(items)
+        working: dict[Any, Any] = {}
+        with ray_aside():
+            while waiting or working:
+                if enough():
+                    waiting.clear()
+                while waiting and (self.at_once is None or len(working) < self.at_once):
+                    item = waiting.popleft()
+                    working[run.remote(task, shared, item)] = item
+                for done in ray.wait(list(working), timeout=1.0)[0] if working else ():
+                    yield working.pop(done), _result(ray, done)
 
 
 def summarize_dataset(dataset: Any, columns: Sequence[str] | None = None, *, size: int = 100_000) -> TableSummary:
@@ -85,6 +139,20 @@ def summarize_dataset(dataset: Any, columns: Sequence[str] | None = None, *, siz
     if merged is None:
         raise ValueError("dataset must have at least one block, got none")
     return merged
+
+
+def _run_task(task: Task, shared: Any, item: Any) -> Any:
+    import torch
+
+    torch.set_num_threads(1)  # a task has one CPU
+    return task(shared, item, lambda message: None)
+
+
+def _result(ray: Any, done: Any) -> Any:
+    try:
+        return ray.get(done)
+    except ray.exceptions.RayError as error:
+        return WorkerExit(None, f"Ray could not do it: {str(error).strip().splitlines()[-1]}")
 
 
 def _run(work: Callable[[object], object], part: object) -> object:

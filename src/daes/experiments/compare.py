@@ -20,6 +20,7 @@ from daes.experiments.predictions import Predictions
 from daes.experiments.rivals import RIVALS
 from daes.experiments.runner import run_missing
 from daes.experiments.trial import MEASURES, Protocol, Trial, TrialResult, run_trial
+from daes.experiments.workers import RunTasks
 from daes.storage.run_folder import write_json
 from daes.stream.dataset import Dataset
 from daes.training.config import TrainConfig
@@ -60,6 +61,7 @@ def compare(
     authors_inputs: bool = True,
     device: str = "cpu",
     jobs: int = 1,
+    run: RunTasks | None = None,
     out: str | Path | None = None,
     subject: str | None = None,
     max_bytes: int = 1 << 30,
@@ -96,6 +98,7 @@ def compare(
         device: where to compute.
         jobs: processes. With more than one, a script needs the usual `if __name__ == "__main__":`, and torch's threads
             are divided among them.
+        run: who runs the trials in place of processes of this machine, as `daes.engines.ray.RayTasks`.
         out: a folder for the results.
         subject: the label that is tested against the baselines; `daes` if it is among them.
         max_bytes: a process keeps the rows in memory if they take no more than this, else each trial reads them anew.
@@ -137,7 +140,7 @@ def compare(
         # A rival has neither seeds nor a backbone: one trial is its result in every column.
         if method not in RIVALS or (seed, backbone) == (numbers[0], backbones[0])
     ]
-    results = run_trials(trials, data, jobs=jobs, out=out, max_bytes=max_bytes, progress=progress)
+    results = run_trials(trials, data, jobs=jobs, run=run, out=out, max_bytes=max_bytes, progress=progress)
     results += [replace(r, backbone=name) for r in results if r.method in RIVALS for name in backbones[1:]]
     comparison = Comparison(
         protocol, tuple(variants), tuple(backbones), numbers, tuple(results), subject, about=_about(data, device)
@@ -152,6 +155,7 @@ def run_trials(
     data: Dataset,
     *,
     jobs: int = 1,
+    run: RunTasks | None = None,
     out: str | Path | None = None,
     max_bytes: int = 1 << 30,
     progress: Progress | None = None,
@@ -184,6 +188,7 @@ def run_trials(
             threads=max(1, torch.get_num_threads() // jobs),
             on_note=note,
             deadline=deadline,
+            run=run,
         ):
             done += 1
             if progress is not None:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from daes.experiments.log import ARRAYS, ResultLog
-from daes.experiments.workers import Task, WorkerExit, run_tasks
+from daes.experiments.workers import RunTasks, Task, WorkerExit, run_tasks
 
 Content = dict[str, Any]
 
@@ -23,6 +23,7 @@ def run_missing(
     threads: int = 1,
     on_note: Callable[[Any, Any], None] = lambda item, message: None,
     deadline: float | None = None,
+    run: RunTasks | None = None,
 ) -> Iterator[tuple[Any, Content]]:
     """Pairs of an item and its result, as they are done and logged, of the items whose key the log lacks.
 
@@ -37,9 +38,13 @@ def run_missing(
         threads: of torch, in each of several processes.
         on_note: called with the item and what its task notes.
         deadline: the `time.monotonic` from which on no further item is begun.
+        run: who runs the tasks, in place of processes of this machine.
     """
     missing = {key: item for key, item in items.items() if key not in log}
-    outcomes = _run_here if jobs == 1 or len(missing) < 2 else partial(_run_apart, jobs=jobs, threads=threads)
+    if run is None and (jobs == 1 or len(missing) < 2):
+        outcomes: Callable[..., Iterator[Any]] = _run_here
+    else:
+        outcomes = partial(_run_apart, run or run_tasks, jobs=jobs, threads=threads)
     attempt, enough = partial(_attempt, task), partial(is_past, deadline)
     for (key, item), outcome in outcomes(attempt, shared, missing.items(), on_note=on_note, enough=enough):
         arrays = outcome.pop(ARRAYS, None)
@@ -60,12 +65,20 @@ def _run_here(attempt: Task, shared: Any, pairs: Any, *, on_note: Any, enough: C
 
 
 def _run_apart(
-    attempt: Task, shared: Any, pairs: Any, *, on_note: Any, enough: Callable[[], bool], jobs: int, threads: int
+    run: RunTasks,
+    attempt: Task,
+    shared: Any,
+    pairs: Any,
+    *,
+    on_note: Any,
+    enough: Callable[[], bool],
+    jobs: int,
+    threads: int,
 ) -> Iterator[Any]:
     def note(pair: tuple[str, Any], message: Any) -> None:
         on_note(pair[1], message)
 
-    for pair, outcome in run_tasks(attempt, shared, pairs, jobs=jobs, threads=threads, on_note=note, enough=enough):
+    for pair, outcome in run(attempt, shared, pairs, jobs=jobs, threads=threads, on_note=note, enough=enough):
         yield pair, {"error": str(outcome)} if isinstance(outcome, WorkerExit) else outcome
 
 

@@ -10,10 +10,27 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any
+from typing import Any, Protocol
 
 Task = Callable[[Any, Any, Callable[[Any], None]], Any]
 """task(shared, item, note) → result, where `note(message)` sends a message to the parent; a function of a module."""
+
+
+class RunTasks(Protocol):
+    """What runs independent tasks: `run_tasks`, or an engine's own, as `daes.engines.ray.RayTasks`."""
+
+    def __call__(
+        self,
+        task: Task,
+        shared: Any,
+        items: Iterable[Any],
+        *,
+        jobs: int,
+        threads: int = 1,
+        on_note: Callable[[Any, Any], None] | None = None,
+        enough: Callable[[], bool] = lambda: False,
+    ) -> Iterator[tuple[Any, Any]]:
+        """As of `run_tasks`."""
 
 
 @dataclass(frozen=True)
@@ -21,8 +38,12 @@ class WorkerExit:
     """What stands for a result where the process ended before it had one."""
 
     exit_code: int | None
+    reason: str = ""
+    """Why, where that is known better than by the exit code."""
 
     def __str__(self) -> str:
+        if self.reason:
+            return self.reason
         if self.exit_code is not None and self.exit_code < 0:
             name = signal.Signals(-self.exit_code).name
             hint = ", as happens when memory runs out" if name == "SIGKILL" else ""

@@ -1,0 +1,92 @@
+"""Processes of one training run as workers of Ray Train, which replaces those that are lost."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import torch
+
+from daes.engines.base import EngineError
+from daes.engines.ray import LEAST_CPUS, ray_aside, start_ray
+from daes.extras import require
+
+T = TypeVar("T")
+
+MAX_FAILURES = 3
+"""How often lost workers are replaced before a run ends."""
+
+
+class Board(Generic[T]):
+    """What workers tell about themselves, as an actor of Ray: it outlives them."""
+
+    def __init__(self) -> None:
+        self.begun: dict[int, int] = {}
+        self.results: dict[int, T] = {}
+
+    def begin(self, rank: int) -> int:
+        """How often a worker of this rank has begun before."""
+        self.begun[rank] = self.begun.get(rank, 0) + 1
+        return self.begun[rank] - 1
+
+    def finish(self, rank: int, result: T) -> None:
+        """What the worker of this rank has found."""
+        self.results[rank] = result
+
+    def read(self) -> tuple[list[T], int]:
+        """The results by rank, and how often workers were replaced."""
+        return [self.results[rank] for rank in sorted(self.results)], max(self.begun.values(), default=1) - 1
+
+
+def run_workers(
+    work: Callable[[int], T], workers: int, *, folder: str | Path, use_gpu: bool = False
+) -> tuple[list[T], int]:
+    """Call `work(attempt)` in processes that have a group of `torch.distributed`; the results by rank.
+
+    If a worker is lost (its process is killed, its machine is gone) or raises, all are started again and `attempt`, 0
+    at first, is one more, up to `MAX_FAILURES` times. What was reached before is for `work` to find.
+
+    Args:
+        work: what to do. It and its result travel by pickle.
+        workers: how many processes, each with a CPU and, with `use_gpu`, a GPU.
+        folder: where Ray Train may write while this runs; seen by all machines.
+        use_gpu: whether each worker has a GPU.
+
+    Returns:
+        The results, and how often the workers were replaced.
+    """
+    ray = start_ray(num_cpus=max(LEAST_CPUS, workers + 1))
+    with ray_aside():
+        return _run_workers(ray, work, workers, Path(folder).absolute() / ".daes-ray", use_gpu)
+
+
+def _run_workers(ray: Any, work: Callable[[int], T], workers: int, scratch: Path, use_gpu: bool) -> tuple[list[T], int]:
+    train, torch_train = require("ray.train"), require("ray.train.torch")
+    board = ray.remote(Board).options(num_cpus=0).remote()
+    trainer = torch_train.TorchTrainer(
+        _work,
+        train_loop_config={"work": work, "board": board},
+        scaling_config=train.ScalingConfig(num_workers=workers, use_gpu=use_gpu),
+        torch_config=torch_train.TorchConfig(backend="cpu:gloo,cuda:nccl" if use_gpu else "gloo"),
+        run_config=train.RunConfig(
+            name="run", storage_path=str(scratch), failure_config=train.FailureConfig(max_failures=MAX_FAILURES)
+        ),
+    )
+    try:
+        trainer.fit()
+    except Exception as error:  # Ray's own classes for this change from version to version
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise EngineError(f"Ray's workers have failed more than {MAX_FAILURES} times: {reason[-1]}") from error
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    results, replaced = ray.get(board.read.remote())
+    return results, replaced
+
+
+def _work(config: dict[str, Any]) -> None:
+    """What Ray Train calls in each worker."""
+    ray, train = require("ray"), require("ray.train")
+    rank = train.get_context().get_world_rank()
+    attempt = ray.get(config["board"].begin.remote(rank))
+    torch.set_num_threads(1)
+    ray.get(config["board"].finish.remote(rank, config["work"](attempt)))

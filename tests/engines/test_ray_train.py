@@ -1,0 +1,87 @@
+import json
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from daes.cli.app import build_app
+from daes.storage.checkpoint import CheckpointStore
+from daes.storage.run_folder import RunFolder
+
+pytestmark = pytest.mark.engines
+ray = pytest.importorskip("ray", reason="ray is not installed")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster():
+    from daes.engines.ray import start_ray
+
+    start_ray(num_cpus=4)
+    yield
+    ray.shutdown()
+
+
+def run(*arguments):
+    return CliRunner().invoke(build_app(), ["train", *map(str, arguments)])
+
+
+def worker_processes():
+    """The processes of Ray Train's workers that this process has started."""
+
+    def parent(pid):
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if b"RayTrainWorker" not in (folder / "cmdline").read_bytes():
+                continue
+            ancestor = int(folder.name)
+            while ancestor > 1 and ancestor != os.getpid():
+                ancestor = parent(ancestor)
+        except OSError:
+            continue  # it has ended meanwhile
+        if ancestor == os.getpid():
+            found.append(int(folder.name))
+    return found
+
+
+def test_a_killed_worker_is_replaced_and_the_run_finishes(tmp_path):
+    out = tmp_path / "run"
+    killed = []
+
+    def kill():
+        while not CheckpointStore(out / "checkpoints").steps() and time.monotonic() < end:
+            time.sleep(0.05)
+        killed.extend(worker_processes()[:1])
+        for pid in killed:
+            os.kill(pid, signal.SIGKILL)
+
+    end = time.monotonic() + 300
+    killer = threading.Thread(target=kill)
+    killer.start()
+    options = ["--backbone", "fnn", "--batch-size", "256", "--checkpoint-every", "5000", "--no-report", "--json"]
+    result = run("adstream:40000", *options, "--ray", "--workers", "2", "--out", out)
+    killer.join()
+    assert killed
+    assert result.exit_code == 0, result.output
+    assert "workers were lost and replaced 1 time;" in result.stderr
+    found = json.loads(result.stdout)
+    assert found["resumed_at"] >= 5000
+    assert (found["rows"], found["world_size"]) == (40_000, 2)
+    assert RunFolder(out).read("metrics")["rows"] == 40_000
+    assert "deprecated" not in result.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
+
+
+def test_bad_input_is_a_sentence_and_not_tried_again(tmp_path):
+    path = tmp_path / "clicks.csv"
+    path.write_text("click,price\n1,2.0\n7,3.0\n")
+    result = run(path, "--ray", "--workers", "2", "--no-report", "--out", tmp_path / "run")
+    assert result.exit_code == 2
+    assert "label column 'click' must hold 0 and 1 only" in result.stderr
+    assert "replaced" not in result.stderr
