@@ -10,8 +10,9 @@ import pytest
 from fastapi.testclient import TestClient
 
 from daes.report.live import docs_page, live_page, serving_view
-from daes.serving.app import Service, create_app
+from daes.serving.app import create_app
 from daes.serving.server import open_socket
+from daes.serving.service import Service
 
 uvicorn = pytest.importorskip("uvicorn")
 

@@ -15,9 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from daes.model import CTRModel
-from daes.serving.app import Limits, Service, create_app
+from daes.serving.app import create_app
 from daes.serving.openapi import ARROW, example_row
 from daes.serving.scorer import Scorer
+from daes.serving.service import Limits, Service
 from daes.storage.checkpoint import CheckpointStore
 
 ARROW_TYPE = {"content-type": ARROW}

@@ -84,8 +84,9 @@ def serve(
 
     from daes.cli.logs import show_log
     from daes.report.live import docs_page, live_page, serving_view
-    from daes.serving.app import Limits, Service, create_app
+    from daes.serving.app import create_app
     from daes.serving.server import compile_beside, is_loopback, open_socket, run_server
+    from daes.serving.service import Limits, Service
 
     if not is_loopback(host) and key is None and not without_key:
         raise ValueError(

@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 from daes.serving.traffic import LATENCIES
 
 if TYPE_CHECKING:
-    from daes.serving.app import Service
+    from daes.serving.service import Service
 
 _EVERY = 4  # of the latency bins: enough for Prometheus
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import uvicorn
 
-from daes.serving.app import Service
 from daes.serving.compiled import CompiledScores, compiler
+from daes.serving.service import Service
 
 _log = logging.getLogger("daes.serving")
 

@@ -1,0 +1,121 @@
+"""A model that follows its folder, with everything that is counted about it."""
+
+import time
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daes.serving.batching import MicroBatcher
+from daes.serving.drift import DriftWatch
+from daes.serving.live_model import LiveModel, Serving
+from daes.serving.traffic import Traffic
+from daes.stream.batch import Batch
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a request may ask for.
+
+    Args:
+        body_bytes: its size.
+        rows: rows to score.
+        seconds: from its first byte to the answer.
+        waiting_rows: rows of all requests that wait to be scored.
+    """
+
+    body_bytes: int = 8 << 20
+    rows: int = 10_000
+    seconds: float = 10.0
+    waiting_rows: int = 100_000
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not value > 0:
+                raise ValueError(f"{name} must be positive, got {value}")
+
+
+class Service:
+    """A model that follows its folder, with everything that is counted about it.
+
+    Args:
+        folder: a folder of `daes train`, while it trains or afterwards, or a saved model.
+        limits: what a request may ask for.
+        follow: seconds between looks for a newer model.
+        batch_wait: seconds that a request waits for others to be scored with.
+        drift_window: rows that are compared with the rows of training.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        limits: Limits | None = None,
+        follow: float = 1.0,
+        batch_wait: float = 0.0,
+        drift_window: int = 10_000,
+    ) -> None:
+        self.limits = limits or Limits()
+        self.traffic = Traffic()
+        self.model = LiveModel(folder, on_change=lambda loaded: self.drift.learned(loaded))
+        self.drift = DriftWatch(self.model.schema, window=drift_window)
+        self.model.refresh()
+        if self.model.current is None and self.model.refused is not None:
+            raise ValueError(f"{self.model.refused.version.path} cannot be served: {self.model.refused.reason}")
+        self.batcher = MicroBatcher(
+            lambda: self.model.current, wait=batch_wait, most_waiting=self.limits.waiting_rows, on_scored=self._scored
+        )
+        self.model.follow(follow)
+        self._ids, self._prefix = count(), token_hex(4)
+
+    def new_id(self) -> str:
+        """A name for a request that has none."""
+        return f"{self._prefix}-{next(self._ids):x}"
+
+    def state(self) -> dict[str, Any]:
+        """Which model is live, since when, and what was refused."""
+        live, refused = self.model.current, self.model.refused
+        return {
+            "ready": live is not None,
+            "model": None if live is None else describe(live),
+            "refused": None
+            if refused is None
+            else {"version": refused.version.name, "reason": refused.reason, "at": refused.at},
+        }
+
+    def status(self) -> dict[str, Any]:
+        """Everything there is to know, as plain values: what the live page shows."""
+        return {
+            **self.state(),
+            "changes": self.model.changes,
+            "refusals": self.model.refusals,
+            "traffic": self.traffic.snapshot(),
+            "drift": self.drift.report(),
+        }
+
+    def close(self) -> None:
+        """End all threads."""
+        self.model.close()
+        self.batcher.close()
+        self.drift.close()
+
+    def _scored(self, batch: Batch, scores: NDArray[np.float64]) -> None:
+        self.drift.observe(batch)
+        self.traffic.scored(scores)
+
+
+def describe(live: Serving) -> dict[str, Any]:
+    """A live model, as plain values."""
+    return {
+        "version": live.version.name,
+        "written": live.version.written.isoformat(timespec="seconds"),
+        "age": max(0.0, time.time() - live.version.modified / 1e9),
+        "rows": live.rows,
+        "method": live.scorer.model.config["embedding"],
+        "backbone": live.scorer.model.config["backbone"],
+        "compiled": live.scorer.is_compiled,
+    }
