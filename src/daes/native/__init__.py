@@ -129,7 +129,7 @@ def evidence(
 ) -> Tensor:
     """`EvidenceInputs.forward` of numbers (B, q) and rows (B, p), without pairs."""
     count, q, p = rows.shape[0], numbers.shape[1], rows.shape[1]
-    odds, out = torch.empty(q, bins + 1, dtype=torch.float64), torch.empty(count, q + 2 * p)
+    odds, out = torch.empty(q, bins + 1), torch.empty(count, q + 2 * p)
     _library.daes_evidence(
         numbers.data_ptr(),
         rows.data_ptr(),

@@ -10,7 +10,7 @@ from pathlib import Path
 SOURCE = Path(__file__).with_name("kernels.c")
 
 # No contraction into fused multiply-adds: results must not depend on the processor.
-_OPTIONS = ("-O3", "-ffp-contract=off", "-fno-math-errno", "-fPIC", "-shared")
+_OPTIONS = ("-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-shared")
 
 
 def library() -> Path:

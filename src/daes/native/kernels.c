@@ -20,6 +20,7 @@
 #define PREFETCH(address)
 #endif
 
+enum { BLOCK = 256 };
 enum { AHEAD = 16 }; /* rows of large tables are asked for so many look-ups before they are read */
 
 /* The row of each id in one table of all fields (CategoricalEmbedding.rows, mode="hash"). */
@@ -108,7 +109,7 @@ static inline int64_t below(const float *edges, int64_t count, float value) {
     const float *base = edges;
     while (count > 0) {
         int64_t half = (count + 1) / 2;
-        base = base[half - 1] < value ? base + half : base;
+        base += half & -(int64_t)(base[half - 1] < value); /* no branch, which would be mispredicted */
         count -= half;
     }
     return base - edges;
@@ -118,7 +119,7 @@ static inline int64_t not_above(const float *edges, int64_t count, float value) 
     const float *base = edges;
     while (count > 0) {
         int64_t half = (count + 1) / 2;
-        base = base[half - 1] <= value ? base + half : base;
+        base += half & -(int64_t)(base[half - 1] <= value);
         count -= half;
     }
     return base - edges;
@@ -130,27 +131,45 @@ static inline int64_t bin_of(const float *edges, int64_t bins, float value) {
     return isnan(value) ? bins : below(edges, bins - 1, clamped(value));
 }
 
+/* The natural logarithm of a positive normal number to one unit in the last place (the algorithm of FreeBSD's libm),
+ * without a branch, so that a compiler makes a loop over it one over vectors. */
+static inline float log_of(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, 4);
+    bits += 0x3f800000u - 0x3f3504f3u;
+    float k = (float)((int32_t)(bits >> 23) - 127);
+    bits = (bits & 0x007fffffu) + 0x3f3504f3u;
+    memcpy(&x, &bits, 4);
+    float f = x - 1.0f, s = f / (2.0f + f), z = s * s, w = z * z, half = 0.5f * f * f;
+    float r = z * (0.66666662693f + w * 0.28498786688f) + w * (0.40000972152f + w * 0.24279078841f);
+    return s * (half + r) + k * 9.0580006145e-06f - half + f + k * 6.9313812256e-01f;
+}
+
 /* The log odds of numbers and categories and the confidence of categories (EvidenceInputs without pairs).
  * numbers (rows, q), places (rows, p), edges (q, bins - 1), number_counts (q, bins + 1, 2), row_counts (*, 2),
  * odds (q, bins + 1) scratch, out (rows, q + 2p). */
-void daes_evidence(const float *numbers, const int64_t *places, int64_t rows, int64_t q, int64_t p, const float *edges,
-                   int64_t bins, const double *number_counts, const double *row_counts, double prior, double strength,
-                   double *odds, float *out) {
-    const double base = log(prior / (1 - prior)), more = strength * prior, less = strength * (1 - prior);
+FAST void daes_evidence(const float *numbers, const int64_t *places, int64_t rows, int64_t q, int64_t p,
+                        const float *edges, int64_t bins, const double *number_counts, const double *row_counts,
+                        double prior, double strength, float *odds, float *out) {
+    const double more = strength * prior, less = strength * (1 - prior);
+    const float base = (float)log(prior / (1 - prior));
     for (int64_t i = 0; i < q * (bins + 1); i++) {
         double views = number_counts[2 * i], clicks = number_counts[2 * i + 1];
-        odds[i] = log((clicks + more) / ((views - clicks) + less)) - base;
+        odds[i] = log_of((float)((clicks + more) / ((views - clicks) + less))) - base;
     }
     for (int64_t i = 0; i < rows; i++) {
-        float *to = out + i * (q + 2 * p);
-        for (int64_t f = 0; f < p; f++) PREFETCH(row_counts + 2 * places[i * p + f]);
+        float *restrict to = out + i * (q + 2 * p), *restrict category = to + q, *restrict sure = category + p;
+        if (i + 1 < rows)
+            for (int64_t f = 0; f < p; f++) PREFETCH(row_counts + 2 * places[(i + 1) * p + f]);
         for (int64_t f = 0; f < q; f++)
-            to[f] = (float)odds[f * (bins + 1) + bin_of(edges + f * (bins - 1), bins, numbers[i * q + f])];
+            to[f] = odds[f * (bins + 1) + bin_of(edges + f * (bins - 1), bins, numbers[i * q + f])];
         for (int64_t f = 0; f < p; f++) {
             const double *seen = row_counts + 2 * places[i * p + f];
-            to[q + f] = (float)(log((seen[1] + more) / ((seen[0] - seen[1]) + less)) - base);
-            to[q + p + f] = (float)(log1p(seen[0]) / 4 - 1);
+            category[f] = (float)((seen[1] + more) / ((seen[0] - seen[1]) + less));
+            sure[f] = (float)(seen[0] + 1);
         }
+        for (int64_t f = 0; f < p; f++) category[f] = log_of(category[f]) - base;
+        for (int64_t f = 0; f < p; f++) sure[f] = log_of(sure[f]) / 4 - 1;
     }
 }
 
@@ -159,7 +178,8 @@ void daes_count(const float *numbers, const int64_t *places, const float *labels
                 const float *edges, int64_t bins, double *number_counts, double *row_counts) {
     for (int64_t i = 0; i < rows; i++) {
         double label = labels[i];
-        for (int64_t f = 0; f < p; f++) PREFETCH(row_counts + 2 * places[i * p + f]);
+        if (i + 1 < rows)
+            for (int64_t f = 0; f < p; f++) PREFETCH(row_counts + 2 * places[(i + 1) * p + f]);
         for (int64_t f = 0; f < q; f++) {
             int64_t bin = bin_of(edges + f * (bins - 1), bins, numbers[i * q + f]);
             double *cell = number_counts + 2 * (f * (bins + 1) + bin);
@@ -174,25 +194,15 @@ void daes_count(const float *numbers, const int64_t *places, const float *labels
     }
 }
 
-/* The normal score by Wichura's AS 241, PPND7, as in daes/embedding/normal.py. */
-static double normal_score(double rank) {
-    double deviation = rank - 0.5;
-    if (fabs(deviation) <= 0.425) {
-        double r = 0.180625 - deviation * deviation;
-        return deviation * (((59.109374720 * r + 159.29113202) * r + 50.434271938) * r + 3.3871327179) /
-               (((67.187563600 * r + 78.757757664) * r + 17.895169469) * r + 1.0);
-    }
-    double r = sqrt(-log(deviation < 0 ? rank : 1 - rank)), score;
-    if (r <= 5) {
-        r -= 1.6;
-        score = (((0.17023821103 * r + 1.3067284816) * r + 2.7568153900) * r + 1.4234372777) /
-                ((0.12021132975 * r + 0.73700164250) * r + 1.0);
-    } else {
-        r -= 5;
-        score = (((0.017337203997 * r + 0.42868294337) * r + 3.0812263860) * r + 6.6579051150) /
-                ((0.012258202635 * r + 0.24197894225) * r + 1.0);
-    }
-    return deviation < 0 ? -score : score;
+/* The normal score by Wichura's AS 241, PPND7, as in daes/embedding/normal.py, for ranks in (1e-11, 1 - 1e-11). */
+static inline float normal_score(float rank) {
+    float deviation = rank - 0.5f, side = deviation < 0 ? rank : 1 - rank;
+    float c = 0.180625f - deviation * deviation, t = sqrtf(-log_of(side)) - 1.6f;
+    float centre = deviation * (((59.109374720f * c + 159.29113202f) * c + 50.434271938f) * c + 3.3871327179f) /
+                   (((67.187563600f * c + 78.757757664f) * c + 17.895169469f) * c + 1.0f);
+    float tail = (((0.17023821103f * t + 1.3067284816f) * t + 2.7568153900f) * t + 1.4234372777f) /
+                 ((0.12021132975f * t + 0.73700164250f) * t + 1.0f);
+    return c >= 0 ? centre : deviation < 0 ? -tail : tail; /* c is negative where |deviation| > 0.425 */
 }
 
 /* Two neighbouring rows blended and a linear path added, and the plain inputs (DAES._fused).
@@ -213,7 +223,8 @@ FAST void daes_blend(const float *values, int64_t rows, int64_t q, const float *
             const float *own = knots + f * (K + 1);
             if (isnan(value)) {
                 memcpy(to, missing + f * d, d * sizeof(float));
-                *score = *standard = 0;
+                *score = 0.5f; /* a rank, for now */
+                *standard = 0;
                 lower[i * q + f] = -1;
                 continue;
             }
@@ -222,7 +233,7 @@ FAST void daes_blend(const float *values, int64_t rows, int64_t q, const float *
             *standard = deviation < -4 ? -4 : deviation > 4 ? 4 : deviation;
             if (isnan(own[0])) {
                 memset(to, 0, d * sizeof(float));
-                *score = 0;
+                *score = 0.5f;
                 lower[i * q + f] = -2;
             } else {
                 int64_t passed = not_above(own, K + 1, value);
@@ -232,7 +243,7 @@ FAST void daes_blend(const float *values, int64_t rows, int64_t q, const float *
                     place = (float)(passed - 1) + (value / 2 - left) / (width > 0 ? width : 1);
                 }
                 float rank = place / K;
-                *score = (float)normal_score(rank < half ? half : rank > 1 - half ? 1 - half : rank);
+                *score = rank < half ? half : rank > 1 - half ? 1 - half : rank;
                 if (K != M) place *= ratio;
                 int32_t low = (int32_t)place;
                 if (low >= M) low = (int32_t)M - 1;
@@ -246,6 +257,19 @@ FAST void daes_blend(const float *values, int64_t rows, int64_t q, const float *
                 const float *u = linear + f * d, z = *standard;
                 for (int64_t k = 0; k < d; k++) to[k] += z * u[k];
             }
+        }
+    }
+    for (int64_t start = 0; start < rows * q; start += BLOCK) { /* as vectors, whatever the number of features */
+        float scores[BLOCK];
+        int64_t count = rows * q - start < BLOCK ? rows * q - start : BLOCK;
+        for (int64_t k = 0, i = start / q, f = start % q; k < BLOCK; k++) {
+            scores[k] = k < count ? plain[i * 2 * q + f] : 0.5f;
+            if (++f == q) f = 0, i++;
+        }
+        for (int64_t k = 0; k < BLOCK; k++) scores[k] = normal_score(scores[k]);
+        for (int64_t k = 0, i = start / q, f = start % q; k < count; k++) {
+            plain[i * 2 * q + f] = scores[k];
+            if (++f == q) f = 0, i++;
         }
     }
 }

@@ -1,0 +1,1 @@
+"""Speed against peers and against ourselves; `python -m benchmarks cpu` fills one table for a machine."""

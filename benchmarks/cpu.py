@@ -1,0 +1,218 @@
+"""Everything that is to be fast on a CPU, in one table: docs/results/speed-cpu.json and benchmarks/README.md.
+
+    python -m benchmarks cpu --data criteo.parquet
+    python -m benchmarks cpu --only steps layers --out build/benchmarks/speed-cpu.json
+
+- steps: a training step (score, learn, observe, count) on rows in memory, one thread.
+- parquet: whole passes from a Parquet file, reading and monitoring included, on the wall clock.
+- layers: forward, backward and observing of the layer that embeds numbers, against an EFD look-up.
+- estimators: reservoirs against Apache DataSketches' KLL.
+- start: what importing and the first lines of the program take, as CPU time of a new process.
+
+Contenders take turns, and each counts with its best turn; except for whole passes time is that of the process.
+Without `--data` rows are those of the simulated ad stream.
+"""
+
+import argparse
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import cycle, islice
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+import torch
+
+from benchmarks import estimators, layers
+from benchmarks.table import Entry, machine, markdown, write
+from daes import native
+from daes.model import CTRModel
+from daes.stream.batch import Batch
+from daes.stream.dataset import Dataset
+from daes.training.config import TrainConfig
+from daes.training.run import train_run
+from daes.training.step import TrainingStep
+
+ROWS = 30_000
+
+
+@contextmanager
+def plainly() -> Iterator[None]:
+    """Within it compiled loops are not used."""
+    kept, native._library = native._library, None
+    try:
+        yield
+    finally:
+        native._library = kept
+
+
+def steps(data: Dataset, repeat: int) -> list[Entry]:
+    """Milliseconds of a step and ratios between methods."""
+    rows = data.sample(ROWS)
+    found = []
+    for backbone, size in (("deepfm", 32), ("deepfm", 128), ("deepfm", 8192), ("fnn", 8192)):
+        kinds: dict[str, dict[str, Any]] = {
+            "daes": {},
+            "efd": {"embedding": "efd"},
+            "without evidence": {"evidence": False},
+            "plain": {},
+        }
+        made = {name: _step(data, rows, size, {"backbone": backbone, **kind}) for name, kind in kinds.items()}
+        count = max(2, min(40, ROWS // size))
+        batches = cycle([rows[start : start + size] for start in range(0, ROWS - size + 1, size)])
+        best = dict.fromkeys(kinds, float("inf"))
+        for _ in range(repeat):
+            turn = list(islice(batches, count))
+            for name, step in made.items():
+                best[name] = min(best[name], _turn(step, turn, name == "plain"))
+        what = f"{'DeepFM' if backbone == 'deepfm' else 'FNN'}, batch {size}"
+        target = {32: 2.0, 128: 4.5}.get(size)
+        found += [
+            Entry(f"{what}: a step with `daes`", 1e3 * best["daes"], "ms", target, higher=False),
+            Entry(f"{what}: rows/s of `daes` over EFD's", best["efd"] / best["daes"], "×", 0.97),
+            Entry(f"{what}: rows/s with evidence over without", best["without evidence"] / best["daes"], "×", 0.97),
+            Entry(f"{what}: time without compiled loops over with them", best["plain"] / best["daes"], "×"),
+        ]
+    return found
+
+
+def _step(data: Dataset, rows: Batch, size: int, options: dict[str, Any]) -> TrainingStep:
+    torch.manual_seed(0)
+    model = CTRModel.from_sample(data.schema, rows[:10_000], **options)
+    step = TrainingStep(model, TrainConfig(batch_size=size))
+    step.learn(rows, 0)  # as in the middle of a stream
+    return step
+
+
+def _turn(step: TrainingStep, batches: list[Batch], plain: bool) -> float:
+    """Seconds of a step."""
+    if plain:
+        with plainly():
+            return _turn(step, batches, False)
+    started = process_time()
+    for batch in batches:
+        step.score_and_learn(batch, 0)
+    return (process_time() - started) / len(batches)
+
+
+def parquet(data: Dataset, repeat: int) -> list[Entry]:
+    """Rows a second of whole runs."""
+    found = []
+    for backbone, size, target in (
+        ("deepfm", 32, 16e3),
+        ("deepfm", 128, 27e3),
+        ("deepfm", 8192, 87e3),
+        ("fnn", 8192, 126e3),
+    ):
+        limit = min(data.num_rows or ROWS, 400 * size)
+        best = 0.0
+        for _ in range(max(1, repeat // 3)):
+            with tempfile.TemporaryDirectory() as folder:
+                config = TrainConfig(batch_size=size)
+                run = train_run(data.head(limit), Path(folder, "run"), model={"backbone": backbone}, config=config)
+            best = max(best, run.result.rows_per_second)
+        name = "DeepFM" if backbone == "deepfm" else "FNN"
+        found.append(Entry(f"{name}, batch {size}: a pass with `daes`, reading included", best, "rows/s", target))
+    return found
+
+
+def embedding_layers(repeat: int) -> list[Entry]:
+    """Ratios to an EFD look-up."""
+    device, sizes = torch.device("cpu"), layers.Sizes(8192, 13, 16, 10)
+    field, _ = layers.make_contenders(sizes, device, 1_000_000, 0)
+    names = ("efd", "daes", "daes-gate, 160 contexts", "rtdl's PLE")
+    rows = {row.name: row for row in layers.measure([one for one in field if one.name in names], repeat, device)}
+    learning, scoring = layers.PHASES[2], layers.PHASES[0]
+    found = [
+        Entry("EFD, 8192 × 13, d = 16: forward and backward", rows["efd"].milliseconds[learning], "ms", higher=False)
+    ]
+    for name in names[1:]:
+        if name in rows:
+            over = rows[name].ratio
+            target = 1.5 if "daes" in name else None
+            found.append(
+                Entry(f"{name}: forward, backward and observing over EFD", over[learning], "×", target, higher=False)
+            )
+            found.append(Entry(f"{name}: forward in eval mode over EFD", over[scoring], "×", higher=False))
+    return found
+
+
+def reservoirs(repeat: int) -> list[Entry]:
+    """Values a second over those of KLL."""
+    found = []
+    for length, target in ((1_000_000, 6.0), (10_000_000, 12.0)):
+        rows = {row.name: row for row in estimators.measure(length, 100_000, repeat, 0)}
+        jump, read = rows["JRS exact"], rows["JRS exact, read, tolerance 0.1 %"]
+        found.append(
+            Entry(f"`JumpReservoir`, {length:,} values: values/s over KLL's", jump.speed_up_over_kll, "×", target)
+        )
+        found.append(
+            Entry(f"the same, {length:,} values, deciles read after every batch", read.speed_up_over_kll, "×", 5.0)
+        )
+    return found
+
+
+def start(repeat: int) -> list[Entry]:
+    """CPU seconds of new processes, the imports of torch included."""
+    train = "from daes.__main__ import main; main()"
+    calls: dict[str, tuple[list[str], float | None]] = {
+        "`import torch`, for comparison": (["-c", "import torch"], None),
+        "`import daes`": (["-c", "import daes"], 0.1),
+        "`daes --help`": (["-c", train, "--help"], 0.3),
+        "`import daes.classifier`": (["-c", "import daes.classifier"], 2.0),
+        "`daes train adstream:1000`, from start to end": (["-c", train, "train", "adstream:1000", "--no-report"], None),
+    }
+    found = []
+    for what, (arguments, target) in calls.items():
+        best = min(_spent(lambda: _run(arguments)) for _ in range(repeat))  # noqa: B023 (called at once)
+        found.append(Entry(what, best, "s", target, higher=False))
+    return found
+
+
+def _run(arguments: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        more = ["--out", str(Path(folder, "run"))] if "train" in arguments else []
+        subprocess.run([sys.executable, *arguments, *more], check=True, capture_output=True)
+
+
+def _spent(work: Callable[[], None]) -> float:
+    """CPU seconds of the processes that the work starts."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    work()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parts = ("steps", "parquet", "layers", "estimators", "start")
+    parser.add_argument("--data", default=f"adstream:{ROWS}", help="rows with a label, as `daes train` takes them")
+    parser.add_argument("--only", nargs="+", choices=parts, default=parts, help="parts of the table (all)")
+    parser.add_argument("--repeat", type=int, default=5, help="turns; the best counts (5)")
+    parser.add_argument("--threads", type=int, default=1, help="threads of torch (1)")
+    parser.add_argument("--out", type=Path, help="where JSON goes (docs/results, and the table into README.md)")
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    data = Dataset.open(given.data)
+    measured: dict[str, Callable[[], list[Entry]]] = {
+        "steps": lambda: steps(data, given.repeat),
+        "parquet": lambda: parquet(data, given.repeat),
+        "layers": lambda: embedding_layers(given.repeat),
+        "estimators": lambda: reservoirs(given.repeat),
+        "start": lambda: start(given.repeat),
+    }
+    about = {**machine(), "data": data.name, "compiled loops": native._library is not None}
+    entries = []
+    for part in given.only:
+        new = measured[part]()
+        print(markdown(new, part, {}))
+        entries += new
+    write("cpu", entries, about, given.out)
+
+
+if __name__ == "__main__":
+    main()
