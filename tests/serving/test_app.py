@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -286,6 +287,40 @@ class TestModelsThatChange:
             self.add(run, 60)
             assert service.model.refresh()
             assert client.get("/readyz").json()["refused"] is None
+
+    def test_no_request_fails_while_models_change(self, run):
+        expected = {}
+        with closing(Service(run, follow=0.02)) as service, TestClient(create_app(service)) as client:
+            stop = threading.Event()
+
+            def ask(number):
+                found = []
+                while not stop.is_set():
+                    answer = sent(client, {"rows": [{"price": 1.0}] * (1 + number)})
+                    found.append((answer.status_code, answer.json()["model"], *answer.json()["scores"]))
+                return found
+
+            with ThreadPoolExecutor(3) as pool:
+                asking = [pool.submit(ask, number) for number in range(3)]
+                for step in range(30, 36):
+                    self.add(run, step, lambda tensor, step=step: tensor * (step / 60))
+                    end = time.monotonic() + 20
+                    while service.model.current.version.step != step and time.monotonic() < end:
+                        time.sleep(0.01)
+                    expected[f"step {step}"] = service.model.current.scorer.score_rows([{"price": 1.0}])[0]
+                stop.set()
+                answers = [answer for one in asking for answer in one.result()]
+        assert {status for status, *_ in answers} == {200}
+        assert len({model for _, model, *_ in answers}) >= 5
+        for _, model, *scores in answers:
+            assert model == "model" or scores == pytest.approx([expected[model]] * len(scores), rel=1e-6)
+
+    def test_a_refused_model_leaves_no_trace_in_drift(self, run):
+        with closing(Service(run, follow=3600)) as service:
+            before = service.model.current.learned
+            self.add(run, 50, lambda tensor: tensor * math.nan)
+            assert not service.model.refresh()
+            assert service.model.current.learned is before
 
     def test_a_run_that_has_no_model_yet(self, run):
         aside = run.parent / "aside"

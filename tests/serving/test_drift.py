@@ -106,9 +106,8 @@ def test_nothing_is_known(tmp_path, rows_of, train_in):
 
 class TestWatch:
     @pytest.fixture
-    def watch(self, loaded):
-        made = DriftWatch(SCHEMA, window=1000, fresh=0)
-        made.learned(loaded)
+    def watch(self, learned):
+        made = DriftWatch(SCHEMA, lambda: learned, window=1000, fresh=0)
         yield made
         made.close()
 
@@ -126,9 +125,8 @@ class TestWatch:
         watch.observe(rows_of(5000))
         assert watch.report()["alarms"] == []
 
-    def test_a_full_window_is_compared_by_itself(self, loaded, rows_of):
-        watch = DriftWatch(SCHEMA, window=600, fresh=3600)
-        watch.learned(loaded)
+    def test_a_full_window_is_compared_by_itself(self, learned, rows_of):
+        watch = DriftWatch(SCHEMA, lambda: learned, window=600, fresh=3600)
         watch.observe(rows_of(601, price=5.0))
         end = time.monotonic() + 20
         while not watch._report.get("alarms") and time.monotonic() < end:

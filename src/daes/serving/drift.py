@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Event, Lock, Thread
 from typing import Any, Self
@@ -116,27 +117,24 @@ class DriftWatch:
 
     Args:
         schema: the columns of the rows.
+        learned: what the model that is live has learned from, None while there is none.
         window: how many rows are compared.
         fresh: seconds for which a report is given again.
     """
 
-    def __init__(self, schema: Schema, *, window: int = 10_000, fresh: float = 2.0) -> None:
-        self.window, self._fresh = window, fresh
+    def __init__(
+        self, schema: Schema, learned: Callable[[], LearnedRows | None], *, window: int = 10_000, fresh: float = 2.0
+    ) -> None:
+        self.window, self._fresh, self._learned = window, fresh, learned
         self._numerical = np.empty((window, schema.num_numerical), np.float32)
         self._categorical = np.empty((window, schema.num_categorical), np.int64)
         self._rows = 0
-        self._learned: LearnedRows | None = None
         self._report: dict[str, Any] = {}
-        self._made, self._made_at = -1.0, -1
+        self._made: tuple[float, int, LearnedRows | None] = (0.0, -1, None)  # when, of which rows, against what
         self._lock, self._making = Lock(), Lock()
         self._full, self._ending = Event(), False
         self._thread = Thread(target=self._run, name="daes-drift", daemon=True)
         self._thread.start()
-
-    def learned(self, loaded: LoadedModel) -> None:
-        """Compare with what this model has learned from, which is not frozen yet, from now on."""
-        self._learned = LearnedRows.of(loaded)
-        self._made_at = -1
 
     def observe(self, batch: Batch) -> None:
         """Take in rows that were scored."""
@@ -154,8 +152,9 @@ class DriftWatch:
     def report(self) -> dict[str, Any]:
         """The drift of the last rows, as plain values: see docs/serving.md."""
         with self._making:
-            stale = time.monotonic() - self._made > self._fresh
-            if self._learned is not None and (stale or self._made_at < 0) and self._made_at != self._rows:
+            at, rows, learned = self._made
+            other = learned is not self._learned() or rows != self._rows
+            if rows < 0 or (other and time.monotonic() - at > self._fresh):
                 self._make()
             return self._report
 
@@ -175,19 +174,18 @@ class DriftWatch:
                 self._make()
 
     def _make(self) -> None:
-        learned = self._learned
+        learned = self._learned()
         if learned is None:
             return
         with self._lock:
             rows = min(self._rows, self.window)
             batch = Batch(self._numerical[:rows].copy(), self._categorical[:rows].copy())
-            self._made_at = self._rows
+            self._made = time.monotonic(), self._rows, learned
         alarms = self._report.get("alarms", [])
         report: dict[str, Any] = {"rows": 0, "alarms": [], "numerical": {}, "categorical": {}}
         if rows:
             report = learned.compare(batch)
         self._report = {"window": self.window, **report}
-        self._made = time.monotonic()
         if report["alarms"] and not alarms:
             _log.warning("the rows to score are not those that were learned from: %s", listed(report["alarms"]))
         elif alarms and not report["alarms"]:

@@ -2,14 +2,14 @@
 
 import logging
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event, Lock, Thread
 
 import numpy as np
 
 from daes.serving.compiled import CompiledScores
+from daes.serving.drift import LearnedRows
 from daes.serving.scorer import Scorer, probe_batch
 from daes.serving.versions import LoadedModel, ModelFolder, ModelVersion
 from daes.storage.checkpoint import CheckpointError
@@ -22,11 +22,12 @@ _LOAD_ERRORS = (ValueError, TypeError, KeyError, RuntimeError, OSError, MemoryEr
 
 @dataclass(frozen=True)
 class Serving:
-    """A model that is live."""
+    """A model that is live; `rows` is how many it has learned from, `learned` what it knows of them."""
 
     scorer: Scorer
     version: ModelVersion
     rows: int | None
+    learned: LearnedRows
 
 
 @dataclass(frozen=True)
@@ -46,17 +47,15 @@ class LiveModel:
 
     Args:
         folder: a folder of `daes train`, while it trains or afterwards, or a saved model.
-        on_change: called with a model before it goes live.
     """
 
-    def __init__(self, folder: str | Path, *, on_change: Callable[[LoadedModel], None] | None = None) -> None:
+    def __init__(self, folder: str | Path) -> None:
         self.folder = ModelFolder(folder)
         self.schema = self.folder.schema()
         self.current: Serving | None = None
         self.refused: RefusedModel | None = None
         self.changes = 0
         self.refusals = 0
-        self._on_change = on_change
         self._compiled: CompiledScores | None = None
         self._seen: ModelVersion | None = None
         self._lock = Lock()
@@ -90,7 +89,7 @@ class LiveModel:
         with self._lock:
             live = self.current
             assert live is not None
-            self.current = Serving(Scorer(live.scorer.model, compiled=compiled), live.version, live.rows)
+            self.current = replace(live, scorer=Scorer(live.scorer.model, compiled=compiled))
             self._compiled = compiled
 
     def follow(self, seconds: float) -> None:
@@ -113,15 +112,14 @@ class LiveModel:
             self._thread.join(timeout=10)
 
     def _go_live(self, loaded: LoadedModel) -> None:
-        if self._on_change is not None:
-            self._on_change(loaded)
+        learned = LearnedRows.of(loaded)  # a scorer freezes the model
         scorer = Scorer(loaded.model, compiled=self._compiled)
         scores = scorer.score(probe_batch(loaded.model))
         if not np.isfinite(scores).all():
             raise ValueError(
                 f"{int((~np.isfinite(scores)).sum())} of {scores.size} scores of rows to try are not finite"
             )
-        self.current = Serving(scorer, loaded.version, loaded.rows)
+        self.current = Serving(scorer, loaded.version, loaded.rows, learned)
         self.refused = None
         self.changes += 1
         _log.info("%s is live", loaded.version.name)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daes.serving.batching import MicroBatcher
-from daes.serving.drift import DriftWatch
+from daes.serving.drift import DriftWatch, LearnedRows
 from daes.serving.live_model import LiveModel, Serving
 from daes.serving.traffic import Traffic
 from daes.stream.batch import Batch
@@ -61,11 +61,11 @@ class Service:
     ) -> None:
         self.limits = limits or Limits()
         self.traffic = Traffic()
-        self.model = LiveModel(folder, on_change=lambda loaded: self.drift.learned(loaded))
-        self.drift = DriftWatch(self.model.schema, window=drift_window)
+        self.model = LiveModel(folder)
         self.model.refresh()
         if self.model.current is None and self.model.refused is not None:
             raise ValueError(f"{self.model.refused.version.path} cannot be served: {self.model.refused.reason}")
+        self.drift = DriftWatch(self.model.schema, self._learned, window=drift_window)
         self.batcher = MicroBatcher(
             lambda: self.model.current, wait=batch_wait, most_waiting=self.limits.waiting_rows, on_scored=self._scored
         )
@@ -102,6 +102,10 @@ class Service:
         self.model.close()
         self.batcher.close()
         self.drift.close()
+
+    def _learned(self) -> LearnedRows | None:
+        live = self.model.current
+        return None if live is None else live.learned
 
     def _scored(self, batch: Batch, scores: NDArray[np.float64]) -> None:
         self.drift.observe(batch)
