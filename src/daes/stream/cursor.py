@@ -226,9 +226,7 @@ class CursorSource(ABC):
                     self._move(iterator, {"row": row, "batch": number, **places[-1][1]})
                     yield convert(self._no_rows(columns, roles))
                     continue
-                cuts = [
-                    (start, min(start + batch_size, table.num_rows)) for start in range(0, table.num_rows, batch_size)
-                ]
+                cuts = [(start, min(start + batch_size, len(table))) for start in range(0, len(table), batch_size)]
                 own = cuts if part is None else [part_of(*cut, part) for cut in cuts]
                 try:
                     whole: _T | None = convert(table if part is None else _rows_of(table, own))
@@ -248,7 +246,7 @@ class CursorSource(ABC):
                     number += 1
                     if item is not None:
                         yield item
-                row += table.num_rows
+                row += len(table)
         finally:
             cursor.close()
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import groupby
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ KEY, SENT = "\x00key", "\x00sent"
 _SHOWN = 60
 _NUMBERS = {int, float, bool, type(None)}
 _SCALARS = {str, int, float, bool, type(None)}
+_AS_THEY_ARE: dict[str, set[type]] = {"numerical": {float, type(None)}, "categorical": {str, type(None)}}
 
 
 class Decoder:
@@ -58,7 +60,8 @@ class Decoder:
         self._raw = not roles
         self._key = key
         self._label_map = label_map
-        self._features = [name for name, role in self._roles.items() if role in ("numerical", "categorical")]
+        names = [name for name, role in self._roles.items() if role in ("numerical", "categorical")]
+        self._features, self._few_features = frozenset(names), ", ".join(names[:5])
         self._types = {name: self._type(role) for name, role in self._roles.items()}
         self._checks = {name: self._check(name, role) for name, role in self._roles.items() if name not in (KEY, SENT)}
 
@@ -66,41 +69,72 @@ class Decoder:
         """One Table of all rows, None if there are none, and of each message how many it has or why it has none."""
         found: list[int | str] = []
         tables: list[Any] = []
-        objects: list[dict[str, Any]] = []
-        sent: list[int] = []
-        for message in messages:
-            if is_arrow(message.data):
-                tables += self._from_objects(objects, sent)
-                objects, sent = [], []
-                table = self._from_arrow(message)
-                found.append(table if isinstance(table, str) else table.num_rows)
-                tables += [] if isinstance(table, str) else [table]
-                continue
-            row = parse_object(message.data)
-            reason = row if isinstance(row, str) else self._why_not(row)
-            if isinstance(row, dict) and reason is None:
-                objects.append(row)
-                sent.append(message.sent)
-            found.append(1 if reason is None else reason)
-        tables += self._from_objects(objects, sent)
+        for arrow, run in groupby(messages, lambda message: is_arrow(message.data)):
+            if arrow:
+                made = [self._from_arrow(message) for message in run]
+                found += [table if isinstance(table, str) else table.num_rows for table in made]
+                tables += [table for table in made if not isinstance(table, str)]
+            else:
+                table, outcomes = self._from_objects(list(run))
+                found += outcomes
+                tables += [] if table is None else [table]
         return (require("pyarrow").concat_tables(tables) if tables else None), found
 
-    def _from_objects(self, objects: list[dict[str, Any]], sent: list[int]) -> list[Any]:
-        """A table of the objects, none if there are none."""
+    def _from_objects(self, messages: list["Message"]) -> tuple[Any | None, list[int | str]]:
+        """`decode` of messages none of which is Arrow."""
+        parsed = [parse_object(message.data) for message in messages]
+        found: list[int | str] = [row if isinstance(row, str) else 1 for row in parsed]
+        rows = [(row, message.sent) for row, message in zip(parsed, messages, strict=True) if isinstance(row, dict)]
+        columns = self._columns_of(rows)
+        if columns is None:  # something is wrong with one of them: look at each by itself
+            found = [row if isinstance(row, str) else self._why_not(row) or 1 for row in parsed]
+            good = [place for place, outcome in enumerate(found) if outcome == 1]
+            columns = self._columns_of([(parsed[place], messages[place].sent) for place in good])  # type: ignore[misc]
+            assert columns is not None
         pa = require("pyarrow")
-        if not objects:
-            return []
-        columns = []
+        return (pa.table(columns) if columns else None), found
+
+    def _columns_of(self, rows: list[tuple[dict[str, Any], int]]) -> dict[str, Any] | None:
+        """The columns of a table, {} if there are no rows; None if something is wrong with one of them."""
+        pa = require("pyarrow")
+        if not rows:
+            return {}
+        columns = {}
         for name in self._columns:
-            if name == KEY:
-                keys = pa.array([_text(row[str(self._key)]) for row in objects], pa.string())
-                columns.append(pa.array(hash_column(category_text(keys))))
-            elif name == SENT:
-                columns.append(pa.array(sent, pa.int64()))
+            if name == SENT:
+                columns[name] = pa.array([sent for _, sent in rows], pa.int64())
+            elif name == KEY:
+                keys = [row.get(str(self._key)) for row, _ in rows]
+                if None in keys or not set(map(type, keys)) <= _SCALARS:
+                    return None
+                columns[name] = pa.array(hash_column(category_text(pa.array(list(map(_text, keys)), pa.string()))))
             else:
-                values = self._values([row.get(name) for row in objects], self._roles[name])
-                columns.append(pa.array(values, self._types[name]))
-        return [pa.table(columns, names=list(self._columns))]
+                values = self._good_values(name, [row.get(name) for row, _ in rows])
+                if values is None:
+                    return None
+                columns[name] = pa.array(values, self._types[name])
+        if not self._raw and self._features and any(self._features.isdisjoint(row) for row, _ in rows):
+            return None
+        return columns
+
+    def _good_values(self, name: str, values: list[Any]) -> list[Any] | None:
+        """The values of a column as its type has them; None if one of them is not what it should be."""
+        role, kinds = self._roles[name], set(map(type, values))
+        if kinds <= _AS_THEY_ARE.get(role, set()):
+            return values
+        if role == "categorical":
+            return self._values(values, role) if kinds <= _SCALARS else None
+        if role == "time":
+            moments = self._values(values, role)
+            return None if None in moments else moments
+        if role != "numerical" or not kinds <= _NUMBERS:
+            check = self._checks[name]
+            if any(check(value) is not None for value in values):
+                return None
+        try:
+            return self._values(values, role)
+        except OverflowError:  # an integer that no float can hold
+            return None
 
     def _why_not(self, row: dict[str, Any]) -> str | None:
         """What is wrong with an object."""
@@ -112,8 +146,8 @@ class Decoder:
             return f"the key {self._key!r} must have a value"
         if self._key is not None and type(row[str(self._key)]) not in _SCALARS:
             return f"the key {self._key!r} must be text or a number, got {_show(row[str(self._key)])}"
-        if not self._raw and self._features and not any(name in row for name in self._features):
-            return f"it has none of the columns {', '.join(self._features[:5])}"
+        if not self._raw and self._features and self._features.isdisjoint(row):
+            return f"it has none of the columns {self._few_features}"
         return None
 
     def _check(self, name: str, role: str) -> Callable[[Any], str | None]:
@@ -196,13 +230,13 @@ class Decoder:
                     columns[name] = self._cast(table.column(name), name)
             made = pa.table(columns)
             if not self._raw and self._features:
-                batch_from_table(made, self._schema(), label_map=self._label_map)
+                batch_from_table(made, schema_of(self._roles), label_map=self._label_map)
         except KeyError as error:
             return f"it has no column {error.args[0] if error.args else error}"
         except (ValueError, TypeError, pa.ArrowException) as error:
             return str(error)
-        if not self._raw and self._features and not any(name in table.column_names for name in self._features):
-            return f"it has none of the columns {', '.join(self._features[:5])}"
+        if not self._raw and self._features and self._features.isdisjoint(table.column_names):
+            return f"it has none of the columns {self._few_features}"
         return made
 
     def _outcomes(self, table: Any, name: str) -> Any:
@@ -229,21 +263,23 @@ class Decoder:
             column = column.cast(pa.timestamp("ns"))
         return column.cast(kind)
 
-    def _schema(self) -> Schema:
-        parts: dict[str, Any] = {
-            role: tuple(name for name, of in self._roles.items() if of == role) for role in ("numerical", "categorical")
-        }
-        parts |= {
-            role: next((name for name, of in self._roles.items() if of == role), None)
-            for role in ("label", "time", "weight")
-        }
-        return Schema(**parts)
-
     def _type(self, role: str) -> Any:
         pa = require("pyarrow")
         if role == "categorical" or (role == "label" and self._label_map):
             return pa.string()
         return pa.int64() if role in ("time", "key", "sent") else pa.float64()
+
+
+def schema_of(roles: Roles) -> Schema:
+    """The schema of columns with these roles; keys and times of messages are not in it."""
+
+    def one(role: str) -> str | None:
+        return next((name for name, of in roles.items() if of == role), None)
+
+    numbers, categories = (
+        tuple(name for name, of in roles.items() if of == kind) for kind in ("numerical", "categorical")
+    )
+    return Schema(one("label"), numbers, categories, one("time"), one("weight"))
 
 
 def is_arrow(data: bytes) -> bool:

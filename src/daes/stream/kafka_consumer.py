@@ -85,7 +85,7 @@ class KafkaConsumer:
         """Up to `most` messages, as soon as there are some; none after so many seconds."""
         self._find_new_partitions()
         messages = []
-        for item in self._consumer.consume(most, max(seconds, 0.02)) if not seconds else self._some(most, seconds):
+        for item in self._some(most, seconds):
             error = item.error()
             if error is not None:
                 self._complain(error)
@@ -99,7 +99,9 @@ class KafkaConsumer:
     def _some(self, most: int, seconds: float) -> list[Any]:
         """What there is after the first message: `consume` alone would wait for all of them."""
         first = self._consumer.poll(seconds)
-        return [] if first is None else [first, *self._consumer.consume(most - 1, 0.0)] if most > 1 else [first]
+        if first is None:
+            return []
+        return [first, *(self._consumer.consume(most - 1, 0.0) if most > 1 else ())]
 
     def lag(self) -> int | None:
         """How many messages there are after the last one that was polled."""

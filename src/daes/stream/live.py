@@ -58,13 +58,17 @@ class LiveSource(CursorSource):
                     deadline = time.monotonic() + self.max_wait
                 places.append((done, cursor.place()))
                 pieces.append(cursor.read(rows - done))
-                done += pieces[-1].num_rows
+                done += len(pieces[-1])
                 continue
             left = deadline - time.monotonic()
             if left <= 0:
                 break
             cursor.wait(left)  # type: ignore[attr-defined]
-        return join_pieces(pieces), [*places, (done, cursor.place())]
+        return self._join(pieces), [*places, (done, cursor.place())]
+
+    def _join(self, pieces: list[Any]) -> Any | None:
+        """What a cursor has read, as one; None if that is nothing."""
+        return join_pieces(pieces)
 
     def _no_rows(self, columns: Sequence[str], roles: Roles) -> Any:
         pa = require("pyarrow")

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from daes.extras import require
 from daes.stream.batch import Batch, batch_from_table
-from daes.stream.cursor import Cursor, Position, Roles, SourceError, schema_roles, skip_by_reading
-from daes.stream.decoding import KEY, SENT, Decoder, infer_types
+from daes.stream.cursor import Cursor, Position, Roles, SourceError, join_pieces, schema_roles
+from daes.stream.decoding import KEY, SENT, Decoder, infer_types, schema_of
 from daes.stream.live import LiveSource
 from daes.stream.schema import Schema
 
@@ -159,16 +159,24 @@ class MessageSource(LiveSource):
 
     def iter_batches(self, schema: Schema, batch_size: int) -> Iterator[Batch]:
         """Batches of `batch_size` rows, fewer after `max_wait`, none while nothing comes; from `position()` on."""
-        if self.key is None:
-            return super().iter_batches(schema, batch_size)
-        features = Schema(None, schema.numerical, schema.categorical, schema.time, schema.weight)
+        roles = schema_roles(schema)
+        if self.key is not None:
+            roles = {name: role for name, role in roles.items() if role != "label"} | {KEY: "key", SENT: "sent"}
+        return self._iterate(tuple(roles), roles, batch_size, lambda batch: batch, lambda batch, rows: batch[rows])
 
-        def convert(table: Any) -> Batch:
-            key, sent = (np.asarray(table.column(name), dtype=np.int64) for name in (KEY, SENT))
-            return KeyedBatch(**batch_from_table(table, features).arrays(), key=key, sent=sent)
+    def _to_batch(self, table: Any, roles: Roles) -> Batch:
+        batch = batch_from_table(table, schema_of(roles), label_map=self._label_map)
+        if KEY not in roles:
+            return batch
+        key, sent = (np.asarray(table.column(name), dtype=np.int64) for name in (KEY, SENT))
+        return KeyedBatch(**batch.arrays(), key=key, sent=sent)
 
-        columns, roles = (*features.columns, KEY, SENT), {**schema_roles(features), KEY: "key", SENT: "sent"}
-        return self._iterate(columns, roles, batch_size, convert, lambda batch, rows: batch[rows])
+    def _no_rows(self, columns: Sequence[str], roles: Roles) -> Any:
+        table = super()._no_rows(columns, roles)
+        return self._to_batch(table, roles) if roles else table
+
+    def _join(self, pieces: list[Any]) -> Any | None:
+        return Batch.concat(pieces) if pieces and isinstance(pieces[0], Batch) else join_pieces(pieces)
 
     def close(self) -> None:
         """Disconnect from the broker."""
@@ -191,7 +199,9 @@ class MessageSource(LiveSource):
     def _cursor(self, columns: Sequence[str], roles: Roles, place: Position, rows_at_once: int) -> Cursor:
         types = None if roles else self.arrow_schema
         decoder = Decoder(columns, roles, key=self.key, label_map=self._label_map, types=types)
-        return _MessageCursor(self.consumer, decoder, str(place["offsets"]), self._report)
+        # Thousands of messages are converted together where they are there, which makes a row cheap.
+        convert = (lambda table: self._to_batch(table, roles)) if roles else None
+        return _MessageCursor(self.consumer, decoder, str(place["offsets"]), self._report, convert)
 
     def _report(self, message: Message, reason: str) -> None:
         if self.on_dead_letter is not None:
@@ -295,8 +305,14 @@ class _MessageCursor:
     """Messages decoded some thousands at a time; the place is exact to the row of a message."""
 
     def __init__(
-        self, consumer: Consumer, decoder: Decoder, offsets: str, report: Callable[[Message, str], None]
+        self,
+        consumer: Consumer,
+        decoder: Decoder,
+        offsets: str,
+        report: Callable[[Message, str], None],
+        convert: Callable[[Any], Batch] | None = None,
     ) -> None:
+        self._convert = convert
         self._consumer, self._decoder, self._report = consumer, decoder, report
         self._offsets, self._inside = parse_offsets(offsets)
         self._to_skip = dict(self._inside)
@@ -315,7 +331,7 @@ class _MessageCursor:
         self._fill(min(seconds, _ONE_WAIT))
 
     def _rows_left(self) -> int:
-        return 0 if self._left is None else int(self._left.num_rows)
+        return 0 if self._left is None else len(self._left)
 
     def _fill(self, seconds: float) -> None:
         messages = self._consumer.poll(_AT_ONCE, seconds)
@@ -329,7 +345,7 @@ class _MessageCursor:
                 self._report(message, rows)
         counts = [0 if isinstance(rows, str) else rows for rows in found]
         self._messages = list(zip(messages, counts, strict=True))[::-1]
-        self._left = table
+        self._left = table if self._convert is None or table is None else self._convert(table)
         self._pass_on(0)
 
     def _without_read(
@@ -362,12 +378,19 @@ class _MessageCursor:
             self._inside.pop(message.partition, None)
 
     def read(self, limit: int) -> Any:
-        piece, self._left = self._left.slice(0, limit), self._left.slice(limit)
-        self._pass_on(piece.num_rows)
+        left = self._left
+        if isinstance(left, Batch):
+            piece, self._left = left[:limit], left[limit:]
+        else:
+            piece, self._left = left.slice(0, limit), left.slice(limit)
+        self._pass_on(len(piece))
         return piece
 
     def skip(self, rows: int) -> int:
-        return skip_by_reading(self, rows)
+        left = rows
+        while left and self.ready():
+            left -= len(self.read(left))
+        return rows - left
 
     def place(self) -> Position:
         return {"offsets": format_offsets(self._offsets, self._inside), "skip": 0}
