@@ -833,3 +833,17 @@ class TestCategoricalModule:
             CTRModel(schema, dim=16, categorical=CategoricalEmbedding([40, 9], 8))
         with pytest.raises(ValueError, match="options of the categories must be given to the module itself"):
             CTRModel(schema, categorical=CategoricalEmbedding([40, 9], 8), categorical_options={"sparse": True})
+
+
+@pytest.mark.parametrize("method", ["daes", "daes-gate", "efd"])
+def test_a_whole_model_compiles_without_a_graph_break(make_model, make_rows, method):
+    model, rows = make_model(method, "deepfm"), make_rows(40)
+    model.fit_embedding(rows)
+    batch = model.prepare(rows)
+    model.train()
+    model.observe(*batch.features)
+    with model.without_observing():
+        compiled = torch.compile(model, backend="eager", fullgraph=True)
+        torch.testing.assert_close(compiled(*batch.features), model(*batch.features))
+    compiled = torch.compile(model.eval(), backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(*batch.features), model(*batch.features))

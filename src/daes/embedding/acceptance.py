@@ -81,7 +81,8 @@ class AcceptanceTable:
                     torch.full((capacity,), empty, device=device) for empty in (_NEVER, 0, _NEVER)
                 )
             assert self._on_device is not None
-            for tensor, array in zip(self._on_device, arrays, strict=True):
+            for tensor, array, empty in zip(self._on_device, arrays, (_NEVER, 0, _NEVER), strict=True):
+                tensor[array.size :] = empty  # there may have been more entries before, of which some were forgotten
                 # The driver stages copies from pageable memory before it returns: the arrays need not outlive this.
                 tensor[: array.size].copy_(torch.from_numpy(array), non_blocking=True)
         return self._on_device

@@ -178,15 +178,18 @@ class EvidenceInputs(nn.Module):
         if cut:
             self._cut_anew()
 
-    def counts_ahead(self, rows: int) -> bool:
-        """Whether a device can count the next rows by itself: no bins are cut anew then, and no pairs are chosen."""
-        if self.frozen or not kernels.usable(self.edges):
-            return False
+    @property
+    def can_count_ahead(self) -> bool:
+        """Whether a device can count rows by itself, with `count_ahead`, unless something is `due`."""
+        return not self.frozen and kernels.usable(self.edges)
+
+    def due(self, rows: int) -> bool:
+        """Whether bins are cut anew or pairs chosen after so many more rows, for which the host is needed."""
         if self.sample is None:
-            return True
+            return False
         before, now = self.sample.count, self.sample.count + rows
         chosen = self.num_pairs and (before < _FIRST_CHOICE or _doubled(before, now, _FIRST_CHOICE, 4))
-        return not (chosen or _doubled(before, now, 1, 2))
+        return bool(chosen) or _doubled(before, now, 1, 2)
 
     def advance(self, rows: int) -> None:
         """The host's part of counting the next rows on a device."""

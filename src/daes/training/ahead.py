@@ -21,14 +21,19 @@ class Plan:
     count: bool = False
 
 
-def plan(model: CTRModel, rows: int, *, observing: bool) -> Plan:
-    """The host's share of taking in the next rows, where the device can do the rest; what that is."""
+def plan(model: CTRModel, rows: int, *, observing: bool) -> Plan | None:
+    """The host's share of taking in the next rows, where the device can do the rest; what that is.
+
+    None, and nothing done, where the evidence needs the host: that is too rare to be worth a recording.
+    """
+    count = model.evidence.can_count_ahead
+    if count and model.evidence.due(rows):
+        return None
     refresh = False
     observe = observing and _observes_ahead(model)
     if observe:
         assert model.distributions is not None
         refresh = model.distributions.advance(rows)
-    count = model.evidence.counts_ahead(rows)
     if count:
         model.evidence.advance(rows)
     return Plan(observe, refresh, count)

@@ -167,12 +167,14 @@ class TrainingStep:
         if self.exchange is not None:
             self.optimizers.step()
             return
-        done = Plan()
+        done = None
         if self._recorder is not None and self._recorder.last is not None and self.optimizers.can_record:
             done = plan(self.model, len(rows), observing=observing)
-            self._replay_end(inputs[:3], done)
-        else:
+        if done is None:
+            done = Plan()
             self.optimizers.step()
+        else:
+            self._replay_end(inputs[:3], done)
         if observing and not done.observe:
             self._observe(rows)
         if not done.count:

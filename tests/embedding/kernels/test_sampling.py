@@ -37,6 +37,21 @@ def test_the_same_rows_are_kept(kernel_device, size):
     assert mine.count == int(mine.seen) == 271
 
 
+def test_the_host_may_see_some_rows_itself(kernel_device):
+    mine, theirs = RowSample(30, 3, 2).to(kernel_device), RowSample(30, 3, 2)
+    for seed in range(12):
+        batch = rows_of(10 * 2 ** (seed // 2), kernel_device, seed)
+        if seed % 3:
+            mine.update(*batch)
+        else:
+            mine.advance(len(batch[2]))
+            mine.update_ahead(*batch)
+        theirs.update(*(tensor.cpu() for tensor in batch))
+        assert_equal(mine, theirs)
+    positions = mine.recorded()[0]
+    assert (positions.diff() >= 0).all()
+
+
 def test_columns_of_one_kind_alone(kernel_device):
     numbers, rows, labels = rows_of(90, kernel_device)
     for batch in ((numbers[:, :0], rows, labels), (numbers, rows[:, :0], labels)):
@@ -56,7 +71,8 @@ def test_evidence_counts_the_same(kernel_device, options):
     for one in (mine, theirs):
         one.update(*first)
     mine.to(kernel_device)
-    assert mine.counts_ahead(60)
+    assert mine.can_count_ahead
+    assert not mine.due(60)
     mine.advance(60)
     mine.count_ahead(*(tensor.to(kernel_device) for tensor in second))
     theirs.update(*second)
@@ -65,9 +81,10 @@ def test_evidence_counts_the_same(kernel_device, options):
 
 def test_bins_are_cut_and_pairs_chosen_with_the_host(kernel_device):
     counted = EvidenceInputs(Evidence(bins=8, pair_bins=4, sample_rows=40, pairs=1), 3, [0, 5], 10).to(kernel_device)
-    assert not counted.counts_ahead(10)
+    assert counted.due(10)
     counted.update(*rows_of(1020, kernel_device))
-    assert not counted.counts_ahead(10)  # 1024 rows
+    assert counted.due(10)  # 1024 rows
     counted.update(*rows_of(10, kernel_device))
-    assert counted.counts_ahead(10)
-    assert not counted.freeze().counts_ahead(10)
+    assert not counted.due(10)
+    assert counted.can_count_ahead
+    assert not counted.freeze().can_count_ahead
