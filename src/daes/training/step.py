@@ -57,7 +57,7 @@ class TrainingStep:
         model: the model to train.
         config: batch size, optimiser, precision, policy on bad batches.
         exchange: what averages gradients where several processes train one model. Whoever gives it also gives the rows
-            of all of them to `CTRModel.observe` and `CTRModel.count`: the step then does neither.
+            of all of them to `observe` and to `CTRModel.count`: a step then does neither.
 
     >>> from daes.simulation import AdStream
     >>> stream = AdStream(num_rows=500, seed=0)
@@ -83,7 +83,8 @@ class TrainingStep:
         self.loss = nan
         """Mean cross-entropy of the last batch given to `learn`, before its step."""
         self._consecutive_bad = 0
-        self._has_observed = exchange is not None
+        self.has_observed = False
+        """Whether distributions and vocabularies have seen any rows."""
         self._one_forward = _learns_as_it_scores(model)
         self._recorder = GraphRecorder(model) if exchange is None and _can_record(model, config) else None
 
@@ -115,7 +116,7 @@ class TrainingStep:
         A model that computes the same in eval and in train mode scores with the forward of its step.
         """
         rows = self.prepare(batch)
-        if self._one_forward and (self._has_observed or not self.observing):
+        if self._one_forward and (self.has_observed or not self.observing):
             with self.model.lock:
                 logits, reason = self._take_step(rows, row)
             self._close(row, _not_finite(logits) or reason)
@@ -136,9 +137,9 @@ class TrainingStep:
         """Change the model; if the rows do not allow it, say why and leave no trace in it. The logits before that."""
         inputs = self._place(*rows.features, *rows.targets)
         # The first rows are observed before their step: without them nothing is known that a step could build on.
-        first = self.observing and not self._has_observed
+        first = self.observing and not self.has_observed and self.exchange is None
         if first:
-            self._observe(rows)
+            self.observe(rows)
         self._set_mode(training=True)
         # A batch without a step must not change BatchNorm either: a NaN would stay in its running statistics.
         kept = [buffer.clone() for buffer in self._running_statistics()] if self.config.bad_batch == "skip" else []
@@ -176,7 +177,7 @@ class TrainingStep:
         else:
             self._replay_end(inputs[:3], done)
         if observing and not done.observe:
-            self._observe(rows)
+            self.observe(rows)
         if not done.count:
             self.model.count(rows)
 
@@ -193,9 +194,10 @@ class TrainingStep:
         # Gradients lie where the recording that wrote them put them.
         self._recorder(end_step, *inputs, key=(what, id(self._recorder.last)), changes=self.optimizers.changes)
 
-    def _observe(self, rows: DeviceBatch) -> None:
+    def observe(self, rows: DeviceBatch) -> None:
+        """Take rows into distributions and vocabularies."""
         self.model.observe(*rows.features)
-        self._has_observed = True
+        self.has_observed = True
 
     def _set_mode(self, *, training: bool) -> None:
         if self.model.training != training:
@@ -230,7 +232,7 @@ class TrainingStep:
             "optimizers": self.optimizers.state_dict(),
             "bad_batches": [[bad.row, bad.reason] for bad in self.bad_batches],
             "consecutive_bad": self._consecutive_bad,
-            "has_observed": self._has_observed,
+            "has_observed": self.has_observed,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -240,14 +242,14 @@ class TrainingStep:
         self.optimizers.load_state_dict(state["optimizers"])
         self.bad_batches = [BadBatch(row, reason) for row, reason in state["bad_batches"]]
         self._consecutive_bad = state["consecutive_bad"]
-        self._has_observed = state.get("has_observed", True)
+        self.has_observed = state.get("has_observed", True)
 
     def start_from(self, state: Mapping[str, Any]) -> None:
         """Take model and optimisers from the state of another step; step sizes and the like stay as configured here."""
         with self.model.lock:
             self.model.load_state_dict(state["model"])
         self.optimizers.start_from(state["optimizers"])
-        self._has_observed = state.get("has_observed", True)
+        self.has_observed = state.get("has_observed", True)
 
     def _place(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """The inputs where recordings read them, if there are any."""

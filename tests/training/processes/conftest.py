@@ -20,11 +20,11 @@ class Outcome:
     exit_code: int | None = 0
 
 
-def _work(rank, world, store, function, arguments, pipe):
+def _work(rank, world, store, timeout, function, arguments, pipe):
     torch.set_num_threads(1)  # threads of the parent do not outlive the fork
     try:
         dist.init_process_group(
-            "gloo", store=dist.FileStore(store, world), rank=rank, world_size=world, timeout=timedelta(seconds=60)
+            "gloo", store=dist.FileStore(store, world), rank=rank, world_size=world, timeout=timedelta(seconds=timeout)
         )
         outcome = Outcome(function(rank, *arguments))
     except BaseException as error:
@@ -42,13 +42,15 @@ def in_processes(tmp_path_factory):
     Unless `may_fail`, an error of one is an error here.
     """
 
-    def run(world, function, *arguments, may_fail=False, meanwhile=None):
+    def run(world, function, *arguments, may_fail=False, meanwhile=None, timeout=60):
         store = str(tmp_path_factory.mktemp("store") / "file")
         context = multiprocessing.get_context("fork")
         pipes, workers = [], []
         for rank in range(world):
             mine, theirs = context.Pipe(duplex=False)
-            worker = context.Process(target=_work, args=(rank, world, store, function, arguments, theirs), daemon=True)
+            worker = context.Process(
+                target=_work, args=(rank, world, store, timeout, function, arguments, theirs), daemon=True
+            )
             worker.start()
             theirs.close()
             pipes.append(mine)

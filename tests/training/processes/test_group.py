@@ -1,3 +1,5 @@
+from time import sleep
+
 import pytest
 import torch
 
@@ -54,3 +56,23 @@ def test_alone(monkeypatch):
         assert processes.meet("step", 7, 2.5).tolist() == [[2.5]]
         with pytest.raises(ValueError, match="as it is"), processes.together():
             raise ValueError("as it is")
+
+
+def _silent(rank):
+    if rank == 1:
+        sleep(30)
+    return Processes().gather(rank)
+
+
+def test_a_process_that_does_not_answer(in_processes):
+    def stop_waiting(workers):
+        workers[0].join(25)  # it ends long before the other one would answer
+        workers[1].kill()
+
+    first, _ = in_processes(2, _silent, may_fail=True, timeout=2, meanwhile=stop_waiting)
+    assert "LostProcessError: process 0 of 2 has lost another one, which has ended or does not answer" in first.error
+
+
+def test_a_timeout_is_positive():
+    with pytest.raises(ValueError, match="timeout must be positive, got 0"), process_group(0):
+        pass

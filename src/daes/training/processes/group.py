@@ -151,6 +151,8 @@ def process_group(timeout: float = TIMEOUT) -> Iterator[Processes]:
     Args:
         timeout: seconds after which a process that does not answer is an error.
     """
+    if not timeout > 0:
+        raise ValueError(f"timeout must be positive, got {timeout}")
     started = num_processes() == 1 and int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
     if started:
         if not dist.is_available():

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from daes.embedding.processes import ProcessesDisagreeError
-from daes.model import CTRModel
+from daes.model import CTRModel, DeviceBatch
 from daes.stream.bad_rows import BadRows
 from daes.stream.batch import Batch
 from daes.stream.source import BatchError, Source
@@ -38,6 +38,7 @@ class _Part:
     rows: Batch
     logits: NDArray[np.float32]
     learned: bool
+    observed: bool
 
 
 class ProcessTrainer(StreamTrainer):
@@ -49,7 +50,8 @@ class ProcessTrainer(StreamTrainer):
     scores, after every `TrainConfig.sync_every` rows and after every fiftieth part of the stream while that is less.
     Each takes all of them in, in the order of the stream and once: statistics are, bit for bit, those of one process
     that has read the same rows, and equal in all processes, which is checked at every exchange. In between, rows are
-    encoded and scored with the statistics of the last exchange.
+    encoded and scored with the statistics of the last exchange. With an exchange after every step (`sync_every=1`) all
+    is as in one process, but for the rounding of gradients.
 
     Checkpoints are written after an exchange. There the processes have one state and one position, so that any number
     of processes can go on from it, one included.
@@ -110,14 +112,17 @@ class ProcessTrainer(StreamTrainer):
 
     def _advance(self, row: int, batch: Batch) -> None:
         """Take part in a step, also without rows."""
-        bad = len(self.bad_batches)
+        bad, logits = len(self.bad_batches), np.empty(0, np.float32)
+        first = self.step.observing and not self.step.has_observed
         if len(batch):
             self._consecutive_refused = 0
-            logits = self.step.score_and_learn(batch, row)
-        else:
-            logits = np.empty(0, np.float32)
+            logits = self.step.score(batch) if first else self.step.score_and_learn(batch, row)
+        if first:  # observed before its step, by all, as in one process
+            everyone = self.processes.gather(batch.arrays())
+            self._observe(self.step.prepare(Batch.concat([Batch(**one) for one in everyone])))
+        if first or not len(batch):
             self.step.learn(batch, row)
-        self._parts.append(_Part(batch, logits, learned=len(self.bad_batches) == bad))
+        self._parts.append(_Part(batch, logits, learned=len(self.bad_batches) == bad, observed=first))
         here = int(self._position["row"])
         if here - self._exchanged_at >= min(self.config.sync_every, self._exchanged_at / _GROWTH):
             self._exchange()
@@ -134,7 +139,11 @@ class ProcessTrainer(StreamTrainer):
         told = self.processes.gather(self._to_tell())
         self._check_equal(told)
         rows, logits, numbers, learned = _in_order(told)
-        self._take_in_statistics(rows[learned])
+        with self.model.lock:
+            prepared = self.step.prepare(rows[learned])
+            if self.step.observing and not self._parts[0].observed:  # the first batch is exchanged alone
+                self._observe(prepared)
+            self.model.count(prepared)
         # A batch of which a score is not finite is not evaluated, as in one process.
         judged = ~np.isin(numbers, numbers[~np.isfinite(logits)])
         if rows.label is not None:
@@ -178,14 +187,10 @@ class ProcessTrainer(StreamTrainer):
                     f"({', '.join(differing[:3])}): they need processors, devices and versions of torch of one kind"
                 )
 
-    def _take_in_statistics(self, rows: Batch) -> None:
-        """What one process does at every step, for all rows since the last exchange."""
-        prepared = self.step.prepare(rows)
+    def _observe(self, rows: DeviceBatch) -> None:
         with self.model.lock:
             self.model.train()
-            if self.step.observing:
-                self.model.observe(*prepared.features)
-            self.model.count(prepared)
+            self.step.observe(rows)
 
     def _no_rows(self) -> Batch:
         schema = self.model.schema
