@@ -534,3 +534,22 @@ def test_the_columns_may_be_a_file(daes, refused, clicks, tmp_path):
     assert json.loads((tmp_path / "run" / "config.json").read_text())["schema"]["categorical"] == ["device"]
     said = refused("train", clicks, "--schema", schema, "--label", "click", "--out", tmp_path / "other", *QUICK)
     assert "--schema names all columns" in said
+
+
+def test_only_train_reads_a_topic(refused, trained, tmp_path):
+    said = refused("evaluate", trained, "nats://127.0.0.1:1/ads")
+    assert "a topic has no end and only `daes train` reads it" in said
+    options = ("--out", tmp_path / "run", *QUICK)
+    assert "there is no NATS server at 127.0.0.1:1" in refused("train", "nats://127.0.0.1:1/ads", *options)
+
+
+def test_options_of_late_labels_are_checked(refused, clicks, tmp_path):
+    options = ("--out", tmp_path / "run", *QUICK)
+    topic, labels = "nats://127.0.0.1:1/ads", ("--labels", "nats://127.0.0.1:1/clicks")
+    assert "--labels needs --key NAME" in refused("train", topic, *labels, *options)
+    assert "--key and --label-window are for labels" in refused("train", topic, "--key", "id", *options)
+    said = refused("train", topic, *labels, "--key", "id", "--label-window", "soon", *options)
+    assert "--label-window must be a number with s, m, h or d, as 30m, got 'soon'" in said
+    said = refused("train", topic, *labels, "--key", "id", "--overflow", "keep", *options)
+    assert "overflow must be one of no-click, drop, spill, got 'keep'" in said
+    assert "key is for streams without an end" in refused("train", clicks, *labels, "--key", "id", *options)

@@ -153,6 +153,8 @@ def test_only_a_folder_can_be_followed(tmp_path):
         follow(tmp_path / "1.csv")
     with pytest.raises(FileNotFoundError, match="there is no folder"):
         follow(tmp_path / "none")
+    with pytest.raises(TypeError, match="key is for messages of a topic, got 'id'"):
+        follow(tmp_path, key="id")
     with pytest.raises(ValueError, match="read by one process"):
         follow(tmp_path, shard=(0, 2))
     with pytest.raises(TypeError, match="max_wait is for streams without an end"):

@@ -218,6 +218,15 @@ def test_messages_that_the_broker_has_dropped_are_passed_over_and_reported(nats_
     assert "has no messages 1 to 2 any more: going on with 3" in caplog.text
 
 
+def test_a_topic_that_was_made_anew_is_not_gone_on_with(broker):
+    url = broker.make()
+    broker.send(url, [message(1)])
+    data = Dataset.open(url, schema=SCHEMA, limit=9)
+    data.source.seek({"row": 8, "batch": 1, "offsets": "0:9", "skip": 0})
+    with pytest.raises(SourceError, match="message 9 is next: it was made anew"):
+        next(data.source.iter_batches(SCHEMA, 1))
+
+
 def test_partitions_are_read_together(kafka_server):
     url = kafka_server.make()
     kafka_server.send(url, [message(number) for number in range(20)], partitions=3)

@@ -97,7 +97,16 @@ class Reading:
         """The data, with what their columns mean and further options of `Dataset.open`."""
         from daes.stream.dataset import Dataset
 
+        _refuse_topic(what, more)
         return Dataset.open(_file_of(what), schema=schema, **self.options(), **more)
+
+
+def _refuse_topic(what: str, more: dict[str, Any]) -> None:
+    """Commands that wait for the last row do not take topics; `daes train` says by an option that it does not wait."""
+    from daes.stream.broker_url import is_broker
+
+    if not more.pop("live", False) and is_broker(what):
+        raise ValueError(f"a topic has no end and only `daes train` reads it, got {what}")
 
 
 def _file_of(what: str) -> str:
@@ -175,6 +184,7 @@ class Columns:
             if self.named:
                 raise ValueError(f"--schema names all columns, and no others may be named, got {', '.join(self.named)}")
             return reading.open(what, Schema.from_json(Path(self.schema).read_text(encoding="utf-8")), **more)
+        _refuse_topic(what, more)
         return Dataset.open(
             _file_of(what),
             label=self.label,

@@ -194,9 +194,9 @@ def train(
     with processes.together():
         if from_run is not None or (resume and stored and (live.follow or is_broker(data))):
             # What the first rows of a live stream looked like is in the run, and they may be gone.
-            opened = reading.open(data, read_schema(stored), **live.options())
+            opened = reading.open(data, read_schema(stored), live=True, **live.options())
         else:
-            opened = columns.open(data, reading, needs_label=late_labels is None, **live.options())
+            opened = columns.open(data, reading, needs_label=late_labels is None, live=True, **live.options())
             if late_labels is not None:
                 opened = opened.with_schema(joined_schema(opened.schema, late_labels.key))
         found, order = opened.in_time_order()

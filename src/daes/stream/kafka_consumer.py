@@ -70,8 +70,13 @@ class KafkaConsumer:
         """Go on from these offsets; a partition that is not among them from its start."""
         self._positions = {}
         for partition in self._partitions():
-            first, _ = self._watermarks(partition)
+            first, end = self._watermarks(partition)
             wanted = int(offsets.get(partition, first))
+            if wanted > end:
+                raise BrokerError(
+                    f"partition {partition} of {self.name} ends before message {end}, and message {wanted} is next: it "
+                    "was made anew"
+                )
             if wanted < first:
                 _log.warning(
                     "%s has no messages %d to %d of partition %d any more: going on with %d",

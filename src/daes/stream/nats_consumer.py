@@ -65,7 +65,12 @@ class NatsConsumer:
         """Go on from the message with this sequence number."""
         wanted = int(offsets[0])
         with self._lock:
-            first = int(self._info().state.first_seq)
+            state = self._info().state
+            first, last = int(state.first_seq), int(state.last_seq)
+            if wanted > last + 1:
+                raise BrokerError(
+                    f"{self.name} ends with message {last}, and message {wanted} is next: it was made anew"
+                )
             if first > wanted:
                 _log.warning(
                     "%s has no messages %d to %d any more: going on with %d", self.name, wanted, first - 1, first

@@ -48,6 +48,8 @@ def open_source(
         return MessageSource(connect(what), **waiting)
     if follow:
         _refuse_shard(shard)
+        if key is not None:
+            raise TypeError(f"key is for messages of a topic, got {key!r} and the files {what}")
         return _follow(what, format, options, waiting)
     if waiting:
         raise TypeError(f"{', '.join(waiting)} is for streams without an end, got {what!r} without follow")
