@@ -1,9 +1,7 @@
 """`daes watch`: a live page of a run while it trains."""
 
-import json
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -25,36 +23,9 @@ def watch(
 
         daes watch run
     """
-    from daes.report.live import live_page
-    from daes.report.live_run import training_view
+    from daes.report.watch_server import watch_server
 
-    training_view(run)
-    page = live_page(f"Training {run}").encode()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            if self.path == "/":
-                self.answer(200, "text/html; charset=utf-8", page)
-            elif self.path == "/view":
-                self.answer(200, "application/json", json.dumps(training_view(run)).encode())
-            else:
-                self.answer(404, "text/plain; charset=utf-8", b"there is only /\n")
-
-        def answer(self, status: int, kind: str, body: bytes) -> None:
-            self.send_response(status)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *arguments: Any) -> None:
-            """Requests are not logged."""
-
-    try:
-        server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-    except (OSError, OverflowError) as error:
-        raise OSError(f"cannot serve on port {port}: {getattr(error, 'strerror', None) or error}") from error
-    with server:
+    with watch_server(run, port) as server:
         err.print(f"watching {run} on http://127.0.0.1:{server.server_port}", soft_wrap=True, markup=False)
         try:
             server.serve_forever()
