@@ -3,17 +3,18 @@
     python -m benchmarks gpu
     python -m benchmarks gpu --out build/benchmarks/speed-gpu.json --skip compiled
 
-**Layers.** Forward and backward of a layer on one batch of skewed columns, a tenth of some missing, and what observing
-it costs, a million rows after the start of a stream. A time is that of a recorded CUDA graph, as training replays them;
-"call" is the time of the same work launched by Python. **Steps.** `TrainingStep.learn` of DeepFM with 26 categorical
-and 13 numerical fields and all default inputs, on rows that lie in the device's memory: forward, backward, optimiser,
-observing, counting, and reading the loss; bins that are cut anew and recordings that are made on the way are included.
-**Compiled.** A model's scores as one graph of `torch.compile` (an error if it breaks), against the same model as it is.
+**Layers.** Forward and backward of a layer on one batch of 65,536 rows of skewed columns, a tenth of some missing, and
+what observing it costs, a million rows after the start of a stream. A time is that of a recorded CUDA graph, as
+training replays them.
+
+**Steps.** `TrainingStep.learn` of DeepFM with 26 categorical and 13 numerical fields and all default inputs, on rows
+that lie in the device's memory: forward, backward, optimiser, observing, counting, and reading the loss; bins that are
+cut anew and recordings that are made on the way are included.
+
+**Compiled.** A model's scores as one graph of `torch.compile` (an error if it breaks) against the same model as it is.
 """
 
 import argparse
-import json
-import platform
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-import daes
+from benchmarks.table import Entry, machine, number, write
 from daes.embedding import Context, NumericalEmbedding, build_embedding
 from daes.model import CTRModel, DeviceBatch
 from daes.stream.schema import Schema
@@ -86,37 +87,41 @@ def recorded(work: Work) -> Work:
     return graph.replay
 
 
-def layers(rows: int) -> list[dict[str, Any]]:
-    """One line per layer."""
+def layers(rows: int) -> list[Entry]:
+    """Microseconds per layer, and with all of observing."""
     batches = [numbers(rows, seed) for seed in range(4)]
     gradient = torch.randn(rows, FEATURES, DIM, device="cuda")
-    found: list[dict[str, Any]] = [{"layer": "a copy of the output", "step": microseconds(recorded(gradient.clone))}]
+    found = [_time("a copy of the output", microseconds(recorded(gradient.clone)))]
     vectors = torch.randn(CONTEXTS, DIM, device="cuda", requires_grad=True)
     shared = Context(vectors, torch.randint(CONTEXTS, (rows,), device="cuda"))
-    for name, context in (
-        ("efd", None),
-        ("daes", None),
-        ("daes-gate", shared),
-        ("daes-tran", shared),
-        ("daes-gate", vectors.detach()[shared.index].requires_grad_()),
+    own = vectors.detach()[shared.index].requires_grad_()
+    observed = False
+    for name, told, context, target in (
+        ("efd", "", None, None),
+        ("daes", "", None, 200.0),
+        ("daes-gate", f", {CONTEXTS} contexts", shared, 200.0),
+        ("daes-tran", f", {CONTEXTS} contexts", shared, 450.0),
+        ("daes-gate", ", a context per row", own, None),
     ):
         method = _prepared(name, batches)
-        step = _step(method, batches[0], context, gradient)
-        told = {None: "", Context: f", {CONTEXTS} contexts"}.get(type(context) if context is not None else None)
-        line: dict[str, Any] = {"layer": name + (", a context per row" if told is None else told)}
-        line |= {"step": microseconds(recorded(step)), "call": microseconds(step)}
-        if method.distributions is not None:
-            known: Any = method.distributions
-            known.advance(100 * rows)  # acceptances for all calls that follow
-            for key, refresh in (("observe", False), ("observe and refresh", True)):
-                observe = recorded(
-                    lambda known=known, refresh=refresh: known.observe_ahead(batches[1], refresh=refresh)
-                )
-                line[key] = microseconds(observe)
-            line["all"] = line["step"] + line["observe and refresh"]
-        found.append(line)
-        print("  ".join(f"{key} {value:.0f}" if key != "layer" else f"{value:32}" for key, value in line.items()))
+        step = microseconds(recorded(_step(method, batches[0], context, gradient)))
+        found.append(_time(f"{name}{told}: forward and backward", step))
+        if method.distributions is None or target is None:
+            continue
+        known: Any = method.distributions
+        known.advance(100 * rows)  # acceptances for all calls that follow
+        for what, refresh in (("observing", False), ("observing, knots refreshed", True)):
+            observe = recorded(lambda known=known, refresh=refresh: known.observe_ahead(batches[1], refresh=refresh))
+            spent = microseconds(observe)
+            if not observed:
+                found.append(_time(what, spent))
+        observed = True
+        found.append(_time(f"{name}{told}: with observing, knots refreshed", step + spent, target))
     return found
+
+
+def _time(what: str, spent: float, target: float | None = None) -> Entry:
+    return Entry(f"layer, {what}", spent, "µs", target, higher=False)
 
 
 def _prepared(name: str, batches: list[Tensor]) -> NumericalEmbedding:
@@ -124,8 +129,8 @@ def _prepared(name: str, batches: list[Tensor]) -> NumericalEmbedding:
     method = build_embedding(name, FEATURES, DIM).cuda()
     if method.offline:
         return method.fit(batches[0])
-    for number in range(-(-SEEN // len(batches[0]))):
-        method.observe(batches[number % len(batches)])
+    for place in range(-(-SEEN // len(batches[0]))):
+        method.observe(batches[place % len(batches)])
     method.observe_in_forward = False
     return method.train()
 
@@ -142,31 +147,34 @@ def _step(method: NumericalEmbedding, batch: Tensor, context: Tensor | Context |
     return step
 
 
-def steps(rows: int, seen: int) -> list[dict[str, Any]]:
-    """One line per method: rows/s of `learn`, after so many rows of a stream, and the loss against unrecorded steps."""
+def steps(rows: int, seen: int) -> list[Entry]:
+    """Rows/s of `learn` after so many rows of a stream, its ratio to EFD's, and the loss against unrecorded steps."""
     batches = [device_rows(rows, seed) for seed in range(8)]
     turn = max(20, 2_000_000 // rows)
-    found, made = [], {}
+    made, found = {}, []
+    where = f"batch {rows:,} after {seen:,} rows"
     for name in ("efd", "daes", "daes-gate"):
         step, losses = _trained(name, batches, True)
-        off = max(abs(a - b) for a, b in zip(losses, _trained(name, batches, False)[1], strict=True))
-        for number in range(seen // rows):
-            step.learn(batches[number % 8], 0)
-        made[name] = step, off
+        others = _trained(name, batches, False)[1]
+        off = max(abs(one - other) for one, other in zip(losses, others, strict=True))
+        for place in range(seen // rows):
+            step.learn(batches[place % len(batches)], 0)
+        made[name] = step
+        found.append(Entry(f"loss of recorded steps off by, {name}, batch {rows:,}", off, "", 1e-3, higher=False))
     seconds: dict[str, list[float]] = {name: [] for name in made}
     for _ in range(TURNS):
-        for name, (step, _) in made.items():
+        for name, step in made.items():
             torch.cuda.synchronize()
             started = perf_counter()
-            for number in range(turn):
-                step.learn(batches[number % 8], 0)
+            for place in range(turn):
+                step.learn(batches[place % len(batches)], 0)
             torch.cuda.synchronize()
             seconds[name].append((perf_counter() - started) / turn)
-    for name, (_, off) in made.items():
-        speed = rows / median(seconds[name])
-        found.append({"method": name, "batch": rows, "after": seen, "rows/s": speed, "loss off by": off})
-        found[-1]["of efd"] = speed / found[0]["rows/s"]
-        print("  ".join(f"{key} {value:.4g}" if key != "method" else value for key, value in found[-1].items()))
+    speed = {name: rows / median(spent) for name, spent in seconds.items()}
+    for name, found_speed in speed.items():
+        target = {8192: 5e6, 65_536: 1e7}[rows] if name == "daes" else None
+        found.append(Entry(f"learn, {name}, {where}", found_speed, "rows/s", target))
+    found.append(Entry(f"learn, daes over EFD, {where}", speed["daes"] / speed["efd"], "×", 0.97))
     return found
 
 
@@ -190,53 +198,38 @@ def _trained(name: str, batches: list[DeviceBatch], graphs: bool) -> tuple[Train
     return step, losses
 
 
-def compiled(rows: int) -> list[dict[str, Any]]:
-    """Microseconds to score a batch with a model as it is, recorded, and as one compiled graph."""
+def compiled(rows: int) -> list[Entry]:
+    """Microseconds to score a batch, recorded: with a model as it is, and as one compiled graph."""
     batch = device_rows(rows, 0)
     found = []
     for name in ("efd", "daes"):
         model = _trained(name, [batch], False)[0].model.eval()
-        whole = torch.compile(model, fullgraph=True)
-
-        def as_it_is(model: CTRModel = model) -> Tensor:
-            return model(*batch.features)
-
-        def as_one(whole: Any = whole) -> Tensor:
-            return whole(*batch.features)
-
-        with torch.no_grad():
-            off = float((as_it_is() - as_one()).abs().max())
-            line = {"method": name, "batch": rows, "as it is": microseconds(as_it_is), "compiled": microseconds(as_one)}
-            line |= {"recorded": microseconds(recorded(as_it_is)), "off by": off}
-            line["compiled, recorded"] = microseconds(recorded(as_one))
-        found.append(line)
-        print("  ".join(f"{key} {value:.4g}" if key != "method" else value for key, value in line.items()))
+        for how, scorer in (("as it is", model), ("compiled", torch.compile(model, fullgraph=True))):
+            with torch.no_grad():
+                spent = microseconds(recorded(lambda scorer=scorer: scorer(*batch.features)))
+            found.append(Entry(f"scoring, {name}, batch {rows:,}, {how}", spent, "µs", higher=False))
     return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("docs/results/speed-gpu.json"), help="where JSON goes")
+    parser.add_argument("--out", type=Path, help="where JSON goes (docs/results/speed-gpu.json and README.md)")
     parser.add_argument("--skip", nargs="*", choices=PARTS, default=[], help="parts to leave out")
     given = parser.parse_args()
     if not torch.cuda.is_available():
         sys.exit("python -m benchmarks gpu needs a CUDA device")
-    found: dict[str, Any] = {
-        "command": "python -m benchmarks gpu",
-        "machine": torch.cuda.get_device_name(),
-        "versions": {"daes": daes.__version__, "torch": torch.__version__, "python": platform.python_version()},
+    parts: dict[str, Callable[[], list[Entry]]] = {
+        "layers": lambda: layers(65_536),
+        "steps": lambda: steps(8192, SEEN) + steps(65_536, SEEN) + steps(65_536, 16 * SEEN),
+        "compiled": lambda: compiled(8192),
     }
-    parts: dict[str, tuple[str, Callable[[], Any]]] = {
-        "layers": ("layers, microseconds", lambda: layers(65_536)),
-        "steps": ("steps", lambda: steps(8192, SEEN) + steps(65_536, SEEN) + steps(65_536, 16 * SEEN)),
-        "compiled": ("scoring, microseconds", lambda: compiled(8192)),
-    }
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    for part, (title, measure) in parts.items():
+    entries: list[Entry] = []
+    for part, measure in parts.items():
         if part not in given.skip:
-            found[title] = measure()
-            given.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    print(f"wrote {given.out}")
+            entries += measure()
+            for entry in entries:
+                print(f"{entry.what:64} {number(entry.value):>12} {entry.unit}")
+    write("gpu", entries, machine("cuda"), given.out)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from daes.embedding.kernels.launching import on_its_device
 from daes.embedding.kernels.places import KINDS, locate, part, row_of, unit_input
 
 _PROGRAMS = 4224
@@ -113,6 +114,7 @@ def _backward(
 
 
 @torch.library.custom_op("daes::interpolate", mutates_args=())
+@on_its_device
 def interpolate(
     values: Tensor,
     knots: Tensor,
@@ -153,6 +155,7 @@ def interpolate(
 
 
 @torch.library.custom_op("daes::interpolate_backward", mutates_args=())
+@on_its_device
 def interpolate_backward(
     gradient: Tensor,
     values: Tensor,

@@ -9,6 +9,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from daes.embedding.kernels.launching import on_its_device
+
 _PROGRAMS = 4224
 _BLOCK = 32
 
@@ -73,6 +75,7 @@ def _backward(
 
 
 @torch.library.custom_op("daes::mix", mutates_args=())
+@on_its_device
 def mix(weights: Tensor, table: Tensor, base: Tensor | None, beta: float, squash: bool) -> Tensor:
     """base + β·Σ_i w_i E_i, or with `squash` base + β·Σ_i sigmoid(w_i) E_i.
 
@@ -90,6 +93,7 @@ def mix(weights: Tensor, table: Tensor, base: Tensor | None, beta: float, squash
 
 
 @torch.library.custom_op("daes::mix_backward", mutates_args=())
+@on_its_device
 def mix_backward(gradient: Tensor, weights: Tensor, table: Tensor, beta: float, squash: bool) -> tuple[Tensor, Tensor]:
     """Gradients of weights and table."""
     rows, q, count = weights.shape

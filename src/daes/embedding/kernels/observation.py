@@ -9,6 +9,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from daes.embedding.kernels.launching import on_its_device
+
 TILE = 4096  # the most that torch sorts in one block
 """Slots that are sorted together before quantiles are looked for in all sorted tiles."""
 
@@ -208,6 +210,7 @@ def _set_knots(
     tl.store(scale + feature, tl.sqrt(tl.sum(off * off, 0) / likely).to(tl.float32))
 
 
+@on_its_device
 def accept(
     values: Tensor,
     members: Tensor,
@@ -248,6 +251,7 @@ def accept(
     )  # fmt: skip
 
 
+@on_its_device
 def refresh(
     slots: Tensor,
     count: Tensor,

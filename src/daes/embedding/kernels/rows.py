@@ -8,6 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from daes.embedding.kernels.launching import on_its_device
 from daes.embedding.kernels.places import part
 
 
@@ -21,6 +22,7 @@ def _look_up(table, rows, out, total, D: tl.constexpr, DP: tl.constexpr, BLOCK: 
 
 
 @torch.library.custom_op("daes::look_up", mutates_args=())
+@on_its_device
 def look_up(table: Tensor, rows: Tensor) -> Tensor:
     """`torch.nn.functional.embedding(rows, table)`: table (N, d), rows (…) → (…, d)."""
     dim = table.shape[1]
@@ -96,6 +98,7 @@ def _evidence(
 
 
 @torch.library.custom_op("daes::evidence", mutates_args=())
+@on_its_device
 def evidence(
     numbers: Tensor,
     rows: Tensor,

@@ -4,6 +4,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from daes.embedding.kernels.launching import on_its_device
 from daes.embedding.kernels.observation import passed
 from daes.embedding.kernels.places import part
 
@@ -46,6 +47,7 @@ def _keep(
             tl.store(kept_categories + slot[:, None] * p + c, value, mask=wanted)
 
 
+@on_its_device
 def keep(
     numbers: Tensor,
     categories: Tensor,
