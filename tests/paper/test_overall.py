@@ -73,15 +73,30 @@ def worse(*methods):
 @pytest.mark.parametrize(
     ("change", "parts", "shown", "best"),
     [
-        (None, [True, True], "DAES gate on 6 of 6, DAES tran on 6 of 6 backbones", "DAES"),
-        (worse("daes-tran"), [True, False], "DAES gate on 6 of 6, DAES tran on 0 of 6 backbones", "DAES gate"),
-        (worse("daes-gate", "daes-tran"), [False, False], "DAES gate on 0 of 6, DAES tran on 0 of 6 backbones", "PLE"),
+        (
+            None,
+            [True, True],
+            "DAES gate on 6 of 6 (significantly on 6), DAES tran on 6 of 6 (significantly on 6) backbones",
+            "DAES",
+        ),
+        (
+            worse("daes-tran"),
+            [True, False],
+            "DAES gate on 6 of 6 (significantly on 6), DAES tran on 0 of 6 (significantly on 0) backbones",
+            "DAES gate",
+        ),
+        (
+            worse("daes-gate", "daes-tran"),
+            [False, False],
+            "DAES gate on 0 of 6 (significantly on 0), DAES tran on 0 of 6 (significantly on 0) backbones",
+            "PLE",
+        ),
     ],
 )
 def test_the_claim_is_judged_by_both_forms(criteo, change, parts, shown, best):
     judged, sentence = EXPERIMENTS["overall"].judge(published_as_ours(criteo, change=change))
     assert judged == parts
-    assert sentence.startswith(f"Ahead of the best baseline: {shown}.")
+    assert sentence.startswith(f"Ahead of the best baseline: {shown}, by a t-test between seeds.")
     assert f" Best average rank: {best}" in sentence
 
 
@@ -134,10 +149,12 @@ def test_a_small_run(criteo, execution):
     assert "of 1 backbones" in verdict
 
 
-def test_one_seed_gives_no_p_values(criteo, execution):
+def test_one_seed_is_tested_on_the_rows(criteo, execution):
     settings = ExperimentSettings(rows=400, seeds=1, batch_size=200, methods=("fe", "daes-gate"), backbones=("fnn",))
     found, markdown, _ = run_and_show("overall", settings, criteo, execution)
-    assert [test["p_value"] for test in found["tests"]] == [None, None]
+    assert all(0 < test["p_value"] <= 1 for test in found["tests"])
+    assert all("DeLong" in test["test"] for test in found["tests"])
+    assert "p: paired DeLong test" in markdown
     assert "±" not in markdown.split("mean ± standard", 1)[1]
 
 
@@ -169,7 +186,7 @@ def test_our_preset_is_tested_against_the_best_of_the_papers_methods(criteo, tmp
     _, verdict = show(result, tmp_path)
     assert (
         "daes (our preset) has a higher AUC than the best of the paper's 15 methods on 4 of 6 backbones, "
-        "significantly on 4, and a significantly lower one on 2." in verdict
+        "significantly on 4, and a significantly lower one on 2 (t-test between seeds)." in verdict
     )
     assert {t["baseline"] for t in result.results["tests"] if t["method"] == "daes"} <= {"daes-gate", "daes-tran"}
 

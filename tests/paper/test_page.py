@@ -81,14 +81,14 @@ def judged_context(protocol):
 
 def test_the_overview_has_a_row_a_result_and_names_each_experiment_once():
     text = page([judged_context("stream"), judged_context("paper")], "results")
-    assert "Of 2 results it holds in 2, partly holds in 0, and does not hold in 0." in text
+    assert "Of 2 results it holds in 2, partly holds in 0, is not shown in 0 and does not hold in 0." in text
     rows = [line for line in text.splitlines() if line.startswith("| holds |")]
     assert [row.split(" | ")[1:3] for row in rows] == [
         ["[`context`](#fields-for-modulation)", "Simulated ad stream, 400 rows"],
         ["", "Simulated ad stream, 400 rows, the paper's protocol"],
     ]
     assert text.count("The claim **holds**.") == 2
-    assert "**Judged by.** (1) Significant fields give" in text
+    assert "**Judged by.** Significant fields give" in text
     assert "| Simulated ad stream | 20 | 10 | any number | simulated |" in text
 
 

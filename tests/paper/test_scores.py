@@ -2,7 +2,7 @@ import pytest
 from scipy.stats import ttest_ind
 
 from daes.paper import ExperimentSettings
-from daes.paper.scores import PairComparison, changes, compare_pairs
+from daes.paper.scores import PairComparison, changes, compare_pairs, row_test
 
 from .conftest import make_result
 
@@ -26,17 +26,19 @@ def test_pairs_are_compared_on_each_backbone_where_both_have_results(result):
     assert found.differences == pytest.approx((0.11, -0.05))
     assert ttest_ind(ONE["fnn"], OTHER["fnn"]).pvalue < 0.05 < ttest_ind([0.7, 0.6], OTHER["dcnv2"]).pvalue
     assert (found.ahead, found.surely_ahead, found.surely_behind) == (1, 1, 0)
-    assert found.parts == (False, False)
+    assert found.parts == (False,)
     assert str(found) == (
-        "ahead in 1 of 2 cases, significantly in 1 and significantly behind in 0; AUC +0.0300 on average."
+        "ahead in 1 of 2 cases, significantly in 1 and significantly behind in 0 (t-test between seeds); "
+        "AUC +0.0300 on average."
     )
     back = compare_pairs(result, [("other", "one")])
     assert (back.ahead, back.surely_ahead, back.surely_behind) == (1, 0, 1)
 
 
-def test_what_is_ahead_and_what_is_surely_so_are_two_parts():
-    assert PairComparison((0.1, 0.1, -0.1), 2, 0).parts == (True, True)
-    assert PairComparison((0.1, 0.1, -0.1), 1, 0).parts == (True, False)
+def test_what_is_ahead_and_not_surely_so_is_left_open():
+    assert PairComparison((0.1, 0.1, -0.1), 2, 0).parts == (True,)
+    assert PairComparison((0.1, 0.1, -0.1), 1, 0).parts == (None,)
+    assert PairComparison((0.1, -0.1, -0.1), 1, 0).parts == (False,)
     assert PairComparison((), 0, 0).parts == ()
     assert str(PairComparison((), 0, 0)) == "no results."
 
@@ -49,3 +51,18 @@ def test_one_seed_is_never_significant(result):
 
 def test_changes_are_told_by_backbone(result):
     assert changes(result, "other", "one") == [pytest.approx(0.11), pytest.approx(-0.05), None]
+
+
+def test_where_predictions_were_kept_the_rows_decide(result):
+    result.results["row_tests"] = [
+        {"backbone": backbone, "measure": "auc", "subject": "other", "baseline": "one", "difference": gap}
+        | {"delong": delong, "bootstrap": 0.01}
+        for backbone, gap, delong in (("fnn", -0.11, 0.001), ("dcnv2", 0.05, 0.2))
+    ]
+    found = compare_pairs(result, [("one", "other")])
+    assert (found.surely_ahead, found.surely_behind) == (1, 0)
+    assert "paired DeLong test" in str(found)
+    result.results["row_tests"][0]["bootstrap"] = 0.03  # 0.06 after the correction for two cases
+    assert compare_pairs(result, [("one", "other")]).surely_ahead == 0
+    assert row_test(result.results, "one", "other", "fnn", "auc") == (0.11, 0.03)
+    assert row_test(result.results, "one", "other", "fnn", "logloss") is None

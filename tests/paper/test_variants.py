@@ -184,3 +184,21 @@ def test_tuning_that_fails_is_reported(execution):
     assert len(found["failures"]) == len(LEARNING_RATES) * len(L2_WEIGHTS) + 1
     assert found["failures"][0].startswith("tuning wrong on fnn, seed 0: ")
     assert found["failures"][-1].startswith("wrong on fnn, seed 0: ")
+
+
+def test_the_default_recipe_trains_as_the_defaults_do(criteo, execution):
+    settings = ExperimentSettings(rows=300, seeds=1, recipe="default", backbones=("fnn",))
+    found = train_variants(settings, criteo, execution, {"fe": Variant("fe"), "efd": Variant("efd")}, ())
+    lines = (execution.folder / "results.jsonl").read_text().splitlines()
+    settings_of = {line["label"]: line["settings"] for line in map(json.loads, lines)}
+    assert settings_of["fe"]["train"]["optimizer"] == "adagrad"
+    assert settings_of["fe"]["train"]["batch_size"] == found["training"]["batch_size"] == 8
+    assert settings_of["fe"]["model"]["embedding_options"] == {"input": "score"}
+    assert settings_of["efd"]["refit"]
+    assert "backbone_options" not in settings_of["fe"]["model"]
+    assert [(t["subject"], t["baseline"], t["measure"]) for t in found["row_tests"]] == [
+        ("fe", "efd", "auc"),
+        ("fe", "efd", "logloss"),
+    ]
+    with pytest.raises(ValueError, match="must be off with recipe=default"):
+        ExperimentSettings(recipe="default", tune=True)

@@ -104,6 +104,16 @@ def paper(
             "validation and test parts, several epochs.",
         ),
     ] = "stream",
+    recipe: Annotated[
+        str,
+        option(
+            "--recipe",
+            panel="Training",
+            metavar="NAME",
+            help="paper: Adam, BatchNorm, dropout. default: as `daes train` does, without evidence, numbers scaled as "
+            "each method's authors do.",
+        ),
+    ] = "paper",
     batch_size: Annotated[
         int | None,
         option(
@@ -186,6 +196,7 @@ def paper(
             rows=rows,
             seeds=seeds,
             protocol=protocol,  # type: ignore[arg-type]
+            recipe=recipe,  # type: ignore[arg-type]
             batch_size=batch_size,
             tune=tune,
             methods=None if methods is None else tuple(methods),

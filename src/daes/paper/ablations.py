@@ -149,7 +149,7 @@ SPACES = {
 
 
 def _judge_space(result: ExperimentResult) -> Judgement:
-    """(1) Quantile space has a higher AUC than value space in most cases. (2) Significantly so in most."""
+    """Quantile space has a significantly higher AUC than value space in most cases."""
     kinds = ("gate", "tran", "no modulation")
     spaces = compare_pairs(result, [(f"{kind}, quantile space", f"{kind}, value space") for kind in kinds])
     return spaces.parts, f"Quantile space against value space: {spaces}"
@@ -202,7 +202,7 @@ def _beta_series(result: ExperimentResult) -> Series:
 
 
 def _judge_beta(result: ExperimentResult) -> Judgement:
-    """(1) β = 0.5 has a higher AUC than no modulation in most cases. (2) Significantly so in most."""
+    """β = 0.5 has a significantly higher AUC than no modulation in most cases."""
     modulated = compare_pairs(result, [(beta_label(kind, BETA), beta_label(kind, 0.0)) for kind in MODULATIONS])
     return modulated.parts, f"β = {BETA:g} against no modulation: {modulated}"
 
@@ -265,8 +265,8 @@ def _rise(result: ExperimentResult, method: str) -> list[float | None]:
 
 
 def _judge_count(result: ExperimentResult) -> Judgement:
-    """(1) DAES has a higher AUC than AutoDis at the same M in most cases. (2) Significantly so in most. (3) From M = 10
-    to 50 the AUC of DAES rises in most cases. (4) That of AutoDis falls in most.
+    """(1) DAES has a significantly higher AUC than AutoDis at the same M in most cases. (2) From M = 10 to 50 the AUC
+    of DAES rises in most cases. (3) That of AutoDis falls in most.
     """
     against = against_autodis(result, _count_labels)
     sentence = f"DAES against AutoDis: {against}"
@@ -345,8 +345,8 @@ def _gains(result: ExperimentResult, method: str) -> list[float]:
 
 
 def _judge_features(result: ExperimentResult) -> Judgement:
-    """(1) DAES has a higher AUC than AutoDis with the same features in most cases. (2) Significantly so in most. (3)
-    Most features that are added raise the AUC of DAES.
+    """(1) DAES has a significantly higher AUC than AutoDis with the same features in most cases. (2) Most features that
+    are added raise the AUC of DAES.
     """
     # Without a numerical feature there is nothing to compare.
     against = against_autodis(result, lambda method: _feature_labels(result, method)[1:])

@@ -93,7 +93,7 @@ def further(result: ExperimentResult) -> str:
 
 
 def judge(result: ExperimentResult) -> Judgement:
-    """(1) Significant fields give a higher AUC than the weakest in most cases. (2) Significantly so in most."""
+    """Significant fields give a significantly higher AUC than the weakest in most cases."""
     pairs = [(f"{kind}, significant", f"{kind}, insignificant") for kind in MODULATIONS]
     fields = compare_pairs(result, [pair for pair in pairs if set(pair) <= result.results["scores"].keys()])
     return fields.parts, f"Significant fields against the weakest: {fields}"

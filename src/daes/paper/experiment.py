@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from daes.paper.result import ExperimentResult
 
 PROTOCOLS = ("stream", "paper")
-TRAINING = ("rows", "seeds", "protocol", "batch_size", "tune", "methods", "backbones", "device")
+TRAINING = ("rows", "seeds", "protocol", "recipe", "batch_size", "tune", "methods", "backbones", "device")
 """The settings that matter where models are trained and judged."""
 Findings = dict[str, Any]
 """What a run found, as plain values: JSON alone must be enough to describe and to draw it."""
@@ -36,6 +36,9 @@ class ExperimentSettings:
         seeds: how many seeds: 0, 1, …, seeds − 1.
         protocol: "stream", one pass in which each batch is scored before it is trained on, or "paper", offline:
             chronological training, validation and test parts.
+        recipe: "paper", its training (Adam, BatchNorm, dropout, L2), or "default", ours (Adagrad, none of these, small
+            batches, numbers scaled as each method's authors do, offline methods fitted again in the stream); neither
+            has evidence.
         batch_size: rows per step; None for a size that suits the number of rows.
         tune: choose learning rate and L2 weight on validation data, with the same budget for every method.
         methods, backbones: those to train; None for the experiment's own.
@@ -51,6 +54,7 @@ class ExperimentSettings:
     rows: int | None = None
     seeds: int = 5
     protocol: Literal["stream", "paper"] = "stream"
+    recipe: Literal["paper", "default"] = "paper"
     batch_size: int | None = None
     tune: bool = False
     methods: tuple[str, ...] | None = None
@@ -66,6 +70,12 @@ class ExperimentSettings:
                 raise ValueError(f"{name} must be positive, got {value}")
         if self.protocol not in PROTOCOLS:
             raise ValueError(f"protocol must be one of {', '.join(PROTOCOLS)}, got {self.protocol!r}")
+        if self.recipe not in ("paper", "default"):
+            raise ValueError(f"recipe must be paper or default, got {self.recipe!r}")
+        if self.recipe == "default" and self.tune:
+            raise ValueError(
+                "tune searches the paper's grid of learning rate and L2: it must be off with recipe=default"
+            )
         if self.methods is not None:
             from daes.choices import check_choices
             from daes.embedding import METHODS

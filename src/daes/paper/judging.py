@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 
-Judgement = tuple[Sequence[bool], str]
+Part = bool | None
+"""Whether a part of a claim holds; None where the result points that way and may be chance."""
+Judgement = tuple[Sequence[Part], str]
 """Which parts of a claim hold in a result, none where nothing is judged, and a sentence or two for an overview."""
 STANDARD_ERRORS = 4
 """How far a simulation may stray by chance."""
@@ -19,12 +21,27 @@ def most(some: int, of: int) -> bool:
     return 2 * some > of
 
 
-def word(parts: Sequence[bool]) -> str:
-    """Whether a claim holds, by its parts.
+def shown(ahead: int, surely: int, of: int) -> Part:
+    """Whether one thing is better than another: significantly in most cases; None where it is ahead in most only.
 
-    >>> [word(parts) for parts in ([True, True], [True, False], [False], [])]
-    ['holds', 'partly holds', 'does not hold', '–']
+    >>> shown(6, 4, 6), shown(6, 1, 6), shown(1, 1, 6)
+    (True, None, False)
+    """
+    return True if most(surely, of) else None if most(ahead, of) else False
+
+
+def word(parts: Sequence[Part]) -> str:
+    """Whether a claim holds, by its parts; in part where the first one does, or at least half of them.
+
+    >>> [word(parts) for parts in ([True, True], [True, False], [True, None], [False], [])]
+    ['holds', 'partly holds', 'partly holds', 'does not hold', '–']
+    >>> [word(parts) for parts in ([None], [None, False], [True, False, False], [False, False, True])]
+    ['not shown', 'does not hold', 'partly holds', 'does not hold']
     """
     if not parts:
         return "–"
-    return "holds" if all(parts) else "partly holds" if any(parts) else "does not hold"
+    if all(parts):
+        return "holds"
+    if parts[0] or 2 * sum(part is True for part in parts) >= len(parts):
+        return "partly holds"
+    return "not shown" if all(part is None for part in parts) else "does not hold"

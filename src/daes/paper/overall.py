@@ -8,16 +8,25 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from daes.experiments.scores import ScoreTable
-from daes.experiments.significance import LEVEL, average_rank
+from daes.experiments.significance import LEVEL, average_rank, holm
 from daes.extras import require
 from daes.formatting import fixed, p_value
 from daes.paper.data import Floats
 from daes.paper.experiment import TRAINING, Execution, Experiment, ExperimentSettings, Findings
-from daes.paper.judging import Judgement, most
+from daes.paper.judging import Judgement, shown
 from daes.paper.overall_figure import methods_figure
 from daes.paper.published import DATASET_TITLES, OVERALL, PAPER_BACKBONES, PAPER_METHODS, counterpart
 from daes.paper.result import ExperimentResult
-from daes.paper.scores import MEASURES, failures, how_trained, scores_of, scores_table
+from daes.paper.scores import (
+    MEASURES,
+    ROW_TEST,
+    SEED_TEST,
+    failures,
+    how_trained,
+    row_test,
+    scores_of,
+    scores_table,
+)
 from daes.paper.titles import backbone_title, method_title
 from daes.paper.variants import Variant, train_variants
 from daes.stream.dataset import Dataset
@@ -46,7 +55,8 @@ def _ranks(found: Findings, measure: str) -> dict[str, float]:
 def _tests(found: Findings) -> list[Findings]:
     """DAES against the best baseline on each backbone, our preset against the best of the paper's methods.
 
-    p where there are two seeds or more.
+    On the rows, where predictions were kept, corrected for all of these tests; otherwise between seeds, if there are
+    several.
     """
     scores, tests = scores_of(found), []
     for method in (method for method in OURS if method in scores.labels):
@@ -55,8 +65,17 @@ def _tests(found: Findings) -> list[Findings]:
             test = scores.test(method, others, backbone, measure)
             if test is not None:
                 content = asdict(test)
-                tests.append({"method": content.pop("subject"), **content})
-    return tests
+                tests.append({"method": content.pop("subject"), **content, "test": SEED_TEST})
+    on_rows = [row_test(found, t["method"], t["baseline"], t["backbone"], t["measure"]) for t in tests]
+    if not tests or any(test is None for test in on_rows):
+        return tests
+    corrected = holm([test[1] for test in on_rows if test is not None]).tolist()
+    return [{**test, "p_value": p, "test": ROW_TEST} for test, p in zip(tests, corrected, strict=True)]
+
+
+def _test_name(found: Findings) -> str:
+    """By what a difference is significant; a result of an earlier version does not say it."""
+    return str(found["tests"][0].get("test", SEED_TEST)) if found["tests"] else SEED_TEST
 
 
 def _means(scores: Findings, backbones: Sequence[str], measure: str) -> dict[str, Floats]:
@@ -146,8 +165,8 @@ def _test_table(found: Findings) -> str:
         + [cell for measure in MEASURES for cell in by_measure.get(measure, ["–"] * 3)]
         for (method, backbone), by_measure in cells.items()
     ]
-    headers = [header for name in MEASURES.values() for header in (f"best other, {name}", "difference", "p (t-test)")]
-    return markdown_table(["method", "backbone", *headers], rows, names=2)
+    headers = [header for name in MEASURES.values() for header in (f"best other, {name}", "difference", "p")]
+    return f"p: {_test_name(found)}.\n\n" + markdown_table(["method", "backbone", *headers], rows, names=2)
 
 
 def verdict(result: ExperimentResult) -> str:
@@ -158,13 +177,13 @@ def verdict(result: ExperimentResult) -> str:
         if not cases:
             continue
         rank = found["ranks"].get(method)
-        shown = "" if rank is None else f"; average rank {rank:.2f}"
+        ranked = "" if rank is None else f"; average rank {rank:.2f}"
         if method in theirs:
-            shown += f" (paper: {theirs[method]:.2f})"
+            ranked += f" (paper: {theirs[method]:.2f})"
         rivals = f"of the paper's {len(found['ranks'])} methods" if method == "daes" else "baseline"
         lines.append(
             f"- {method_title(method)} has a higher AUC than the best {rivals} on {ahead} of {cases} backbones, "
-            f"significantly on {higher}, and a significantly lower one on {lower}{shown}."
+            f"significantly on {higher}, and a significantly lower one on {lower} ({_test_name(found)}){ranked}."
         )
     if found["ranks"]:
         best = _best_rank(found)
@@ -189,14 +208,18 @@ def _best_rank(found: Findings) -> str:
 
 
 def judge(result: ExperimentResult) -> Judgement:
-    """(1) DAES gate has a higher AUC than the best baseline on most backbones. (2) So has DAES tran."""
+    """(1) DAES gate has a significantly higher AUC than the best baseline on most backbones. (2) So has DAES tran."""
     found = result.results
     counts = {method: _ahead(found, method) for method in OURS}
     forms = [method for method in OURS if method != "daes" and counts[method][-1]]
     sentences = []
     if forms:
-        shown = ", ".join(f"{method_title(method)} on {counts[method][0]} of {counts[method][-1]}" for method in forms)
-        sentences.append(f"Ahead of the best baseline: {shown} backbones.")
+        said = ", ".join(
+            f"{method_title(method)} on {ahead} of {cases} (significantly on {higher})"
+            for method in forms
+            for ahead, higher, _, cases in [counts[method]]
+        )
+        sentences.append(f"Ahead of the best baseline: {said} backbones, by a {_test_name(found)}.")
     ahead, higher, lower, cases = counts["daes"]
     if cases:
         sentences.append(
@@ -205,7 +228,7 @@ def judge(result: ExperimentResult) -> Judgement:
         )
     if found["ranks"]:
         sentences.append(f"Best average rank: {method_title(_best_rank(found))}.")
-    return [most(counts[method][0], counts[method][-1]) for method in forms], " ".join(sentences)
+    return [shown(counts[m][0], counts[m][1], counts[m][-1]) for m in forms], " ".join(sentences)
 
 
 def draw(result: ExperimentResult) -> "Figure":
@@ -219,7 +242,7 @@ def draw(result: ExperimentResult) -> "Figure":
 EXPERIMENT = Experiment(
     name="overall",
     title="Overall performance",
-    what="15 methods × 6 backbones: AUC and LogLoss, average rank, t-test against the best baseline",
+    what="15 methods × 6 backbones: AUC and LogLoss, average rank, tests against the best baseline",
     claim="""
     Table 2: DAES (gate and tran) has the best AUC on all six backbones and three data sets, and the best LogLoss
     but for one case (EFD with IPNN on the industrial data), with average ranks of 1.3 to 1.7; PLE is the best

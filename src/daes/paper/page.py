@@ -32,10 +32,21 @@ the figures, and its judgements are computed from them.
 """
 
 _DATA = """
-*Criteo* is a sample of 0.3 % of the paper's file, in the original order. Most ids are rare at that size, so absolute
-AUCs lie below the paper's. *Flights* are those of 2013 from New York, a public stream with strong drift that the paper
+*Criteo* is a sample of 0.3 % of the paper's file, the Criteo Display Advertising Challenge (Kaggle, 2014), in the
+original order: 137,139 rows over seven days, from the public course repository MScatolin/W261-SP19-Team13-FinalProject
+(as Parquet, SHA-256 35265576e57f5d530d970b876b86fea5782dde79ad078296b7c1e299ff288e0c; columns `label`, `I1`…`I13`,
+`C1`…`C26`). Criteo released the data for research under its own terms, so they are not part of this repository. The
+full file, train.txt of 45,840,617 rows, is offered by the Criteo AI Lab (ailab.criteo.com, "Kaggle Display Advertising
+Challenge dataset"); `--data criteo:train.txt` reads it as it is. Most ids are rare in the sample, so absolute AUCs lie
+below the paper's. *Flights* are those of 2013 from New York, a public stream with strong drift that the paper
 does not have. The *simulated ad stream* stands where the paper has industrial data that are not public; whatever is
 simulated is called so. *AutoML* runs where its files are given.
+"""
+
+_RECIPE = """
+These results are of the paper's training: Adam, BatchNorm, dropout, large batches. In one pass all methods are
+under-trained that way; [why.md](why.md) compares them trained as the defaults are. `--recipe default` runs the
+experiments here with that training; its results stand beside the others where there are any.
 """
 
 
@@ -108,16 +119,19 @@ def _overview(by_name: Mapping[str, Sequence[ExperimentResult]]) -> str:
             where = result.where + _protocol(result).replace(", streaming protocol", "")
             rows.append([word(parts), link, where, sentence])
     judged = sum(words.values()) - words[word(())]
-    holds, partly, fails = (words[word(parts)] for parts in ([True], [True, False], [False]))
+    holds, partly, open_, fails = (words[word(parts)] for parts in ([True], [True, False], [None], [False]))
     return "\n\n".join(
         [
             "## At a glance",
-            f"Does the paper's claim hold? Of {judged} results it holds in {holds}, partly holds in {partly}, and does "
-            f"not hold in {fails}.",
-            "Each section below states the parts by which its claim is judged. It *holds* where all of them do, "
-            "*partly holds* where some do, and *does not hold* where none does; – stands where nothing is judged. "
-            "*Most* is more than half, also where the paper says all. A *case* is one comparison on one backbone; "
-            f"*significant* is p < {LEVEL:g} by a t-test between seeds.",
+            f"Does the paper's claim hold? Of {judged} results it holds in {holds}, partly holds in {partly}, is not "
+            f"shown in {open_} and does not hold in {fails}.",
+            "Each section below states the parts by which its claim is judged. It *holds* where all of them do and "
+            "*partly holds* where the first or at least half do; it is *not shown* where the result points that way "
+            "and may be chance, and *does not hold* otherwise; – stands where nothing is judged. *Most* is more than "
+            "half, also where the paper says all. A *case* is one comparison on one backbone. *Significant* is p < "
+            f"{LEVEL:g} by the test that is named with it: on the rows where predictions were kept, otherwise a t-test "
+            "between seeds, which measures the chance of initialisations, not of rows.",
+            _RECIPE.strip(),
             f"What the paper reports from production, revenue per user {percent(ARPU_GAIN, 3, sign=True)} and queries "
             f"per second {percent(QPS_CHANGE, 1)}, can only be imitated here: see `ab-test` and `cost`.",
             markdown_table(["claim", "experiment", "on", "what came out"], rows, names=4),
@@ -150,7 +164,8 @@ def _section(experiment: Experiment, results: Sequence[ExperimentResult], folder
 def _protocol(result: ExperimentResult) -> str:
     """As the end of a heading."""
     names = {"stream": ", streaming protocol", "paper": ", the paper's protocol", None: ""}
-    return names[result.settings.get("protocol")] + (", tuned" if result.settings.get("tune") else "")
+    recipe = ", trained as the defaults are" if result.settings.get("recipe") == "default" else ""
+    return names[result.settings.get("protocol")] + recipe + (", tuned" if result.settings.get("tune") else "")
 
 
 def _anchor(title: str) -> str:

@@ -46,6 +46,7 @@ class ExperimentResult:
             self.experiment,
             None if self.data is None else self.data["name"],
             self.settings.get("protocol"),
+            "default-recipe" if self.settings.get("recipe") == "default" else None,
             "tuned" if self.settings.get("tune") else None,
             None if self._limit is None else f"rows{self._limit}",
         ]

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from daes.experiments.method_tests import ROW_TESTS
 from daes.experiments.scores import ScoreTable
+from daes.experiments.significance import LEVEL, holm
 from daes.formatting import count, counted, fixed, scientific
 from daes.paper import figures
 from daes.paper.experiment import Findings
-from daes.paper.judging import most
+from daes.paper.judging import Part, shown
 from daes.paper.result import ExperimentResult
 from daes.paper.titles import backbone_title
 from daes.table import markdown_table
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MEASURES = {"auc": "AUC", "logloss": "LogLoss"}
+SEED_TEST, ROW_TEST = "t-test between seeds", f"{ROW_TESTS}, after Holm's correction"
+"""What makes a difference significant: where predictions were not kept, and where they were."""
 Series = Mapping[str, tuple[Sequence[float], Sequence[str]]]
 """Lines by their titles: places on an axis, the same for all, and the labels of the scores there."""
 _BACKBONES_SIDE_BY_SIDE = 3
@@ -71,7 +75,9 @@ def how_trained(result: ExperimentResult, found: Findings | None = None) -> str:
     training = (found or result.results)["training"]
     seeds = result.settings["seeds"]
     choice = (
-        f"learning rate {scientific(training['learning_rate'], 0)}, L2 {scientific(training['l2'], 0)}"
+        "trained as the defaults are (Adagrad, no BatchNorm, no dropout), without evidence"
+        if training.get("recipe") == "default"
+        else f"learning rate {scientific(training['learning_rate'], 0)}, L2 {scientific(training['l2'], 0)}"
         if training["learning_rate"] is not None
         else "learning rate and L2 tuned on validation data over the paper's grid"
     )
@@ -98,34 +104,60 @@ class PairComparison:
     differences: tuple[float, ...]
     surely_ahead: int
     surely_behind: int
+    test: str = SEED_TEST
 
     @property
     def ahead(self) -> int:
         return sum(difference > 0 for difference in self.differences)
 
     @property
-    def parts(self) -> tuple[bool, ...]:
-        """Whether it is ahead in most cases, and significantly so in most; nothing where there are no cases."""
+    def parts(self) -> tuple[Part, ...]:
+        """Whether it is significantly ahead in most cases; nothing where there are no cases."""
         cases = len(self.differences)
-        return (most(self.ahead, cases), most(self.surely_ahead, cases)) if cases else ()
+        return (shown(self.ahead, self.surely_ahead, cases),) if cases else ()
 
     def __str__(self) -> str:
         if not self.differences:
             return "no results."
         return (
             f"ahead in {self.ahead} of {len(self.differences)} cases, significantly in {self.surely_ahead} and "
-            f"significantly behind in {self.surely_behind}; AUC {fixed(fmean(self.differences), sign=True)} on average."
+            f"significantly behind in {self.surely_behind} ({self.test}); "
+            f"AUC {fixed(fmean(self.differences), sign=True)} on average."
         )
 
 
 def compare_pairs(result: ExperimentResult, pairs: Iterable[tuple[str, str]]) -> PairComparison:
-    """The first of each pair of labels against the second; a case is a pair on a backbone where both have results."""
+    """The first of each pair of labels against the second; a case is a pair on a backbone where both have results.
+
+    Where predictions were kept the tests are on the rows, corrected for all cases; otherwise a t-test between seeds.
+    """
     scores = scores_of(result.results)
     columns = product(pairs, result.results["training"]["backbones"])
     tests = [scores.test(one, [other], backbone, "auc") for (one, other), backbone in columns]
     found = [test for test in tests if test is not None]
-    sure = [test.better for test in found if test.significant]
-    return PairComparison(tuple(test.difference for test in found), sum(sure), len(sure) - sum(sure))
+    on_rows = [row_test(result.results, t.subject, t.baseline, t.backbone, t.measure) for t in found]
+    known = [test for test in on_rows if test is not None]
+    if found and len(known) == len(found):
+        certain = holm([p for _, p in known]) < LEVEL
+        sure = [gap > 0 for (gap, _), is_sure in zip(known, certain, strict=True) if is_sure]
+        name = ROW_TEST
+    else:
+        sure = [test.better for test in found if test.significant]
+        name = SEED_TEST
+    return PairComparison(tuple(test.difference for test in found), sum(sure), len(sure) - sum(sure), name)
+
+
+def row_test(found: Findings, one: str, other: str, backbone: str, measure: str) -> tuple[float, float] | None:
+    """The difference of two labels on the rows and its p, the larger of both tests, uncorrected; None without one."""
+    for test in found.get("row_tests", ()):
+        if (test["backbone"], test["measure"]) != (backbone, measure):
+            continue
+        p = test["bootstrap"] if test["delong"] is None else max(test["delong"], test["bootstrap"])
+        if (test["subject"], test["baseline"]) == (one, other):
+            return test["difference"], p
+        if (test["subject"], test["baseline"]) == (other, one):
+            return -test["difference"], p
+    return None
 
 
 def changes(result: ExperimentResult, before: str, after: str) -> list[float | None]:

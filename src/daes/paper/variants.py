@@ -1,8 +1,8 @@
 """Training experiments: variants × backbones × seeds as resumable trials, and the scores that come of them."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import product
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import combinations, product
 from math import isfinite, log2
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from daes.stream.dataset import Dataset
 if TYPE_CHECKING:
     from daes.experiments.compare import TrialProgress
     from daes.experiments.trial import Trial, TrialResult
+    from daes.training.config import TrainConfig
 
 LEARNING_RATE, L2 = 1e-3, 1e-6
 """Where nothing is tuned: the fastest learning rate and the weakest L2 weight of the paper's grid."""
@@ -69,13 +70,14 @@ def train_variants(
 
     Returns:
         `training` (how it was trained), `scores` (label → backbone → measure → one value per seed, None where there is
-        none), `tuned` (label → backbone → what tuning chose), `seconds` (label → mean of a trial), `failures` (a line
-        for each trial without a result) and `notes` (a line for each trial that left something out).
+        none), `row_tests` (every two labels on each backbone, tested on the rows), `tuned` (label → backbone → what
+        tuning chose), `seconds` (label → mean of a trial), `failures` (a line for each trial without a result) and
+        `notes` (a line for each trial that left something out).
     """
     data = data.head(settings.rows)
     rows = data.count_rows()
     names = settings.backbones or tuple(backbones)
-    batch_size = settings.batch_size or suitable_batch_size(rows)
+    batch_size = settings.batch_size or _batch_size(settings, rows)
     grid = _Grid(settings, data, execution, variants, names, rows, batch_size)
     chosen = grid.tune() if settings.tune else {place: Tuned() for place in product(variants, names)}
     places = [
@@ -86,6 +88,7 @@ def train_variants(
     return {
         "training": {
             "protocol": settings.protocol,
+            "recipe": settings.recipe,
             "scope": SCOPE[settings.protocol],
             "batch_size": batch_size,
             "learning_rate": None if settings.tune else LEARNING_RATE,
@@ -93,11 +96,18 @@ def train_variants(
             "backbones": list(names),
         },
         "scores": _scores(results, settings.protocol),
+        "row_tests": _row_tests(results, variants, names, settings.protocol),
         "tuned": _chosen(chosen) if settings.tune else {},
         "seconds": _seconds(results),
         "failures": grid.failures,
         "notes": grid.notes,
     }
+
+
+def _batch_size(settings: ExperimentSettings, rows: int) -> int:
+    from daes.training.config import suggest_batch_size
+
+    return suggest_batch_size(rows) if settings.recipe == "default" else suitable_batch_size(rows)
 
 
 def suitable_batch_size(rows: int) -> int:
@@ -158,31 +168,45 @@ class _Grid:
         return results
 
     def _trial(self, label: str, backbone: str, seed: int, tuned: Tuned, rows: int) -> "Trial":
+        from daes.embedding import METHODS
         from daes.experiments.trial import Trial
-        from daes.training.config import TrainConfig
 
         variant = self.variants[label]
+        authors = METHODS[variant.method].authors if self.default_recipe else {}
+        options = {**authors, **variant.options}
         return Trial(
             label=label,
             method=variant.method,
             backbone=backbone,
             seed=seed,
             protocol=self.settings.protocol,
-            train=TrainConfig(
-                batch_size=self.batch_size, optimizer="adam", learning_rate=tuned.learning_rate, bad_batch="skip"
-            ),
+            train=self._config(tuned),
             model={
-                **AS_PUBLISHED,
-                "l2": tuned.l2,
+                **({"evidence": False} if self.default_recipe else {**AS_PUBLISHED, "l2": tuned.l2}),
                 # As usual with Criteo: ids seen fewer than five times share one row.
                 "categorical_options": _VOCABULARY,
                 **variant.model,
-                **({"embedding_options": dict(variant.options)} if variant.options else {}),
+                **({"embedding_options": options} if options else {}),
             },
             # The second half is judged: no offline method may be fitted on rows of it.
             sample_rows=max(min(_SAMPLE_ROWS, rows // 2), 1),
+            refit=self.default_recipe and self.settings.protocol == "stream",
             device=self.settings.device,
             numerical=variant.numerical,
+        )
+
+    @property
+    def default_recipe(self) -> bool:
+        """Whether to train as the defaults do, with the inputs of each method's authors."""
+        return self.settings.recipe == "default"
+
+    def _config(self, tuned: Tuned) -> "TrainConfig":
+        from daes.training.config import TrainConfig
+
+        if self.default_recipe:
+            return TrainConfig(batch_size=self.batch_size, bad_batch="skip")
+        return TrainConfig(
+            batch_size=self.batch_size, optimizer="adam", learning_rate=tuned.learning_rate, bad_batch="skip"
         )
 
     def _run(self, trials: Sequence["Trial"], rows: int) -> list["TrialResult"]:
@@ -209,6 +233,22 @@ def _scores(results: Sequence["TrialResult"], protocol: str) -> Findings:
             if measure != name:
                 place.setdefault(f"whole_{name}", []).append(_finite(result.metrics.get(name)))
     return scores
+
+
+def _row_tests(
+    results: Sequence["TrialResult"], labels: Iterable[str], backbones: Sequence[str], protocol: str
+) -> list[Findings]:
+    from daes.experiments.method_tests import method_tests
+
+    titles = {measure: name for name, measure in HEADLINE[protocol].items()}
+    found = []
+    for backbone in backbones:  # one after the other: their predictions need not be in memory at once
+        here = [result for result in results if result.backbone == backbone]
+        for test in method_tests(here, combinations(labels, 2), [backbone], list(titles)):
+            about = asdict(test)
+            kept = ("subject", "baseline", "backbone", "difference", "low", "high", "delong", "bootstrap")
+            found.append({"measure": titles[test.measure], **{name: about[name] for name in kept}})
+    return found
 
 
 def _finite(value: float | None) -> float | None:
