@@ -5,14 +5,14 @@ from torch import Tensor
 
 from daes.model import CTRModel
 
-_AT_ONCE = 1 << 16
+_AT_ONCE = 1 << 14
 
 
 @torch.no_grad()
 def model_checksum(model: CTRModel, turn: int = 0) -> dict[str, int]:
     """A checksum of every parameter and buffer by name; equal bits have equal checksums.
 
-    Of a larger tensor it is that of 65,536 entries, at another `turn` of the next ones: what it costs does not grow
+    Of a larger tensor it is that of 16,384 entries, at another `turn` of the next ones: what it costs does not grow
     with the tables. How many batches BatchNorm has seen is left out, since a process may have had no rows at times; and
     evidence that fades, on a device, which adds fractions up in any order.
     """
