@@ -3,11 +3,14 @@ import shutil
 
 import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from daes.cli.app import build_app
 from daes.cli.column import open_numbers
-from daes.engines import EngineError, summarize_table
+from daes.engines import EngineError, observe_table, summarize_table
+from daes.model import CTRModel
+from daes.stream.dataset import Dataset
 
 pytestmark = pytest.mark.engines
 pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed")
@@ -31,6 +34,16 @@ def test_the_same_summary_as_in_one_process(engine, folder, name):
     for column in here.columns:
         np.testing.assert_array_equal(here.reservoir(column).sample, there.reservoir(column).sample)
     assert here.to_dict() == there.to_dict()
+
+
+def test_the_same_statistics_of_a_model_as_in_one_process(engine):
+    data = Dataset.open("adstream:2000")
+    here, there = (
+        observe_table(CTRModel(data.schema, sizes=50), data, parts=3, engine=one).state_dict() for one in (None, engine)
+    )
+    for name, wanted in here.items():
+        if name.startswith(("evidence.", "numerical.distributions.")):
+            torch.testing.assert_close(there[name], wanted, rtol=0, atol=0, equal_nan=True)
 
 
 def test_a_bad_value_is_a_sentence(engine, folder):

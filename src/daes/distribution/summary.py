@@ -39,11 +39,9 @@ class TableSummary:
     """
 
     def __init__(self, columns: Sequence[str], *, size: int = 100_000, seed: int = 0, part: int = 0) -> None:
-        check_seed(seed)
-        check_seed(part)
         self.columns = tuple(columns)
         self.size = size
-        own = int(np.random.SeedSequence((seed, part)).generate_state(1, np.uint64)[0])
+        own = seed_of_part(seed, part)
         self._bank = EstimatorBank(lambda column: JumpReservoir(size, seed=own), len(self.columns))
 
     @property
@@ -117,6 +115,13 @@ class TableSummary:
                 for name, count, missing, low, high, quantiles in found
             },
         }
+
+
+def seed_of_part(seed: int, part: int) -> int:
+    """A seed for the reservoirs of one part of a table, other than that of every other part."""
+    check_seed(seed)
+    check_seed(part)
+    return int(np.random.SeedSequence((seed, part)).generate_state(1, np.uint64)[0])
 
 
 def _plain(value: float) -> float | None:

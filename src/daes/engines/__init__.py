@@ -2,6 +2,7 @@
 
 from daes.engines.base import Engine, EngineError, LocalEngine
 from daes.engines.starting import start_engine
+from daes.engines.statistics import observe_table
 from daes.engines.table import summarize_table
 
-__all__ = ["Engine", "EngineError", "LocalEngine", "start_engine", "summarize_table"]
+__all__ = ["Engine", "EngineError", "LocalEngine", "observe_table", "start_engine", "summarize_table"]

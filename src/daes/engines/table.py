@@ -1,17 +1,19 @@
 """Statistics of a whole table in one pass, its parts read wherever an engine has processes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from daes.distribution.base import check_positive
 from daes.distribution.summary import TableSummary
 from daes.engines.base import Engine, LocalEngine
-from daes.stream.batch import numbers_from_table
+from daes.stream.batch import Batch, numbers_from_table
 from daes.stream.dataset import Dataset
 from daes.stream.files_source import FilesSource
+from daes.stream.schema import Schema
 
 ROWS_AT_ONCE = 65_536
 
@@ -31,6 +33,20 @@ class Part:
     data: Dataset
     start: int = 0
     stop: int | None = None
+
+    def tables(self, columns: Sequence[str]) -> Iterator[Any]:
+        """The rows as pyarrow Tables of these columns."""
+        return self._open().iter_tables(columns, ROWS_AT_ONCE) if self.start != self.stop else iter(())
+
+    def batches(self, schema: Schema) -> Iterator[Batch]:
+        """The rows as batches of the schema's columns."""
+        return self._open().iter_batches(schema, ROWS_AT_ONCE) if self.start != self.stop else iter(())
+
+    def _open(self) -> Dataset:
+        """The dataset at the part's first row; it ends after the last."""
+        rows = self.data.head(self.stop)
+        rows.seek({"row": self.start})
+        return rows
 
 
 def table_parts(data: Dataset, count: int) -> list[Part]:
@@ -65,11 +81,7 @@ class Summarize:
 
     def __call__(self, part: Part) -> TableSummary:
         summary = TableSummary(self.columns, size=self.size, seed=self.seed, part=part.number)
-        if part.start == part.stop:
-            return summary
-        rows = part.data.head(part.stop)
-        rows.seek({"row": part.start})
-        for table in rows.iter_tables(self.columns, ROWS_AT_ONCE):
+        for table in part.tables(self.columns):
             summary.update(numbers_from_table(table, self.columns))
         return summary
 

@@ -1,0 +1,110 @@
+"""What a model counts in a table, in one pass over its parts: distributions and evidence."""
+
+from copy import deepcopy
+from dataclasses import dataclass
+
+import torch
+
+from daes.distribution.summary import seed_of_part
+from daes.embedding.base import NumericalEmbedding
+from daes.embedding.categorical import CategoricalEmbedding
+from daes.embedding.distributions import FeatureDistributions
+from daes.engines.base import Engine, LocalEngine
+from daes.engines.table import Part, table_parts
+from daes.evidence.inputs import EvidenceInputs
+from daes.model import CTRModel
+from daes.stream.dataset import Dataset
+from daes.stream.schema import Schema
+
+
+@dataclass
+class Statistics:
+    """The distributions and the evidence of a model, without its parameters."""
+
+    distributions: FeatureDistributions | None
+    evidence: EvidenceInputs
+    table: CategoricalEmbedding | None
+    """Tells the row of an id; its vectors are of no use."""
+
+    def merge(self, other: "Statistics") -> "Statistics":
+        """These with those of other rows."""
+        if self.distributions is not None and other.distributions is not None:
+            self.distributions.merge(other.distributions)
+        self.evidence.merge(other.evidence)
+        return self
+
+
+@dataclass(frozen=True)
+class Count:
+    """Reads a part of a table into statistics."""
+
+    empty: Statistics
+    schema: Schema
+    seed: int
+
+    def __call__(self, part: Part) -> Statistics:
+        made = deepcopy(self.empty)
+        seed = seed_of_part(self.seed, part.number)
+        if made.distributions is not None:
+            made.distributions.seed = seed
+        if made.evidence.sample is not None:
+            made.evidence.sample.seed = seed
+        for batch in part.batches(self.schema):
+            numbers, ids = torch.from_numpy(batch.numerical), torch.from_numpy(batch.categorical)
+            if made.distributions is not None:
+                made.distributions.observe(numbers)
+            if batch.label is not None:
+                rows = ids if made.table is None else made.table.rows(ids)
+                made.evidence.update(numbers, rows, torch.from_numpy(batch.label))
+        return made
+
+
+def observe_table(
+    model: CTRModel, data: Dataset, *, engine: Engine | None = None, parts: int = 1, seed: int = 0
+) -> CTRModel:
+    """Take all rows of a table into the distributions and the evidence of a new model; its parameters stay.
+
+    For a history that lies before the stream: the model starts with its quantiles and click counts instead of none. Do
+    not train on the same rows afterwards, which would then be learned with their own labels among the counts.
+
+    Distributions are uniform samples of all rows, counts of ids are exact sums, bins of numbers are cut in, and their
+    counts read off, a uniform sample of rows, as always. The same dataset, parts and seed give the same bits on every
+    engine.
+
+    Args:
+        model: a model that has seen no rows, on the CPU. It is changed.
+        data: the rows, with the model's columns.
+        engine: who reads; this process by default.
+        parts: into how many parts the table is cut, see `table_parts`.
+        seed: of the random numbers.
+
+    >>> history = Dataset.open("adstream:2000")
+    >>> model = observe_table(CTRModel(history.schema, sizes=100), history, parts=3)
+    >>> model.evidence.total[0].item(), model.distributions.count.max().item()
+    (2000.0, 2000)
+    """
+    empty = _empty_statistics(model)
+    work = Count(empty, model.schema, seed)
+    found = (engine or LocalEngine()).map_merge(work, table_parts(data, parts), Statistics.merge)
+    if found.distributions is not None:
+        assert model.distributions is not None
+        model.distributions.load_state_dict(found.distributions.state_dict())
+    model.evidence.load_state_dict(found.evidence.state_dict())
+    return model
+
+
+def _empty_statistics(model: CTRModel) -> Statistics:
+    """The statistics of a model, if they are empty and can be merged."""
+    method, table = model.numerical, model.categorical
+    if method is not None and type(method)._observe is not NumericalEmbedding._observe:
+        raise ValueError(f"the method must have distributions alone to be merged, got {model.config['embedding']}")
+    if method is not None and method.distributions is not None and model.distributions is None:
+        raise ValueError("distributions must be jump reservoirs to be merged, got another estimator or a frozen model")
+    if table is not None and table.vocabulary is not None:
+        raise ValueError('vocabularies cannot be merged: the model must have categories by mode="hash"')
+    if model.evidence.options.half_life is not None:
+        raise ValueError("evidence with a half-life cannot be merged: ages in two parts are not comparable")
+    if float(model.evidence.total[0]) or (model.distributions is not None and bool(model.distributions.count.any())):
+        raise ValueError("the model must have seen no rows")
+    places = None if table is None else CategoricalEmbedding(table.sizes, 1)
+    return Statistics(model.distributions, model.evidence, places)
