@@ -1,5 +1,6 @@
 """The service over HTTP: what it answers to good and to bad requests, and while the model changes."""
 
+import asyncio
 import json
 import math
 import shutil
@@ -233,6 +234,22 @@ def test_requests_that_come_together_are_scored_together(trained, requests, scor
     np.testing.assert_allclose(answers, scorer.score_rows(requests), rtol=1e-6)
     assert sum(batches) == len(requests)
     assert len(batches) < len(requests)
+
+
+@pytest.mark.parametrize("path", ["/predict", "/labels"])
+def test_a_client_that_does_not_send_its_body(trained, path):
+    with closing(Service(trained, follow=3600, limits=Limits(seconds=0.1))) as service:
+        app, answers = create_app(service), []
+        scope = {"type": "http", "method": "POST", "path": path, "headers": [], "query_string": b"", "app": app}
+
+        async def receive():
+            await asyncio.sleep(3600)
+
+        async def send(message):
+            answers.append(message)
+
+        asyncio.run(app(scope, receive, send))
+    assert answers[0]["status"] == 503
 
 
 def test_more_rows_than_may_wait(trained):

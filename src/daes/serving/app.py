@@ -110,7 +110,12 @@ def create_app(
     )
     async def labels(request: Request) -> dict[str, int]:
         """The labels of a request's rows, once they are known: what calibration is measured by. Nothing is learned."""
-        name, given = read_labels(read_json_object(await read_body(request, service.limits.body_bytes)))
+        try:
+            async with asyncio.timeout(service.limits.seconds):
+                body = await read_body(request, service.limits.body_bytes)
+        except TimeoutError:
+            raise BadRequest(503, f"not received within {service.limits.seconds:g} s") from None
+        name, given = read_labels(read_json_object(body))
         try:
             return {"labels": service.traffic.label(name, given)}
         except UnknownRequest:

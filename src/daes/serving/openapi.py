@@ -92,6 +92,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     409: _error("Another number of labels than the request had rows"),
     413: _error("Too many bytes"),
     422: _error("A bad request: `loc` says where, down to row and column, and `msg` what is wrong"),
+    503: _error("No model yet, too many rows waiting, or no time left"),
 }
 """Answers to bad requests."""
 
