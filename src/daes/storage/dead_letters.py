@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ class DeadLetters:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self.count = 0
+        self._lock = threading.Lock()  # each topic is read by a thread of its own
         self._file: Any = None
 
     def open(self, positions: Mapping[str, Mapping[int, int]]) -> None:
@@ -51,10 +53,11 @@ class DeadLetters:
 
     def add(self, letter: DeadLetter) -> None:
         """Append a letter."""
-        if self._file is None:
-            self._file = self.path.open("ab", buffering=0)
-        self._file.write(letter.to_json().encode() + b"\n")
-        self.count += 1
+        with self._lock:
+            if self._file is None:
+                self._file = self.path.open("ab", buffering=0)
+            self._file.write(letter.to_json().encode() + b"\n")
+            self.count += 1
 
     def close(self) -> None:
         """Close the file."""

@@ -322,8 +322,6 @@ class _MessageCursor:
         """Those that are decoded and not wholly handed out, the last first, each with the rows it has left."""
 
     def ready(self) -> bool:
-        if self._rows_left():
-            return True
         self._fill(0.0)
         return self._rows_left() > 0
 
@@ -334,6 +332,8 @@ class _MessageCursor:
         return 0 if self._left is None else len(self._left)
 
     def _fill(self, seconds: float) -> None:
+        if self._rows_left():
+            return
         messages = self._consumer.poll(_AT_ONCE, seconds)
         if not messages:
             return
