@@ -1,0 +1,56 @@
+"""Kernels compile for a GPU, also where there is none: the interpreter takes more than the compiler does."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("triton")
+
+SCRIPT = """
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from daes.embedding.kernels import interpolation, mixing, observation, rows, sampling
+
+FLOATS = "values lows highs slots minimum maximum knots centre scale table missing linear gradient weights base out"
+FLOATS += " sums slopes tiles picked numbers labels kept_numbers edges fields plain"
+WHOLE = "count skipped before positions targets following seen categories kept_categories index order offsets"
+TYPES = dict.fromkeys(FLOATS.split(), "*fp32") | dict.fromkeys(WHOLE.split(), "*i64")
+TYPES |= {"counts": "*i32", "member": "*i8", "levels": "*fp64", "total": "*fp64", "kept_missing": "*i1"}
+TYPES |= {"kept_labels": "*u8", "number_counts": "*fp64", "row_counts": "*fp64", "beta": "fp32", "strength": "fp32"}
+
+def compile(kernel, warps, types=None, **constants):
+    signature = {name: (TYPES | (types or {})).get(name, "i32") for name in kernel.arg_names}
+    signature |= dict.fromkeys(constants, "constexpr")
+    places = {(kernel.arg_names.index(name),): value for name, value in constants.items()}
+    source = ASTSource(fn=kernel, signature=signature, constexprs=places)
+    assert triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps}).asm["ptx"]
+
+sizes = {"K": 100, "M": 10, "STEPS": 7, "HALF": 0.005, "D": 16, "DP": 16}
+compile(interpolation._forward, 2, {"total": "i32"}, **sizes, LINEAR=1, CONTEXT=False, PLAIN=2, FIRST=2, SECOND=1,
+        THIRD=0, BLOCK=64)
+compile(interpolation._backward, 1, **sizes, RP=16, LINEAR=1, CONTEXT=True, BLOCK=32, PRECISION="ieee")
+mixed = {"M": 10, "MP": 16, "D": 16, "DP": 16, "SQUASH": True, "BLOCK": 32}
+compile(mixing._forward, 1, **mixed, BASE=True)
+compile(mixing._backward, 1, **mixed)
+compile(observation._summarise, 4, QP=16, BLOCK=256)
+compile(observation._accept, 4, QP=16, BLOCK=256, STEPS=20, BLOCK_STEPS=9, CHUNK=64, ENDS=True)
+compile(observation._copy, 4, TILE=4096)
+compile(observation._select, 1, TP=32, TILE=4096, RANKS=2)
+compile(observation._set_knots, 4, IP=128, LP=256)
+compile(sampling._keep, 4, QP=16, PP=32, STEPS=18, BLOCK_STEPS=7, BLOCK=64)
+compile(rows._look_up, 2, {"rows": "*i64", "total": "i32"}, D=16, DP=16, BLOCK=64)
+compile(rows._evidence, 4, {"rows": "*i64"}, QP=16, PP=32, STEPS=6, BLOCK=32)
+"""
+
+
+@pytest.mark.slow
+def test_kernels_compile(tmp_path):
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    environment["TRITON_CACHE_DIR"] = str(tmp_path)
+    script = tmp_path / "compile_kernels.py"
+    script.write_text(SCRIPT, encoding="utf-8")
+    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, check=False)
+    assert not done.returncode, done.stderr[-3000:]
