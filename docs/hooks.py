@@ -65,11 +65,11 @@ def site_link(link: str, source: str, page: str) -> str:
 
 def examples_page() -> str:
     """All of examples/ on one page, each with its docstring's sentence."""
-    parts = ["# Examples", "Each is a file of `examples/` that `make test-engines` runs against the real package."]
-    for path in sorted((ROOT / "examples").glob("*.py")):
+    parts = ["# Examples", "The files of `examples/`; the tests run them against the real packages."]
+    for path in sorted((ROOT / "examples").glob("**/*.py")):
         text = path.read_text(encoding="utf-8")
         title = (ast.get_docstring(ast.parse(text)) or path.name).splitlines()[0]
-        parts += [f"## {path.name}", title, f"```python\n{text.rstrip()}\n```"]
+        parts += [f"## {path.relative_to(ROOT / 'examples').as_posix()}", title, f"```python\n{text.rstrip()}\n```"]
     return "\n\n".join(parts) + "\n"
 
 

@@ -29,6 +29,16 @@ def test_a_file_of_unknown_length_is_counted_first(daes, clicks, tmp_path):
     assert daes("drift", path, *arguments, "--limit", "600").json["rows"] == 600
 
 
+def test_rows_that_are_left_out_do_not_count(daes, refused, tmp_path):
+    path = tmp_path / "clicks.csv"
+    path.write_text("click,price\n" + "".join(f"0,{number if number % 40 else 'x'}\n" for number in range(1, 401)))
+    arguments = ("drift", path, "--numerical", "price", "--segments", "3")
+    assert "row 40 of" in refused(*arguments)
+    result = daes(*arguments, "--bad-rows", "skip")
+    assert "390 rows in 3 segments" in result.stdout
+    assert "10 bad rows left out, first: row 40 of" in result.stderr
+
+
 def test_a_page_to_look_at(daes, refused, clicks, tmp_path):
     result = daes("drift", clicks, "--segments", "6", "--exclude", "id", "--plot", tmp_path / "drift.html")
     assert result.exit_code == 0, result.output

@@ -27,6 +27,7 @@ def warnings(values: list[str], tmp_path: Path, name: str = "x", **options: obje
         ),
         ([f"00{number}" for number in range(100)], "looks like a code, not a number (000)"),
         ([str(10**18 + number) for number in range(100)], "another one in nearly every row"),
+        ([str(10**18 + number % 9) for number in range(100)], "more digits than a number can keep: list it in"),
         ([f"row {number}" for number in range(100)], "if it identifies the row, --exclude it"),
         (["one"] * 100, "has one value only"),
     ],
@@ -43,6 +44,8 @@ def test_nothing_is_wrong(tmp_path: Path, values: list[str]) -> None:
 
 def test_a_decimal_comma_that_was_told_is_a_number(tmp_path: Path) -> None:
     assert warnings(["1,5", "2,25"] * 60, tmp_path, decimal=",") == []
+    (typo,) = warnings(["1,5", "2,25"] * 60 + ["2,5O"], tmp_path, decimal=",")
+    assert "though 99.2% of its values are numbers; '2,5O' is not. If" in typo
     assert warnings(["1", "2"] * 50, tmp_path, name="shop_id") != []
     assert warnings(["1", "2"] * 50, tmp_path, name="paid") == []
 

@@ -57,6 +57,8 @@ def drift(
     if not found.schema.numerical:
         raise ValueError(f"there is no numerical column in {data}")
     profiles, rows = _profiles(found, segments, bins)
+    if found.bad_rows.count:
+        err.print(str(found.bad_rows), soft_wrap=True, markup=False)
     if plot is not None:
         _write_page(profiles, rows, data, plot)
         err.print(f"wrote {plot}", soft_wrap=True)
@@ -71,8 +73,9 @@ def _profiles(data: "Dataset", segments: int, bins: int) -> "tuple[dict[str, Dri
     from daes.cli.progress import row_progress
     from daes.distribution.stream_drift import stream_drift
 
-    with row_progress("counting"):
-        total = data.count_rows()
+    with row_progress("counting") as bar:
+        skips = data.options.get("bad_rows") == "skip"  # then only reading tells how many rows are left
+        total = sum(len(batch) for batch in _batches(data, bar)) if skips else data.count_rows()
     with row_progress("reading", total) as bar:
         series = stream_drift((batch.numerical for batch in _batches(data, bar)), total, segments, bins)
     return dict(zip(data.schema.numerical, series, strict=True)), total

@@ -18,8 +18,10 @@ _NEARLY = 0.9
 _FEW_ROWS = 100
 _NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*")
 _WITH_COMMA = re.compile(r"\s*[-+]?\d{1,3}(\.?\d{3})*,\d+\s*|\s*[-+]?\d+,\d+\s*")
+_COMMA_NUMBER = re.compile(r"\s*[-+]?(\d+,?\d*|,\d+)([eE][-+]?\d+)?\s*")
 _WITH_SIGN = re.compile(r"\s*[-+]?[$€£¥]\s*[-+]?[\d.,]+\s*|\s*[-+]?[\d.,]+\s*[$€£¥%]\s*")
 _CODE = re.compile(r"0\d+")
+_LONG = re.compile(r"[-+]?\d{17,}")
 _ID_NAME = re.compile(r"(?:.*[_\W])?(?:id|uuid|guid)|.*[a-z]I[dD]", re.DOTALL)
 
 
@@ -85,7 +87,8 @@ def _summary(
     part = role or "unused"
     why = "named" if named and role else _why(name, part, inferred, csv is not None, named)
     missing = 1 - len(values) / len(column)
-    warnings = _warnings(name, part, named, counts, missing)
+    number = _COMMA_NUMBER if csv is not None and csv.format.decimal == "," else _NUMBER
+    warnings = _warnings(name, part, named, counts, missing, number)
     return InferredColumn(name, part, why, tuple(list(counts)[:_EXAMPLES]), len(counts), missing, tuple(warnings))
 
 
@@ -124,7 +127,9 @@ def _why(name: str, part: str, inferred: Any, csv: bool, named: bool) -> str:
     return ("numbers" if part == "numerical" else str(inferred)) if csv else f"type {inferred}"
 
 
-def _warnings(name: str, part: str, named: bool, counts: dict[str, int], missing: float) -> list[str]:
+def _warnings(
+    name: str, part: str, named: bool, counts: dict[str, int], missing: float, number: re.Pattern[str]
+) -> list[str]:
     rows = sum(counts.values())
     if part == "unused":
         return []
@@ -137,7 +142,7 @@ def _warnings(name: str, part: str, named: bool, counts: dict[str, int], missing
         return found
     unique = rows >= _FEW_ROWS and len(counts) > 0.95 * rows
     if part == "categorical":
-        found += _nearly_numbers(name, counts, rows)
+        found += _nearly_numbers(counts, rows, number)
         if unique:
             found.append("has another value in nearly every row: if it identifies the row, --exclude it")
     if part == "numerical":
@@ -151,27 +156,29 @@ def _warnings(name: str, part: str, named: bool, counts: dict[str, int], missing
                 "is a whole number and another one in nearly every row: if it is an id, list it in --categorical or "
                 "--exclude it"
             )
+        elif any(_LONG.fullmatch(text) for text in counts):
+            found.append("has more digits than a number can keep: list it in --categorical or --exclude it")
     return found
 
 
-def _nearly_numbers(name: str, counts: dict[str, int], rows: int) -> list[str]:
-    """What is said of text most of which would be numbers."""
+def _nearly_numbers(counts: dict[str, int], rows: int, number: re.Pattern[str]) -> list[str]:
+    """What is said of text most of which would be numbers, of the given form."""
 
     def share(form: re.Pattern[str]) -> float:
         return sum(count for text, count in counts.items() if form.fullmatch(text)) / rows
 
-    if share(_NUMBER) >= _NEARLY:
-        others = [text for text in counts if not _NUMBER.fullmatch(text)]
+    if share(number) >= _NEARLY:
+        others = [text for text in counts if not number.fullmatch(text)]
         if not others:
             return []
         odd = ", ".join(repr(text) for text in others[:_EXAMPLES])
         return [
-            f"is text, though {share(_NUMBER):.1%} of its values are numbers; {odd} is not. If that means missing: "
+            f"is text, though {share(number):.1%} of its values are numbers; {odd} is not. If that means missing: "
             f"--missing {others[0]}; if it is a mistake: list it in --numerical, with --bad-rows skip"
         ]
-    if share(_WITH_COMMA) >= _NEARLY / 2 and share(_WITH_COMMA) + share(_NUMBER) >= _NEARLY:
+    if number is _NUMBER and share(_WITH_COMMA) >= _NEARLY / 2 and share(_WITH_COMMA) + share(number) >= _NEARLY:
         return ["is text that looks like numbers with a decimal comma: --decimal ,"]
-    if share(_WITH_SIGN) + share(_NUMBER) >= _NEARLY:
+    if share(_WITH_SIGN) + share(number) >= _NEARLY:
         example = next(text for text in counts if _WITH_SIGN.fullmatch(text))
         return [f"is text that looks like numbers with a sign ({example}): without the sign it would be a number"]
     return []

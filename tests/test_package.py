@@ -1,0 +1,201 @@
+"""The package as others get it: built, complete, and used where nothing else is installed (`make test-package`)."""
+
+import email
+import json
+import re
+import subprocess
+import sys
+import tarfile
+import textwrap
+import tomllib
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import daes
+
+pytestmark = pytest.mark.package
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+USES = {
+    "data": """
+        from daes.stream import Dataset
+        Path("rows.csv").write_text("click,price,city\\n" + "0,1.5,Bern\\n1,2.5,Rome\\n" * 20)
+        done = len(Dataset.open("rows.csv").sample(40))
+    """,
+    "save": """
+        model = daes.CTRModel(schema, sizes=5)
+        model.save_pretrained("model")
+        done = daes.CTRModel.from_pretrained("model").schema == schema
+    """,
+    "stats": """
+        done = daes.CTRModel.from_sample(schema, batch, context="ranked").predict_proba(batch).shape[0]
+    """,
+    "sketches": """
+        sketch = daes.ESTIMATORS["kll"]()
+        sketch.update(np.arange(9.0))
+        done = sketch.count
+    """,
+    "plot": """
+        from daes.paper.figures import panels
+        done = panels(1, 1, 4, 3) is not None
+    """,
+    "datasets": """
+        from daes.stream import Dataset
+        done = len(Dataset.open("flights", limit=10).sample(10))
+    """,
+}
+"""What each light extra promises; `datasets` reads its table through the extra `data`."""
+
+SCRIPT = """
+from pathlib import Path
+import json
+import numpy as np
+import torch
+import daes
+from daes.extras import MissingExtraError
+
+schema = daes.Schema("click", ("price",), ("city",))
+rng = np.random.default_rng(0)
+batch = daes.Batch(rng.random((9, 1), np.float32), rng.integers(1, 3, (9, 1)), (np.arange(9) % 2).astype(np.float32))
+try:
+{use}
+    said = ["done", done]
+except MissingExtraError as error:
+    said = ["missing", str(error)]
+print(json.dumps(said))
+"""
+
+
+def run(command, **options):
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1800, **options)
+    assert done.returncode == 0, f"{command}:\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """The sdist, and the wheel that was built from it."""
+    folder = tmp_path_factory.mktemp("dist")
+    run([sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)])
+    (sdist,), (wheel,) = folder.glob("*.tar.gz"), folder.glob("*.whl")
+    return sdist, wheel
+
+
+class Environment:
+    """A virtual environment of its own."""
+
+    def __init__(self, folder):
+        venv.create(folder / "venv", with_pip=True)
+        self.folder = folder
+        self.python = str(folder / "venv" / "bin" / "python")
+
+    def install(self, what):
+        constraints = ["-c", str(ROOT / "constraints.txt")]
+        run([self.python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *constraints, what])
+
+    def packages(self):
+        listed = run([self.python, "-m", "pip", "list", "--format", "json", "--disable-pip-version-check"])
+        return {package["name"].lower() for package in json.loads(listed)}
+
+    def use(self, script):
+        """What a script made, `done`, or the error that says which extra it lacks."""
+        text = SCRIPT.format(use=textwrap.indent(textwrap.dedent(script), "    "))
+        return json.loads(run([self.python, "-c", text], cwd=self.folder).splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def environment(built, tmp_path_factory):
+    """The wheel alone, without any extra. Tests add extras to it, in the order of `USES`."""
+    made = Environment(tmp_path_factory.mktemp("environment"))
+    made.install(str(built[1]))
+    return made
+
+
+class TestArtefacts:
+    def test_the_wheel_has_every_file_of_the_package(self, built):
+        listed = run(["git", "ls-files", "src/daes"], cwd=ROOT).splitlines()
+        with zipfile.ZipFile(built[1]) as wheel:
+            names = set(wheel.namelist())
+        assert {path.removeprefix("src/") for path in listed} <= names
+        for name in (
+            "py.typed",
+            "report/templates/page.html",
+            "report/templates/page.js",
+            "embedding/kernels/places.py",
+        ):
+            assert f"daes/{name}" in names
+        assert any(re.fullmatch(r"daes/report/vendor/.*\.js", name) for name in names)
+        compiled = any(re.fullmatch(r"daes/native/.*\.(so|pyd|dylib|dll)", name) for name in names)
+        assert compiled == (not built[1].name.endswith("-py3-none-any.whl"))
+        assert not [name for name in names if not name.startswith(("daes/", f"daes-{daes.__version__}.dist-info/"))]
+
+    def test_the_sdist_has_what_builds_tests_and_documents_it(self, built):
+        with tarfile.open(built[0]) as sdist:
+            names = {name.partition("/")[2] for name in sdist.getnames()}
+        wanted = ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "constraints.txt", "mkdocs.yml", "Makefile")
+        assert set(wanted) <= names
+        assert {"src/daes/py.typed", "tests/test_package.py", "docs/index.md"} <= names
+        assert not [name for name in names if name.startswith((".venv", "data/", "runs/", "build/"))]
+
+    def test_the_metadata_says_what_it_is(self, built):
+        with zipfile.ZipFile(built[1]) as wheel:
+            text = wheel.read(f"daes-{daes.__version__}.dist-info/METADATA").decode()
+        metadata = email.message_from_string(text)
+        assert metadata["Version"] == daes.__version__
+        assert re.fullmatch(r"\d+\.\d+\.\d+((a|b|rc)\d+)?", daes.__version__)
+        assert metadata["License-Expression"] == "Apache-2.0"
+        assert "Typing :: Typed" in metadata.get_all("Classifier")
+        assert set(metadata.get_all("Provides-Extra")) == set(PROJECT["optional-dependencies"])
+        core = [need for need in metadata.get_all("Requires-Dist") if "extra ==" not in need]
+        assert sorted(re.match(r"\w+", need)[0] for need in core) == ["numpy", "torch"]
+
+
+class TestInstalled:
+    """In order: the core alone, then one extra after the other."""
+
+    def test_the_core_scores_and_learns(self, environment):
+        assert not {"pyarrow", "scipy", "typer", "plotly", "pandas"} & environment.packages()
+        script = """
+            model = daes.CTRModel.from_sample(schema, batch)
+            before = model.loss(batch).item()
+            optimizer = torch.optim.Adagrad(model.parameters(), lr=0.1)
+            for _ in range(20):
+                optimizer.zero_grad()
+                model.loss(batch).backward()
+                optimizer.step()
+            reservoir = daes.JumpReservoir(size=10, seed=0)
+            reservoir.update(np.arange(1000.0))
+            done = [model.loss(batch).item() < before, reservoir.sample.size, daes.__file__]
+        """
+        kind, (learned, members, file) = environment.use(script)
+        assert (kind, learned, members) == ("done", True, 10)
+        assert Path(file).is_relative_to(environment.folder)
+
+    def test_what_is_missing_is_named_with_its_extra(self, environment):
+        for extra, script in USES.items():
+            kind, said = environment.use(script)
+            needed = "data" if extra == "datasets" else extra
+            assert kind == "missing", extra
+            assert said.endswith((f"pip install 'daes[{extra}]'", f"pip install 'daes[{needed}]'")), extra
+        command = subprocess.run([environment.python, "-m", "daes"], capture_output=True, text=True, check=False)
+        assert command.returncode == 1
+        assert command.stderr == "daes: typer is needed here and not installed: pip install 'daes[cli]'\n"
+
+    def test_each_extra_brings_what_it_promises(self, environment, built):
+        for extra, script in USES.items():
+            environment.install(f"{built[1]}[{extra}]")
+            kind, done = environment.use(script)
+            assert (kind, bool(done)) == ("done", True), extra
+
+    def test_the_command_trains_and_scores(self, environment, built):
+        environment.install(f"{built[1]}[cli]")
+        command = str(Path(environment.python).with_name("daes"))
+        run([command, "train", "rows.csv", "--out", "run", "--quiet"], cwd=environment.folder)
+        run([command, "predict", "run", "rows.csv", "--out", "scores.csv"], cwd=environment.folder)
+        assert len((environment.folder / "scores.csv").read_text().splitlines()) == 41
+        assert (environment.folder / "run" / "report.html").stat().st_size > 100_000
