@@ -18,7 +18,7 @@ from daes.stream.schema import Schema
 
 
 @dataclass
-class Statistics:
+class ModelStatistics:
     """The distributions and the evidence of a model, without its parameters."""
 
     distributions: FeatureDistributions | None
@@ -26,7 +26,7 @@ class Statistics:
     table: CategoricalEmbedding | None
     """Tells the row of an id; its vectors are of no use."""
 
-    def merge(self, other: "Statistics") -> "Statistics":
+    def merge(self, other: "ModelStatistics") -> "ModelStatistics":
         """These with those of other rows."""
         if self.distributions is not None and other.distributions is not None:
             self.distributions.merge(other.distributions)
@@ -38,11 +38,11 @@ class Statistics:
 class Count:
     """Reads a part of a table into statistics."""
 
-    empty: Statistics
+    empty: ModelStatistics
     schema: Schema
     seed: int
 
-    def __call__(self, part: Part) -> Statistics:
+    def __call__(self, part: Part) -> ModelStatistics:
         made = deepcopy(self.empty)
         seed = seed_of_part(self.seed, part.number)
         if made.distributions is not None:
@@ -85,7 +85,7 @@ def observe_table(
     """
     empty = _empty_statistics(model)
     work = Count(empty, model.schema, seed)
-    found = (engine or LocalEngine()).map_merge(work, table_parts(data, parts), Statistics.merge)
+    found = (engine or LocalEngine()).map_merge(work, table_parts(data, parts), ModelStatistics.merge)
     if found.distributions is not None:
         assert model.distributions is not None
         model.distributions.load_state_dict(found.distributions.state_dict())
@@ -93,7 +93,7 @@ def observe_table(
     return model
 
 
-def _empty_statistics(model: CTRModel) -> Statistics:
+def _empty_statistics(model: CTRModel) -> ModelStatistics:
     """The statistics of a model, if they are empty and can be merged."""
     method, table = model.numerical, model.categorical
     if method is not None and type(method)._observe is not NumericalEmbedding._observe:
@@ -107,4 +107,4 @@ def _empty_statistics(model: CTRModel) -> Statistics:
     if float(model.evidence.total[0]) or (model.distributions is not None and bool(model.distributions.count.any())):
         raise ValueError("the model must have seen no rows")
     places = None if table is None else CategoricalEmbedding(table.sizes, 1)
-    return Statistics(model.distributions, model.evidence, places)
+    return ModelStatistics(model.distributions, model.evidence, places)
