@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 ENGINES := .venv-engines
 ENGINES_STAMP := $(ENGINES)/.installed
 
-.PHONY: help setup test lint types tests test-engines test-package docs demo bench clean
+.PHONY: help setup test lint types tests test-slow test-engines test-package docs demo bench clean
 
 help:  ## show what can be made
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -35,6 +35,10 @@ types: setup
 tests: setup
 	@echo "==> pytest"
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto  # one process per core, so one thread per process
+
+test-slow: setup  ## run the tests that take longer
+	@echo "==> pytest -m slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow -n auto
 
 # Other people's packages, large and with needs of their own, in an environment of their own. What cannot be installed
 # is left out, and its tests are skipped and say so. TorchRec's own requirements ask for CUDA: it is installed without.

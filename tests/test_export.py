@@ -22,6 +22,7 @@ onnxruntime = pytest.importorskip("onnxruntime")
 SCHEMA = Schema("click", ("price", "age", "stay"), ("city", "device", "hour"))
 CELLS = list(zip(METHODS, cycle(BACKBONES), strict=False))
 """An export takes seconds, so every method meets one backbone and every backbone one method at least."""
+QUICK = ("efd", "plr", "daes-gate", "daes")
 
 
 def make_batch(rows=60, seed=0, schema=SCHEMA, hard=False):
@@ -77,7 +78,10 @@ def test_every_method_and_every_backbone_is_among_the_cells():
     assert {name for _, name in CELLS} == BACKBONES.keys()
 
 
-@pytest.mark.parametrize(("embedding", "backbone"), CELLS)
+@pytest.mark.parametrize(
+    ("embedding", "backbone"),
+    [pytest.param(*cell, marks=[] if cell[0] in QUICK else [pytest.mark.slow]) for cell in CELLS],
+)
 def test_scores_in_onnxruntime_are_those_of_torch(embedding, backbone, tmp_path):
     model = trained(embedding, backbone)
     model.to_onnx(tmp_path / "model.onnx")
