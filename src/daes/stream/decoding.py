@@ -8,6 +8,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from daes.extras import require
 from daes.stream.batch import batch_from_table
@@ -71,16 +72,14 @@ class Decoder:
         tables: list[Any] = []
         for arrow, run in groupby(messages, lambda message: is_arrow(message.data)):
             if arrow:
-                made = [self._from_arrow(message) for message in run]
-                found += [table if isinstance(table, str) else table.num_rows for table in made]
-                tables += [table for table in made if not isinstance(table, str)]
+                some, outcomes = self._from_arrow(list(run))
             else:
-                table, outcomes = self._from_objects(list(run))
-                found += outcomes
-                tables += [] if table is None else [table]
+                some, outcomes = self._from_objects(list(run))
+            found += outcomes
+            tables += some
         return (require("pyarrow").concat_tables(tables) if tables else None), found
 
-    def _from_objects(self, messages: list["Message"]) -> tuple[Any | None, list[int | str]]:
+    def _from_objects(self, messages: list["Message"]) -> tuple[list[Any], list[int | str]]:
         """`decode` of messages none of which is Arrow."""
         parsed = [parse_object(message.data) for message in messages]
         found: list[int | str] = [row if isinstance(row, str) else 1 for row in parsed]
@@ -91,8 +90,7 @@ class Decoder:
             good = [place for place, outcome in enumerate(found) if outcome == 1]
             columns = self._columns_of([(parsed[place], messages[place].sent) for place in good])  # type: ignore[misc]
             assert columns is not None
-        pa = require("pyarrow")
-        return (pa.table(columns) if columns else None), found
+        return [require("pyarrow").table(columns)] if columns else [], found
 
     def _columns_of(self, rows: list[tuple[dict[str, Any], int]]) -> dict[str, Any] | None:
         """The columns of a table, {} if there are no rows; None if something is wrong with one of them."""
@@ -203,20 +201,33 @@ class Decoder:
             return [1.0 if value is None else float(value) for value in values]
         return [value if type(value) is str else None if value is None else _text(value) for value in values]
 
-    def _from_arrow(self, message: "Message") -> Any:
-        """A table of the message's rows, with the types that rows of JSON have; or what is wrong with it."""
+    def _from_arrow(self, messages: list["Message"]) -> tuple[list[Any], list[int | str]]:
+        """`decode` of messages that are Arrow."""
         pa = require("pyarrow")
-        try:
-            with pa.ipc.open_stream(pa.py_buffer(message.data)) as reader:
-                table = reader.read_all()
-        except (pa.ArrowException, OSError, ValueError) as error:
-            return f"it is not an Arrow IPC stream: {error}"
+        read = [_read_arrow(message.data) for message in messages]
+        tables = [table for table in read if not isinstance(table, str)]
+        if len(tables) == len(read) > 1 and all(table.schema.equals(tables[0].schema) for table in tables):
+            sent = np.repeat([message.sent for message in messages], [table.num_rows for table in tables])
+            whole = self._from_table(pa.concat_tables(tables).combine_chunks(), sent)
+            if not isinstance(whole, str):
+                return [whole], [table.num_rows for table in tables]
+        # Something is wrong with one of them, or they differ: look at each by itself.
+        made = [
+            table if isinstance(table, str) else self._from_table(table, np.full(table.num_rows, message.sent))
+            for table, message in zip(read, messages, strict=True)
+        ]
+        good = [table for table in made if not isinstance(table, str)]
+        return good, [table if isinstance(table, str) else table.num_rows for table in made]
+
+    def _from_table(self, table: Any, sent: NDArray[np.int64]) -> Any:
+        """The rows of a table that was sent, with the types that rows of JSON have; or what is wrong with it."""
+        pa = require("pyarrow")
         rows = table.num_rows
         try:
             columns = {}
             for name in self._columns:
                 if name == SENT:
-                    columns[name] = pa.array(np.full(rows, message.sent), pa.int64())
+                    columns[name] = pa.array(sent, pa.int64())
                 elif name == KEY:
                     keys = table.column(str(self._key))
                     if keys.null_count:
@@ -285,6 +296,16 @@ def schema_of(roles: Roles) -> Schema:
 def is_arrow(data: bytes) -> bool:
     """Whether a message is an Arrow IPC stream, by the mark that every one begins with."""
     return data[:4] == b"\xff\xff\xff\xff"
+
+
+def _read_arrow(data: bytes) -> Any:
+    """The Table of a message, or what is wrong with it."""
+    pa = require("pyarrow")
+    try:
+        with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
+            return reader.read_all()
+    except (pa.ArrowException, OSError, ValueError) as error:
+        return f"it is not an Arrow IPC stream: {error}"
 
 
 def parse_object(data: bytes) -> dict[str, Any] | str:
