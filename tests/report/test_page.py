@@ -136,6 +136,7 @@ def test_a_run_has_every_section_and_its_numbers(gate_run):
         "stream-logloss",
         "reliability",
         "rate-lines",
+        "evidence-odds",
         "drift-map",
         "drift-lines",
         "missing-map",

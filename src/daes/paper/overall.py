@@ -84,6 +84,16 @@ def _means(scores: Findings, backbones: Sequence[str], measure: str) -> dict[str
     return {label: np.array([table.get(label, name, measure).mean for name in backbones]) for label in table.labels}
 
 
+def _seeds(scores: Findings, backbone: str, measure: str) -> dict[str, Floats]:
+    """Method → its value with each seed on one backbone, NaN without a result."""
+    values = {label: by_backbone.get(backbone, {}).get(measure, []) for label, by_backbone in scores.items()}
+    most_seeds = max(map(len, values.values()), default=0)
+    return {
+        label: np.array([*found, *[None] * (most_seeds - len(found))], dtype=np.float64)
+        for label, found in values.items()
+    }
+
+
 def _published(result: ExperimentResult) -> tuple[str, Findings] | None:
     """The title of the paper's data set and its scores, shaped as ours, where it has these methods and backbones."""
     paper = counterpart(result.data["name"]) if result.data else None
@@ -233,7 +243,9 @@ def judge(result: ExperimentResult) -> Judgement:
 
 def draw(result: ExperimentResult) -> "Figure":
     backbones, published = result.results["training"]["backbones"], _published(result)
-    panels = {"Ours" if published else "": _means(result.results["scores"], backbones, "auc")}
+    scores = result.results["scores"]
+    ours = _means(scores, backbones, "auc") if len(backbones) > 1 else _seeds(scores, backbones[0], "auc")
+    panels = {"Ours" if published else "": ours}
     if published is not None:
         panels[f"The paper, {published[0]}"] = _means(published[1]["scores"], backbones, "auc")
     return methods_figure(result, panels)

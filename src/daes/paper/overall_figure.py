@@ -11,7 +11,7 @@ from daes.paper.data import Floats
 from daes.paper.published import PAPER_METHODS
 from daes.paper.result import ExperimentResult
 from daes.paper.scores import how_short
-from daes.paper.titles import method_title
+from daes.paper.titles import backbone_title, method_title
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,7 +26,10 @@ _COLOURS = {
 
 
 def methods_figure(result: ExperimentResult, panels: Mapping[str, Mapping[str, Floats]]) -> "Figure":
-    """One panel per title: the AUC of each method on each backbone, NaN without a result, above the median method."""
+    """One panel per title: the AUC of each method on each backbone, NaN without a result, above the median method.
+
+    With one backbone the values are those of the seeds.
+    """
     scored = result.results["scores"]
     methods = [*(name for name in METHODS if name in scored), *(name for name in scored if name not in METHODS)]
     figure, axes = figures.panels(
@@ -36,7 +39,11 @@ def methods_figure(result: ExperimentResult, panels: Mapping[str, Mapping[str, F
         _draw_methods(panel, methods, _above_median(means))
         panel.set_title(title)
     _name_families(axes[0][0], axes[0][-1], methods)
-    figures.headline(figure, "Methods against each other", f"{how_short(result)} · dots: backbones, bars: their mean")
+    backbones = result.results["training"]["backbones"]
+    one = f" with {backbone_title(backbones[0])}" if len(backbones) == 1 else ""
+    dots = "seeds" if len(backbones) == 1 else "backbones"
+    subtitle = f"{how_short(result)} · dots: {dots}, bars: their mean"
+    figures.headline(figure, f"Methods against each other{one}", subtitle)
     return figure
 
 

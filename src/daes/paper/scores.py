@@ -214,14 +214,17 @@ def dot_figure(result: ExperimentResult, groups: Mapping[str, Sequence[str]], ti
             panel.set_title(f"{backbone_title(backbone)}: {name}")
             panel.grid(axis="y", visible=False)
             panel.margins(x=0.08)
+            panel.locator_params(axis="x", nbins=5)  # so that long numbers do not touch
     figures.headline(figure, title, f"{how_short(result)} · dots: seeds, bars: their mean")
     return figure
 
 
 def how_short(result: ExperimentResult) -> str:
     """The data and the protocol, for the line under a figure's title."""
-    seeds = result.settings["seeds"]
-    return f"{result.where} · {result.results['training']['scope']} · {counted(seeds, 'seed')}"
+    seeds, training = result.settings["seeds"], result.results["training"]
+    how = " · trained as the defaults are" if training.get("recipe") == "default" else ""
+    tuned = " · tuned" if result.settings.get("tune") else ""
+    return f"{result.where} · {training['scope']}{how}{tuned} · {counted(seeds, 'seed')}"
 
 
 def _label_ends(panel: "Axes", ends: Sequence[tuple[float, float, str, str]]) -> None:

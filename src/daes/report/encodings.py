@@ -130,7 +130,9 @@ def _draw_heat(figure: Any, pair: tuple[Any, Any], panel: Panel, end: float) -> 
             vmax=limit,
         )
         axes.set_yticks(sorted({0, rows // 2, rows - 1}))
-    figure.colorbar(image, ax=pair[1], pad=0.02, aspect=12).ax.tick_params(labelsize=7)
+    bar = figure.colorbar(image, ax=pair[1], pad=0.02, aspect=12)
+    bar.ax.tick_params(labelsize=7)
+    bar.set_label("coordinate" if panel.signed else "weight", size=7)
 
 
 def _draw_lines(figure: Any, pair: tuple[Any, Any], panel: Panel, end: float) -> None:

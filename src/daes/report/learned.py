@@ -12,6 +12,7 @@ from daes.embedding.categorical import CategoricalEmbedding
 from daes.embedding.modulation import pool_context
 from daes.embedding.vocabulary import FIRST, MISSING, UNSEEN
 from daes.model import CTRModel
+from daes.report.evidence import EvidenceCurve, evidence_curves
 from daes.report.run_record import RunRecord
 
 Floats = NDArray[np.float64]
@@ -67,6 +68,7 @@ class ModelFindings:
 
     learned: Learned | None = None
     modulation: Modulation | None = None
+    evidence: tuple[EvidenceCurve, ...] = ()
     reason: str = ""
 
 
@@ -131,10 +133,11 @@ def read_findings(folder: Path, run: RunRecord) -> ModelFindings:
     model = CTRModel.from_pretrained(folder)
     if model.numerical is None:
         return ModelFindings(reason="There is no numerical feature.")
-    values = quantile_grid(model, run)
+    values, evidence = quantile_grid(model, run), tuple(evidence_curves(model))
     if values is None:
-        return ModelFindings(reason="Neither the method nor the run kept the distribution of the features.")
-    return ModelFindings(evaluate_features(model, values), evaluate_contexts(model, values))
+        reason = "Neither the method nor the run kept the distribution of the features."
+        return ModelFindings(evidence=evidence, reason=reason)
+    return ModelFindings(evaluate_features(model, values), evaluate_contexts(model, values), evidence)
 
 
 @torch.no_grad()

@@ -7,6 +7,7 @@ from daes.formatting import compact, count, duration, fixed
 from daes.report.categories import category_blocks, table_loads
 from daes.report.content import Block, Details, Notes, Paragraph, Ranking, Section, drawn, drawn_side_by_side
 from daes.report.distribution_figures import drift_figures, knot_figures, missing_figure
+from daes.report.evidence import evidence_figure
 from daes.report.features import MOST_LISTED, ColumnSummary, column_summaries
 from daes.report.figures import Figure
 from daes.report.learned import ModelFindings
@@ -41,7 +42,9 @@ def run_sections(run: RunRecord, findings: ModelFindings) -> list[Section]:
 
 def stream_sections(run: RunRecord, findings: ModelFindings, group: str = "") -> list[Section]:
     """The stream and what the method learned from it."""
+    counted = evidence_figure(list(findings.evidence))
     return [
+        *([] if counted is None else [Section("evidence", "What past clicks say", drawn([counted], ""), group)]),
         Section("drift", "Drift", _drift(run), group),
         Section("missing", "Missing values", _missing(run), group),
         Section("knots", "Knots", _knots(run), group),

@@ -1,0 +1,145 @@
+"""What past clicks say of each numerical feature: log odds over its quantiles, with what chance alone would move."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from daes.evidence.odds import NO_CUT, log_odds
+from daes.formatting import compact, fixed, measured
+from daes.model import CTRModel
+from daes.report.figures import Figure, Line, View, first, lines
+from daes.table import Table
+
+Floats = NDArray[np.float64]
+_ERRORS = 1.96
+"""Standard errors on either side that hold 95 %."""
+_FEWEST = 2
+
+
+@dataclass(frozen=True, eq=False)
+class EvidenceCurve:
+    """The log odds of one feature, bin by bin.
+
+    **Shape.** K bins that have rows, in the order of their values: `level` (K,) the middle of the bin among the rows
+    that have a value, from 0 to 1; `upper` (K,) its largest value, infinite for the last one; `odds`, `error` (K,): log
+    odds against the click rate, and their standard error; `views` (K,). `missing`, `missing_error`: of rows without a
+    value, NaN where there was none.
+    """
+
+    name: str
+    level: Floats
+    upper: Floats
+    odds: Floats
+    error: Floats
+    views: Floats
+    missing: float
+    missing_error: float
+
+    @property
+    def strength(self) -> float:
+        """The root mean square of the log odds over the rows that have a value."""
+        return float(np.sqrt(np.average(self.odds**2, weights=self.views)))
+
+
+def evidence_curves(model: CTRModel) -> list[EvidenceCurve]:
+    """The curves of the numerical features that the model counts clicks for, the strongest first."""
+    evidence = model.evidence
+    if not evidence.options.numbers or not evidence.number_counts.numel():
+        return []
+    counts = evidence.number_counts.detach().double().cpu()
+    rows, clicks = evidence.total.detach().double().cpu().tolist()
+    prior = torch.tensor((clicks + 2) / (rows + 10), dtype=torch.float64)
+    strength = evidence.options.strength
+    odds = log_odds(counts[..., 0], counts[..., 1], prior, strength).numpy()
+    # By the delta method, of a rate with c + a·p̄ clicks and n − c + a·(1 − p̄) others.
+    clicked = counts[..., 1] + strength * prior
+    passed = counts[..., 0] - counts[..., 1] + strength * (1 - prior)
+    error = torch.sqrt(1 / clicked + 1 / passed).numpy()
+    views, edges = counts[..., 0].numpy(), evidence.edges.detach().double().cpu().numpy()
+    found = []
+    for place, name in enumerate(model.schema.numerical):
+        there = views[place, :-1] > 0
+        if np.count_nonzero(there) < _FEWEST:
+            continue
+        seen = views[place, :-1][there]
+        upper = np.append(np.where(edges[place] < NO_CUT, edges[place], np.inf), np.inf)[there]
+        missing = (odds[place, -1], error[place, -1]) if views[place, -1] else (np.nan, np.nan)
+        level = (np.cumsum(seen) - seen / 2) / seen.sum()
+        bins = (level, upper, odds[place, :-1][there], error[place, :-1][there], seen)
+        found.append(EvidenceCurve(name, *bins, float(missing[0]), float(missing[1])))
+    return sorted(found, key=lambda curve: -curve.strength)
+
+
+def evidence_figure(curves: list[EvidenceCurve]) -> Figure | None:
+    """Log odds over the quantiles of each feature, one view per feature; None where nothing was counted."""
+    if not curves:
+        return None
+    shown, said = first(range(len(curves)))
+    return Figure(
+        "evidence-odds",
+        "Log odds of a click over a feature’s quantiles",
+        [_view(curves[place]) for place in shown],
+        alt="Log odds of a click against the click rate, bin by bin of one feature; the table has the range of each.",
+        caption="Above 0 a click is more likely than on average, and one unit is a factor of e in the odds. The veil "
+        "holds 95 % of what chance would make of as many rows; it is wide where values are rare. A dotted line is what "
+        "rows without a value have. Counted from past clicks, feature by feature, nothing held fixed: a feature may "
+        "also be the messenger of another one. Features that say most come first." + said,
+        choice="Feature",
+        table=Table(
+            ("feature", "strength", "lowest", "at value", "highest", "at value", "if missing"),
+            [_row(curve) for curve in curves],
+        ),
+        height=320,
+    )
+
+
+def _view(curve: EvidenceCurve) -> View:
+    veil = (curve.odds - _ERRORS * curve.error, curve.odds + _ERRORS * curve.error)
+    drawn = [Line("odds", "log odds", curve.level, curve.odds, "c1", width=2.2, band=veil, mode="lines+markers")]
+    if np.isfinite(curve.missing):
+        flat = np.full(curve.level.size, curve.missing)
+        drawn.append(Line("missing", "if missing", curve.level, flat, "c7", width=1.2, dash="dot"))
+    ticks = np.linspace(0, 1, 5)
+    nearest = [int(np.abs(curve.level - tick).argmin()) for tick in ticks]
+    axis = {
+        "title": {"text": "quantile, value"},
+        "tickangle": 0,
+        "range": [0, 1],
+        "tickvals": ticks.tolist(),
+        "ticktext": [f"{100 * tick:.0f}\u00a0%<br>{_upper(curve, i)}" for tick, i in zip(ticks, nearest, strict=True)],
+    }
+    least, most = (float(f([*veil[0], *veil[1], 0.0, np.nan_to_num(curve.missing)])) for f in (min, max))
+    frame = {"range": [least - 0.04 * (most - least), most + 0.04 * (most - least)]}
+    data, layout = lines(drawn, y_title="log odds against the click rate", height=320, x_axis=axis, y_axis=frame)
+    main = next(trace for trace in data if trace.get("mode") == "lines+markers")
+    main["marker"] = {**main["marker"], "size": 4}
+    main["customdata"] = [
+        f"value {_upper(curve, i)}, {compact(float(views))} rows, ± {fixed(_ERRORS * error, 2)}"
+        for i, (views, error) in enumerate(zip(curve.views, curve.error, strict=True))
+    ]
+    main["hovertemplate"] = "%{y:+.2f}<br>%{customdata}<extra></extra>"
+    layout["yaxis"]["zeroline"] = True
+    layout["hovermode"] = "closest"
+    return View(curve.name, data, layout)
+
+
+def _upper(curve: EvidenceCurve, bin_: int) -> str:
+    """The largest value of a bin; of the last one, which has no end, the smallest."""
+    if np.isfinite(curve.upper[bin_]):
+        return f"≤ {measured(float(curve.upper[bin_]))}"
+    return f"> {measured(float(curve.upper[bin_ - 1]))}"
+
+
+def _row(curve: EvidenceCurve) -> tuple[str, ...]:
+    low, high = int(curve.odds.argmin()), int(curve.odds.argmax())
+    return (
+        curve.name,
+        fixed(curve.strength, 2),
+        fixed(float(curve.odds[low]), 2, sign=True),
+        _upper(curve, low),
+        fixed(float(curve.odds[high]), 2, sign=True),
+        _upper(curve, high),
+        fixed(curve.missing, 2, sign=True),
+    )
