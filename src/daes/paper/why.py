@@ -46,6 +46,7 @@ def page(result: ExperimentResult, folder: str) -> str:
     found = result.results
     parts = [
         _INTRODUCTION.strip().format(json=f"{folder}/{result.stem}.json"),
+        *(f"**Note:** {line}." for line in found["notes"]),
         f"![What each change adds]({folder}/{result.stem}.png)",
         "## What can be said",
         "\n".join([*_steps(found), *_evidence(found), *_rivals(result)]),
