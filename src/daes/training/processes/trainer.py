@@ -82,6 +82,7 @@ class ProcessTrainer(StreamTrainer):
         self.exchanges = 0
         """How often rows were exchanged, by this process."""
         self._bad_rows = BadRows() if bad_rows is None else bad_rows
+        self._bad_rows_told = 0
         self._parts: list[_Part] = []
         self._exchanged_at = 0
         self._refused: list[BadBatch] = []
@@ -153,7 +154,8 @@ class ProcessTrainer(StreamTrainer):
         for bad in sorted((bad for one in told for bad in one["refused"]), key=lambda bad: bad.row):
             self.step.bad_batches.append(bad)
         for one in told:
-            self._bad_rows.load_state_dict(one["bad_rows"])
+            if one["bad_rows"] is not None:
+                self._bad_rows.load_state_dict(one["bad_rows"])
         self._stop_signal = next((one["stop"] for one in told if one["stop"] is not None), None)
         self._random = [one["random"] for one in told]
         self.batches += len(self._parts) - 1
@@ -166,13 +168,15 @@ class ProcessTrainer(StreamTrainer):
 
     def _to_tell(self) -> dict[str, Any]:
         lengths = [len(part.rows) for part in self._parts]
+        # Counted first: a thread that reads ahead may add more meanwhile, which are then told the next time.
+        told, self._bad_rows_told = self._bad_rows_told, self._bad_rows.count
         return {
             "rows": Batch.concat([part.rows for part in self._parts]).arrays(),
             "logits": np.concatenate([part.logits for part in self._parts]),
             "batch": np.repeat(np.arange(len(self._parts)), lengths),
             "learned": np.repeat([part.learned for part in self._parts], lengths),
             "refused": self._refused,
-            "bad_rows": self._bad_rows.state_dict(),
+            "bad_rows": self._bad_rows.state_dict() if self._bad_rows_told != told else None,
             "stop": self._asked_to_stop,
             "random": random_state(self.model.device),
             "checksum": model_checksum(self.model, self.exchanges),
