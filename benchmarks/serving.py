@@ -10,8 +10,8 @@ The first form trains two models on the simulated ad stream (10 numbers, 20 cate
 - **HTTP**: `daes serve` in a process of its own, one connection, JSON; --compile is passed on.
 
 Everything computes with one thread. On a machine that others use, the quickest call says more than the median. The
-second form sends requests of 1 to 32 rows over four connections for so many
-seconds while a new checkpoint is written every --reload seconds, and counts what fails.
+second form sends requests of 1 to 32 rows over four connections for so many seconds while a new checkpoint is written
+every --reload seconds, and counts what fails.
 """
 
 import argparse
@@ -266,7 +266,7 @@ def main() -> None:
                     run, given.seconds, compiled=given.compile
                 )
                 results[method] = found
-            print(show(results))
+            print(show(results).markdown())
     if given.out is not None:
         given.out.parent.mkdir(parents=True, exist_ok=True)
         given.out.write_text(json.dumps({"machine": machine, "results": results}, indent=2) + "\n")

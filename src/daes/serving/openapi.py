@@ -113,8 +113,4 @@ def describe_answer() -> dict[int | str, dict[str, Any]]:
         "content": {"application/json": {"schema": scores}, ARROW: {"schema": {"type": "string", "format": "binary"}}},
     }
     others = {status: content for status, content in ERRORS.items() if status not in (404, 409)}
-    more: dict[int | str, dict[str, Any]] = {
-        415: _error("Another content type"),
-        503: _error("No model yet, too many rows waiting, or no time left"),
-    }
-    return {200: answer, **others, **more}
+    return {200: answer, **others, 415: _error("Another content type")}
