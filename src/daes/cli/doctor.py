@@ -25,8 +25,9 @@ _BRINGS = {
     "tensorboard": "metrics in TensorBoard",
     "mlflow": "metrics in MLflow",
     "wandb": "metrics in Weights & Biases",
-    "ray": "distributions of a whole table on Ray",
+    "ray": "training, comparisons and distributions of a whole table on Ray",
     "spark": "distributions of a whole table on Spark",
+    "torchrec": "tables divided among processes",
 }
 _DISTRIBUTIONS = {
     "sklearn": "scikit-learn",
