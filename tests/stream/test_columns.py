@@ -44,6 +44,8 @@ def test_nothing_is_wrong(tmp_path: Path, values: list[str]) -> None:
 
 def test_a_decimal_comma_that_was_told_is_a_number(tmp_path: Path) -> None:
     assert warnings(["1,5", "2,25"] * 60, tmp_path, decimal=",") == []
+    (typo,) = warnings(["1.5", "NULL", "2"] * 40 + ["x"], tmp_path)
+    assert "though 98.8% of its values are numbers; 'x' is not. If" in typo
     (typo,) = warnings(["1,5", "2,25"] * 60 + ["2,5O"], tmp_path, decimal=",")
     assert "though 99.2% of its values are numbers; '2,5O' is not. If" in typo
     assert warnings(["1", "2"] * 50, tmp_path, name="shop_id") != []

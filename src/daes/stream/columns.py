@@ -88,7 +88,8 @@ def _summary(
     why = "named" if named and role else _why(name, part, inferred, csv is not None, named)
     missing = 1 - len(values) / len(column)
     number = _COMMA_NUMBER if csv is not None and csv.format.decimal == "," else _NUMBER
-    warnings = _warnings(name, part, named, counts, missing, number)
+    absent = csv.format.missing if csv is not None else ()  # of numbers: text that some columns have as a category
+    warnings = _warnings(name, part, named, counts, missing, number, absent)
     return InferredColumn(name, part, why, tuple(list(counts)[:_EXAMPLES]), len(counts), missing, tuple(warnings))
 
 
@@ -128,7 +129,13 @@ def _why(name: str, part: str, inferred: Any, csv: bool, named: bool) -> str:
 
 
 def _warnings(
-    name: str, part: str, named: bool, counts: dict[str, int], missing: float, number: re.Pattern[str]
+    name: str,
+    part: str,
+    named: bool,
+    counts: dict[str, int],
+    missing: float,
+    number: re.Pattern[str],
+    absent: Collection[str],
 ) -> list[str]:
     rows = sum(counts.values())
     if part == "unused":
@@ -142,7 +149,7 @@ def _warnings(
         return found
     unique = rows >= _FEW_ROWS and len(counts) > 0.95 * rows
     if part == "categorical":
-        found += _nearly_numbers(counts, rows, number)
+        found += _nearly_numbers({text: count for text, count in counts.items() if text not in absent}, number)
         if unique:
             found.append("has another value in nearly every row: if it identifies the row, --exclude it")
     if part == "numerical":
@@ -161,8 +168,11 @@ def _warnings(
     return found
 
 
-def _nearly_numbers(counts: dict[str, int], rows: int, number: re.Pattern[str]) -> list[str]:
+def _nearly_numbers(counts: dict[str, int], number: re.Pattern[str]) -> list[str]:
     """What is said of text most of which would be numbers, of the given form."""
+    rows = sum(counts.values())
+    if not rows:
+        return []
 
     def share(form: re.Pattern[str]) -> float:
         return sum(count for text, count in counts.items() if form.fullmatch(text)) / rows
