@@ -1,0 +1,75 @@
+"""What other libraries learn in a second from the same rows, each in an environment of its own.
+
+    python -m benchmarks.peers --data criteo.parquet --batch-size 128
+
+For each peer an environment is made under `build/peers`, its packages are installed there, and its script beside this
+file learns from rows that are encoded already: numbers of unit scale, ids as indices, in one `.npz` file. Nothing is
+scored, read or monitored meanwhile, unlike in a pass of ours. A peer that cannot be installed is skipped, with a reason.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import venv
+from pathlib import Path
+
+import numpy as np
+
+from daes.stream.dataset import Dataset
+
+PEERS = {"deepctr": ("torch", "deepctr-torch", "scikit-learn", "pandas", "tensorboard", "tqdm")}
+
+
+def encode(data: Dataset, rows: int, path: Path) -> None:
+    """Numbers of unit scale without missing values, ids as indices from 0, and labels."""
+    batch = data.sample(rows)
+    assert batch.label is not None
+    scaled = np.log1p(np.clip(np.nan_to_num(batch.numerical), 0, None))
+    ids = np.stack([np.unique(column, return_inverse=True)[1] for column in batch.categorical.T], 1)
+    np.savez(path, numbers=scaled / max(float(scaled.std()), 1e-6), ids=ids, label=batch.label)
+
+
+def environment(name: str, folder: Path) -> Path:
+    """The interpreter of the peer's environment, made and filled if it is not there."""
+    python = folder / name / "bin" / "python"
+    if not python.exists():
+        venv.create(folder / name, with_pip=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", *PEERS[name]], check=True)
+    return python
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", default="adstream:50000", help="rows with a label, as `daes train` takes them")
+    parser.add_argument("--rows", type=int, default=50_000, help="rows to learn from (50000)")
+    parser.add_argument("--batch-size", type=int, default=128, help="rows per step (128)")
+    parser.add_argument("--threads", type=int, default=1, help="threads of torch (1)")
+    parser.add_argument("--folder", type=Path, default=Path("build/peers"), help="where the environments are")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch, "rows.npz")
+        encode(Dataset.open(given.data), given.rows, path)
+        for name in PEERS:
+            try:
+                python = environment(name, given.folder.absolute())
+            except subprocess.CalledProcessError as error:
+                print(f"{name} is skipped: it could not be installed ({error})")
+                continue
+            script = Path(__file__).with_name(f"{name}.py")
+            command = [str(python), str(script), str(path), str(given.batch_size), str(given.threads)]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                print(f"{name} is skipped: {done.stderr.strip().splitlines()[-1]}")
+            for line in done.stdout.splitlines():
+                if line.startswith("{"):
+                    found = json.loads(line)
+                    speed = (
+                        f"{found['rows_per_second']:,.0f} rows/s, {found['rows_per_cpu_second']:,.0f} per CPU second"
+                    )
+                    print(f"{name}, {found['model']}, batch {given.batch_size}: {speed}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
