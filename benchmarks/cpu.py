@@ -133,10 +133,7 @@ def embedding_layers(repeat: int) -> list[Entry]:
     for name in names[1:]:
         if name in rows:
             over = rows[name].ratio
-            target = 1.5 if "daes" in name else None
-            found.append(
-                Entry(f"{name}: forward, backward and observing over EFD", over[learning], "×", target, higher=False)
-            )
+            found.append(Entry(f"{name}: forward, backward and observing over EFD", over[learning], "×", higher=False))
             found.append(Entry(f"{name}: forward in eval mode over EFD", over[scoring], "×", higher=False))
     return found
 
@@ -206,12 +203,10 @@ def main() -> None:
         "start": lambda: start(given.repeat),
     }
     about = {**machine(), "data": data.name, "compiled loops": native._library is not None}
-    entries = []
     for part in given.only:
         new = measured[part]()
         print(markdown(new, part, {}))
-        entries += new
-    write("cpu", entries, about, given.out)
+        write("cpu", new, about, given.out)
 
 
 if __name__ == "__main__":

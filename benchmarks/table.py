@@ -60,10 +60,17 @@ def machine(device: str = "cpu") -> dict[str, Any]:
 
 
 def write(name: str, entries: Sequence[Entry], about: dict[str, Any], out: Path | None) -> None:
-    """Write docs/results/speed-NAME.json and the table between its marks in README.md, or elsewhere only JSON."""
+    """Write docs/results/speed-NAME.json and the table between its marks in README.md, or elsewhere only JSON.
+
+    Of a table that is there already, entries that were not measured this time stay.
+    """
     command = " ".join([Path(sys.argv[0]).name if "/" in sys.argv[0] else sys.argv[0], *sys.argv[1:]])
-    content = {"command": command, "machine": about, "entries": [asdict(entry) for entry in entries]}
     path = out or RESULTS / f"speed-{name}.json"
+    if path.exists():
+        measured = {entry.what: entry for entry in entries}
+        before = [measured.pop(entry.what, entry) for entry in read(path)]
+        entries = [*before, *measured.values()]
+    content = {"command": command, "machine": about, "entries": [asdict(entry) for entry in entries]}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
     print(f"wrote {path}")

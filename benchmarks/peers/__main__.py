@@ -4,7 +4,8 @@
 
 For each peer an environment is made under `build/peers`, its packages are installed there, and its script beside this
 file learns from rows that are encoded already: numbers of unit scale, ids as indices, in one `.npz` file. Nothing is
-scored, read or monitored meanwhile, unlike in a pass of ours. A peer that cannot be installed is skipped, with a reason.
+scored, read or monitored meanwhile, unlike in a pass of ours. A peer that cannot be installed is skipped, and the
+reason is printed.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """The evidence of a stream as inputs of a network: counts in buffers, log odds out."""
 
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import torch
@@ -14,6 +14,8 @@ from daes.evidence.odds import NO_CUT, confidence, cut_points, log_odds
 from daes.evidence.options import Evidence
 from daes.evidence.pairs import choose_pairs, pair_cells
 from daes.evidence.sample import RowSample
+
+_Number = TypeVar("_Number", float, Tensor)
 
 _FIRST_CHOICE = 1_000
 """Rows after which pairs are chosen for the first time; then again whenever the stream is four times as long."""
@@ -104,7 +106,7 @@ class EvidenceInputs(nn.Module):
                 self.options.bins,
                 self.number_counts,
                 self.row_counts,
-                float(self._prior()),
+                _click_rate(*self.total.tolist()),
                 self.options.strength,
             )
         if not self.num_pairs and kernels.usable(numbers, rows):
@@ -154,13 +156,9 @@ class EvidenceInputs(nn.Module):
             self._choose_anew()
 
     def _compiled(self, *tensors: Tensor) -> bool:
-        """Whether compiled loops serve: they count no pairs."""
-        floats = (one for one in tensors if one.is_floating_point())
-        return (
-            not self.num_pairs
-            and native.serves(*tensors, self.total)
-            and all(one.dtype == torch.float32 for one in floats)
-        )
+        """Whether compiled loops serve: they count no pairs, and take single precision."""
+        exact = (torch.float32, torch.int64)
+        return not self.num_pairs and native.serves(*tensors, self.total) and all(one.dtype in exact for one in tensors)
 
     def _update_compiled(self, numbers: Tensor, rows: Tensor, labels: Tensor, before: int) -> None:
         cut = self.sample is not None and _doubled(before, self.sample.count, 1, 2)
@@ -278,7 +276,7 @@ class EvidenceInputs(nn.Module):
 
     def _prior(self) -> Tensor:
         """p̄, the click rate so far."""
-        return (self.total[1] + 2) / (self.total[0] + 10)
+        return _click_rate(self.total[0], self.total[1])
 
     def _parts(self, bins: Tensor, rows: Tensor) -> tuple[Tensor, Tensor | None]:
         """z of every number and category, and the views of the categories."""
@@ -396,6 +394,11 @@ class EvidenceInputs(nn.Module):
 
     def extra_repr(self) -> str:
         return f"dim={self.dim}, pairs={self.num_pairs}"
+
+
+def _click_rate(rows: _Number, clicks: _Number) -> _Number:
+    """p̄ = (clicks + 2) / (rows + 10)."""
+    return (clicks + 2) / (rows + 10)
 
 
 def _both(numbers: Tensor | None, rows: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -85,6 +85,13 @@ class RowSample(nn.Module):
             # Of several rows for one slot the last one stays: the first of each slot from behind.
             slots, last = np.unique(slots[::-1], return_index=True)
             chosen = chosen[::-1][last]
+        if label.is_cpu and numerical.dtype == self.numerical.dtype:  # NumPy takes a fraction of the time for few rows
+            kept = numerical.numpy()[chosen]
+            self.missing.numpy()[slots] = np.isnan(kept)
+            self.numerical.numpy()[slots] = np.nan_to_num(kept)
+            self.categorical.numpy()[slots] = categorical.numpy()[chosen]
+            self.label.numpy()[slots] = label.numpy()[chosen] > 0
+            return
         where, source = (torch.from_numpy(index.copy()).to(label.device) for index in (slots, chosen))
         numbers = numerical[source].to(self.numerical.dtype)
         self.missing[where] = torch.isnan(numbers)
