@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from daes.paper import EXPERIMENTS, Execution, ExperimentResult, ExperimentSettings
-from daes.paper.page import _anchor, page, write_page
+from daes.paper.page import _anchor, page, read_results, write_page
 from daes.paper.running import run_experiment
 
 from .conftest import make_result
@@ -94,3 +94,11 @@ def test_the_overview_has_a_row_a_result_and_names_each_experiment_once():
 
 def test_every_rule_is_stated():
     assert all(experiment.judge.__doc__ for experiment in EXPERIMENTS.values())
+
+
+def test_other_json_beside_the_results_is_left_alone(tmp_path):
+    (tmp_path / "speed.json").write_text('{"benchmark": "steps"}')
+    assert read_results(tmp_path) == []
+    (tmp_path / "cut.json").write_text('{"format": "daes.pa')
+    with pytest.raises(ValueError, match="is not whole, valid JSON"):
+        read_results(tmp_path)

@@ -13,7 +13,7 @@ from daes.paper import EXPERIMENTS
 from daes.paper.experiment import Experiment
 from daes.paper.judging import word
 from daes.paper.published import ARPU_GAIN, DATASET_TITLES, DATASETS, QPS_CHANGE
-from daes.paper.result import ExperimentResult
+from daes.paper.result import ExperimentResult, is_result
 from daes.storage.durable import write_text
 from daes.table import markdown_table
 
@@ -66,11 +66,11 @@ def write_page(results: Path, out: Path) -> int:
 
 
 def read_results(folder: Path) -> list[ExperimentResult]:
-    """All results in a folder, in the order of the experiments, then of the file names."""
+    """All results in a folder, in the order of the experiments, then of the file names; other JSON is left alone."""
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {folder}")
     order = list(EXPERIMENTS)
-    found = [ExperimentResult.load(path) for path in sorted(folder.glob("*.json"))]
+    found = [ExperimentResult.load(path) for path in sorted(folder.glob("*.json")) if is_result(path)]
     known = [result for result in found if result.experiment in order and EXPERIMENTS[result.experiment].of_the_paper]
     return sorted(known, key=lambda result: (order.index(result.experiment), result.stem))
 

@@ -107,6 +107,15 @@ class ExperimentResult:
         return cls(**{name: content[name] for name in names})
 
 
+def is_result(path: Path) -> bool:
+    """Whether a file is a result of `daes paper`, or a broken one, and not other JSON that lies beside them."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        return True
+    return isinstance(content, dict) and content.get("format") == FORMAT
+
+
 def settings_of(experiment: Experiment, settings: ExperimentSettings) -> dict[str, Any]:
     """The settings that matter to the experiment, as plain values."""
     chosen: dict[str, Any] = plain({name: getattr(settings, name) for name in experiment.uses})
