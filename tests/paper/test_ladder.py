@@ -125,6 +125,11 @@ def test_its_result_is_kept_as_that_of_every_experiment(streams, tmp_path):
         "ladder.rows120.png",
     ]
     assert result.where == "1 stream"
+    kept = tmp_path / "work" / "ladder.rows120" / "predictions"
+    (kept / "0.safetensors").write_bytes(b"of a trial that is not asked for any more")
+    run_experiment(EXPERIMENTS["ladder"], settings, None, tmp_path, execution, overwrite=True)
+    assert not (kept / "0.safetensors").exists()
+    assert list(kept.glob("*.safetensors"))
     assert read_results(tmp_path) == []  # no part of the paper's page
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 
-from daes.experiments.log import LOCK, RESULTS
+from daes.experiments.log import ARRAYS, LOCK, RESULTS
 from daes.paper import EXPERIMENTS, figures
 from daes.paper.data import describe, open_dataset
 from daes.paper.experiment import Execution, Experiment, ExperimentSettings
@@ -176,5 +176,7 @@ def _forget_results(work: Path) -> None:
     lock.acquire()
     for name in (RESULTS, CLOCK):
         (work / name).unlink(missing_ok=True)
+    for path in (work / ARRAYS).glob("*.safetensors"):
+        path.unlink()
     clear_leftovers(work, lambda name: name == CLOCK)
     lock.release()
