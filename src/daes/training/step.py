@@ -75,6 +75,7 @@ class TrainingStep:
         self.config = config
         if _may_be_sparse(model, config):
             model.categorical.sparse = True  # type: ignore[union-attr]
+            _choose_unchecked_sparse_tensors()
         self.optimizers = make_optimizers(model, config.optimizer, config.rate, config.batch_size)
         self._parameters = list(model.parameters())
         self.bad_batches: list[BadBatch] = []
@@ -340,6 +341,13 @@ def _may_be_sparse(model: CTRModel, config: TrainConfig) -> bool:
     return (
         model.categorical is not None and config.optimizer == "adagrad" and not model.l2 and model.device.type == "cpu"
     )
+
+
+def _choose_unchecked_sparse_tensors() -> None:
+    """Say explicitly what is the default anyway, since some versions of torch warn where nobody did."""
+    checks = torch.sparse.check_sparse_tensor_invariants
+    if not checks.is_enabled():  # type: ignore[no-untyped-call, unused-ignore]
+        checks.disable()  # type: ignore[no-untyped-call, unused-ignore]
 
 
 def _learns_as_it_scores(model: CTRModel) -> bool:
