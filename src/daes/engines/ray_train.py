@@ -1,6 +1,7 @@
 """Processes of one training run as workers of Ray Train, which replaces those that are lost."""
 
 import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -57,7 +58,8 @@ def run_workers(
     """
     ray = start_ray(num_cpus=max(LEAST_CPUS, workers + 1))
     with ray_aside():
-        return _run_workers(ray, work, workers, Path(folder).absolute() / ".daes-ray", use_gpu)
+        scratch = Path(tempfile.mkdtemp(prefix=".daes-ray-", dir=Path(folder).absolute()))
+        return _run_workers(ray, work, workers, scratch, use_gpu)
 
 
 def _run_workers(ray: Any, work: Callable[[int], T], workers: int, scratch: Path, use_gpu: bool) -> tuple[list[T], int]:
