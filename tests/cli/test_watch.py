@@ -20,7 +20,7 @@ def test_a_process_that_shows_a_run(trained):
             with urllib.request.urlopen(address, timeout=60) as answer:
                 assert b"The page asks for new numbers" in answer.read()
         finally:
-            server.send_signal(signal.SIGINT)
+            server.send_signal(signal.SIGTERM)  # a process in the background may be deaf to SIGINT
         assert server.wait(timeout=60) == 0
 
 

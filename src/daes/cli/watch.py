@@ -1,7 +1,8 @@
 """`daes watch`: a live page of a run while it trains."""
 
+import signal
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -17,7 +18,8 @@ def watch(
 ) -> None:
     """Show a run on a live page while it trains: metrics, clicks, speed, calibration and drift.
 
-    The page is on this machine alone, and is made of the files of RUN: training does not know of it. Ctrl-C ends it.
+    The page is on this machine alone, and is made of the files of RUN: training does not know of it. Ctrl-C and SIGTERM
+    end it.
 
     Example:
 
@@ -25,6 +27,10 @@ def watch(
     """
     from daes.report.watch_server import watch_server
 
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, stop)
     with watch_server(run, port) as server:
         err.print(f"watching {run} on http://127.0.0.1:{server.server_port}", soft_wrap=True, markup=False)
         try:
