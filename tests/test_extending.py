@@ -143,7 +143,8 @@ def test_titles_and_figures_of_experiments(monkeypatch):
     )
     monkeypatch.setattr(overall_figure, "how_short", lambda result: "")
     scores = {"squash": np.array([0.6]), "efd": np.array([0.7])}
-    figure = overall_figure.methods_figure(SimpleNamespace(results={"scores": scores}), {"": scores})
+    results = {"scores": scores, "training": {"backbones": ["fnn", "deepfm"]}}
+    figure = overall_figure.methods_figure(SimpleNamespace(results=results), {"": scores})
     (panel,) = figure.axes
     assert [label.get_text() for label in panel.get_yticklabels()] == ["EFD", "Squash"]
     assert {text.get_text() for text in panel.texts} == {"static\nbinning", "toys"}

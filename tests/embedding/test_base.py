@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from daes import native
 from daes.embedding import METHODS, FeatureDistributions, build_embedding
 from daes.embedding import knots as knots_module
 
@@ -26,7 +27,9 @@ def build(name, **options):
 
 @pytest.mark.parametrize("name", METHODS)
 class TestPlainInputs:
-    def test_every_method_gives_them_by_one_option(self, name):
+    def test_every_method_gives_them_by_one_option(self, name, monkeypatch):
+        # Compiled loops, which serve some choices of plain inputs alone, round in another order.
+        monkeypatch.setattr(native, "_library", None)
         method, without = build(name, plain=KINDS), build(name, plain=[])
         fields, plain = method.outputs(values())
         torch.testing.assert_close(without(values()), fields, rtol=0, atol=0)

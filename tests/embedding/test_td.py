@@ -81,7 +81,7 @@ def test_labels_are_needed() -> None:
 
 def test_lightgbm_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "lightgbm", None)
-    with pytest.raises(MissingExtraError, match="pip install lightgbm"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'daes\[lightgbm\]'"):
         TD(1, learner="lightgbm").fit(torch.rand(9, 1), torch.ones(9))
 
 

@@ -37,7 +37,7 @@ def pages(gate_run, hostile_run, one_class_run, short_run, comparison_dir, tmp_p
 
 
 NAMES = ("run", "hostile", "one class", "short", "comparison", "comparisons")
-EXPECTED = {"run": 14, "comparison": 3, "comparisons": 12}
+EXPECTED = {"run": 15, "comparison": 3, "comparisons": 13}
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -163,7 +163,14 @@ def test_a_row_is_handed_out_after_max_wait_and_an_empty_batch_while_nothing_com
 
 def test_the_first_message_may_be_yet_to_come(nats_server, caplog):
     url = nats_server.make()
-    threading.Timer(0.8, nats_server.send, (url, [message(1)])).start()
+
+    def send_once_it_waits():
+        deadline = time.monotonic() + 30
+        while "waiting for the first one" not in caplog.text and time.monotonic() < deadline:
+            time.sleep(0.05)
+        nats_server.send(url, [message(1)])
+
+    threading.Thread(target=send_once_it_waits, daemon=True).start()
     assert Dataset.open(url).schema == SCHEMA
     assert "waiting for the first one" in caplog.text
 

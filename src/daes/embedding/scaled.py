@@ -70,7 +70,7 @@ def symmetric_log(values: Tensor) -> Tensor:
 
     NOTE[DIFF]: DLRM's preparation of Criteo sets negative values to 0 before log(1 + x); here they keep their size.
 
-    >>> symmetric_log(torch.tensor([0.0, 1.7182818, -1.7182818]))
-    tensor([ 0.,  1., -1.])
+    >>> symmetric_log(torch.tensor([0.0, 3.0, -3.0]))
+    tensor([ 0.0000,  1.3863, -1.3863])
     """
     return values.sign() * torch.log1p(values.abs())
