@@ -14,8 +14,7 @@ from daes.model import CTRModel
 TABLE_START = 0.2
 """Adagrad's sums of a table start at (this / batch size)²: as if each row had once had that gradient.
 
-From 0 the first step of a row has full length whatever it was seen with, and an id that was seen twice is memorised
-(docs/why.md has what it is worth).
+From 0 the first step of a row has full length whatever it was seen with, and an id that was seen twice is memorised.
 """
 
 
