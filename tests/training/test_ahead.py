@@ -69,10 +69,13 @@ def test_a_stream_is_taken_in_as_by_the_host(kernel_device, monkeypatch):
             torch.testing.assert_close(one.cpu(), other, rtol=1e-9, atol=0, msg=name)
 
 
+VOCABULARY = {"categorical_options": {"mode": "vocabulary"}}
+
+
 @pytest.mark.parametrize(
-    ("method", "options"), [("fe", {}), ("daes", {"categorical_options": {"mode": "vocabulary"}}), ("efd", {})]
+    ("method", "options", "count"), [("fe", {}, True), ("daes", VOCABULARY, False), ("efd", {}, True)]
 )
-def test_what_else_observes_is_left_to_the_host(kernel_device, method, options):
+def test_what_else_observes_is_left_to_the_host(kernel_device, method, options, count):
     model = make_model(method, **options).to(kernel_device)
     rows = model.prepare(batch_of(0))
     if model.needs_fit:
@@ -80,7 +83,8 @@ def test_what_else_observes_is_left_to_the_host(kernel_device, method, options):
     model.observe(*rows.features)
     model.observe(*rows.features)
     model.evidence.update(rows.numerical, model.categorical.rows(rows.categorical), rows.label)
-    assert plan(model, 1, observing=True) == Plan(False, False, True)
+    assert plan(model, 1, observing=True) == Plan(count=count)
+    assert plan(model, 1, observing=False) == Plan(count=True)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

@@ -26,7 +26,8 @@ def plan(model: CTRModel, rows: int, *, observing: bool) -> Plan | None:
 
     None, and nothing done, where the evidence needs the host: that is too rare to be worth a recording.
     """
-    count = model.evidence.can_count_ahead
+    # A vocabulary takes the batch in first, on the host's word: an id that gets a row by it is counted in that row.
+    count = model.evidence.can_count_ahead and not (observing and _has_vocabulary(model))
     if count and model.evidence.due(rows):
         return None
     refresh = False
@@ -56,9 +57,13 @@ def _observes_ahead(model: CTRModel) -> bool:
         method is not None
         and method.observe_in_forward
         and type(method)._observe is NumericalEmbedding._observe
-        and (model.categorical is None or model.categorical.vocabulary is None)
+        and not _has_vocabulary(model)
         and known is not None
         and known.labels is None
         and kernels.usable(known.slots)
         and known.rows_seen >= known.reservoir_size
     )
+
+
+def _has_vocabulary(model: CTRModel) -> bool:
+    return model.categorical is not None and model.categorical.vocabulary is not None
