@@ -173,3 +173,5 @@ def test_rivals_get_what_they_are_given():
     assert made["daes (our preset)"].options == {"plain": []}
     assert (made["daes (our preset), same inputs"].options, made["daes (our preset), same inputs"].model) == ({}, {})
     assert sum(rung.method == "lightgbm" for rung in made.values()) == 1
+    few = rivals(["fe", "efd"], ["none", "both"], ["efd"])
+    assert list(few) == ["FE", "EFD", "EFD, same inputs"]

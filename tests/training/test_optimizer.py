@@ -6,7 +6,8 @@ import torch
 
 from daes.model import CTRModel
 from daes.stream.schema import Schema
-from daes.training.optimizer import TABLE_START, Adagrad, coalesced, make_optimizers
+from daes.training.config import TrainConfig
+from daes.training.optimizer import Adagrad, coalesced, make_optimizers
 
 RATE = 0.03
 
@@ -84,12 +85,12 @@ def test_the_sums_of_tables_start_where_a_row_of_a_batch_would_put_them():
     schema = Schema("click", numerical=("price",), categorical=("city",))
     for sparse in (False, True):
         model = CTRModel(schema, "efd", "fnn", sizes=10, categorical_options={"sparse": sparse})
-        optimizers = make_optimizers(model, "adagrad", 0.03, batch_size=50)
+        optimizers = make_optimizers(model, TrainConfig(batch_size=50, table_start=0.3))
         (adagrad,) = optimizers.parts
         by_parameter = {id(one): total for one, total in zip(adagrad.parameters, adagrad.sums, strict=True)}
         sums = {name: by_parameter[id(parameter)] for name, parameter in model.named_parameters()}
-        table = sums.pop("categorical.weight")
-        torch.testing.assert_close(table, torch.full_like(table, (TABLE_START / 50) ** 2))
+        for table in sums.pop("categorical.weight"), sums.pop("numerical.table"):
+            torch.testing.assert_close(table, torch.full_like(table, 3.6e-5))
         assert all(not value.any() for value in sums.values())
 
 

@@ -158,6 +158,17 @@ def paper(
             show_default="all four",
         ),
     ] = None,
+    given_to: Annotated[
+        Names | None,
+        option(
+            "--given-to",
+            panel="Training",
+            parser=names,
+            metavar="LIST",
+            help="Of `ladder`: only these rivals are given anything.",
+            show_default="all",
+        ),
+    ] = None,
     device: Annotated[
         str, option("--device", panel="Training", metavar="NAME", help="auto, cpu, cuda or cuda:1.")
     ] = "cpu",
@@ -203,6 +214,7 @@ def paper(
             backbones=None if backbones is None else tuple(backbones),
             device=find_device(device),
             streams=None if streams is None else tuple(streams),
+            given_to=None if given_to is None else tuple(given_to),
             **({} if given is None else {"given": tuple(given)}),
         )
         deadline = None if time_limit is None else monotonic() + time_limit

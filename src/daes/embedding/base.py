@@ -148,6 +148,12 @@ class NumericalEmbedding(Configurable, nn.Module, ABC):
         """Whether `encode` needs the place of the values among the knots."""
         return False
 
+    @property
+    def tables(self) -> list[nn.Parameter]:
+        """The parameters with a vector per bin, (q, M, d): `table` or `meta_embeddings`, by convention."""
+        found = (getattr(self, name, None) for name in ("table", "meta_embeddings"))
+        return [one for one in found if isinstance(one, nn.Parameter) and one.ndim == 3]
+
     def new_table(self, *shape: int) -> nn.Parameter:
         """A parameter drawn from N(0, init_std²), as every embedding of the project starts."""
         return nn.Parameter(torch.randn(*shape) * self.init_std)

@@ -45,6 +45,7 @@ class ExperimentSettings:
         device: where to train.
         streams: of `ladder`, those to train on; None for those that are there.
         given: of `ladder`, what rivals are given of the default's inputs: "none", "plain", "evidence", "both".
+        given_to: of `ladder`, the rivals that are given anything; None for all.
 
     >>> ExperimentSettings(seeds=0)
     Traceback (most recent call last):
@@ -62,6 +63,7 @@ class ExperimentSettings:
     device: str = "cpu"
     streams: tuple[str, ...] | None = None
     given: tuple[str, ...] = ("none", "plain", "evidence", "both")
+    given_to: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         for name in ("rows", "seeds", "batch_size"):
@@ -76,12 +78,13 @@ class ExperimentSettings:
             raise ValueError(
                 "tune searches the paper's grid of learning rate and L2: it must be off with recipe=default"
             )
-        if self.methods is not None:
-            from daes.choices import check_choices
-            from daes.embedding import METHODS
-            from daes.experiments.rivals import RIVALS
+        for name in ("methods", "given_to"):
+            if getattr(self, name) is not None:
+                from daes.choices import check_choices
+                from daes.embedding import METHODS
+                from daes.experiments.rivals import RIVALS
 
-            check_choices("methods", self.methods, [*METHODS, *RIVALS])
+                check_choices(name, getattr(self, name), [*METHODS, *RIVALS])
         if self.backbones is not None:
             from daes.backbone import BACKBONES
             from daes.choices import check_choices

@@ -65,7 +65,8 @@ RUNGS = {
     "+ hats, 100 knots, linear path": Rung("daes", {"plain": []}, AS_PUBLISHED, _ADAM),
     "+ plain inputs": Rung("daes", {}, AS_PUBLISHED, _ADAM),
     "+ no BatchNorm, no dropout": Rung("daes", {}, {"evidence": False}, _ADAM),
-    "+ Adagrad 0.03": Rung("daes", {}, {"evidence": False}, {"batch_size": 256}),
+    "+ Adagrad 0.03": Rung("daes", {}, {"evidence": False}, {"batch_size": 256, "table_start": 0.0}),
+    "+ small first steps of tables": Rung("daes", {}, {"evidence": False}, {"batch_size": 256}),
     "+ batch size by rows": Rung("daes", {}, {"evidence": False}),
     DEFAULT: Rung("daes"),
     "+ 30 pairs": Rung("daes", {}, {"evidence": {"pairs": 30}}),
@@ -73,8 +74,11 @@ RUNGS = {
 """One change each, from top to bottom."""
 
 
-def rivals(methods: Sequence[str], given: Sequence[str]) -> dict[str, Rung]:
-    """Every method trained as the default is, with its authors' inputs, given some of what the default has."""
+def rivals(methods: Sequence[str], given: Sequence[str], given_to: Sequence[str] | None = None) -> dict[str, Rung]:
+    """Every method trained as the default is, with its authors' inputs, given some of what the default has.
+
+    With `given_to`, only those methods are given anything.
+    """
     from daes.embedding import METHODS
     from daes.experiments.rivals import RIVALS
 
@@ -82,6 +86,8 @@ def rivals(methods: Sequence[str], given: Sequence[str]) -> dict[str, Rung]:
     for name, what in product(methods, given):
         if name in RIVALS:
             found[method_title(name)] = Rung(name, group=RIVAL)
+            continue
+        if what != "none" and given_to is not None and name not in given_to:
             continue
         options = dict(METHODS[name].authors)
         plain = list(_PLAIN) if what in ("plain", "both") else []
@@ -173,8 +179,8 @@ def _choose(settings: ExperimentSettings) -> tuple[dict[str, Rung], list[str]]:
     methods = settings.methods or default_rivals()
     if "lightgbm" in methods and find_spec("lightgbm") is None:
         left = tuple(name for name in methods if name != "lightgbm")
-        return {**RUNGS, **rivals(left, settings.given)}, ["LightGBM is not installed and left out"]
-    return {**RUNGS, **rivals(methods, settings.given)}, []
+        return {**RUNGS, **rivals(left, settings.given, settings.given_to)}, ["LightGBM is not installed and left out"]
+    return {**RUNGS, **rivals(methods, settings.given, settings.given_to)}, []
 
 
 def _trial(label: str, rung: Rung, backbone: str, seed: int, rows: int, device: str) -> "Trial":
@@ -344,7 +350,7 @@ EXPERIMENT = Experiment(
     verdict=verdict,
     judge=judge,
     draw=draw,
-    uses=("rows", "seeds", "methods", "backbones", "streams", "given", "device"),
+    uses=("rows", "seeds", "methods", "backbones", "streams", "given", "given_to", "device"),
     of_the_paper=False,
 )
 

@@ -18,6 +18,8 @@ class TrainConfig:
         batch_size: rows per step; `suggest_batch_size` says what suits a number of rows.
         optimizer: "adagrad", "adam", "adamw" or "sgd".
         learning_rate: the step size; None for the optimiser's in `LEARNING_RATES`.
+        table_start: Adagrad's sums of tables, of ids or of bins, start at (this / batch size)², as if each row had once
+            had that gradient. From 0 the first step of a row has full length, and an id seen twice is memorised.
         clip_norm: gradients of a larger norm are scaled down to it; None for no clipping.
         max_norm: a batch whose gradient has a larger norm is a bad batch; None: only one whose norm is not finite is.
         amp: compute in bfloat16 where that is safe.
@@ -43,6 +45,7 @@ class TrainConfig:
     batch_size: int = 128
     optimizer: str = "adagrad"
     learning_rate: float | None = None
+    table_start: float = 0.2
     clip_norm: float | None = None
     max_norm: float | None = None
     amp: bool = False
@@ -67,8 +70,8 @@ class TrainConfig:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"{name} must be positive, got {value}")
-        for name in ("label_delay", "seed"):
-            if getattr(self, name) < 0:
+        for name in ("table_start", "label_delay", "seed"):
+            if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
         if self.bad_batch not in ("stop", "skip"):
             raise ValueError(f"bad_batch must be 'stop' or 'skip', got {self.bad_batch!r}")

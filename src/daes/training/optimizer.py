@@ -10,12 +10,7 @@ from torch import Tensor, nn
 
 from daes import native
 from daes.model import CTRModel
-
-TABLE_START = 0.2
-"""Adagrad's sums of a table start at (this / batch size)²: as if each row had once had that gradient.
-
-From 0 the first step of a row has full length whatever it was seen with, and an id that was seen twice is memorised.
-"""
+from daes.training.config import TrainConfig
 
 
 def coalesced(gradient: Tensor) -> Tensor:
@@ -183,13 +178,12 @@ class Optimizers:
                 group.update(kept)
 
 
-def make_optimizers(model: CTRModel, name: str, learning_rate: float, batch_size: int) -> Optimizers:
+def make_optimizers(model: CTRModel, config: TrainConfig) -> Optimizers:
     """Optimisers of a model's parameters.
 
     The gradient of the paper's λ‖Θ‖² is 2λΘ, which is weight decay 2λ and needs no sum over the parameters.
     """
-    if name not in OPTIMIZERS:
-        raise ValueError(f"optimizer must be one of {', '.join(OPTIMIZERS)}, got {name!r}")
+    name, rate = config.optimizer, config.rate
     dense, sparse = model.parameter_groups()
     if sparse and model.l2:
         raise ValueError(f"l2 needs dense gradients, since every parameter decays at every step, got {model.l2}")
@@ -198,14 +192,16 @@ def make_optimizers(model: CTRModel, name: str, learning_rate: float, batch_size
         raise ValueError(f"l2 is part of the loss and needs adam, adagrad or sgd, got {model.l2} with adamw")
     decay = {"weight_decay": 2 * model.l2}
     if name == "adagrad":
-        made = Adagrad([*dense, *sparse], lr=learning_rate, **decay)
+        made = Adagrad([*dense, *sparse], lr=rate, **decay)
+        tables = [] if model.categorical is None else [model.categorical.weight]
+        tables += [] if model.numerical is None else model.numerical.tables
         for parameter, total in zip(made.parameters, made.sums, strict=True):
-            if model.categorical is not None and parameter is model.categorical.weight:
-                total.fill_((TABLE_START / batch_size) ** 2)
+            if any(parameter is table for table in tables):
+                total.fill_((config.table_start / config.batch_size) ** 2)
         return Optimizers([made])
-    parts = [OPTIMIZERS[name](dense, lr=learning_rate, **decay)] if dense else []
+    parts = [OPTIMIZERS[name](dense, lr=rate, **decay)] if dense else []
     if sparse:
-        parts.append(_sparse_optimizer(name)(sparse, lr=learning_rate))
+        parts.append(_sparse_optimizer(name)(sparse, lr=rate))
     return Optimizers(parts)
 
 

@@ -76,7 +76,7 @@ class TrainingStep:
         if _may_be_sparse(model, config):
             model.categorical.sparse = True  # type: ignore[union-attr]
             _choose_unchecked_sparse_tensors()
-        self.optimizers = make_optimizers(model, config.optimizer, config.rate, config.batch_size)
+        self.optimizers = make_optimizers(model, config)
         self._parameters = list(model.parameters())
         self.bad_batches: list[BadBatch] = []
         self.observing = True
