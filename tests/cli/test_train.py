@@ -512,7 +512,7 @@ def test_metrics_can_be_followed_elsewhere(daes, refused, clicks, tmp_path):
     assert not (tmp_path / "other").exists()
 
 
-def test_files_that_keep_arriving(daes, tmp_path, monkeypatch):
+def test_files_that_keep_arriving(daes, refused, tmp_path, monkeypatch):
     monkeypatch.setattr("daes.stream.follow._BETWEEN_LISTINGS", 0.01)
     folder = tmp_path / "in"
     folder.mkdir()
@@ -524,6 +524,15 @@ def test_files_that_keep_arriving(daes, tmp_path, monkeypatch):
     (folder / "2.csv").write_text("click,price,city\n" + "".join(lines[:100]))
     again = daes("train", "--out", tmp_path / "run", "--resume", "--limit", "400", "--json", "--no-report")
     assert (again.json["resumed_at"], again.json["rows"]) == (200, 400)
+    for change, was in (
+        (("--method", "fe"), "--method=daes"),
+        (("--num-context", "1"), "--num-context=3"),
+        (("--exclude", "city"), "--exclude=None"),
+    ):
+        said = refused("train", "--out", tmp_path / "run", "--resume", "--limit", "500", *change)
+        assert f"was started with {was} and cannot be resumed with" in said
+    same = ("train", folder, "--follow", "--limit", "400", "--out", tmp_path / "run", "--resume", "--json", *options)
+    assert daes(*same).json["resumed_at"] == 400
 
 
 def test_the_columns_may_be_a_file(daes, refused, clicks, tmp_path):

@@ -39,9 +39,9 @@ def write_files(folder, count=1000, each=130):
         (folder / f"part_{start}.csv").write_text("\n".join(["click,price,age,city", *lines]) + "\n")
 
 
-def train(folder, out, limit=1000, **more):
+def train(folder, out, limit=1000, model=MODEL, **more):
     data = Dataset.open(folder, schema=SCHEMA, follow=True, max_wait=0.5, limit=limit)
-    return train_run(data, out, model=dict(MODEL), config=CONFIG, sample_rows=300, **more)
+    return train_run(data, out, model=dict(model), config=CONFIG, sample_rows=300, **more)
 
 
 def results(out):
@@ -91,6 +91,22 @@ def test_a_signal_is_the_end_of_a_live_run(tmp_path):
     (tmp_path / "more" / "part_0.csv").rename(tmp_path / "in" / "part_1000.csv")
     again = train(tmp_path / "in", tmp_path / "run", 430, resume=True)
     assert (again.resumed_at, again.result.rows, again.stopped) == (300, 430, None)
+
+
+def test_a_live_run_is_resumed_as_it_was_configured(tmp_path):
+    write_files(tmp_path / "in")
+    sizes = train(tmp_path / "in", tmp_path / "run", 300).model.sizes
+    for change, said in (
+        ({"dim": 8}, "started with model.dim=4 and cannot be resumed with 8"),
+        ({"embedding": "fe"}, "started with model.embedding='daes' and cannot be resumed with 'fe'"),
+        ({"sizes": 7}, "started with model.sizes="),
+        ({"context": None}, r"started with model.context=\['city'\] and cannot be resumed with \[\]"),
+        ({"evidence": False}, "started with model.evidence="),
+    ):
+        with pytest.raises(ValueError, match=said):
+            train(tmp_path / "in", tmp_path / "run", 400, {**MODEL, **change}, resume=True)
+    same = {**MODEL, "sizes": sizes, "context": ["city"]}  # what was chosen by the first rows, spelled out
+    assert train(tmp_path / "in", tmp_path / "run", 400, same, resume=True).resumed_at == 300
 
 
 def test_where_a_live_run_began_is_in_its_first_checkpoint(tmp_path):

@@ -191,8 +191,11 @@ def train(
     if data is None:
         raise typer.BadParameter("DATA is needed: what to train on", ctx=call)
     late_labels = live.late_labels
+    continues_live = resume and bool(stored) and (live.follow or is_broker(data))
     with processes.together():
-        if from_run is not None or (resume and stored and (live.follow or is_broker(data))):
+        if continues_live:
+            _refuse_changed((choice, columns, model), stored["options"], run_folder.path)
+        if from_run is not None or continues_live:
             # What the first rows of a live stream looked like is in the run, and they may be gone.
             opened = reading.open(data, read_schema(stored), live=True, **live.options())
         else:
@@ -254,6 +257,17 @@ def _refuse_given(call: typer.Context, groups: Sequence[Any], parent: Path) -> N
         if name != "seed" and was_given(call, name):
             flag = f"--{name.replace('_', '-')}"
             raise typer.BadParameter(f"{flag} must not be given with --from: columns and model are those of {parent}")
+
+
+def _refuse_changed(groups: Sequence[Any], stored: dict[str, Any], run: Path) -> None:
+    """An error if an option is another than that of the run that is continued."""
+    for name, new in ((name, value) for group in groups for name, value in asdict(group).items()):
+        old = stored.get(name, new)
+        if dumps(old) != dumps(new):  # as JSON, where a tuple is a list
+            raise ValueError(
+                f"{run} was started with --{name.replace('_', '-')}={old} and cannot be resumed with {new}: start a "
+                "new run, or keep the old value"
+            )
 
 
 class _Progress:

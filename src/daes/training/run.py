@@ -256,8 +256,13 @@ def _make_model(
 ) -> tuple[CTRModel, int]:
     """A new model, and how many rows it was made by."""
     if stored is not None and data.is_live and CheckpointStore(_continued(run_folder).checkpoints).steps():
-        # The first rows may be gone; the checkpoint has all that they told.
-        return CTRModel(data.schema, **stored["model"]), stored["run"]["sampled"]
+        # The first rows may be gone; the checkpoint has all that they told, and the run what was chosen by them.
+        arguments, chosen = dict(model or {}), stored["model"]
+        sizes = arguments.get("sizes", {})
+        arguments["sizes"] = {**chosen["sizes"], **sizes} if isinstance(sizes, Mapping) else sizes
+        if arguments.get("context", "smallest") in ("smallest", "ranked"):
+            arguments["context"] = chosen["context"]
+        return CTRModel(data.schema, **arguments), stored["run"]["sampled"]
     sampled = sample_rows if stored is None else stored["run"].get("sampled", sample_rows)
     sample = data.sample(sampled, batch_size=config.batch_size, skip_bad_batches=config.bad_batch == "skip")
     return CTRModel.from_sample(data.schema, sample, **(model or {})), len(sample)
