@@ -46,16 +46,16 @@ $(ENGINES_STAMP): pyproject.toml constraints.txt
 	@echo "==> setting up $(ENGINES)"
 	$(PYTHON) -m venv $(ENGINES)
 	$(ENGINES)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]' 'polars<2'
-	@for packages in "-e '.[ray]'" "-e '.[spark]'" "pytorch-frame" "river" "huggingface-hub" "fuxictr 'polars<2'" \
+	@for packages in "-e '.[ray]'" "-e '.[spark]'" "'moto[server]'" "pytorch-frame" "river" "huggingface-hub" "fuxictr 'polars<2'" \
 		"fbgemm-gpu-cpu==1.8.0 tensordict torchmetrics iopath pyre-extensions tqdm" "--no-deps torchrec==1.8.0"; do \
 		eval "$(ENGINES)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $$packages" || \
 			echo "$$packages cannot be installed: the tests that need it will be skipped"; \
 	done
 	@touch $(ENGINES_STAMP)
 
-test-engines: $(ENGINES_STAMP)  ## run the tests with Ray, Spark, TorchRec and other libraries
+test-engines: $(ENGINES_STAMP)  ## run the tests with Ray, Spark, TorchRec, an S3 server and other libraries
 	@echo "==> pytest -m engines"
-	OMP_NUM_THREADS=1 $(ENGINES)/bin/python -m pytest -m engines -rs tests/engines tests/adapters
+	OMP_NUM_THREADS=1 $(ENGINES)/bin/python -m pytest -m engines -rs tests/engines tests/adapters tests/stream
 
 test-package: setup  ## build the wheel, install it in empty environments and use it there
 	@echo "==> pytest tests/test_package.py"

@@ -1,6 +1,7 @@
 import threading
 import time
 
+import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -117,6 +118,35 @@ def test_the_first_file_may_be_yet_to_come(tmp_path, quick, caplog):
     assert "waiting for the first one" in caplog.text
     assert data.is_live
     assert data.num_rows is None
+
+
+def test_a_bucket_may_have_no_file_yet_and_may_be_out_of_reach(quick, caplog, monkeypatch):
+    memory = fsspec.filesystem("memory")
+    where = "memory://ads/incoming/"
+    with pytest.raises(FileNotFoundError, match="there is no folder memory://ads/incoming"):
+        follow(where.rstrip("/"))
+    data = follow(where)
+    batches = data.iter_batches(SCHEMA, 2)
+    assert len(next(batches)) == 0
+    memory.pipe("/ads/incoming/day_2.csv", b"click,price,city\n1,1,Bern\n0,2,Bern\n1,3,Bern\n")
+    assert next(batch for batch in batches if len(batch)).numerical[:, 0].tolist() == [1, 2]
+    position = data.position()
+    assert position["name"] == "/ads/incoming/day_2.csv"
+
+    def unreachable(where):
+        raise SourceError(f"{where} cannot be reached: try later")
+
+    with monkeypatch.context() as broken:
+        broken.setattr("daes.stream.follow.find_files", unreachable)
+        assert next(batches).numerical[:, 0].tolist() == [3]
+        assert [len(next(batches)) for _ in range(2)] == [0, 0]
+    assert caplog.text.count("cannot be reached: try later; trying again") == 1
+    memory.pipe("/ads/incoming/day_1.csv", b"click,price,city\n1,4,Bern\n")
+    assert next(batch for batch in batches if len(batch)).numerical[:, 0].tolist() == [4]
+    again = follow(where)
+    again.seek(position)
+    assert take(again, 2, batch_size=1) == [[3], [4]]
+    memory.rm("/ads", recursive=True)
 
 
 def test_a_limit_ends_the_stream(tmp_path, quick):

@@ -91,11 +91,18 @@ def find_files(where: Where, suffixes: tuple[str, ...] = ()) -> list[DataFile]:
 
 
 def is_many(where: str | Path) -> bool:
-    """Whether a path or URL is a directory or a glob, whose files may change; an error if there is nothing at all."""
+    """Whether a path or URL is a directory or a glob, whose files may change; an error if there is nothing at all.
+
+    A bucket has no empty directories: there, what ends in `/` is one that has no files yet.
+    """
     filesystem, path = _filesystem(where)
     fs = require("pyarrow.fs")
     kind = filesystem.get_file_info(path).type
-    if kind == fs.FileType.NotFound and not (_MAGIC.search(path) and not _is_web(path)):
+    if kind == fs.FileType.NotFound and not _is_web(path):
+        local = isinstance(filesystem, fs.LocalFileSystem)
+        if _MAGIC.search(path) or (not local and urlsplit(str(where)).path.endswith("/")):
+            return True
+    if kind == fs.FileType.NotFound:
         raise FileNotFoundError(f"there is no folder {where}")
     return bool(kind != fs.FileType.File)
 

@@ -148,6 +148,7 @@ class _FollowCursor:
         self._source, self._columns, self._roles, self._at_once = source, columns, roles, at_once
         self._queue: deque[DataFile] = deque()
         self._listed = 0.0
+        self._unreachable = False
         self._inner: Cursor | None = None
         self._name = str(place["name"])
         self._done: set[str] = set(json.loads(str(place["done"])))
@@ -202,9 +203,16 @@ class _FollowCursor:
             self._name = ""
 
     def _list(self) -> None:
-        if time.monotonic() - self._listed >= _BETWEEN_LISTINGS:
+        if time.monotonic() - self._listed < _BETWEEN_LISTINGS:
+            return
+        try:
             self._queue.extend(file for file in self._source.files() if file.path not in self._done)
-            self._listed = time.monotonic()
+            self._unreachable = False
+        except (SourceError, OSError) as error:  # a bucket may be out of reach for a while
+            if not self._unreachable:
+                _log.warning("%s; trying again", error)
+            self._unreachable = True
+        self._listed = time.monotonic()
 
     def wait(self, seconds: float) -> None:
         time.sleep(max(0.0, min(seconds, self._listed + _BETWEEN_LISTINGS - time.monotonic())))
