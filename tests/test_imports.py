@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import daes
+import daes.training
 from daes.extras import EXTRA_OF
 
 ROOT = Path(__file__).parents[1]
@@ -130,17 +131,24 @@ class TestLightness:
         loaded = {name.partition(".")[0] for name in python(script.format(f"import {core}"))}
         assert (loaded - plain) & set(OPTIONAL) == set()
 
-    def test_every_name_is_there(self):
-        assert sorted(daes.__all__) == sorted({"__version__", *daes._HOME})
-        for name in daes.__all__:
-            assert getattr(daes, name) is not None
-            assert name in dir(daes)
+    @pytest.mark.parametrize("quick", ["daes.training.config", "daes.training.callbacks", "daes.classifier"])
+    def test_no_torch_before_it_is_needed(self, quick):
+        assert "torch" not in python(f"import sys, json, {quick}; print(json.dumps(sorted(sys.modules)))")
 
-    def test_type_checkers_see_the_same_names_from_the_same_places(self):
-        tree = ast.parse((SOURCE / "__init__.py").read_text())
+    @pytest.mark.parametrize("package", [daes, daes.training])
+    def test_every_name_is_there(self, package):
+        names = {name for listed in package._HOMES.values() for name in listed}
+        assert set(package.__all__) - {"__version__"} == names
+        for name in package.__all__:
+            assert getattr(package, name) is not None
+            assert name in dir(package)
+
+    @pytest.mark.parametrize("package", [daes, daes.training])
+    def test_type_checkers_see_the_same_names_from_the_same_places(self, package):
+        tree = ast.parse(Path(package.__file__).read_text())
         (block,) = [node for node in tree.body if isinstance(node, ast.If)]
-        seen = {alias.name: node.module for node in block.body for alias in node.names}
-        assert seen == daes._HOME
+        seen = {node.module: tuple(alias.name for alias in node.names) for node in block.body}
+        assert seen == package._HOMES
 
     def test_an_unknown_name(self):
         with pytest.raises(AttributeError, match="module 'daes' has no attribute 'CTRModell'"):
@@ -191,7 +199,7 @@ class TestRooms:
         ("adapters",),
         ("report", "paper", "cli", "__main__"),
     )
-    BASE = ("choices", "extras", "formatting", "memory", "registry")
+    BASE = ("choices", "extras", "formatting", "lazy", "memory", "registry")
     EVERYWHERE = ("daes", *(f"daes.{name}" for name in BASE), "daes.storage.durable")
     PLACE = {name: place for place, names in enumerate(ROOMS) for name in names}  # noqa: RUF012
     MODEL, SHOW = PLACE["model"], PLACE["report"]
@@ -216,8 +224,9 @@ class TestRooms:
 
     def home(self, name):
         """The module that `from daes import name` leads to."""
-        if name in daes._HOME:
-            return daes._HOME[name]
+        for module, names in daes._HOMES.items():
+            if name in names:
+                return module
         return f"daes.{name}" if name in self.PLACE or name in self.BASE else "daes"
 
     def files(self):
@@ -251,7 +260,8 @@ class TestRooms:
 
     @pytest.mark.parametrize("name", BASE)
     def test_what_all_rooms_stand_on_needs_none_of_them(self, name):
-        found = {module.partition(".")[0] for module, _ in self.imports(SOURCE / f"{name}.py")}
+        base = {f"daes.{other}" for other in self.BASE}
+        found = {module.partition(".")[0] for module, _ in self.imports(SOURCE / f"{name}.py") if module not in base}
         assert found - set(sys.stdlib_module_names) == set()
 
     def test_violations_are_found(self, tmp_path):

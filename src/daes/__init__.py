@@ -8,8 +8,9 @@ The main names are here, and loaded when they are first used: `import daes` by i
 """
 
 import logging
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from daes.lazy import lazy_names
 
 if TYPE_CHECKING:
     from daes.backbone import BACKBONES, build_backbone
@@ -24,18 +25,6 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 logging.getLogger("daes").addHandler(logging.NullHandler())  # what is logged is shown where the program asks for it
-
-_NAMES = {
-    "daes.backbone": ("BACKBONES", "build_backbone"),
-    "daes.classifier": ("StreamingClassifier",),
-    "daes.distribution": ("ESTIMATORS", "JumpReservoir", "rank_context_fields"),
-    "daes.embedding": ("DAES", "METHODS", "CategoricalEmbedding", "build_embedding"),
-    "daes.model": ("CTRModel",),
-    "daes.storage.checkpoint": ("CheckpointStore",),
-    "daes.stream": ("DATASETS", "Batch", "Dataset", "Schema", "batch_from_table", "infer_schema"),
-    "daes.training": ("StreamTrainer", "TrainConfig"),
-}
-_HOME = {name: module for module, names in _NAMES.items() for name in names}
 
 __all__ = [
     "BACKBONES",
@@ -61,14 +50,14 @@ __all__ = [
     "rank_context_fields",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'daes' has no attribute {name!r}")
-    value = getattr(import_module(_HOME[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+_HOMES = {
+    "daes.backbone": ("BACKBONES", "build_backbone"),
+    "daes.classifier": ("StreamingClassifier",),
+    "daes.distribution": ("ESTIMATORS", "JumpReservoir", "rank_context_fields"),
+    "daes.embedding": ("DAES", "METHODS", "CategoricalEmbedding", "build_embedding"),
+    "daes.model": ("CTRModel",),
+    "daes.storage.checkpoint": ("CheckpointStore",),
+    "daes.stream": ("DATASETS", "Batch", "Dataset", "Schema", "batch_from_table", "infer_schema"),
+    "daes.training": ("StreamTrainer", "TrainConfig"),
+}
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -4,6 +4,15 @@ from collections.abc import Collection, Sequence
 from difflib import get_close_matches
 
 
+def not_one_of(name: str, known: Collection[str]) -> str:
+    """What is wrong with a name that is not known, for an error.
+
+    >>> not_one_of("deas", ("efd", "daes"))
+    "must be one of efd, daes, got 'deas' (did you mean 'daes'?)"
+    """
+    return f"must be one of {', '.join(known)}, got {name!r}{_meant(name, known)}"
+
+
 def check_choices(kind: str, chosen: Sequence[str], known: Collection[str]) -> None:
     """All names are known, at least one is there and none occurs twice.
 
@@ -15,8 +24,11 @@ def check_choices(kind: str, chosen: Sequence[str], known: Collection[str]) -> N
         raise ValueError(f"{kind} must name at least one, got none")
     for place, name in enumerate(chosen):
         if name not in known:
-            close = get_close_matches(name, known, n=1)
-            hint = f" (did you mean {close[0]!r}?)" if close else ""
-            raise ValueError(f"{kind} must be among {', '.join(known)}, got {name!r}{hint}")
+            raise ValueError(f"{kind} must be among {', '.join(known)}, got {name!r}{_meant(name, known)}")
         if name in chosen[:place]:
             raise ValueError(f"{kind} must name each one once; {name!r} occurs twice")
+
+
+def _meant(name: str, known: Collection[str]) -> str:
+    close = get_close_matches(name, known, n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""

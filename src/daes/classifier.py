@@ -5,28 +5,29 @@ from copy import deepcopy
 from dataclasses import replace
 from math import ceil
 from os import PathLike
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 
-from daes.backbone import Backbone
-from daes.embedding import NumericalEmbedding
-from daes.evidence import Evidence
 from daes.extras import require
 from daes.metrics import LogLoss
 from daes.metrics.base import sigmoid
-from daes.model import CTRModel
-from daes.storage.state_file import read_state, write_state
 from daes.stream.batch import Batch, batch_from_table
 from daes.stream.schema import Schema, infer_schema
 from daes.stream.source import as_table
 from daes.training.config import TrainConfig, suggest_batch_size
 from daes.training.environment import find_device
-from daes.training.importance import RecentRows, feature_importance
-from daes.training.step import TrainingStep, random_state, set_random_state
 
+if TYPE_CHECKING:
+    import torch
+
+    from daes.backbone import Backbone
+    from daes.embedding import NumericalEmbedding
+    from daes.evidence import Evidence
+    from daes.model import CTRModel
+
+# scikit-learn takes as long to import as torch does: torch is loaded when there is something to learn.
 require("sklearn")
 from sklearn.base import BaseEstimator, ClassifierMixin  # noqa: E402
 from sklearn.utils import check_random_state  # noqa: E402
@@ -94,15 +95,15 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        method: str | NumericalEmbedding = "daes",
-        backbone: str | Backbone = "deepfm",
+        method: "str | NumericalEmbedding" = "daes",
+        backbone: "str | Backbone" = "deepfm",
         *,
         numerical: Sequence[str] | None = None,
         categorical: Sequence[str] | None = None,
         time: str | None = None,
         exclude: Sequence[str] = (),
         dim: int | None = None,
-        evidence: Evidence | Mapping[str, Any] | bool = True,
+        evidence: "Evidence | Mapping[str, Any] | bool" = True,
         epochs: int = 1,
         patience: int | None = None,
         validation_fraction: float = 0.1,
@@ -194,6 +195,8 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         `daes.training.feature_importance` has more: errors, AUC, evidence, other rows.
         """
+        from daes.training.importance import feature_importance
+
         check_is_fitted(self, "model_")
         last_rows = self._recent_.sample()
         assert last_rows is not None
@@ -202,6 +205,8 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write everything to one file, from which `load` goes on: scores and further `partial_fit` are the same."""
+        from daes.storage.state_file import write_state
+
         check_is_fitted(self, "model_")
         config = self.model_.config
         parameters = self.get_params(deep=False)
@@ -233,6 +238,9 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     @classmethod
     def load(cls, path: str | PathLike[str], *, device: str = "auto") -> Self:
         """Read a classifier that `save` wrote."""
+        from daes.model import CTRModel
+        from daes.storage.state_file import read_state
+
         state = read_state(path)
         if not isinstance(state, dict) or (state.get("format"), state.get("version")) != (FORMAT, VERSION):
             raise ValueError(f"{path} must hold a classifier of version {VERSION}, which it does not")
@@ -263,6 +271,10 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _learn(self, batch: Batch, epochs: int, patience: int | None = None) -> None:
         """Passes over the rows; the global random state stays as it is."""
+        import torch
+
+        from daes.training.step import random_state, set_random_state
+
         device = torch.device(find_device(self.device))
         split = len(batch) - (ceil(self.validation_fraction * len(batch)) if patience else 0)
         if not split:
@@ -299,7 +311,9 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.step_.learn(batch[start : start + size], start)
         self.step_.observing = True
 
-    def _build(self, batch: Batch, device: torch.device, config: TrainConfig) -> None:
+    def _build(self, batch: Batch, device: "torch.device", config: TrainConfig) -> None:
+        from daes.model import CTRModel
+
         model = CTRModel.from_sample(
             self.schema_,
             batch,
@@ -316,7 +330,10 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._start(model.to(device), config)
         self.validation_loss_: list[float] = []
 
-    def _start(self, model: CTRModel, config: TrainConfig) -> None:
+    def _start(self, model: "CTRModel", config: TrainConfig) -> None:
+        from daes.training.importance import RecentRows
+        from daes.training.step import TrainingStep
+
         self.model_ = model
         self.step_ = TrainingStep(model, config)
         schema = self.schema_

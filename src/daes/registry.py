@@ -1,13 +1,18 @@
 """Names for classes, with what is known about them: methods and backbones are registered and looked up here."""
 
+import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import wraps
 from importlib import import_module
+from importlib.util import find_spec
 from inspect import signature
+from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any, ClassVar, Generic, TypeVar, get_args
+
+from daes.choices import not_one_of
 
 
 @dataclass(frozen=True)
@@ -190,9 +195,7 @@ class Registry(Mapping[str, E]):
         """The entry of that name; a ValueError lists the names there are and suggests the closest."""
         if name in self._entries:
             return self._entries[name]
-        close = get_close_matches(name, self._entries, n=1)
-        hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise ValueError(f"{self.kind} must be one of {', '.join(self)}, got {name!r}{hint}")
+        raise ValueError(f"{self.kind} {not_one_of(name, self)}")
 
     def describe(self, obj: Configurable) -> tuple[str, dict[str, Any]]:
         """Name and options by which an object can be built again; of an unregistered class its full name."""
@@ -225,6 +228,22 @@ def import_modules(package: str, path: Iterable[str]) -> None:
     for module in iter_modules(path):
         if not module.ispkg:
             import_module(f"{package}.{module.name}")
+
+
+def registered_names(package: str, kind: str) -> tuple[str, ...]:
+    """The names of a registry; unless its package is loaded they are read from its source, since it loads torch.
+
+    >>> "deepfm" in registered_names("daes.backbone", "backbone")
+    True
+    """
+    if package in sys.modules:
+        registry: Registry[Any] = getattr(sys.modules[package], f"{kind.upper()}S")
+        return tuple(registry)
+    spec = find_spec(package)
+    assert spec is not None
+    files = sorted(file for folder in spec.submodule_search_locations or () for file in Path(folder).glob("*.py"))
+    decorator = re.compile(rf'^@register_{kind}\(\s*"([^"]+)"', re.MULTILINE)
+    return tuple(name for file in files for name in decorator.findall(file.read_text(encoding="utf-8")))
 
 
 def full_name(cls: type) -> str:

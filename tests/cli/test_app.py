@@ -1,3 +1,4 @@
+import json
 import os
 import subprocess
 import sys
@@ -7,9 +8,12 @@ import typer
 from typer.testing import CliRunner
 
 import daes
+from daes.backbone import BACKBONES
 from daes.cli.app import COMMANDS, Program, build_app
 from daes.cli.errors import explain
-from daes.cli.options import whole_number
+from daes.cli.options import REGISTRIES, number, registered, whole_number
+from daes.embedding import METHODS
+from daes.experiments.rivals import RIVALS
 from daes.extras import MissingExtraError
 
 runner = CliRunner()
@@ -129,6 +133,29 @@ def test_wrong_usage_is_one_sentence_too(arguments, named):
             ["No such option: --colour", "--batch-size", "got 0", "--learning-rate", "--dim", "got many"],
         ),
         (["drift", "--segments", "1", "--bins=x"], ["--segments", "--bins", "Missing argument 'DATA'"]),
+        (["train", "--lr", "0"], ["above 0 is needed, got 0", "'DATA'", "Missing option '--out'"]),
+        (["predict"], ["Missing argument 'RUN'", "Missing argument 'DATA'", "Missing option '--out'"]),
+        (
+            [
+                *("compare", "x.csv", "--methods", "daes,efdd", "--backbones", "deepfn", "--optimizer", "lion"),
+                *(
+                    "--learning-rate",
+                    "0",
+                    "--dropout",
+                    "1",
+                    "--bad-batch",
+                    "ignore",
+                    "--decimal",
+                    ";",
+                    "--device",
+                    "tpu",
+                ),
+            ],
+            [
+                *("got 'efdd' (did you mean 'efd'?)", "got 'deepfn'", "got 'lion'", "above 0 is needed, got 0"),
+                *("of at least 0 and below 1 is needed, got 1", "got 'ignore'", "got ';'", "got tpu"),
+            ],
+        ),
     ],
 )
 def test_all_that_is_wrong_with_the_options_is_one_sentence(arguments, named):
@@ -139,15 +166,48 @@ def test_all_that_is_wrong_with_the_options_is_one_sentence(arguments, named):
     assert "unexpected" not in result.stderr
 
 
-def test_wrong_options_are_found_without_torch():
+@pytest.mark.parametrize(
+    ("arguments", "code", "named"),
+    [
+        (["train", "x.csv", "--typo", "--batch-size", "0", "--out", "run"], 2, "--typo"),
+        (["train", "x.csv", "--method", "daess", "--backbone", "fnm", "--out", "run"], 2, "did you mean 'daes'?"),
+        (
+            ["train", "x.csv", "--key", "id", "--resume", "--overwrite", "--out", "run"],
+            2,
+            "--overwrite exclude each other",
+        ),
+        (["train", "--help"], 0, "dcnv2"),
+        (["compare", "--help"], 0, "lightgbm"),
+    ],
+)
+def test_options_are_checked_and_explained_without_torch(arguments, code, named):
     script = (
         "import sys; from typer.testing import CliRunner; from daes.cli.app import build_app; "
-        "result = CliRunner().invoke(build_app(), ['train', 'x.csv', '--typo', '--batch-size', '0']); "
-        "assert result.exit_code == 2, result.output; "
+        f"result = CliRunner().invoke(build_app(), {arguments}); "
+        f"assert (result.exit_code, {named!r} in result.output) == ({code}, True), result.output; "
         "print(sorted({'torch', 'pyarrow', 'plotly', 'numpy', 'scipy', 'matplotlib'} & sys.modules.keys()))"
     )
     done = python("-c", script)
     assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_names_are_known_without_torch_as_the_registries_have_them():
+    script = "import json; from daes.cli.options import REGISTRIES, registered; " + (
+        "print(json.dumps({kind: registered(kind) for kind in REGISTRIES}))"
+    )
+    known = json.loads(python("-c", script).stdout)
+    for kind, registry in {"method": METHODS, "backbone": BACKBONES, "rival": RIVALS}.items():
+        assert sorted(known[kind]) == sorted(registry)
+        assert registered(kind) == tuple(registry)
+    assert known.keys() == REGISTRIES.keys()
+
+
+def test_numbers():
+    assert number(least=0, below=1)("0") == 0
+    assert number(above=0)("3e-2") == 0.03
+    for text in ("0", "-3", "x", "", "nan", "inf"):
+        with pytest.raises(typer.BadParameter, match=f"a number above 0 is needed, got {text}$"):
+            number(above=0)(text)
 
 
 def test_whole_numbers():

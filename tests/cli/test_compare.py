@@ -74,12 +74,13 @@ def test_a_toml_file_may_hold_everything(daes, clicks, tmp_path):
 def test_wrong_input_is_one_sentence(refused, clicks):
     cases = [
         (("--methods", "fe,deas"), "'deas' (did you mean 'daes'?)"),
-        (("--backbones", "deepfn"), "backbones must be among fnn"),
+        (("--backbones", "deepfn"), "'--backbones': must be one of fnn"),
         (("--seeds", "0"), "a whole number of at least 1"),
         (("--seeds", "1,1"), "seeds must be a positive number or distinct seeds"),
-        (("--protocol", "papers"), "protocol must be among stream, paper"),
+        (("--protocol", "papers"), "'--protocol': must be one of stream, paper"),
         (("--split", "0.5,0.5,0.5"), "split must be three positive parts"),
-        (("--split", "a,b,c"), "--split must be three numbers"),
+        (("--split", "a,b,c"), "'--split': a number above 0 and below 1 is needed, got a"),
+        (("--split", "0.5,0.5"), "'--split': three numbers are needed, got 0.5,0.5"),
         (("--label", "nothing"), "there is no column 'nothing'"),
     ]
     for arguments, sentence in cases:

@@ -32,5 +32,5 @@ def test_fields_are_ranked_by_how_much_the_numbers_depend_on_them(daes, priced):
 
 def test_wrong_input_is_one_sentence(refused, priced):
     assert "must have a numerical and a categorical column" in refused("context", priced, "--exclude", "price")
-    assert "alpha must lie between 0 and 1" in refused("context", priced, "--alpha", "2")
-    assert "space must be one of rank, value" in refused("context", priced, "--space", "log")
+    assert "'--alpha': a number above 0 and below 1 is needed, got 2" in refused("context", priced, "--alpha", "2")
+    assert "'--space': must be one of rank, value" in refused("context", priced, "--space", "log")

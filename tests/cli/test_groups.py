@@ -5,7 +5,7 @@ import typer
 from typer.testing import CliRunner
 
 from daes.cli.groups import grouped, restored, was_given
-from daes.cli.settings import ModelOptions, names
+from daes.cli.settings import ModelOptions, names, widths
 from daes.cli.toml_file import Config
 
 
@@ -76,4 +76,4 @@ def test_options_of_parts_are_only_those_given():
     }
     assert ModelOptions(evidence=False).arguments()["evidence"] is False
     assert ModelOptions(context="city,device").arguments()["context"] == ["city", "device"]
-    assert ModelOptions(hidden=names("none")).arguments()["backbone_options"] == {"hidden": []}
+    assert ModelOptions(hidden=widths("none")).arguments()["backbone_options"] == {"hidden": []}

@@ -168,7 +168,9 @@ def test_a_toml_file_gives_options_and_flags_win(daes, refused, clicks, tmp_path
     assert stored["model"]["embedding_options"]["num_meta"] == 7
     assert stored["model"]["backbone_options"] == {"hidden": [8, 4], "batch_norm": False}
     for text, sentence in [
-        ("batchsize = 3", "has an unknown option 'batchsize'; did you mean 'batch-size'?"),
+        ("batchsize = 3", "has an unknown option 'batchsize' (did you mean 'batch-size'?)"),
+        ("batchsize = 3\nhue = 1", "has unknown options 'batchsize' (did you mean 'batch-size'?), 'hue'"),
+        ("batch-size = 0\noptimizer = 'lion'", "got 0; Invalid value for '--optimizer': must be one of adagrad"),
         ("batch-size = 1.5", "a whole number of at least 1 is needed, got 1.5"),
         ("batch-size = [", "is not valid TOML"),
         ("data = 2024-01-01", "data must be a text, a number, true, false or a list of these"),
@@ -199,23 +201,27 @@ def test_wrong_input_is_one_sentence(refused, clicks, tmp_path, csv):
         ((*known, "--numerical", "city", *out, *QUICK), "column 'city' must hold numbers"),
         (("train", tmp_path / "nothing.parquet", *out), "there is no file"),
         (("train", "nothing", *out), "no dataset of that name"),
-        ((*known, "--method", "dase", *out, *QUICK), "method must be one of efd"),
-        ((*known, "--backbone", "deepfn", *out), "backbone must be one of fnn"),
-        ((*known, "--optimizer", "lion", *out, *QUICK), "optimizer must be one of adagrad, adam"),
+        ((*known, "--method", "dase", *out, *QUICK), "'--method': must be one of efd"),
+        ((*known, "--backbone", "deepfn", *out), "'--backbone': must be one of fnn"),
+        ((*known, "--optimizer", "lion", *out, *QUICK), "'--optimizer': must be one of adagrad, adam"),
         (
             (*known, "--learning-rate", "-1", *out, *QUICK),
-            "learning_rate must be positive, got -1.0",
+            "'--learning-rate' / '--lr': a number above 0 is needed, got -1",
         ),
         ((*known, "--learning-rate", "fast", *out), "--learning-rate"),
         ((*known, "--batch-size", "0", *out), "a whole number of at least 1 is needed, got 0"),
         ((*known, "--context", "town", *out, *QUICK), "context must name categorical columns of the schema"),
-        ((*known, "--bad-batch", "ignore", *out), "bad_batch must be 'stop' or 'skip'"),
-        ((*known, "--device", "tpu", *out), "--device must be auto, cpu, cuda or cuda:N, got tpu"),
+        ((*known, "--bad-batch", "ignore", *out), "'--bad-batch': must be one of stop, skip"),
+        ((*known, "--device", "tpu", *out), "'--device': auto, cpu, cuda or cuda:N is needed, got tpu"),
         ((*known, "--method", "efd", "--method-option", "num_meta=9", *out, *QUICK), "efd has no option 'num_meta'"),
-        ((*known, "--method-option", "num_meta", *out), "--method-option must be NAME=VALUE, got num_meta"),
+        ((*known, "--method-option", "num_meta", *out), "'--method-option': NAME=VALUE is needed, got num_meta"),
+        ((*known, "--hidden", "8,x", *out), "'--hidden': a whole number of at least 1 is needed, got x"),
+        ((*known, "--separator", "ab", *out), "'--separator': one ASCII character is needed, got 'ab'"),
+        ((*known, "--resume", "--overwrite", *out), "--resume and --overwrite exclude each other"),
         ((*known, "--limit", "-5", *out), "a whole number of at least 1 is needed"),
-        (known, "a folder for the run is needed: --out RUN"),
-        (("train", *out), "DATA is needed"),
+        (known, "Missing option '--out'"),
+        (("train", *out), "'DATA': what to train on is needed"),
+        (("train", *out, "--resume"), "DATA is needed: there is no run in"),
         ((*known, "--colour", *out), "No such option"),
         (
             ("train", csv("click,price\n1,2\n0,x\n", "x.csv"), "--numerical", "price", *out),
@@ -223,7 +229,7 @@ def test_wrong_input_is_one_sentence(refused, clicks, tmp_path, csv):
         ),
         (("train", csv("click,price\n"), "--label", "click", "--numerical", "price", *out), "at least one row"),
         (("train", csv("click,price\n"), "--numerical", "price", *out), "at least one row"),
-        ((*known, "--label-map", "yes", *out), "--label-map must be TEXT=0 or TEXT=1, got yes"),
+        ((*known, "--label-map", "yes", *out), "'--label-map': TEXT=0 or TEXT=1 is needed, got yes"),
         ((*known, "--decimal", ",", *out), "decimal are options of CSV files"),
     ]
     for arguments, sentence in cases:
@@ -508,7 +514,7 @@ def test_metrics_can_be_followed_elsewhere(daes, refused, clicks, tmp_path):
     assert result.exit_code == 0, result.output
     assert any(path.name.startswith("events.out") for path in events.iterdir())
     message = refused("train", clicks, "--exclude", "id", "--out", tmp_path / "other", "--track", "paper", *QUICK)
-    assert "a tracker must be one of tensorboard, mlflow, wandb, got 'paper'" in message
+    assert "'--track': must be one of tensorboard, mlflow, wandb, got 'paper'" in message
     assert not (tmp_path / "other").exists()
 
 
@@ -558,7 +564,7 @@ def test_options_of_late_labels_are_checked(refused, clicks, tmp_path):
     assert "--labels needs --key NAME" in refused("train", topic, *labels, *options)
     assert "--key and --label-window are for labels" in refused("train", topic, "--key", "id", *options)
     said = refused("train", topic, *labels, "--key", "id", "--label-window", "soon", *options)
-    assert "--label-window must be a number with s, m, h or d, as 30m, got 'soon'" in said
+    assert "'--label-window': a positive number with s, m, h or d is needed, as 30m, got soon" in said
     said = refused("train", topic, *labels, "--key", "id", "--overflow", "keep", *options)
-    assert "overflow must be one of no-click, drop, spill, got 'keep'" in said
+    assert "'--overflow': must be one of no-click, drop, spill, got 'keep'" in said
     assert "key is for streams without an end" in refused("train", clicks, *labels, "--key", "id", *options)

@@ -14,7 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 import daes
 from daes.cli.console import err, errors
 from daes.cli.errors import UsageError, explain, without_option
-from daes.cli.options import ARGUMENTS
+from daes.cli.options import ARGUMENTS, LEFT_OUT, REGISTRIES, registered
 
 COMMANDS = (
     "demo",
@@ -85,12 +85,19 @@ class Program(TyperGroup):
 class ProgramCommand(TyperCommand):
     """A command that names all that is wrong with its options in one error.
 
-    Its help lists registered names in place of {methods} and {backbones}. They are looked up when the help is shown:
-    the registries load torch.
+    Its help lists registered names in place of {method}, {backbone} and {rival}.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.meta[ARGUMENTS] = list(args)
+        required = {parameter.name: parameter.required for parameter in self.params}
+        try:
+            return self._parse(ctx, args)
+        finally:
+            for parameter in self.params:
+                parameter.required = required[parameter.name]
+
+    def _parse(self, ctx: Any, args: list[str]) -> list[str]:
         found: list[Exception] = []
         left = list(args)
         while True:
@@ -102,7 +109,7 @@ class ProgramCommand(TyperCommand):
                 if not (extra and found):
                     found.append(error)
                 shorter = without_option(left, error)
-                if extra or len(shorter) == len(left):
+                if extra or (len(shorter) == len(left) and not _left_out(ctx, error)):
                     break
                 left = shorter
         if len(found) == 1:
@@ -114,15 +121,22 @@ class ProgramCommand(TyperCommand):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         for parameter in self.params:
             text = getattr(parameter, "help", None) or ""
-            if "{methods}" in text or "{backbones}" in text:
-                from daes.backbone import BACKBONES
-                from daes.embedding import METHODS
-
-                names = {"{methods}": ", ".join(METHODS), "{backbones}": ", ".join(BACKBONES)}
-                for place, listed in names.items():
-                    text = text.replace(place, listed)
-                parameter.help = text  # type: ignore[attr-defined]
+            for kind in REGISTRIES:
+                if f"{{{kind}}}" in text:
+                    text = text.replace(f"{{{kind}}}", ", ".join(registered(kind)))
+                    parameter.help = text  # type: ignore[attr-defined]
         super().format_help(ctx, formatter)
+
+
+def _left_out(ctx: Any, error: Exception) -> bool:
+    """Leave out the parameter that an error is about: it is missing, or wrong in the configuration file."""
+    parameter = getattr(error, "param", None)
+    out: set[str] = ctx.meta.setdefault(LEFT_OUT, set())
+    if parameter is None or parameter.name in out:
+        return False
+    parameter.required = False
+    out.add(parameter.name)
+    return True
 
 
 def build_app() -> typer.Typer:

@@ -9,7 +9,7 @@ import typer
 from daes.cli import console
 from daes.cli.console import err
 from daes.cli.groups import grouped, was_given
-from daes.cli.options import Json, whole_number
+from daes.cli.options import Json, number, one_of, whole_number
 from daes.cli.reading import Columns, DataArgument, Reading
 from daes.cli.settings import (
     ModelOptions,
@@ -17,6 +17,7 @@ from daes.cli.settings import (
     TrainingOptions,
     names,
     option,
+    registered_list,
 )
 from daes.cli.toml_file import Config
 from daes.formatting import duration, fixed
@@ -44,6 +45,14 @@ def parse_seeds(given: str | list[str]) -> tuple[int, ...]:
     return tuple(range(whole_number(1)(str(numbers[0]))))
 
 
+def parse_split(given: str | list[str]) -> Names:
+    """Three shares."""
+    parts = names(given)
+    if len(parts) != 3:
+        raise typer.BadParameter(f"three numbers are needed, got {','.join(parts)}")
+    return Names(str(number(above=0, below=1)(part)) for part in parts)
+
+
 @dataclass(frozen=True)
 class ProtocolOptions:
     """How to judge."""
@@ -53,6 +62,7 @@ class ProtocolOptions:
         option(
             "--protocol",
             panel="Protocol",
+            parser=one_of("stream", "paper"),
             metavar="NAME",
             help="stream: one pass, each row scored before it is learned from. paper: chronological training, "
             "validation and test parts, several epochs.",
@@ -60,7 +70,7 @@ class ProtocolOptions:
     ] = "stream"
     split: Annotated[
         Names,
-        option("--split", panel="Protocol", parser=names, metavar="LIST", help="The three parts (paper)."),
+        option("--split", panel="Protocol", parser=parse_split, metavar="LIST", help="The three parts (paper)."),
     ] = _SPLIT
     epochs: Annotated[
         int, option("--epochs", panel="Protocol", parser=whole_number(1), metavar="N", help="At most (paper).")
@@ -83,12 +93,8 @@ class ProtocolOptions:
         """What the paper's protocol needs."""
         from daes.training.offline import OfflineConfig
 
-        try:
-            parts = [float(part) for part in self.split]
-        except ValueError:
-            raise ValueError(f"--split must be three numbers, got {','.join(self.split)}") from None
         return OfflineConfig(
-            split=tuple(parts),  # type: ignore[arg-type]
+            split=tuple(map(float, self.split)),  # type: ignore[arg-type]
             epochs=self.epochs,
             patience=self.patience,
             shuffle=self.shuffle,
@@ -101,11 +107,16 @@ def compare(
     data: DataArgument,
     methods: Annotated[
         Names,
-        typer.Option("--methods", parser=names, metavar="LIST", help="Some of {methods}; lightgbm, ftrl."),
+        typer.Option(
+            "--methods",
+            parser=registered_list("method", "rival"),
+            metavar="LIST",
+            help="Some of {method}; {rival}.",
+        ),
     ] = _METHODS,
     backbones: Annotated[
         Names,
-        typer.Option("--backbones", parser=names, metavar="LIST", help="Some of {backbones}."),
+        typer.Option("--backbones", parser=registered_list("backbone"), metavar="LIST", help="Some of {backbone}."),
     ] = _BACKBONES,
     seeds: Annotated[
         Any,

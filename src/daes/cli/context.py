@@ -8,7 +8,7 @@ import typer
 
 from daes.cli.console import out
 from daes.cli.groups import grouped
-from daes.cli.options import Json, Seed, whole_number
+from daes.cli.options import Json, Seed, number, one_of, whole_number
 from daes.cli.reading import Columns, DataArgument, Reading
 
 if TYPE_CHECKING:
@@ -25,9 +25,18 @@ def context(
     top: Annotated[
         int, typer.Option("--top", parser=whole_number(1), metavar="N", help="How many fields to choose.")
     ] = 3,
-    alpha: Annotated[float, typer.Option("--alpha", help="Level of significance.")] = 0.01,
+    alpha: Annotated[
+        float,
+        typer.Option("--alpha", parser=number(above=0, below=1), metavar="NUMBER", help="Level of significance."),
+    ] = 0.01,
     space: Annotated[
-        str, typer.Option("--space", metavar="NAME", help="Measure distances between rank or value distributions.")
+        str,
+        typer.Option(
+            "--space",
+            parser=one_of("rank", "value"),
+            metavar="NAME",
+            help="Measure distances between rank or value distributions.",
+        ),
     ] = "rank",
     columns: Columns = Columns(),  # noqa: B008 (frozen)
     reading: Reading = Reading(),  # noqa: B008

@@ -10,13 +10,15 @@ from daes.cli.console import err, out
 from daes.cli.groups import grouped
 from daes.cli.options import BatchSize, Json
 from daes.cli.reading import DataArgument, Reading
-from daes.cli.settings import find_device
+from daes.cli.settings import device_name, find_device
 
 RunArgument = Annotated[
     Path,
     typer.Argument(metavar="RUN", help="A folder of `daes train`, or a saved model.", show_default=False),
 ]
-Device = Annotated[str, typer.Option("--device", metavar="NAME", help="cpu, cuda, cuda:1, … or auto.")]
+Device = Annotated[
+    str, typer.Option("--device", parser=device_name, metavar="NAME", help="cpu, cuda, cuda:1, … or auto.")
+]
 
 
 @grouped

@@ -1,15 +1,41 @@
 """The options of streams without an end."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import inf, nan
 from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
+from daes.cli.options import number, one_of
 from daes.cli.settings import given_options, option, rows_option
+from daes.training.config import OVERFLOW
 
 if TYPE_CHECKING:
     from daes.stream.schema import Schema
     from daes.training.label_join import LateLabels
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def seconds(text: str) -> float:
+    """A length of time as it is written; nan for one that is not.
+
+    >>> seconds("30m"), seconds("1.5h"), seconds("20"), seconds("soon")
+    (1800.0, 5400.0, 20.0, nan)
+    """
+    length, unit = (text[:-1], text[-1]) if text[-1:] in _UNITS else (text, "s")
+    try:
+        return float(length) * _UNITS[unit]
+    except ValueError:
+        return nan
+
+
+def length_of_time(text: str) -> str:
+    """Parse a length of time, which stays as it is written."""
+    if not 0 < seconds(text) < inf:
+        raise typer.BadParameter(f"a positive number with s, m, h or d is needed, as 30m, got {text}")
+    return text
 
 
 @dataclass(frozen=True)
@@ -30,6 +56,7 @@ class Live:
         option(
             "--order",
             panel="Live streams",
+            parser=one_of("name", "time"),
             metavar="BY",
             help="Which of the files that are there is read first: by name or by time (the oldest).",
             show_default="name",
@@ -40,6 +67,7 @@ class Live:
         option(
             "--max-wait",
             panel="Live streams",
+            parser=number(above=0),
             metavar="SECONDS",
             help="How long a row waits at most for its batch to be full.",
             show_default="1",
@@ -65,6 +93,7 @@ class Live:
         option(
             "--label-window",
             panel="Live streams",
+            parser=length_of_time,
             metavar="TIME",
             help="How long after its row a label may come, as 90s, 30m or 2h; a row is learned from after that.",
             show_default="30m",
@@ -78,6 +107,7 @@ class Live:
         option(
             "--overflow",
             panel="Live streams",
+            parser=one_of(*OVERFLOW),
             metavar="POLICY",
             help="If more wait: no-click (learn from the oldest now, with the label it has), drop (leave it out) or "
             "spill (features of the newest go to disk).",
@@ -87,34 +117,23 @@ class Live:
     @property
     def late_labels(self) -> "LateLabels | None":
         """Where labels come from that are not in the rows."""
+        if self.labels is None or self.key is None:
+            return None
         from daes.training.label_join import LateLabels
 
-        if self.labels is None:
-            if self.key is not None or self.label_window is not None:
-                raise ValueError("--key and --label-window are for labels in messages of their own: --labels TOPIC")
-            return None
-        if self.key is None:
-            raise ValueError("--labels needs --key NAME, the field by which a label finds its row")
-        window = seconds(self.label_window or "30m", "--label-window")
-        return LateLabels(self.labels, self.key, window, self.max_pending, self.overflow)
+        return LateLabels(self.labels, self.key, seconds(self.label_window or "30m"), self.max_pending, self.overflow)
+
+    def problems(self) -> Iterator[str]:
+        """What is wrong with the options together."""
+        if self.labels is None and (self.key is not None or self.label_window is not None):
+            yield "--key and --label-window are for labels in messages of their own: --labels TOPIC"
+        if self.labels is not None and self.key is None:
+            yield "--labels needs --key NAME, the field by which a label finds its row"
 
     def options(self) -> dict[str, Any]:
         """Options of `Dataset.open`."""
         found = given_options({"order": self.order, "max_wait": self.max_wait, "key": self.key})
         return {"follow": True, **found} if self.follow else found
-
-
-def seconds(text: str, flag: str) -> float:
-    """A length of time as it is written.
-
-    >>> seconds("30m", "--label-window"), seconds("1.5h", "--label-window"), seconds("20", "--label-window")
-    (1800.0, 5400.0, 20.0)
-    """
-    number, unit = (text[:-1], text[-1]) if text[-1:] in _UNITS else (text, "s")
-    try:
-        return float(number) * _UNITS[unit]
-    except ValueError:
-        raise ValueError(f"{flag} must be a number with s, m, h or d, as 30m, got {text!r}") from None
 
 
 def joined_schema(schema: "Schema", key: str) -> "Schema":

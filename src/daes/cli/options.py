@@ -1,12 +1,18 @@
 """Options that several commands share, with one name and one help text."""
 
 from collections.abc import Callable
+from math import inf, nan
 from typing import Annotated
 
 import typer
 
+from daes.choices import not_one_of
+from daes.registry import registered_names
+
 ARGUMENTS = "daes.arguments"
 """The key in a call's `meta` of what follows the command's name on the command line."""
+LEFT_OUT = "daes.left_out"
+"""The key in a call's `meta` of the names of parameters that are not taken from the configuration file."""
 
 
 def whole_number(least: int) -> Callable[[str], int]:
@@ -26,6 +32,56 @@ def whole_number(least: int) -> Callable[[str], int]:
         return number
 
     return parse
+
+
+def number(*, above: float | None = None, least: float | None = None, below: float = inf) -> Callable[[str], float]:
+    """A parser of numbers in a range, which are finite; its error names the range and the value.
+
+    >>> number(above=0)("0.03")
+    0.03
+    """
+    ends = {"above": above, "of at least": least, "below": below}
+    said = " and ".join(f"{word} {end:g}" for word, end in ends.items() if end is not None and end != inf)
+
+    def parse(text: str) -> float:
+        try:
+            found = float(text)
+        except ValueError:
+            found = nan
+        if not ((above is None or found > above) and (least is None or found >= least) and found < below):
+            raise typer.BadParameter(f"a number {said} is needed, got {text}")
+        return found
+
+    return parse
+
+
+def one_of(*known: str) -> Callable[[str], str]:
+    """A parser of a name; its error lists the names there are.
+
+    >>> one_of("stop", "skip")("skip")
+    'skip'
+    """
+
+    def parse(text: str) -> str:
+        if text not in known:
+            raise typer.BadParameter(not_one_of(text, known))
+        return text
+
+    return parse
+
+
+REGISTRIES = {"method": "daes.embedding", "backbone": "daes.backbone", "rival": "daes.experiments.rivals"}
+"""What is registered by name, with its package; loading one loads torch, knowing its names does not."""
+
+
+def registered(*kinds: str) -> tuple[str, ...]:
+    """All names of these kinds."""
+    return tuple(name for kind in kinds for name in registered_names(REGISTRIES[kind], kind))
+
+
+def registered_name(kind: str) -> Callable[[str], str]:
+    """A parser of a registered name."""
+    return lambda text: one_of(*registered(kind))(text)
 
 
 BatchSize = Annotated[

@@ -9,8 +9,8 @@ import typer
 
 from daes.cli.console import err, out
 from daes.cli.groups import was_given
-from daes.cli.options import Json, whole_number
-from daes.cli.settings import Names, find_device, names, option
+from daes.cli.options import Json, one_of, whole_number
+from daes.cli.settings import Names, device_name, find_device, names, option
 
 if TYPE_CHECKING:
     from daes.paper.experiment import ExperimentSettings
@@ -99,6 +99,7 @@ def paper(
         option(
             "--protocol",
             panel="Training",
+            parser=one_of("stream", "paper"),
             metavar="NAME",
             help="stream: one pass, each batch scored before it is learned from. paper: chronological training, "
             "validation and test parts, several epochs.",
@@ -109,6 +110,7 @@ def paper(
         option(
             "--recipe",
             panel="Training",
+            parser=one_of("paper", "default"),
             metavar="NAME",
             help="paper: Adam, BatchNorm, dropout. default: as `daes train` does, without evidence, numbers scaled as "
             "each method's authors do.",
@@ -170,7 +172,8 @@ def paper(
         ),
     ] = None,
     device: Annotated[
-        str, option("--device", panel="Training", metavar="NAME", help="auto, cpu, cuda or cuda:1.")
+        str,
+        option("--device", panel="Training", parser=device_name, metavar="NAME", help="auto, cpu, cuda or cuda:1."),
     ] = "cpu",
     json: Json = False,
 ) -> None:

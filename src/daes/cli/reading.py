@@ -4,13 +4,13 @@ import atexit
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from daes.cli.options import one_of
 from daes.cli.settings import Names, given_options, names_option, option, rows_option
 
 if TYPE_CHECKING:
@@ -25,6 +25,21 @@ DATA_HELP = (
 DataArgument = Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP, show_default=False)]
 
 
+def character(text: str) -> str:
+    """Parse one character."""
+    found = {"\\t": "\t"}.get(text, text)
+    if len(found) != 1 or not found.isascii():
+        raise typer.BadParameter(f"one ASCII character is needed, got {text!r}")
+    return found
+
+
+def label_meaning(text: str) -> str:
+    """Parse what a label means, TEXT=0 or TEXT=1, which stays as it is."""
+    if not text[:-2] or text[-2:] not in ("=0", "=1"):
+        raise typer.BadParameter(f"TEXT=0 or TEXT=1 is needed, got {text}")
+    return text
+
+
 @dataclass(frozen=True)
 class Reading:
     """How to read."""
@@ -32,16 +47,32 @@ class Reading:
     limit: Annotated[int | None, rows_option("--limit", "Reading", "Read no more than so many rows.")] = None
     format: Annotated[
         str | None,
-        option("--format", panel="Reading", metavar="NAME", help="parquet or csv, where file names do not tell."),
+        option(
+            "--format",
+            panel="Reading",
+            parser=one_of("parquet", "csv"),
+            metavar="NAME",
+            help="parquet or csv, where file names do not tell.",
+        ),
     ] = None
     separator: Annotated[
         str | None,
-        option("--separator", panel="Reading", metavar="CHAR", help="Between the fields of a CSV file."),
+        option(
+            "--separator",
+            panel="Reading",
+            parser=character,
+            metavar="CHAR",
+            help="Between the fields of a CSV file; \\t is a tab.",
+        ),
     ] = None
     decimal: Annotated[
         str | None,
         option(
-            "--decimal", panel="Reading", metavar="CHAR", help="Before the fraction of a number in a CSV file: . or ,"
+            "--decimal",
+            panel="Reading",
+            parser=one_of(".", ","),
+            metavar="CHAR",
+            help="Before the fraction of a number in a CSV file: . or ,",
         ),
     ] = None
     missing: Annotated[
@@ -63,6 +94,7 @@ class Reading:
         option(
             "--label-map",
             panel="Reading",
+            parser=label_meaning,
             metavar="TEXT=0|1",
             help="What a label means that is not 0 or 1: yes=1. May be repeated; every label must be listed then.",
         ),
@@ -72,6 +104,7 @@ class Reading:
         option(
             "--bad-rows",
             panel="Reading",
+            parser=one_of("error", "skip"),
             metavar="POLICY",
             help="Rows that cannot be read (a number that is none, a label that is neither 0 nor 1, …): error (stop "
             "and name the row) or skip (leave them out and list them).",
@@ -90,7 +123,7 @@ class Reading:
         if self.no_header:
             options["header"] = False
         if self.label_map:
-            options["label_map"] = _label_map(self.label_map)
+            options["label_map"] = {pair[:-2]: int(pair[-1]) for pair in self.label_map}
         return options
 
     def open(self, what: str, schema: "Schema", **more: Any) -> "Dataset":
@@ -121,16 +154,6 @@ def _file_of(what: str) -> str:
         file.write(start)
         shutil.copyfileobj(sys.stdin.buffer, file)
     return str(path)
-
-
-def _label_map(pairs: Sequence[str]) -> dict[str, int]:
-    labels = {}
-    for pair in pairs:
-        text, equals, label = pair.rpartition("=")
-        if not equals or not text or label not in ("0", "1"):
-            raise ValueError(f"--label-map must be TEXT=0 or TEXT=1, got {pair}")
-        labels[text] = int(label)
-    return labels
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """The options of the commands that train: the model and its training."""
 
 import csv
+import re
 import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -8,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from daes.cli.options import whole_number
+from daes.cli.options import number, one_of, registered, whole_number
+from daes.training.config import LEARNING_RATES
 
 if TYPE_CHECKING:
     from daes.stream.dataset import Dataset
@@ -30,6 +32,41 @@ def names(given: str | Sequence[str]) -> Names:
     """
     parts = next(csv.reader([given], skipinitialspace=True), []) if isinstance(given, str) else given
     return Names(part.strip() for part in parts if part.strip())
+
+
+def registered_list(*kinds: str) -> Callable[[str | Sequence[str]], Names]:
+    """A parser of registered names."""
+
+    def parse(given: str | Sequence[str]) -> Names:
+        known = registered(*kinds)
+        return Names(one_of(*known)(name) for name in names(given))
+
+    return parse
+
+
+def widths(given: str | Sequence[str]) -> Names:
+    """Parse the widths of layers.
+
+    >>> widths("128, 32"), widths("none")
+    (('128', '32'), ())
+    """
+    listed = names(given)
+    return Names(() if listed == ("none",) else (str(whole_number(1)(width)) for width in listed))
+
+
+def pair(text: str) -> str:
+    """Parse NAME=VALUE, which stays as it is."""
+    name, equals, _ = text.partition("=")
+    if not equals or not name.strip():
+        raise typer.BadParameter(f"NAME=VALUE is needed, got {text}")
+    return text
+
+
+def device_name(text: str) -> str:
+    """Parse the name of a device, which need not be there."""
+    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", text):
+        raise typer.BadParameter(f"auto, cpu, cuda or cuda:N is needed, got {text}")
+    return text
 
 
 def option(*flags: str, panel: str, help: str, **more: Any) -> Any:
@@ -59,11 +96,25 @@ class ModelOptions:
     dim: Annotated[int, number_option("--dim", "Model", "Dimension of every embedding.")] = 16
     hidden: Annotated[
         Names | None,
-        names_option("--hidden", "Model", "Widths of the MLP's hidden layers.", show_default="128,32,8"),
+        option(
+            "--hidden",
+            panel="Model",
+            parser=widths,
+            metavar="LIST",
+            help="Widths of the MLP's hidden layers, or none.",
+            show_default="128,32,8",
+        ),
     ] = None
     dropout: Annotated[
         float | None,
-        option("--dropout", panel="Model", help="Share of hidden units that are dropped.", show_default="0"),
+        option(
+            "--dropout",
+            panel="Model",
+            parser=number(least=0, below=1),
+            metavar="SHARE",
+            help="Share of hidden units that are dropped.",
+            show_default="0",
+        ),
     ] = None
     batch_norm: Annotated[
         bool | None,
@@ -86,12 +137,22 @@ class ModelOptions:
         int,
         number_option("--pairs", "Model", "Pairs of fields whose combinations are counted as well.", least=0),
     ] = 0
-    l2: Annotated[float, option("--l2", panel="Model", help="λ of the paper's loss, cross-entropy + λ‖Θ‖².")] = 0.0
+    l2: Annotated[
+        float,
+        option(
+            "--l2",
+            panel="Model",
+            parser=number(least=0),
+            metavar="NUMBER",
+            help="λ of the paper's loss, cross-entropy + λ‖Θ‖².",
+        ),
+    ] = 0.0
     tables: Annotated[
         str,
         option(
             "--tables",
             panel="Model",
+            parser=one_of("hash", "vocabulary"),
             metavar="MODE",
             help="How a category is mapped to its row: hash, or vocabulary (learned from the stream).",
         ),
@@ -129,6 +190,7 @@ class ModelOptions:
         option(
             "--half-life",
             panel="Model",
+            parser=number(above=0),
             metavar="ROWS",
             help="Decay: a value of this age is half as likely to be in the reservoir as a new one.",
         ),
@@ -141,6 +203,7 @@ class ModelOptions:
         option(
             "--method-option",
             panel="Model",
+            parser=pair,
             metavar="NAME=VALUE",
             help="Any other option of the method, such as num_meta=20; may be repeated.",
         ),
@@ -150,6 +213,7 @@ class ModelOptions:
         option(
             "--backbone-option",
             panel="Model",
+            parser=pair,
             metavar="NAME=VALUE",
             help="Any other option of the backbone, such as layers=2; may be repeated.",
         ),
@@ -167,7 +231,7 @@ class ModelOptions:
         estimator = {name: value for name, value in estimator.items() if value is not None}
         embedding = {"reservoir_size": self.reservoir_size, "estimator_options": estimator or None}
         backbone = {
-            "hidden": None if self.hidden is None else _widths(self.hidden),
+            "hidden": None if self.hidden is None else [int(width) for width in self.hidden],
             "dropout": self.dropout,
             "batch_norm": self.batch_norm,
         }
@@ -178,8 +242,8 @@ class ModelOptions:
             "evidence": {"pairs": self.pairs} if self.evidence else False,
             "num_context": self.num_context,
             "categorical_options": {"mode": self.tables, "sparse": self.sparse},
-            "embedding_options": given_options(embedding) | _pairs("--method-option", self.method_option),
-            "backbone_options": given_options(backbone) | _pairs("--backbone-option", self.backbone_option),
+            "embedding_options": given_options(embedding) | _values(self.method_option),
+            "backbone_options": given_options(backbone) | _values(self.backbone_option),
             **({} if self.table_size is None else {"sizes": self.table_size}),
         }
 
@@ -193,7 +257,14 @@ class TrainingOptions:
         rows_option("--batch-size", "Training", "Rows per step.", show_default="by the number of rows, 32 to 1024"),
     ] = None
     optimizer: Annotated[
-        str, option("--optimizer", panel="Training", metavar="NAME", help="adagrad, adam, adamw or sgd.")
+        str,
+        option(
+            "--optimizer",
+            panel="Training",
+            parser=one_of(*LEARNING_RATES),
+            metavar="NAME",
+            help=f"One of {', '.join(LEARNING_RATES)}.",
+        ),
     ] = "adagrad"
     learning_rate: Annotated[
         float | None,
@@ -201,23 +272,38 @@ class TrainingOptions:
             "--learning-rate",
             "--lr",
             panel="Training",
+            parser=number(above=0),
+            metavar="NUMBER",
             help="Step size of the optimiser.",
             show_default="0.03 for adagrad, 0.001 for adam",
         ),
     ] = None
     clip_norm: Annotated[
         float | None,
-        option("--clip-norm", panel="Training", help="Scale gradients with a larger norm down to it."),
+        option(
+            "--clip-norm",
+            panel="Training",
+            parser=number(above=0),
+            metavar="NUMBER",
+            help="Scale gradients with a larger norm down to it.",
+        ),
     ] = None
     max_norm: Annotated[
         float | None,
-        option("--max-norm", panel="Training", help="A gradient with a larger norm makes its batch a bad batch."),
+        option(
+            "--max-norm",
+            panel="Training",
+            parser=number(above=0),
+            metavar="NUMBER",
+            help="A gradient with a larger norm makes its batch a bad batch.",
+        ),
     ] = None
     bad_batch: Annotated[
         str,
         option(
             "--bad-batch",
             panel="Training",
+            parser=one_of("stop", "skip"),
             metavar="POLICY",
             help="A batch that cannot be learned from (a label that is neither 0 nor 1, a loss that is not finite): "
             "stop, or skip it and report its row.",
@@ -257,7 +343,11 @@ class TrainingOptions:
     device: Annotated[
         str,
         option(
-            "--device", panel="Training", metavar="NAME", help="cpu, cuda, cuda:1, … or auto: cuda where there is one."
+            "--device",
+            panel="Training",
+            parser=device_name,
+            metavar="NAME",
+            help="cpu, cuda, cuda:1, … or auto: cuda where there is one.",
         ),
     ] = "auto"
 
@@ -314,23 +404,16 @@ def _context(choice: str) -> str | list[str] | None:
     return None if choice == "none" else list(names(choice))
 
 
-def _widths(given: Sequence[str]) -> list[int]:
-    parse: Callable[[str], int] = whole_number(1)
-    return [] if list(given) == ["none"] else [parse(width) for width in given]
-
-
 def given_options(options: dict[str, Any]) -> dict[str, Any]:
     """The options that are not None."""
     return {name: value for name, value in options.items() if value is not None}
 
 
-def _pairs(flag: str, given: Sequence[str]) -> dict[str, Any]:
+def _values(pairs: Sequence[str]) -> dict[str, Any]:
     """Options as NAME=VALUE: numbers, true, false, none and lists as in TOML, anything else is text."""
     options: dict[str, Any] = {}
-    for pair in given:
-        name, equals, text = pair.partition("=")
-        if not equals or not name:
-            raise ValueError(f"{flag} must be NAME=VALUE, got {pair}")
+    for pair in pairs:
+        name, _, text = pair.partition("=")
         try:
             options[name.strip()] = None if text == "none" else tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:

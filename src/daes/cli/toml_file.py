@@ -7,13 +7,17 @@ from typing import Annotated, Any
 
 import typer
 
+from daes.cli.options import LEFT_OUT
+
 _NOT_IN_FILES = ("config", "help")
 
 
 def _load(context: typer.Context, path: Path | None) -> Path | None:
     if path is not None and not context.resilient_parsing:
         known = [parameter.name for parameter in context.command.params if parameter.name not in _NOT_IN_FILES]
-        context.default_map = {**(context.default_map or {}), **read_options(path, [name for name in known if name])}
+        given = {**(context.default_map or {}), **read_options(path, [name for name in known if name])}
+        left_out = context.meta.get(LEFT_OUT, ())
+        context.default_map = {name: value for name, value in given.items() if name not in left_out}
     return path
 
 
@@ -44,14 +48,18 @@ def read_options(path: Path, known: list[str]) -> dict[str, Any]:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not valid TOML: {error}") from error
-    options = {}
+    options, unknown = {}, []
     for key, value in content.items():
         name = key.replace("-", "_")
-        if name not in known:
+        if name in known:
+            options[name] = _typed(key, value, path)
+        else:
             close = get_close_matches(name, known, n=1)
-            hint = f"; did you mean {close[0].replace('_', '-')!r}?" if close else ""
-            raise ValueError(f"{path} has an unknown option {key!r}{hint}")
-        options[name] = _typed(key, value, path)
+            unknown.append(repr(key) + (f" (did you mean {close[0].replace('_', '-')!r}?)" if close else ""))
+    if unknown:
+        raise ValueError(
+            f"{path} has {'an ' * (len(unknown) == 1)}unknown option{'s' * (len(unknown) > 1)} {', '.join(unknown)}"
+        )
     return options
 
 

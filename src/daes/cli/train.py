@@ -14,10 +14,11 @@ from daes.cli.console import err, errors
 from daes.cli.errors import INTERRUPTED
 from daes.cli.groups import grouped, restored, was_given
 from daes.cli.live import Live, joined_schema
-from daes.cli.options import ARGUMENTS, Json, Seed, whole_number
+from daes.cli.options import ARGUMENTS, LEFT_OUT, Json, Seed, number, one_of, registered_name, whole_number
 from daes.cli.reading import DATA_HELP, Columns, Reading
 from daes.cli.settings import ModelOptions, TrainingOptions, option
 from daes.cli.toml_file import Config
+from daes.training.callbacks import CALLBACKS, make_callback
 
 if TYPE_CHECKING:
     from daes.training.run import TrainedRun
@@ -26,26 +27,56 @@ if TYPE_CHECKING:
 _FEW_STEPS = 200
 
 
+def tracker(text: str) -> str:
+    """Parse NAME[:WHERE], which stays as it is."""
+    one_of(*CALLBACKS)(text.partition(":")[0])
+    return text
+
+
 @dataclass(frozen=True)
 class ModelChoice:
     """Method, backbone and seed."""
 
     method: Annotated[
-        str, option("--method", panel="Model", metavar="NAME", help="How numbers become vectors: {methods}.")
+        str,
+        option(
+            "--method",
+            panel="Model",
+            parser=registered_name("method"),
+            metavar="NAME",
+            help="How numbers become vectors: {method}.",
+        ),
     ] = "daes"
     backbone: Annotated[
-        str, option("--backbone", panel="Model", metavar="NAME", help="How vectors interact: {backbones}.")
+        str,
+        option(
+            "--backbone",
+            panel="Model",
+            parser=registered_name("backbone"),
+            metavar="NAME",
+            help="How vectors interact: {backbone}.",
+        ),
     ] = "deepfm"
     seed: Seed = 0
+
+
+def _check_data(call: typer.Context, data: str | None) -> str | None:
+    needed = not call.params.get("resume") and "data" not in call.meta.get(LEFT_OUT, ())
+    if data is None and needed and not call.resilient_parsing:
+        raise typer.BadParameter("what to train on is needed, unless --resume continues a run")
+    return data
 
 
 @grouped
 def train(
     call: typer.Context,
-    data: Annotated[str | None, typer.Argument(metavar="DATA", help=DATA_HELP + " Optional with --resume.")] = None,
     out: Annotated[
-        Path | None,
+        Path,
         option("--out", "-o", panel="Run", metavar="RUN", help="The folder of the run: model, metrics, report, …"),
+    ],
+    data: Annotated[
+        str | None,
+        typer.Argument(metavar="DATA", callback=_check_data, help=DATA_HELP + " Optional with --resume."),
     ] = None,
     resume: Annotated[
         bool,
@@ -80,7 +111,13 @@ def train(
     ] = 1_000_000,
     checkpoint_minutes: Annotated[
         float,
-        option("--checkpoint-minutes", panel="Run", help="Minutes after which a checkpoint is due at the latest."),
+        option(
+            "--checkpoint-minutes",
+            panel="Run",
+            parser=number(above=0),
+            metavar="MINUTES",
+            help="Minutes after which a checkpoint is due at the latest.",
+        ),
     ] = 5.0,
     keep: Annotated[
         int, option("--keep", panel="Run", parser=whole_number(1), metavar="N", help="Number of checkpoints to keep.")
@@ -90,6 +127,7 @@ def train(
         option(
             "--process-timeout",
             panel="Run",
+            parser=number(above=0),
             metavar="SECONDS",
             help="With several processes (torchrun): one that does not answer for so long ends the run.",
         ),
@@ -111,6 +149,7 @@ def train(
         option(
             "--track",
             panel="Run",
+            parser=tracker,
             metavar="NAME[:WHERE]",
             help="Also send the metrics, as they are recorded, to tensorboard:FOLDER, mlflow:EXPERIMENT or "
             "wandb:PROJECT; may be given several times.",
@@ -151,19 +190,21 @@ def train(
         daes train nats://localhost:4222/ADS --out run
         daes train kafka://localhost:9092/impressions --label click --out run
     """
+    problems = list(live.problems())
+    if resume and overwrite:
+        problems.append("--resume and --overwrite exclude each other, got both")
+    if problems:
+        raise ValueError("; ".join(problems))
     from daes.cli.columns_text import print_columns
     from daes.cli.ray_train import train_with_ray
     from daes.report.page import write_report
     from daes.storage.run_folder import RunFolder
     from daes.stream.broker_url import is_broker
     from daes.stream.opening import absolute
-    from daes.training.callbacks import make_callback
     from daes.training.parent import read_schema
     from daes.training.processes import process_group
     from daes.training.run import train_run
 
-    if out is None:
-        raise typer.BadParameter("a folder for the run is needed: --out RUN", ctx=call)
     if ray:
         train_with_ray(call.meta[ARGUMENTS], out, workers, use_gpu=training.device.startswith("cuda"))
         return
@@ -189,7 +230,7 @@ def train(
         choice, columns = restored(call, choice, stored["options"]), restored(call, columns, stored["options"])
         model, training = restored(call, model, stored["options"]), restored(call, training, stored["options"])
     if data is None:
-        raise typer.BadParameter("DATA is needed: what to train on", ctx=call)
+        raise ValueError(f"DATA is needed: there is no run in {out} to continue")
     late_labels = live.late_labels
     continues_live = resume and bool(stored) and (live.follow or is_broker(data))
     with processes.together():

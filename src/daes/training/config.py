@@ -3,8 +3,12 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from daes.choices import not_one_of
+
 LEARNING_RATES = {"adagrad": 0.03, "adam": 1e-3, "adamw": 1e-3, "sgd": 0.03}
 """The step size of each optimiser where none is given."""
+OVERFLOW = ("no-click", "drop", "spill")
+"""What can be done with rows that wait for their labels when there are too many of them; see `LateLabels`."""
 
 
 @dataclass(frozen=True)
@@ -60,21 +64,21 @@ class TrainConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        problems = []
         if self.optimizer not in LEARNING_RATES:
-            raise ValueError(f"optimizer must be one of {', '.join(LEARNING_RATES)}, got {self.optimizer!r}")
-        for name in ("batch_size", "window", "record_every", "checkpoint_every", "sync_every"):
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise ValueError(f"{name} must be positive, got {value}")
-        for name in ("learning_rate", "clip_norm", "max_norm", "checkpoint_minutes"):
+            problems.append(f"optimizer {not_one_of(self.optimizer, LEARNING_RATES)}")
+        above_zero = ("batch_size", "window", "record_every", "checkpoint_every", "sync_every")
+        for name in (*above_zero, "learning_rate", "clip_norm", "max_norm", "checkpoint_minutes"):
             value = getattr(self, name)
             if value is not None and not value > 0:
-                raise ValueError(f"{name} must be positive, got {value}")
+                problems.append(f"{name} must be positive, got {value}")
         for name in ("table_start", "label_delay", "seed"):
             if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+                problems.append(f"{name} must not be negative, got {getattr(self, name)}")
         if self.bad_batch not in ("stop", "skip"):
-            raise ValueError(f"bad_batch must be 'stop' or 'skip', got {self.bad_batch!r}")
+            problems.append(f"bad_batch must be 'stop' or 'skip', got {self.bad_batch!r}")
+        if problems:
+            raise ValueError("; ".join(problems))
 
     @property
     def rate(self) -> float:

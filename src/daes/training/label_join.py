@@ -19,12 +19,12 @@ from daes.storage.segments import Segments
 from daes.stream.batch import Batch
 from daes.stream.broker_url import connect
 from daes.stream.messages import KeyedBatch, LabelReader
+from daes.training.config import OVERFLOW
 from daes.training.labels import Scored
 from daes.training.pending_rows import PendingRows
 
 _log = logging.getLogger("daes.training")
 
-OVERFLOW = ("no-click", "drop", "spill")
 _LABELS_AT_ONCE = 4096
 _ONE_WAIT = 0.25
 _BETWEEN_LOOKS = 0.5
