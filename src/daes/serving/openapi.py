@@ -9,9 +9,7 @@ ARROW = "application/vnd.apache.arrow.stream"
 
 _EXACT = 2**53
 _NUMBER = {"type": ["number", "boolean", "null"]}
-_CATEGORY = {
-    "anyOf": [{"type": ["string", "boolean", "null"]}, {"type": "number", "minimum": -_EXACT, "maximum": _EXACT}]
-}
+_CATEGORY = {"type": ["string", "number", "boolean", "null"], "minimum": -_EXACT, "maximum": _EXACT}
 _ID = {"type": "string", "minLength": 1, "maxLength": 200, "description": "Names the request, for its labels."}
 
 

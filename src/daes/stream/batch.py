@@ -79,6 +79,17 @@ class Batch:
         return type(self)(**{name: array[rows] for name, array in self.arrays().items()})
 
     @classmethod
+    def empty(cls, schema: Schema) -> Self:
+        """No rows, of the schema's columns."""
+        return cls(
+            np.empty((0, schema.num_numerical), np.float32),
+            np.empty((0, schema.num_categorical), np.int64),
+            None if schema.label is None else np.empty(0, np.float32),
+            None if schema.weight is None else np.empty(0, np.float32),
+            None if schema.time is None else np.empty(0, np.int64),
+        )
+
+    @classmethod
     def concat(cls, batches: Sequence[Self]) -> Self:
         """One batch of the rows of all, in order; all must have the same columns."""
         if not batches:

@@ -31,6 +31,7 @@ from daes.training.optimizer import count_parameters
 from daes.training.parent import ParentRun
 from daes.training.processes.checksum import model_checksum
 from daes.training.processes.group import Processes
+from daes.training.processes.reading import read_together
 from daes.training.processes.trainer import ProcessTrainer
 from daes.training.progress import ProgressFile
 from daes.training.step import TrainingError
@@ -202,8 +203,7 @@ def train_run(
                     written.write("config", _config(description, ctr_model, device, options))
         written = RunFolder(processes.gather(written.path)[0])
         with processes.together():
-            own = data if processes.count == 1 else data.part(processes.rank, processes.count)
-            source = own.from_start(prefetch=prefetch)
+            source = read_together(data, processes, prefetch=prefetch)
             checkpoint = (trainer.store or CheckpointStore(written.checkpoints)).load()
             _check_same_run(written, description, ("data", "schema"))
             place = None

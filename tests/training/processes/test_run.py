@@ -112,6 +112,21 @@ def test_bits_of_an_uninterrupted_run(clicks, in_processes, tmp_path):
     assert RunFolder(tmp_path / "whole").read("metrics")["world_size"] == 2
 
 
+def _in_memory(rank, path, folder):
+    train_run(Dataset.open(pq.read_table(path)), folder, model=MODEL, config=CONFIG)
+
+
+def test_reading_together_changes_nothing(clicks, in_processes, tmp_path, monkeypatch):
+    monkeypatch.setattr("daes.training.processes.reading._ROWS_AT_ONCE", 100)
+    in_processes(2, _run, clicks, tmp_path / "files")
+    in_processes(2, _in_memory, clicks, tmp_path / "memory")  # where every process has all rows
+    files, memory = (_state(tmp_path / name) for name in ("files", "memory"))
+    for name, tensor in memory["step"]["model"].items():
+        torch.testing.assert_close(files["step"]["model"][name], tensor, rtol=0, atol=0, equal_nan=True)
+    assert _counted(tmp_path / "files") == _counted(tmp_path / "memory")
+    assert files["position"] == {"row": ROWS}
+
+
 def _differ(rank, clicks, folder):
     return _run(rank, clicks, folder, TrainConfig(batch_size=20, seed=rank, window=100))
 

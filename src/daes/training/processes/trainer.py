@@ -17,6 +17,7 @@ from daes.training.config import TrainConfig
 from daes.training.processes.checksum import model_checksum
 from daes.training.processes.gradients import GradientExchange
 from daes.training.processes.group import Processes
+from daes.training.processes.reading import DividedReading
 from daes.training.step import (
     MAX_CONSECUTIVE_BAD,
     BadBatch,
@@ -33,9 +34,10 @@ _GROWTH = 50
 
 @dataclass(frozen=True)
 class _Part:
-    """What a process has made of its part of a batch."""
+    """What a process has made of its part of a batch; `whole` is that batch, where this process has it."""
 
     rows: Batch
+    whole: Batch | None
     logits: NDArray[np.float32]
     learned: bool
     observed: bool
@@ -83,6 +85,7 @@ class ProcessTrainer(StreamTrainer):
         """How often rows were exchanged, by this process."""
         self._bad_rows = BadRows() if bad_rows is None else bad_rows
         self._bad_rows_told = 0
+        self._source: Source | None = None
         self._parts: list[_Part] = []
         self._exchanged_at = 0
         self._refused: list[BadBatch] = []
@@ -96,6 +99,7 @@ class ProcessTrainer(StreamTrainer):
     def run(self, source: Source, *, resume: bool = True, save_first: bool = False) -> TrainResult:
         """As of `StreamTrainer`, called in all processes; the source has this process's parts of the batches."""
         self._exchanged_at = int(source.position()["row"])
+        self._source = source
         return super().run(source, resume=resume, save_first=save_first)
 
     def stop(self, number: int) -> None:
@@ -109,7 +113,7 @@ class ProcessTrainer(StreamTrainer):
         self._consecutive_refused += 1
         if self._consecutive_refused > MAX_CONSECUTIVE_BAD:
             raise TrainingError(f"{self._consecutive_refused} bad batches in a row, the last at row {row}: {error}")
-        yield row, self._no_rows()
+        yield row, Batch.empty(self.model.schema)
 
     def _advance(self, row: int, batch: Batch) -> None:
         """Take part in a step, also without rows."""
@@ -123,7 +127,8 @@ class ProcessTrainer(StreamTrainer):
             self._observe(self.step.prepare(Batch.concat([Batch(**one) for one in everyone])))
         if first or not len(batch):
             self.step.learn(batch, row)
-        self._parts.append(_Part(batch, logits, learned=len(self.bad_batches) == bad, observed=first))
+        whole = self._source.whole if isinstance(self._source, DividedReading) else None
+        self._parts.append(_Part(batch, whole, logits, learned=len(self.bad_batches) == bad, observed=first))
         here = int(self._position["row"])
         if here - self._exchanged_at >= min(self.config.sync_every, self._exchanged_at / _GROWTH):
             self._exchange()
@@ -137,9 +142,10 @@ class ProcessTrainer(StreamTrainer):
         if not self._parts:
             return
         self.processes.meet("exchange", int(self._position["row"]))
-        told = self.processes.gather(self._to_tell())
+        known = _known_rows(self._parts)  # in all processes or in none
+        told = self.processes.gather(self._to_tell(known))
         self._check_equal(told)
-        rows, logits, numbers, learned = _in_order(told)
+        rows, logits, numbers, learned = _in_order(told, known)
         with self.model.lock:
             prepared = self.step.prepare(rows[learned])
             if self.step.observing and not self._parts[0].observed:  # the first batch is exchanged alone
@@ -166,12 +172,12 @@ class ProcessTrainer(StreamTrainer):
         self._save_if_due(len(rows))
         self._stop_if_asked()
 
-    def _to_tell(self) -> dict[str, Any]:
+    def _to_tell(self, known: Batch | None) -> dict[str, Any]:
         lengths = [len(part.rows) for part in self._parts]
         # Counted first: a thread that reads ahead may add more meanwhile, which are then told the next time.
         told, self._bad_rows_told = self._bad_rows_told, self._bad_rows.count
         return {
-            "rows": Batch.concat([part.rows for part in self._parts]).arrays(),
+            "rows": Batch.concat([part.rows for part in self._parts]).arrays() if known is None else None,
             "logits": np.concatenate([part.logits for part in self._parts]),
             "batch": np.repeat(np.arange(len(self._parts)), lengths),
             "learned": np.repeat([part.learned for part in self._parts], lengths),
@@ -196,16 +202,6 @@ class ProcessTrainer(StreamTrainer):
             self.model.train()
             self.step.observe(rows)
 
-    def _no_rows(self) -> Batch:
-        schema = self.model.schema
-        return Batch(
-            np.empty((0, schema.num_numerical), np.float32),
-            np.empty((0, schema.num_categorical), np.int64),
-            None if schema.label is None else np.empty(0, np.float32),
-            None if schema.weight is None else np.empty(0, np.float32),
-            None if schema.time is None else np.empty(0, np.int64),
-        )
-
     def state_dict(self) -> dict[str, Any]:
         """That of one process, and the random numbers of the others."""
         return {**super().state_dict(), "random_of_processes": self._random}
@@ -220,13 +216,19 @@ class ProcessTrainer(StreamTrainer):
             torch.manual_seed(self.seed + self.rows)
 
 
+def _known_rows(parts: list[_Part]) -> Batch | None:
+    """All rows of the batches, where this process has them and need not be told."""
+    found = [part.whole for part in parts if part.whole is not None]
+    return Batch.concat(found) if len(found) == len(parts) else None
+
+
 def _in_order(
-    told: list[dict[str, Any]],
+    told: list[dict[str, Any]], known: Batch | None = None
 ) -> tuple[Batch, NDArray[np.float32], NDArray[np.int64], NDArray[np.bool_]]:
     """Rows, scores, number of the batch, and whether it was learned from, in the order of the stream."""
     numbers = np.concatenate([one["batch"] for one in told])
     # Those of one batch stay in the order of the processes, which is that of their parts.
     order = np.argsort(numbers, kind="stable")
-    rows = Batch.concat([Batch(**one["rows"]) for one in told])
+    rows = Batch.concat([Batch(**one["rows"]) for one in told])[order] if known is None else known
     logits, learned = (np.concatenate([one[name] for one in told])[order] for name in ("logits", "learned"))
-    return rows[order], logits, numbers[order], learned.astype(bool)
+    return rows, logits, numbers[order], learned.astype(bool)

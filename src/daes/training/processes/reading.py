@@ -1,0 +1,160 @@
+"""Parquet files that several processes read together: each reads its share of the columns and tells the others."""
+
+import copy
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from daes.embedding.processes import ProcessesDisagreeError
+from daes.stream.bad_rows import BadRows
+from daes.stream.batch import Batch
+from daes.stream.cursor import Position, part_of
+from daes.stream.dataset import Dataset
+from daes.stream.parquet import ParquetSource
+from daes.stream.prefetch import Prefetch
+from daes.stream.schema import Schema
+from daes.stream.source import Source
+from daes.training.processes.group import Processes
+
+_ROWS_AT_ONCE = 65_536
+
+
+def read_together(data: Dataset, processes: Processes, *, prefetch: int = 0) -> Source:
+    """The parts of all batches that are this process's (`Dataset.part`).
+
+    Of Parquet files every process reads its share of the columns, see `DividedReading`. Rows in memory are there, and
+    text has to be parsed to know where a row ends: every process then reads everything.
+    """
+    if processes.count == 1:
+        return data.from_start(prefetch=prefetch)
+    if isinstance(data.source, ParquetSource):
+        return DividedReading(data, processes, prefetch=prefetch)
+    return data.part(processes.rank, processes.count).from_start(prefetch=prefetch)
+
+
+class DividedReading:
+    """The part of every batch that is this process's, of rows whose columns the processes have read together.
+
+    Process r of N reads features r, r + N, …, and label, weight and time, of some 65,000 rows at a time. The processes
+    tell each other what they have read, so that each has all rows, in their order, and takes its part of every batch.
+    Since a file stores each column by itself, files are read and decoded once, by all processes together.
+
+    Rows of which something cannot be read, or is refused, are read by every process as `Dataset.part` does it, until
+    65,000 rows later: whatever is said of them is said as if nothing were divided.
+
+    Args:
+        data: Parquet files; the same in all processes.
+        processes: who takes part. All of them iterate in step.
+        prefetch: whether a thread reads ahead.
+    """
+
+    def __init__(self, data: Dataset, processes: Processes, *, prefetch: int = 0) -> None:
+        self._data, self._processes = data, processes
+        source = copy.copy(data.source)
+        assert isinstance(source, ParquetSource)
+        source.bad_rows = BadRows()  # rows that are refused are read once more, and noted then
+        source.configure(bad_rows="error")
+        columns = data.with_source(source)
+        self._columns: Source = Prefetch(columns, 1) if prefetch else columns
+        self._position: Position = {"row": 0}
+        self._alone = (0, 0)  # rows that each process reads alone
+        self.whole: Batch | None = None
+        """The batch of which a part was handed out last; None where this process has read its part alone."""
+
+    @property
+    def num_rows(self) -> int | None:
+        """All rows."""
+        return self._data.num_rows
+
+    @property
+    def arrow_schema(self) -> Any:
+        """Column names and types as a pyarrow Schema."""
+        return self._data.arrow_schema
+
+    def position(self) -> Position:
+        """The place of the next batch, the same in all processes."""
+        return dict(self._position)
+
+    def seek(self, position: Mapping[str, int | str]) -> None:
+        """Go to what `position()` said, or to `{"row": n}`."""
+        self._columns.seek(position)
+        self._position = dict(position)
+
+    def iter_tables(self, columns: Sequence[str] | None, batch_size: int) -> Iterator[Any]:
+        """All rows, as pyarrow Tables of these columns (None: all)."""
+        return self._data.iter_tables(columns, batch_size)
+
+    def iter_batches(self, schema: Schema, batch_size: int) -> Iterator[Batch]:
+        """This process's part of every batch, from `position()` on."""
+        ended = False
+        while not ended:
+            yield from self._each_alone(schema, batch_size)
+            ended = yield from self._together(schema, batch_size)
+
+    def _each_alone(self, schema: Schema, batch_size: int) -> Iterator[Batch]:
+        """What could not be read together, to its end; also after an error in it, which the others may not have had."""
+        start, stop = self._alone
+        if start <= int(self._position["row"]) < stop:
+            part = self._data.part(self._processes.rank, self._processes.count).head(stop)
+            part.seek(self._position)
+            self.whole = None
+            for batch in part.iter_batches(schema, batch_size):
+                self._position = part.position()
+                yield batch
+
+    def _together(self, schema: Schema, batch_size: int) -> Generator[Batch, None, bool]:
+        """The next rows, to what one of the processes cannot read; whether they have come to the end."""
+        rank, world = self._processes.rank, self._processes.count
+        shares = [_share(schema, number, world) for number in range(world)]
+        at_once = batch_size * max(1, _ROWS_AT_ONCE // batch_size)
+        self._columns.seek(self._position)
+        pieces = self._columns.iter_batches(shares[rank], at_once)
+        while True:
+            row = int(self._position["row"])
+            own = self._read(pieces, shares[rank])
+            told = self._processes.gather(None if own is None else (own.numerical, own.categorical))
+            if own is None or any(one is None for one in told):
+                self._alone = (row, row + at_once)
+                return False
+            rows = _joined(own, told, shares, schema)
+            if not len(rows):
+                return True
+            for start in range(0, len(rows), batch_size):
+                stop = min(start + batch_size, len(rows))
+                self.whole, self._position = rows[start:stop], {"row": row + stop}
+                yield rows[slice(*part_of(start, stop, (rank, world)))]
+
+    def _read(self, pieces: Iterator[Batch], share: Schema) -> Batch | None:
+        """The next rows of this process's columns, none at the end of the data; None where they cannot be read."""
+        try:
+            return next(pieces, None) or Batch.empty(share)
+        except Exception:  # each process then reads these rows alone and meets the error there
+            return None
+
+
+def _share(schema: Schema, rank: int, world: int) -> Schema:
+    """The columns that process `rank` reads: its features, at least one, and what every process needs of all rows."""
+    features = (*schema.numerical, *schema.categorical)
+    own = set(features[rank::world] or features[:1])
+    numerical, categorical = (
+        tuple(name for name in names if name in own) for names in (schema.numerical, schema.categorical)
+    )
+    return replace(schema, numerical=numerical, categorical=categorical)
+
+
+def _joined(own: Batch, told: Sequence[tuple[Any, Any]], shares: Sequence[Schema], schema: Schema) -> Batch:
+    """The rows with the features that all processes have read."""
+    lengths = [len(numerical) for numerical, _ in told]
+    if len(set(lengths)) > 1:
+        raise ProcessesDisagreeError(
+            f"the processes have read different numbers of rows ({', '.join(map(str, lengths))}): they do not read the "
+            "same data"
+        )
+    numerical = np.empty((len(own), schema.num_numerical), np.float32)
+    categorical = np.empty((len(own), schema.num_categorical), np.int64)
+    for share, (numbers, ids) in zip(shares, told, strict=True):
+        numerical[:, [schema.numerical.index(name) for name in share.numerical]] = numbers
+        categorical[:, [schema.categorical.index(name) for name in share.categorical]] = ids
+    return replace(own, numerical=numerical, categorical=categorical)
