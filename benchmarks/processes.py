@@ -1,6 +1,6 @@
 """What a second process is worth: rows per second, processor time per row and quality of 1, 2, … processes.
 
-python benchmarks/processes.py clicks.parquet --processes 1,2 --seeds 3
+python benchmarks/processes.py clicks.parquet --processes 1,2 --seeds 3 [--read each]
 """
 
 import argparse
@@ -22,13 +22,14 @@ from daes.stream.dataset import Dataset
 from daes.stream.schema import Schema
 from daes.stream.source import BatchSource
 from daes.training import StreamTrainer, TrainConfig
-from daes.training.processes import Processes, ProcessTrainer
+from daes.training.processes import Processes, ProcessTrainer, read_together
 
 
-def open_data(what: str, limit: int | None) -> Dataset:
-    """The rows in memory; `random:ROWS` are 13 numbers and 26 categories as Criteo has them, and need no packages."""
+def open_data(what: str, limit: int | None, read: str | None) -> Dataset:
+    """The rows; `random:ROWS` are 13 numbers and 26 categories as Criteo has them, in memory, and need no packages."""
     if not what.startswith("random:"):
-        return Dataset.open(what, limit=limit).in_memory()
+        data = Dataset.open(what, limit=limit)
+        return data.in_memory() if read is None else data
     rows = int(what.partition(":")[2])
     random = np.random.default_rng(0)
     numbers = random.lognormal(2.0, 2.0, (rows, 13)).astype(np.float32)
@@ -47,17 +48,20 @@ def work(rank: int, world: int, store: str, given: argparse.Namespace, seed: int
         dist.init_process_group(
             "gloo", store=dist.FileStore(store, world), rank=rank, world_size=world, timeout=timedelta(minutes=10)
         )
-    data = open_data(given.data, given.limit)
+    data, prefetch = open_data(given.data, given.limit, given.read), 0 if given.read is None else 2
     torch.manual_seed(seed)
     sample = data.sample(10_000)
     model = CTRModel.from_sample(data.schema, sample, backbone=given.backbone).to(given.device)
     batch_size = given.batch_size * (world if given.weak else 1)
     config = TrainConfig(batch_size=batch_size, seed=seed, window=10_000, sync_every=given.sync_every)
     trainer: StreamTrainer
+    processes = Processes()
     if world == 1:
-        trainer, source = StreamTrainer(model, config), data.from_start()
+        trainer, source = StreamTrainer(model, config), data.from_start(prefetch=prefetch)
     else:
-        trainer, source = ProcessTrainer(model, config, Processes()), data.part(rank, world).from_start()
+        trainer, source = ProcessTrainer(model, config, processes), read_together(data, processes, prefetch=prefetch)
+        if given.read == "each":
+            source = data.part(rank, world).from_start(prefetch=prefetch)
     processor, wall = time.process_time(), time.perf_counter()
     result = trainer.run(source)
     processor, wall = time.process_time() - processor, time.perf_counter() - wall
@@ -109,6 +113,11 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--weak", action="store_true", help="the batch size is that of each process, not of all")
     parser.add_argument("--sync-every", type=int, default=20_000)
+    parser.add_argument(
+        "--read",
+        choices=("together", "each"),
+        help="read the files while training, as `daes train` does, or everything in each process; default: in memory",
+    )
     parser.add_argument("--backbone", default="deepfm")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, default=Path("build/benchmarks/processes.json"))

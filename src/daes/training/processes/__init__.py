@@ -1,6 +1,7 @@
 """Several processes that train one model, as `torchrun` starts them.
 
-Every process takes its part of every batch (`Dataset.part`). Gradients are averaged over all rows of a step
+Every process takes its part of every batch (`Dataset.part`), and Parquet files are read by all together
+(`DividedReading`). Gradients are averaged over all rows of a step
 (`GradientExchange`). From time to time the processes tell each other the rows that they have learned from, and each
 takes all of them, in the order of the stream, into distributions, vocabularies, evidence and metrics: these are then
 the same in every process, and those of one process that has read all rows (`ProcessTrainer`).
@@ -8,6 +9,16 @@ the same in every process, and those of one process that has read all rows (`Pro
 
 from daes.training.processes.gradients import GradientExchange
 from daes.training.processes.group import LostProcessError, OtherProcessError, Processes, process_group
+from daes.training.processes.reading import DividedReading, read_together
 from daes.training.processes.trainer import ProcessTrainer
 
-__all__ = ["GradientExchange", "LostProcessError", "OtherProcessError", "ProcessTrainer", "Processes", "process_group"]
+__all__ = [
+    "DividedReading",
+    "GradientExchange",
+    "LostProcessError",
+    "OtherProcessError",
+    "ProcessTrainer",
+    "Processes",
+    "process_group",
+    "read_together",
+]
