@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from daes import native
 from daes.backbone import BACKBONES, Backbone, build_backbone
 from daes.distribution import rank_context_fields, smallest_cardinality
 from daes.distribution.base import check_positive
@@ -259,6 +260,11 @@ class CTRModel(nn.Module):
         if self.evidence.dim:
             counted = self.evidence(numerical, rows).to(fields[0].dtype)
             plain.append(counted)
+        network = self.backbone.network() if native.serves() and isinstance(self.backbone, Backbone) else None
+        if network is not None:
+            found = network.logits(fields, plain, self.evidence.weight, self.evidence.base)
+            if found is not None:
+                return found
         logits: Tensor = self.backbone(torch.cat(fields, dim=1), torch.cat(plain, 1) if plain else None)
         return logits + self.evidence.logit(counted).to(logits.dtype)
 

@@ -188,6 +188,60 @@ def test_in_double_precision_nothing_is_compiled():
     assert module(make_values(10, 2).double()).dtype == torch.float64
 
 
+@pytest.mark.parametrize(
+    ("backbone", "options", "evidence"),
+    [
+        ("deepfm", {}, True),
+        ("fnn", {"hidden": (7,)}, True),
+        ("deepfm", {"hidden": (5, 3), "dropout": 0.5}, False),
+        ("fnn", {"hidden": ()}, True),
+        ("deepfm", {"batch_norm": True}, True),
+    ],
+)
+@pytest.mark.parametrize("rows", [0, 1, 77])
+def test_logits_and_their_gradients(backbone, options, evidence, rows):
+    stream = AdStream(num_rows=500, seed=0)
+    batch = next(stream.iter_batches(stream.schema, 500))
+    torch.manual_seed(0)
+    model = CTRModel(
+        stream.schema, backbone=backbone, dim=5, sizes=50, evidence=evidence, backbone_options=options
+    ).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.uniform_(-0.3, 0.3)
+    prepared = model.prepare(batch)
+    model.observe(*prepared.features)
+    model.count(prepared)
+    inputs, target = [tensor[:rows] for tensor in prepared.features], torch.randn(rows)
+
+    def differentiated():
+        model.zero_grad()
+        logits = model(*inputs)
+        (logits * target).sum().backward()
+        none = torch.zeros(())
+        return logits.detach(), {name: none if one.grad is None else one.grad for name, one in model.named_parameters()}
+
+    found, gradients = differentiated()
+    with plainly():
+        expected, plain = differentiated()
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    for name in plain:
+        torch.testing.assert_close(
+            *torch.broadcast_tensors(gradients[name], plain[name]), rtol=1e-4, atol=1e-5, msg=name
+        )
+
+
+def test_a_network_with_hooks_is_called():
+    stream = AdStream(num_rows=10, seed=0)
+    model, batch, calls = CTRModel(stream.schema, sizes=10), next(stream.iter_batches(stream.schema, 10)), []
+    assert model.backbone.network() is not None
+    for module in (model.backbone, model.backbone.mlp, model.backbone.mlp.hidden[0], model.backbone.linear.readout):
+        handle = module.register_forward_hook(lambda *_: calls.append(1))
+        model(batch)
+        handle.remove()
+    assert len(calls) == 4
+
+
 def test_a_whole_pass_learns_the_same():
     stream = AdStream(num_rows=3000, seed=0)
     rows = next(stream.iter_batches(stream.schema, 3000))

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from daes.backbone.arguments import check_count, check_flag, check_rate, check_widths
 from daes.backbone.layers import MLP, append_plain
+from daes.native.network import Network
 from daes.registry import Configurable
 
 
@@ -84,6 +85,10 @@ class Backbone(Configurable, nn.Module, ABC):
     @abstractmethod
     def _logit(self, fields: Tensor, plain: Tensor | None) -> Tensor:
         """Logits (B,) of inputs whose shapes were checked."""
+
+    def network(self) -> Network | None:
+        """The weights of this backbone, if compiled loops know its formula; calling it is then not necessary."""
+        return None
 
     @property
     def input_dim(self) -> int:

@@ -5,8 +5,9 @@ from typing import Unpack
 from torch import Tensor
 
 from daes.backbone.base import Backbone, Settings
-from daes.backbone.layers import LinearPart, pool_pairs
+from daes.backbone.layers import LinearPart, Readout, pool_pairs, unchanged
 from daes.backbone.registry import register_backbone
+from daes.native.network import Network
 from daes.registry import Reference
 
 
@@ -46,3 +47,9 @@ class DeepFM(Backbone):
         pairs = pool_pairs(fields).sum(dim=1)
         logit: Tensor = self.linear(fields) + pairs + self.mlp(self.flatten(fields, plain))
         return logit
+
+    def network(self) -> Network | None:
+        if not (unchanged(self, DeepFM) and unchanged(self.linear, LinearPart)):
+            return None
+        readout, layers = self.linear.readout, self.mlp.weights()
+        return None if layers is None or not unchanged(readout, Readout) else Network(layers, readout.weight)

@@ -5,7 +5,9 @@ from typing import Unpack
 from torch import Tensor
 
 from daes.backbone.base import Backbone, Settings
+from daes.backbone.layers import unchanged
 from daes.backbone.registry import register_backbone
+from daes.native.network import Network
 from daes.registry import Reference
 
 
@@ -46,3 +48,7 @@ class FNN(Backbone):
     def _logit(self, fields: Tensor, plain: Tensor | None) -> Tensor:
         logit: Tensor = self.mlp(self.flatten(fields, plain))
         return logit
+
+    def network(self) -> Network | None:
+        layers = self.mlp.weights() if unchanged(self, FNN) else None
+        return None if layers is None else Network(layers)

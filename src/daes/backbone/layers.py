@@ -1,6 +1,7 @@
 """Parts that several backbones share."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -94,6 +95,32 @@ class MLP(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         logit: Tensor = self.readout(self.hidden(inputs))
         return logit
+
+    def weights(self) -> list[Tensor] | None:
+        """Weight and bias of every layer, if there are hidden ones and h ← ReLU(W h + b) is all that they do."""
+        hidden, readout = self._modules["hidden"], self._modules["readout"]
+        if not (unchanged(self, MLP) and unchanged(hidden, HiddenLayers) and unchanged(readout, Readout)):
+            return None
+        found: list[Any] = []
+        for layer in hidden._modules.values():  # type: ignore[union-attr]
+            if unchanged(layer, nn.Linear):
+                found += layer._parameters.values()  # type: ignore[union-attr]
+            elif not unchanged(layer, nn.ReLU) and not (unchanged(layer, nn.Dropout) and _passes(layer)):
+                return None
+        return [*found, *readout._parameters.values()] if found else None  # type: ignore[union-attr]
+
+
+def _passes(dropout: Any) -> bool:
+    return not (dropout.p and dropout.training)
+
+
+def unchanged(module: nn.Module | None, kind: type[nn.Module]) -> bool:
+    """Whether a module is exactly of this kind, and a call of it does what the kind does: it has no hooks."""
+    if type(module) is not kind or "forward" in module.__dict__:
+        return False
+    return not (
+        module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
+    )
 
 
 class LinearPart(nn.Module):

@@ -1,6 +1,7 @@
 """The evidence of a stream as inputs of a network: counts in buffers, log odds out."""
 
 from collections.abc import Callable
+from math import log
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -262,6 +263,11 @@ class EvidenceInputs(nn.Module):
                 for start, end in zip(self._offsets.tolist(), ends, strict=False)
             ]
         return torch.cat(found)
+
+    def base(self) -> float:
+        """The logit of the click rate so far; reading it waits for a device."""
+        prior = _click_rate(*self.total.tolist())
+        return log(prior / (1 - prior))
 
     def logit(self, inputs: Tensor | None = None) -> Tensor:
         """What the clicks so far say of rows, given the inputs (B, `dim`) of `forward`: where logits start from, (B,).

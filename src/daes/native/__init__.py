@@ -28,13 +28,16 @@ def _load() -> Any:
     for name, arguments in {
         "hash_rows": "pppnnp",
         "look_up": "ppnnp",
-        "add_up": "ppnnnppp",
+        "add_up": "pnpnnnnppp",
         "adagrad_rows": "ppppnnff",
         "evidence": "ppnnnpnppddpp",
         "count": "pppnnnpnpp",
         "blend": "pnnpnppppnnpppppp",
-        "blend_backward": "pnnpnnpppppp",
+        "blend_backward": "pnnnpnnpppppp",
         "observe": "pnnpnppnpnppppp",
+        "join": "ppnnnnnnppnfpppp",
+        "join_backward": "pnnnnnpppnppp",
+        "relu_backward": "ppnnp",
     }.items():
         function = getattr(loaded, f"daes_{name}")
         function.argtypes = [kinds[kind] for kind in arguments]
@@ -76,19 +79,22 @@ class _LookUp(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
         places, slots = ctx.saved_tensors
-        rows, sums = sum_rows(gradient.contiguous().view(-1, ctx.shape[1]), places, slots)
+        rows, sums = sum_rows(gradient, places, slots)
         sparse = torch.sparse_coo_tensor(rows.unsqueeze(0), sums, ctx.shape, is_coalesced=True, check_invariants=False)
         return sparse, None, None
 
 
 def sum_rows(gradient: Tensor, places: Tensor, slots: Tensor) -> tuple[Tensor, Tensor]:
-    """The different places, ascending, and the sum of the gradients (n, d) of each; `slots` are -1, one a row."""
-    count, dim = gradient.shape
-    distinct, sums = torch.empty(2 * count, dtype=torch.int64), torch.empty(count, dim)
+    """The different places (B, p), ascending, and the sum of the gradients (B, p, d) of each; `slots` are -1."""
+    gradient, stride = _by_rows(gradient)
+    rows, fields, dim = gradient.shape
+    distinct, sums = torch.empty(2 * rows * fields, dtype=torch.int64), torch.empty(rows * fields, dim)
     found = _library.daes_add_up(
         gradient.data_ptr(),
+        stride,
         places.data_ptr(),
-        count,
+        rows,
+        fields,
         dim,
         len(slots),
         slots.data_ptr(),
@@ -96,6 +102,13 @@ def sum_rows(gradient: Tensor, places: Tensor, slots: Tensor) -> tuple[Tensor, T
         sums.data_ptr(),
     )
     return distinct[:found], sums[:found]
+
+
+def _by_rows(tensor: Tensor) -> tuple[Tensor, int]:
+    """The tensor (B, n, d), each row of which lies in memory as a whole, and how far apart the rows are."""
+    if tensor.stride(2) != 1 or tensor.stride(1) != tensor.shape[2]:
+        tensor = tensor.contiguous()
+    return tensor, tensor.stride(0)
 
 
 def look_up(table: Tensor, places: Tensor, slots: Tensor) -> Tensor:
@@ -217,12 +230,13 @@ class _Blend(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor, _: Any) -> Any:
         plain, lower, upper, index = ctx.saved_tensors
-        gradient = gradient.contiguous()
+        gradient, stride = _by_rows(gradient)
         _, q, basis, dim = ctx.shape
         table, missing = torch.zeros(ctx.shape), torch.zeros(q, dim)
         linear = torch.zeros(q, dim) if ctx.has_linear else None
         _library.daes_blend_backward(
             gradient.data_ptr(),
+            stride,
             lower.shape[0],
             q,
             None if index is None else index.data_ptr(),

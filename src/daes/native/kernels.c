@@ -66,10 +66,11 @@ static void sort_places(int64_t *places, int64_t *spare, int64_t count, int64_t 
 }
 
 /* The gradients of equal places added up, by ascending places; returns how many different ones there are.
- * slots (table rows) holds -1 before and after; distinct has room for twice the count. */
-FAST int64_t daes_add_up(const float *gradient, const int64_t *places, int64_t count, int64_t dim, int64_t table_rows,
-                         int32_t *slots, int64_t *distinct, float *sums) {
-    int64_t found = 0;
+ * gradient (rows, fields, dim), rows `stride` apart, places (rows, fields); slots (table rows) holds -1 before and
+ * after; distinct has room for twice the places. */
+FAST int64_t daes_add_up(const float *gradient, int64_t stride, const int64_t *places, int64_t rows, int64_t fields,
+                         int64_t dim, int64_t table_rows, int32_t *slots, int64_t *distinct, float *sums) {
+    int64_t found = 0, count = rows * fields;
     for (int64_t i = 0; i < count; i++)
         if (slots[places[i]] < 0) {
             slots[places[i]] = 0;
@@ -78,11 +79,12 @@ FAST int64_t daes_add_up(const float *gradient, const int64_t *places, int64_t c
     sort_places(distinct, distinct + count, found, table_rows);
     for (int64_t i = 0; i < found; i++) slots[distinct[i]] = (int32_t)i;
     memset(sums, 0, found * dim * sizeof(float));
-    for (int64_t i = 0; i < count; i++) {
-        const float *from = gradient + i * dim;
-        float *to = sums + slots[places[i]] * dim;
-        for (int64_t k = 0; k < dim; k++) to[k] += from[k];
-    }
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t f = 0; f < fields; f++) {
+            const float *from = gradient + i * stride + f * dim;
+            float *to = sums + slots[places[i * fields + f]] * dim;
+            for (int64_t k = 0; k < dim; k++) to[k] += from[k];
+        }
     for (int64_t i = 0; i < found; i++) slots[distinct[i]] = -1;
     return found;
 }
@@ -274,14 +276,15 @@ FAST void daes_blend(const float *values, int64_t rows, int64_t q, const float *
     }
 }
 
-/* The gradients of table, linear (or NULL) and missing, which are zero before, from that of the fields. */
-FAST void daes_blend_backward(const float *gradient, int64_t rows, int64_t q, const int64_t *index, int64_t M, int64_t d,
-                              const float *plain, const int32_t *lower, const float *upper, float *table, float *linear,
-                              float *missing) {
+/* The gradients of table, linear (or NULL) and missing, which are zero before, from that of the fields, whose rows are
+ * `stride` apart. */
+FAST void daes_blend_backward(const float *gradient, int64_t stride, int64_t rows, int64_t q, const int64_t *index,
+                              int64_t M, int64_t d, const float *plain, const int32_t *lower, const float *upper,
+                              float *table, float *linear, float *missing) {
     for (int64_t i = 0; i < rows; i++) {
         float *own_table = table + (index ? index[i] * q * (M + 1) * d : 0);
         for (int64_t f = 0; f < q; f++) {
-            const float *from = gradient + (i * q + f) * d;
+            const float *from = gradient + i * stride + f * d;
             int32_t low = lower[i * q + f];
             if (low == -1) {
                 float *to = missing + f * d;
@@ -333,4 +336,65 @@ void daes_observe(const float *values, int64_t rows, int64_t q, const int64_t *f
         minimum[f] = low;
         maximum[f] = high;
     }
+}
+
+enum { LANES = 16 }; /* sums side by side, which a compiler makes vectors of */
+
+static inline float dot(const float *a, const float *b, int64_t count) {
+    float lanes[LANES] = {0}, sum = 0;
+    int64_t i = 0;
+    for (; i + LANES <= count; i += LANES)
+        for (int k = 0; k < LANES; k++) lanes[k] += a[i + k] * b[i + k];
+    for (; i < count; i++) sum += a[i] * b[i];
+    for (int k = 0; k < LANES; k++) sum += lanes[k];
+    return sum;
+}
+
+/* What goes into a network (daes/native/network.py): parts (rows, widths[i]) side by side into x (rows, width), rows
+ * `stride` apart; and what goes around it: logits = start + bias + <evidence, the last inputs>, and, with `linear`
+ * (n * d), + <linear, fields> + the pairwise products of the n fields, whose sums (rows, d) are kept. */
+FAST void daes_join(const float *const *parts, const int64_t *widths, int64_t num_parts, int64_t rows, int64_t width,
+                    int64_t stride, int64_t n, int64_t d, const float *linear, const float *evidence, int64_t counted,
+                    float start, const float *bias, float *x, float *sums, float *logits) {
+    for (int64_t i = 0; i < rows; i++) {
+        float *row = x + i * stride, *to = row, logit = start + *bias;
+        for (int64_t part = 0; part < num_parts; to += widths[part++])
+            memcpy(to, parts[part] + i * widths[part], widths[part] * sizeof(float));
+        if (evidence) logit += dot(row + width - counted, evidence, counted);
+        if (linear) {
+            float *sum = sums + i * d;
+            memset(sum, 0, d * sizeof(float));
+            for (int64_t f = 0; f < n; f++)
+                for (int64_t k = 0; k < d; k++) sum[k] += row[f * d + k];
+            logit += dot(linear, row, n * d) + (dot(sum, sum, d) - dot(row, row, n * d)) / 2;
+        }
+        logits[i] = logit;
+    }
+}
+
+/* The gradients of what `daes_join` put around the network: that of x (rows, n * d) is added to, those of `linear` and
+ * `evidence` are zero before. */
+FAST void daes_join_backward(const float *gradient, int64_t rows, int64_t width, int64_t stride, int64_t n, int64_t d,
+                             const float *x, const float *sums, const float *linear, int64_t counted, float *to_x,
+                             float *to_linear, float *to_evidence) {
+    for (int64_t i = 0; i < rows; i++) {
+        const float *row = x + i * stride, *last = row + width - counted, g = gradient[i];
+        if (to_evidence)
+            for (int64_t k = 0; k < counted; k++) to_evidence[k] += g * last[k];
+        if (!linear) continue;
+        for (int64_t k = 0; k < n * d; k++) to_linear[k] += g * row[k];
+        for (int64_t f = 0; f < n; f++)
+            for (int64_t k = 0; k < d; k++)
+                to_x[i * n * d + f * d + k] += g * (linear[f * d + k] + (sums[i * d + k] - row[f * d + k]));
+    }
+}
+
+/* The gradient behind a ReLU, in place, from its outputs, and its sum over the rows, which is zero before. */
+FAST void daes_relu_backward(float *gradient, const float *outputs, int64_t rows, int64_t width, float *sum) {
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t k = 0; k < width; k++) {
+            float g = outputs[i * width + k] <= 0 ? 0 : gradient[i * width + k];
+            gradient[i * width + k] = g;
+            sum[k] += g;
+        }
 }

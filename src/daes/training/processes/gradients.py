@@ -64,7 +64,7 @@ class GradientExchange:
         if values.dtype == torch.float32 and native.serves(where, values):
             if len(self._slots) != table.shape[0]:
                 self._slots = torch.full((table.shape[0],), -1, dtype=torch.int32)
-            return _sparse(*native.sum_rows(values, where, self._slots), table.shape, is_coalesced=True)
+            return _sparse(*native.sum_rows(values.unsqueeze(1), where, self._slots), table.shape, is_coalesced=True)
         return _sparse(where, values, table.shape)
 
 

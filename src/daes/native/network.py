@@ -1,0 +1,124 @@
+"""A multi-layer perceptron, with or without a factorisation machine beside it, in few operations on the CPU.
+
+Matrix products are torch's; inputs, products of fields and ReLUs are loops of `kernels.c`. Rows of inputs start at
+multiples of eight numbers, which makes products with them up to a third faster.
+"""
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from daes import native
+
+
+class Network(NamedTuple):
+    """The weights of logit = MLP(inputs), plus, with `linear` (1, n·d), Σ_i ⟨w_i, e_i⟩ + Σ_{i<j} ⟨e_i, e_j⟩.
+
+    `layers` are weight and bias of the hidden layers and of the readout, one after the other.
+    """
+
+    layers: list[Tensor]
+    linear: Tensor | None = None
+
+    def logits(
+        self, fields: Sequence[Tensor], plain: Sequence[Tensor], evidence: Tensor | None, start: Callable[[], float]
+    ) -> Tensor | None:
+        """Logits (B,) of fields (B, nᵢ, d) and plain inputs (B, rᵢ) side by side, if compiled loops serve.
+
+        To them are added `start()` and the last plain inputs times `evidence`, if there is such a weight for each.
+        """
+        parts = (*fields, *plain)
+        tensors = (*parts, evidence, self.linear, *self.layers)
+        if not native.serves(*tensors) or torch.is_autocast_enabled("cpu"):
+            return None
+        for one in tensors:
+            if one is not None and one.dtype != torch.float32:
+                return None
+        for one in plain:
+            if one.requires_grad:
+                return None
+        found: Tensor = _Logits.apply(len(fields), len(parts), start(), evidence, self.linear, *parts, *self.layers)  # type: ignore[no-untyped-call]
+        return found
+
+
+class _Logits(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        num_fields: int,
+        num_parts: int,
+        start: float,
+        evidence: Tensor | None,
+        linear: Tensor | None,
+        *tensors: Tensor,
+    ) -> Tensor:
+        parts, layers = tensors[:num_parts], tensors[num_parts:]
+        rows, _, dim = parts[0].shape
+        sizes = [one.shape[1] for one in parts[:num_fields]]
+        widths = [dim * size for size in sizes] + [one.shape[1] for one in parts[num_fields:]]
+        width, counted = sum(widths), 0 if evidence is None else len(evidence)
+        x = torch.empty(rows, -(-width // 8) * 8)[:, :width]
+        sums, logits = torch.empty(rows, dim), torch.empty(rows)
+        native._library.daes_join(
+            (ctypes.c_void_p * num_parts)(*[one.data_ptr() for one in parts]),
+            (ctypes.c_int64 * num_parts)(*widths),
+            num_parts,
+            rows,
+            width,
+            x.stride(0),
+            sum(sizes),
+            dim,
+            None if linear is None else linear.data_ptr(),
+            None if evidence is None else evidence.data_ptr(),
+            counted,
+            start,
+            layers[-1].data_ptr(),
+            x.data_ptr(),
+            sums.data_ptr(),
+            logits.data_ptr(),
+        )
+        hidden = [x]
+        for place in range(0, len(layers) - 2, 2):
+            hidden.append(torch.addmm(layers[place + 1], hidden[-1], layers[place].t()).relu_())
+        ctx.save_for_backward(sums, linear, *layers, *hidden)
+        ctx.sizes, ctx.num_parts, ctx.counted = sizes, num_parts, counted
+        return torch.addmv(logits, hidden[-1], layers[-2][0])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        sums, linear, *saved = ctx.saved_tensors
+        rows, dim = sums.shape
+        fields, depth = sum(ctx.sizes), len(saved) // 3 - 1
+        layers, hidden = saved[: 2 * depth + 2], saved[2 * depth + 2 :]
+        gradient = gradient.contiguous()
+        found = [torch.mv(hidden[-1].t(), gradient).unsqueeze(0), gradient.sum(0, keepdim=True)]
+        down = gradient.unsqueeze(1) * layers[-2]
+        for place in reversed(range(depth)):
+            weight, outputs = layers[2 * place], hidden[place + 1]
+            bias = torch.zeros(outputs.shape[1])
+            native._library.daes_relu_backward(down.data_ptr(), outputs.data_ptr(), *outputs.shape, bias.data_ptr())
+            found[:0] = torch.mm(down.t(), hidden[place]), bias
+            down = torch.mm(down, weight if place else weight[:, : fields * dim])  # plain inputs stand last
+        x = hidden[0]
+        to_linear = None if linear is None else torch.zeros(linear.shape)
+        to_evidence = torch.zeros(ctx.counted) if ctx.counted else None
+        native._library.daes_join_backward(
+            gradient.data_ptr(),
+            *x.shape,
+            x.stride(0),
+            fields,
+            dim,
+            x.data_ptr(),
+            sums.data_ptr(),
+            None if linear is None else linear.data_ptr(),
+            ctx.counted,
+            down.data_ptr(),
+            None if to_linear is None else to_linear.data_ptr(),
+            None if to_evidence is None else to_evidence.data_ptr(),
+        )
+        by_field = down.view(rows, fields, dim).split_with_sizes(ctx.sizes, 1)
+        plain = [None] * (ctx.num_parts - len(ctx.sizes))
+        return None, None, None, to_evidence, to_linear, *by_field, *plain, *found
