@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from contextlib import contextmanager
+from copy import deepcopy
 
 import numpy as np
 import pytest
@@ -135,6 +136,30 @@ def test_observing(reservoir_size):
         expected = observed()
     for name in expected:
         torch.testing.assert_close(found[name], expected[name], rtol=0, atol=0, equal_nan=True, msg=name)
+
+
+@pytest.mark.parametrize("tolerance", [0.0, 0.05])
+@pytest.mark.parametrize("reservoir_size", [40, 3000])
+def test_knots_that_follow_many_small_batches(reservoir_size, tolerance):
+    """Samples that fill, and whose members are replaced, several times within a batch: ties and signed zeros too."""
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(9000, 3)).astype(np.float32)
+    values[:, 1] = np.round(values[:, 1]) * rng.choice([1, -1], 9000)
+    values[rng.random(values.shape) < [0.3, 0, 0]] = np.nan
+    sizes = np.append(rng.integers(1, 60, 60), 6000)  # and then more at once than is noted one by one
+
+    def observed():
+        made, found, start = FeatureDistributions(3, 9, reservoir_size=reservoir_size, tolerance=tolerance), [], 0
+        for place, size in enumerate(sizes):
+            made.observe(torch.from_numpy(values[start : start + size]))
+            made = deepcopy(made) if place == 30 else made
+            found.append(torch.cat([made.knots, made.centre[:, None], made.scale[:, None]], 1))
+            start += size
+        return torch.stack(found)
+
+    found = observed()
+    with plainly():
+        torch.testing.assert_close(found, observed(), rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize("contexts", [0, 1, 5])

@@ -40,6 +40,13 @@ class AcceptanceTable:
         begin, end = positions.searchsorted([first, last], side="right")
         return Acceptances(positions[begin:end], slots[begin:end])
 
+    def reaching(self, first: int, last: int) -> Acceptances:
+        """At least the acceptances at positions first + 1 … last; nothing before them will be asked for any more."""
+        if last > self._taken:
+            self.forget(first)
+            self._take(last)
+        return self._table
+
     def forget(self, position: int) -> None:
         """Nothing at or before this position will be asked for any more."""
         positions, slots = self._table

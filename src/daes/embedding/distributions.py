@@ -78,6 +78,7 @@ class FeatureDistributions(FeatureKnots):
     _acceptances: list[tuple[AcceptanceTable, NDArray[np.int64]]] | None
     _levels: Tensor | None
     _follow: list[Tensor] | None
+    _order: "_Order | None"
     _rows: int | None
     _expected: float
     _batches: float
@@ -103,6 +104,7 @@ class FeatureDistributions(FeatureKnots):
         self.skip = skip
         self.tolerance = tolerance
         self.levels = np.arange(1, num_knots) / num_knots
+        self._all_levels = np.append(self.levels, LIKELY_LEVELS)
         self._bounds = check_bounds(bounds, num_features)
         self.register_buffer("slots", torch.zeros(num_features, reservoir_size + 1))
         self.register_buffer(
@@ -137,7 +139,9 @@ class FeatureDistributions(FeatureKnots):
                 self._observe_compiled(values)
             else:
                 self._observe_on_host(values.numpy(), None if labels is None else labels.detach().numpy())
-            self._set_knots(self._due_on_host())
+                due = self._due_on_host()
+                self._set_ends()
+                self._set_knots(due)
         else:
             self.observe_ahead(values, labels, refresh=self.advance(len(values)))
 
@@ -171,6 +175,7 @@ class FeatureDistributions(FeatureKnots):
         self._forget_host()
         self.pending.zero_()
         self.lag.zero_()
+        self._set_ends()
         self._set_knots(np.arange(self.num_features))
 
     def reservoir(self, feature: int) -> JumpReservoir:
@@ -192,15 +197,31 @@ class FeatureDistributions(FeatureKnots):
 
     def _observe_compiled(self, values: Tensor) -> None:
         """As `_observe_on_host`, without labels, in one loop per schedule."""
+        if self._order is None:
+            self._order = _Order(self.num_features, self.reservoir_size)
+        statistics = self.count, self.skipped, self.pending, self.minimum, self.maximum
         count = self.count.numpy()
-        statistics = (self.count, self.skipped, self.pending, self.minimum, self.maximum)
+        begin, end = int(count.min()), int(count.max()) + len(values)
         for table, features in self._tables():
-            begin, end = int(count[features].min()), int(count[features].max()) + len(values)
-            native.observe(values, features, *table.between(begin, end), self.slots, statistics)
-            table.forget(int(count[features].min()))
+            due = native.observe(
+                values,
+                features,
+                *table.reaching(begin, end),
+                self.slots,
+                statistics,
+                self.knots,
+                ends=self._bounds is None,
+                tolerance=self.tolerance,
+                writes=self._order.writes,
+            )
+            if self._bounds is not None:
+                self._set_ends()
+            if due.size:
+                self._order.refresh(due, self)
 
     def _observe_on_host(self, batch: NDArray[Any], labels: NDArray[Any] | None) -> None:
         rows = batch.shape[0]
+        self._order = None
         count, low, high = self.count.numpy(), *_column_range(batch)
         whole = np.isfinite(low) & np.isfinite(high)
         seen = np.full(self.num_features, rows)
@@ -253,8 +274,7 @@ class FeatureDistributions(FeatureKnots):
         return np.flatnonzero(new | (pending > self.tolerance * np.minimum(count, self.reservoir_size)))
 
     def _set_knots(self, features: NDArray[np.int64]) -> None:
-        """Refresh the knots of these features from their samples, and the outer knots of all."""
-        self._set_ends()
+        """Refresh the knots of these features from their samples, but for the outer ones."""
         filled = self._filled()
         features = features[filled[features] > 0]
         if not features.size:
@@ -265,7 +285,7 @@ class FeatureDistributions(FeatureKnots):
         if (size < size.max()).any():  # samples of different sizes are sorted together
             members[np.arange(members.shape[1]) >= size] = np.inf
         members.sort(axis=1)
-        rank = rank_of(np.append(self.levels, LIKELY_LEVELS), size).astype(np.int64)
+        rank = rank_of(self._all_levels, size).astype(np.int64)
         found = torch.from_numpy(np.take_along_axis(members, rank - 1, axis=1)).to(self.knots.device)
         inner = found[:, : len(self.levels)]
         self.knots[where, 1:-1] = inner.clamp(self.knots[where, :1], self.knots[where, -1:])
@@ -376,7 +396,7 @@ class FeatureDistributions(FeatureKnots):
 
     def _device_levels(self) -> Tensor:
         if self._levels is None or self._levels.device != self.slots.device:
-            self._levels = torch.tensor(np.append(self.levels, LIKELY_LEVELS), device=self.slots.device)
+            self._levels = torch.tensor(self._all_levels, device=self.slots.device)
         return self._levels
 
     def _device_tables(self) -> list[tuple[Tensor, Tensor, Tensor]]:
@@ -458,6 +478,7 @@ class FeatureDistributions(FeatureKnots):
         self._acceptances = None
         self._levels = None
         self._follow = None
+        self._order = None
         self._rows = None
         self._expected, self._batches = 0.0, 0.0
 
@@ -482,6 +503,30 @@ class FeatureDistributions(FeatureKnots):
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, reservoir_size={self.reservoir_size}"
+
+
+class _Order:
+    """The samples of q features in ascending order, kept up to date by what was written into them."""
+
+    def __init__(self, num_features: int, size: int) -> None:
+        self.writes = native.Writes(num_features)
+        self._members = np.empty((num_features, size + self.writes.ROOM), np.float32)
+        self._known = np.zeros(num_features, bool)
+
+    def __reduce__(self) -> Any:
+        return type(None), ()  # a copy finds its own order
+
+    def refresh(self, features: NDArray[np.int64], of: FeatureDistributions) -> None:
+        """As `FeatureDistributions._set_knots`, for features that have values."""
+        pending, slots, filled = of.pending.numpy(), of.slots.numpy(), of._filled()
+        for feature in features[~self._known[features] | (pending[features] > self.writes.ROOM)].tolist():
+            members = self._members[feature, : filled[feature]]
+            np.add(slots[feature, : filled[feature]], np.float32(0), out=members)  # no negative zeros
+            members.sort()
+            pending[feature], self._known[feature] = 0, True
+        self.writes.refresh(
+            features, self._members, of.count, of.pending, of._all_levels, (of.knots, of.centre, of.scale)
+        )
 
 
 def _write_lag(module: FeatureDistributions, *_: Any) -> None:

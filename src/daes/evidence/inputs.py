@@ -163,14 +163,13 @@ class EvidenceInputs(nn.Module):
 
     def _update_compiled(self, numbers: Tensor, rows: Tensor, labels: Tensor, before: int) -> None:
         cut = self.sample is not None and _doubled(before, self.sample.count, 1, 2)
-        total = self.total.numpy()
-        total += len(labels), float(labels.sum())
         native.count(
             numbers if self.options.numbers and not cut else None,
             rows if self.options.categories else None,
             labels,
             self.edges,
             self.options.bins,
+            self.total,
             self.number_counts,
             self.row_counts,
         )

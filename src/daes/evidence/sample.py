@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from daes import native
 from daes.distribution import JumpReservoir
 from daes.distribution.schedule import Origin, make_schedule
 from daes.embedding.acceptance import AcceptanceTable
@@ -74,10 +75,14 @@ class RowSample(nn.Module):
         """See the next rows: numerical (B, q), categorical (B, p), label (B,)."""
         start, rows = self.count, len(label)
         table = self._acceptances(start)
-        accepted = table.between(start, start + rows)
-        table.forget(start + rows)
         self._count = start + rows
         self.seen += rows
+        if native.serves(numerical, categorical, label, self.label) and numerical.dtype == torch.float32 == label.dtype:
+            members = self.numerical, self.missing, self.categorical, self.label
+            native.keep(numerical, categorical, label, *table.reaching(start, start + rows), start, members)
+            return
+        accepted = table.between(start, start + rows)
+        table.forget(start + rows)
         if not accepted.slots.size:
             return
         slots, chosen = accepted.slots, accepted.positions - (start + 1)
@@ -85,13 +90,6 @@ class RowSample(nn.Module):
             # Of several rows for one slot the last one stays: the first of each slot from behind.
             slots, last = np.unique(slots[::-1], return_index=True)
             chosen = chosen[::-1][last]
-        if label.is_cpu and numerical.dtype == self.numerical.dtype:  # NumPy takes a fraction of the time for few rows
-            kept = numerical.numpy()[chosen]
-            self.missing.numpy()[slots] = np.isnan(kept)
-            self.numerical.numpy()[slots] = np.nan_to_num(kept)
-            self.categorical.numpy()[slots] = categorical.numpy()[chosen]
-            self.label.numpy()[slots] = label.numpy()[chosen] > 0
-            return
         where, source = (torch.from_numpy(index.copy()).to(label.device) for index in (slots, chosen))
         numbers = numerical[source].to(self.numerical.dtype)
         self.missing[where] = torch.isnan(numbers)

@@ -10,7 +10,9 @@ import ctypes
 import os
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from daes.native.build import library
@@ -31,17 +33,19 @@ def _load() -> Any:
         "add_up": "pnpnnnnppp",
         "adagrad_rows": "ppppnnff",
         "evidence": "ppnnnpnppddpp",
-        "count": "pppnnnpnpp",
+        "count": "pppnnnpnppp",
+        "keep": "pppnnnppnnpppp",
         "blend": "pnnpnppppnnpppppp",
         "blend_backward": "pnnnpnnpppppp",
-        "observe": "pnnpnppnpnppppp",
+        "observe": "pnnpnppnpnppppppnndppnp",
+        "refresh": "pnpnnppppnppnnppp",
         "join": "ppnnnnnnppnfpppp",
         "join_backward": "pnnnnnpppnppp",
         "relu_backward": "ppnnp",
     }.items():
         function = getattr(loaded, f"daes_{name}")
         function.argtypes = [kinds[kind] for kind in arguments]
-        function.restype = number if name == "add_up" else None
+        function.restype = number if name in ("add_up", "observe") else None
     return loaded
 
 
@@ -168,10 +172,11 @@ def count(
     labels: Tensor,
     edges: Tensor,
     bins: int,
+    total: Tensor,
     number_counts: Tensor,
     row_counts: Tensor,
 ) -> None:
-    """Add labelled rows to the counts of numbers and of table rows; None for what is not counted."""
+    """Add labelled rows to the total and the counts of numbers and of table rows; None for what is not counted."""
     _library.daes_count(
         None if numbers is None else numbers.data_ptr(),
         None if rows is None else rows.data_ptr(),
@@ -181,8 +186,34 @@ def count(
         0 if rows is None else rows.shape[1],
         edges.data_ptr(),
         bins,
+        total.data_ptr(),
         number_counts.data_ptr(),
         row_counts.data_ptr(),
+    )
+
+
+def keep(
+    numbers: Tensor,
+    rows: Tensor,
+    labels: Tensor,
+    positions: NDArray[np.int64],
+    targets: NDArray[np.int64],
+    seen: int,
+    sample: tuple[Tensor, Tensor, Tensor, Tensor],
+) -> None:
+    """Put the rows that are accepted after `seen` others into the slots `targets` of a sample of rows."""
+    _library.daes_keep(
+        numbers.data_ptr(),
+        rows.data_ptr(),
+        labels.data_ptr(),
+        labels.shape[0],
+        numbers.shape[1],
+        rows.shape[1],
+        positions.ctypes.data,
+        targets.ctypes.data,
+        positions.size,
+        seen,
+        *[one.data_ptr() for one in sample],
     )
 
 
@@ -273,20 +304,67 @@ def blend(
     return fields, plain
 
 
+class Writes:
+    """What was written into samples of q features since they were last in order, and what it replaced."""
+
+    ROOM = 4096
+    """Writes noted for each feature; with more of them sorting anew is about as quick."""
+
+    def __init__(self, num_features: int) -> None:
+        self._noted = np.empty((2, num_features, self.ROOM), np.float32)
+        self._scratch = np.empty(2 * self.ROOM, np.int64)
+        self.added, self.removed = (part.ctypes.data for part in self._noted)
+
+    def refresh(
+        self,
+        features: NDArray[np.int64],
+        ordered: NDArray[np.float32],
+        count: Tensor,
+        pending: Tensor,
+        levels: NDArray[np.float64],
+        knots: tuple[Tensor, Tensor, Tensor],
+    ) -> None:
+        """Inner knots, centre and scale of some features, from sorted samples (q, m + ROOM) and pending writes."""
+        inner = knots[0].shape[1] - 2
+        _library.daes_refresh(
+            features.ctypes.data,
+            features.size,
+            ordered.ctypes.data,
+            ordered.shape[1],
+            ordered.shape[1] - self.ROOM,
+            count.data_ptr(),
+            pending.data_ptr(),
+            self.added,
+            self.removed,
+            self.ROOM,
+            self._scratch.ctypes.data,
+            levels.ctypes.data,
+            inner + 1,
+            levels.size - inner,
+            *[one.data_ptr() for one in knots],
+        )
+
+
 def observe(
     values: Tensor,
-    features: Any,
-    positions: Any,
-    targets: Any,
+    features: NDArray[np.int64],
+    positions: NDArray[np.int64],
+    targets: NDArray[np.int64],
     slots: Tensor,
     statistics: tuple[Tensor, Tensor, Tensor, Tensor, Tensor],
-) -> None:
+    knots: Tensor,
+    *,
+    ends: bool,
+    tolerance: float,
+    writes: Writes,
+) -> NDArray[np.int64]:
     """Values (B, q) into the slots (q, m + 1) of the features (n,) that follow one schedule of acceptances.
 
     `positions` and `targets` are those of the acceptances, ascending; `statistics` are count, skipped, pending, minimum
-    and maximum (q,).
+    and maximum (q,). With `ends` the outer knots follow. Returns the features whose knots are to be refreshed.
     """
-    _library.daes_observe(
+    due = np.empty(features.size, np.int64)
+    found = _library.daes_observe(
         values.data_ptr(),
         values.shape[0],
         values.shape[1],
@@ -296,6 +374,15 @@ def observe(
         targets.ctypes.data,
         positions.size,
         slots.data_ptr(),
-        slots.shape[1],
-        *(one.data_ptr() for one in statistics),
+        slots.shape[1] - 1,
+        *[one.data_ptr() for one in statistics],
+        knots.data_ptr(),
+        knots.shape[1] - 1,
+        ends,
+        tolerance,
+        writes.added,
+        writes.removed,
+        writes.ROOM,
+        due.ctypes.data,
     )
+    return due[:found]

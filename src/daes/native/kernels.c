@@ -45,19 +45,20 @@ FAST void daes_look_up(const float *table, const int64_t *places, int64_t count,
     }
 }
 
-/* Sort numbers below `limit`, by 11 bits at a time; `spare` is as large. */
+/* Sort numbers below `limit`, by 8 or 11 bits at a time; `spare` is as large. */
 static void sort_places(int64_t *places, int64_t *spare, int64_t count, int64_t limit) {
-    enum { DIGITS = 2048 };
-    int64_t *from = places, *to = spare;
-    for (int shift = 0; (limit - 1) >> shift; shift += 11) {
-        int64_t starts[DIGITS] = {0}, sum = 0;
-        for (int64_t i = 0; i < count; i++) starts[(from[i] >> shift) & (DIGITS - 1)]++;
-        for (int k = 0; k < DIGITS; k++) {
+    int64_t *from = places, *to = spare, starts[2048];
+    const int bits = count < 2048 ? 8 : 11, digits = 1 << bits;
+    for (int shift = 0; count > 1 && (limit - 1) >> shift; shift += bits) {
+        int64_t sum = 0;
+        memset(starts, 0, digits * sizeof(int64_t));
+        for (int64_t i = 0; i < count; i++) starts[(from[i] >> shift) & (digits - 1)]++;
+        for (int k = 0; k < digits; k++) {
             int64_t here = starts[k];
             starts[k] = sum;
             sum += here;
         }
-        for (int64_t i = 0; i < count; i++) to[starts[(from[i] >> shift) & (DIGITS - 1)]++] = from[i];
+        for (int64_t i = 0; i < count; i++) to[starts[(from[i] >> shift) & (digits - 1)]++] = from[i];
         int64_t *other = from;
         from = to;
         to = other;
@@ -175,11 +176,13 @@ FAST void daes_evidence(const float *numbers, const int64_t *places, int64_t row
     }
 }
 
-/* Count labelled rows (EvidenceInputs.update); q or p is 0 for what is not counted. */
+/* Count labelled rows (EvidenceInputs.update); q or p is 0 for what is not counted. total (2,): rows and clicks. */
 void daes_count(const float *numbers, const int64_t *places, const float *labels, int64_t rows, int64_t q, int64_t p,
-                const float *edges, int64_t bins, double *number_counts, double *row_counts) {
+                const float *edges, int64_t bins, double *total, double *number_counts, double *row_counts) {
     for (int64_t i = 0; i < rows; i++) {
         double label = labels[i];
+        total[0] += 1;
+        total[1] += label;
         if (i + 1 < rows)
             for (int64_t f = 0; f < p; f++) PREFETCH(row_counts + 2 * places[(i + 1) * p + f]);
         for (int64_t f = 0; f < q; f++) {
@@ -193,6 +196,37 @@ void daes_count(const float *numbers, const int64_t *places, const float *labels
             cell[0] += 1;
             cell[1] += label;
         }
+    }
+}
+
+/* Which of the ascending positions is the first after `seen`. */
+static int64_t first_after(const int64_t *positions, int64_t count, int64_t seen) {
+    int64_t first = 0;
+    while (count > 0) {
+        int64_t half = count / 2;
+        if (positions[first + half] <= seen) {
+            first += half + 1;
+            count -= half + 1;
+        } else
+            count = half;
+    }
+    return first;
+}
+
+/* Put the accepted rows, those at `positions` of a stream of which `seen` rows came before these, into a sample
+ * (RowSample.update); numbers (rows, q), places (rows, p). */
+void daes_keep(const float *numbers, const int64_t *places, const float *labels, int64_t rows, int64_t q, int64_t p,
+               const int64_t *positions, const int64_t *targets, int64_t accepted, int64_t seen, float *kept_numbers,
+               uint8_t *kept_missing, int64_t *kept_places, uint8_t *kept_labels) {
+    for (int64_t k = first_after(positions, accepted, seen); k < accepted && positions[k] <= seen + rows; k++) {
+        int64_t i = positions[k] - seen - 1, slot = targets[k];
+        for (int64_t f = 0; f < q; f++) {
+            float value = numbers[i * q + f];
+            kept_missing[slot * q + f] = isnan(value) != 0;
+            kept_numbers[slot * q + f] = isnan(value) ? 0 : clamped(value);
+        }
+        memcpy(kept_places + slot * p, places + i * p, p * sizeof(int64_t));
+        kept_labels[slot] = labels[i] > 0;
     }
 }
 
@@ -306,35 +340,123 @@ FAST void daes_blend_backward(const float *gradient, int64_t stride, int64_t row
 }
 
 /* Let some features follow one schedule (FeatureDistributions.observe): finite values are counted, and those at the
- * accepted positions go to their slots. values (rows, q), positions and targets (accepted,), slots (q, width). */
-void daes_observe(const float *values, int64_t rows, int64_t q, const int64_t *features, int64_t num_features,
-                  const int64_t *positions, const int64_t *targets, int64_t accepted, float *slots, int64_t width,
-                  int64_t *count, int64_t *skipped, int64_t *pending, float *minimum, float *maximum) {
+ * accepted positions go to their slots. values (rows, q), positions and targets (accepted,), slots (q, size + 1), knots
+ * (q, K + 1), of which the outer ones follow where `ends` is set. What was written since the knots were refreshed, and
+ * what it replaced or NaN, is noted in `added` and `removed` (q, room) as far as there is room. Returns how many
+ * features' knots are due, which are listed in `due`. */
+int64_t daes_observe(const float *values, int64_t rows, int64_t q, const int64_t *features, int64_t num_features,
+                     const int64_t *positions, const int64_t *targets, int64_t accepted, float *slots, int64_t size,
+                     int64_t *count, int64_t *skipped, int64_t *pending, float *minimum, float *maximum, float *knots,
+                     int64_t K, int64_t ends, double tolerance, float *added, float *removed, int64_t room,
+                     int64_t *due) {
+    int64_t num_due = 0;
     for (int64_t k = 0; k < num_features; k++) {
-        int64_t f = features[k], seen = count[f], next = 0, left = accepted;
-        while (left > 0) { /* the first acceptance after `seen` */
-            int64_t half = left / 2;
-            if (positions[next + half] <= seen) {
-                next += half + 1;
-                left -= half + 1;
-            } else
-                left = half;
-        }
+        int64_t f = features[k], seen = count[f], before = seen;
+        int64_t first = first_after(positions, accepted, seen), next = first;
         float low = minimum[f], high = maximum[f];
-        int64_t before = seen, first = next;
         for (int64_t i = 0; i < rows; i++) {
             float value = values[i * q + f];
             if (!(value >= -FLT_MAX && value <= FLT_MAX)) continue;
             seen++;
             low = value < low || isnan(low) ? value : low;
             high = value > high || isnan(high) ? value : high;
-            if (next < accepted && positions[next] == seen) slots[f * width + targets[next++]] = value;
+            if (next < accepted && positions[next] == seen) {
+                float *slot = slots + f * (size + 1) + targets[next];
+                int64_t place = pending[f] + next++ - first;
+                if (place < room) {
+                    added[f * room + place] = value + 0.0f; /* no negative zero: equal numbers are to look alike */
+                    removed[f * room + place] = seen > size ? *slot + 0.0f : NAN;
+                }
+                *slot = value;
+            }
         }
         count[f] = seen;
         skipped[f] += rows - (seen - before);
         pending[f] += next - first;
         minimum[f] = low;
         maximum[f] = high;
+        float *own = knots + f * (K + 1);
+        int fresh = isnan(own[0]) && seen > 0;
+        if (fresh || pending[f] > tolerance * (double)(seen < size ? seen : size)) due[num_due++] = f;
+        if (ends) own[0] = low, own[K] = high;
+    }
+    return num_due;
+}
+
+/* Sort numbers, none of them NaN; `keys` and `spare` are scratch space. */
+static void sort_numbers(float *numbers, int64_t count, int64_t *keys, int64_t *spare) {
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t bits;
+        memcpy(&bits, numbers + i, 4);
+        keys[i] = bits ^ (bits >> 31 ? 0xffffffffu : 0x80000000u); /* as whole numbers, in the same order */
+    }
+    sort_places(keys, spare, count, (int64_t)1 << 32);
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t bits = (uint32_t)keys[i];
+        bits ^= bits >> 31 ? 0x80000000u : 0xffffffffu;
+        memcpy(numbers + i, &bits, 4);
+    }
+}
+
+/* Put `more` sorted numbers into `end` sorted members, from behind: all of these move right. */
+static void put_in(float *members, int64_t end, const float *numbers, int64_t more) {
+    for (int64_t i = more - 1, to = end + more; i >= 0; i--) {
+        int64_t step = 1;
+        while (step < end && members[end - step] >= numbers[i]) step *= 2;
+        int64_t start = step < end ? end - step : 0;
+        start += below(members + start, end - start, numbers[i]);
+        to -= end - start;
+        memmove(members + to, members + start, (end - start) * sizeof(float));
+        members[--to] = numbers[i];
+        end = start;
+    }
+}
+
+/* Take `less` sorted numbers out of `total` sorted members, from the front: all others move left. */
+static void take_out(float *members, int64_t total, const float *numbers, int64_t less) {
+    int64_t from = 0, to = 0;
+    for (int64_t i = 0; i < less; i++) {
+        int64_t step = 1;
+        while (from + step < total && members[from + step - 1] < numbers[i]) step *= 2;
+        int64_t here = below(members + from, from + step < total ? step : total - from, numbers[i]);
+        memmove(members + to, members + from, here * sizeof(float));
+        to += here;
+        from += here + 1;
+    }
+    memmove(members + to, members + from, (total - from) * sizeof(float));
+}
+
+/* Refresh the inner knots, centre and scale of some features (FeatureDistributions._set_knots) from their sorted samples
+ * (q, width), which are brought up to date by what was added and removed, as `daes_observe` noted it. `levels` are those
+ * of the K - 1 inner knots and `likely` others, for centre and scale; scratch has room for 2 * room. */
+void daes_refresh(const int64_t *features, int64_t num_features, float *ordered, int64_t width, int64_t size,
+                  const int64_t *count, int64_t *pending, float *added, float *removed, int64_t room, int64_t *scratch,
+                  const double *levels, int64_t K, int64_t likely, float *knots, float *centre, float *scale) {
+    for (int64_t k = 0; k < num_features; k++) {
+        int64_t f = features[k], more = pending[f], less = 0, filled = count[f] < size ? count[f] : size;
+        float *own = ordered + f * width, *in = added + f * room, *out = removed + f * room, *knot = knots + f * (K + 1);
+        for (int64_t i = 0; i < more; i++)
+            if (!isnan(out[i])) out[less++] = out[i];
+        sort_numbers(in, more, scratch, scratch + room);
+        sort_numbers(out, less, scratch, scratch + room);
+        put_in(own, filled + less - more, in, more);
+        if (less) take_out(own, filled + less, out, less);
+        pending[f] = 0;
+        double sum = 0, squares = 0;
+        for (int pass = 0; pass < 2; pass++)
+            for (int64_t i = pass ? K - 1 : 0; i < K - 1 + likely; i++) {
+                double rank = ceil(levels[i] * (double)filled);
+                if ((rank - 1) / (double)filled >= levels[i]) rank -= 1;
+                float value = own[rank < 1 ? 0 : (int64_t)rank - 1];
+                if (pass)
+                    squares += (value - sum / likely) * (value - sum / likely);
+                else if (i >= K - 1)
+                    sum += value;
+                else
+                    knot[i + 1] = value < knot[0] ? knot[0] : value > knot[K] ? knot[K] : value;
+            }
+        centre[f] = (float)(sum / likely);
+        scale[f] = (float)sqrt(squares / likely);
     }
 }
 
