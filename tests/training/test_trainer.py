@@ -220,6 +220,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_with_its_row(marked, make_model
 def test_a_bad_batch_is_skipped_and_reported_and_leaves_no_trace(marked, make_model, schema, kind, dropout, reason):
     model, other = (make_model(backbone_options={"hidden": (8,), "dropout": dropout}) for _ in range(2))
     spoil(model, {1004.0, 1007.0}, kind)
+    spoil(other, {}, kind)  # nothing, but its network has hooks too, and is called layer by layer
     result = StreamTrainer(model, replace(CONFIG, bad_batch="skip")).run(BatchSource(marked, schema))
     assert [(bad.row, bad.reason) for bad in result.bad_batches] == [(400, reason), (700, reason)]
     assert result.rows == 1000
