@@ -202,11 +202,12 @@ class DAES(NumericalEmbedding):
         vectors, index = context if isinstance(context, Context) else (None, None)
         if self._compiled(values, context, plain):
             return self._blend(values, vectors, index, plain)
+        own = context if isinstance(context, Tensor) else None  # a context for every row
         if (
-            not kernels.usable(values, self.meta_embeddings, self.knots, vectors)
-            or isinstance(context, Tensor)  # a context of its own for every row: matrix products
+            not kernels.usable(values, self.meta_embeddings, self.knots, vectors, own)
             or values.requires_grad
             or not kernels.fit(self.meta_embeddings)
+            or (own is not None and (self.modulation == "tran" or not kernels.fit_gate(self.modulation_weight)))
         ):
             return None
         if context is not None:
@@ -220,9 +221,11 @@ class DAES(NumericalEmbedding):
         places = values, self._place_knots(), self.distributions
         fields, inputs = kernels.blend(
             *places,
-            blend_rows(table, self.basis),
+            table,
             self.missing,
+            bins=self.num_meta,
             index=index if square is None else None,
+            gate=None if own is None else (own, self.modulation_weight, self.beta),
             linear=self.linear,
             linear_weight=self.linear_weight if self.linear is not None else None,
             plain=plain,
@@ -230,7 +233,7 @@ class DAES(NumericalEmbedding):
         if square is not None:
             # A missing value has no weights: the sigmoid of −∞.
             none = self.missing.new_full((self.num_features, square.shape[-1]), -torch.inf)
-            product, _ = kernels.blend(*places, blend_rows(square, self.basis), none, index=index)
+            product, _ = kernels.blend(*places, square, none, bins=self.num_meta, index=index)
             fields = kernels.mix(product, self.meta_embeddings, fields, beta=self.beta, squash=True)
         return Outputs(fields, inputs if plain else None)
 

@@ -377,8 +377,7 @@ class FeatureDistributions(FeatureKnots):
         if refresh:
             most = min(self._rows, self.reservoir_size)
             observation.refresh(
-                self.slots[:, :most], self.count, self.minimum, self.maximum, self._device_levels(),
-                self.knots, self.centre, self.scale,
+                self.slots[:, :most], self.count, self._device_levels(), self.knots, self.centre, self.scale
             )  # fmt: skip
 
     def _refresh(self) -> None:

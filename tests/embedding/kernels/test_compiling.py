@@ -12,10 +12,10 @@ SCRIPT = """
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from daes.embedding.kernels import interpolation, mixing, observation, rows, sampling
+from daes.embedding.kernels import gating, interpolation, mixing, observation, rows, sampling
 
 FLOATS = "values lows highs slots minimum maximum knots centre scale table missing linear gradient weights base out"
-FLOATS += " sums slopes tiles picked numbers labels kept_numbers edges fields plain"
+FLOATS += " sums slopes changes context projection tiles picked numbers labels kept_numbers edges fields plain"
 WHOLE = "count skipped before positions targets following seen categories kept_categories index order offsets"
 TYPES = dict.fromkeys(FLOATS.split(), "*fp32") | dict.fromkeys(WHOLE.split(), "*i64")
 TYPES |= {"counts": "*i32", "member": "*i8", "levels": "*fp64", "total": "*fp64", "kept_missing": "*i1"}
@@ -31,16 +31,19 @@ def compile(kernel, warps, types=None, **constants):
 sizes = {"K": 100, "M": 10, "STEPS": 7, "HALF": 0.005, "D": 16, "DP": 16}
 compile(interpolation._forward, 2, {"total": "i32"}, **sizes, LINEAR=1, CONTEXT=False, PLAIN=2, FIRST=2, SECOND=1,
         THIRD=0, BLOCK=64)
-compile(interpolation._backward, 1, **sizes, RP=16, LINEAR=1, CONTEXT=True, BLOCK=32, PRECISION="ieee")
+compile(interpolation._backward, 1, **sizes, R=11, RP=16, LINEAR=1, CONTEXT=True, BLOCK=32)
 mixed = {"M": 10, "MP": 16, "D": 16, "DP": 16, "SQUASH": True, "BLOCK": 32}
 compile(mixing._forward, 1, **mixed, BASE=True)
 compile(mixing._backward, 1, **mixed)
+gate = sizes | {"K": 10, "R": 10, "RP": 16, "C": 16, "CP": 16, "LINEAR": 0, "BLOCK": 32, "PRECISION": "tf32x3"}
+compile(gating._forward, 1, **gate, PLAIN=0, FIRST=0, SECOND=0, THIRD=0)
+compile(gating._backward, 1, **gate)
 compile(observation._summarise, 4, QP=16, BLOCK=256)
-compile(observation._accept, 4, QP=16, BLOCK=256, STEPS=20, BLOCK_STEPS=9, CHUNK=64, ENDS=True)
-compile(observation._copy, 4, TILE=4096)
-compile(observation._select, 1, TP=32, TILE=4096, RANKS=2)
+compile(observation._accept, 4, QP=16, BLOCK=256, ROUNDS=4, BLOCK_ROUNDS=2, WIDTH=32, CHUNK=128, ENDS=True)
+compile(observation._sort, 1, TILE=1024)
+compile(observation._select, 1, TP=128, TILE=1024, RANKS=2)
 compile(observation._set_knots, 4, IP=128, LP=256)
-compile(sampling._keep, 4, QP=16, PP=32, STEPS=18, BLOCK_STEPS=7, BLOCK=64)
+compile(sampling._keep, 4, QP=16, PP=32, ROUNDS=4, BLOCK_ROUNDS=2, WIDTH=32, BLOCK=64)
 compile(rows._look_up, 2, {"rows": "*i64", "total": "i32"}, D=16, DP=16, BLOCK=64)
 compile(rows._evidence, 4, {"rows": "*i64"}, QP=16, PP=32, STEPS=6, BLOCK=32)
 """

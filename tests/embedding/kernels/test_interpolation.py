@@ -16,6 +16,7 @@ METHODS = {
     "thermometer of few knots": {"knots": 3, "num_meta": 7, "modulation": None, "linear": "score"},
     "hat, rank": {"basis": "hat", "linear": "rank", "plain": ["rank", "value", "score"], "modulation": None},
     "hat gate": {"basis": "hat", "modulation": "gate", "linear": "value", "plain": ["score"]},
+    "gate, concatenated": {"knots": 4, "context_pool": "concat", "num_context": 2},
     "hat tran": {"basis": "hat", "modulation": "tran", "beta": 0.3, "knots": 20},
     "value space": {"value_space": True, "bounds": (-1.0, 2.0), "modulation": None},
     "one bin": {"num_meta": 1, "modulation": None, "basis": "hat"},
@@ -48,7 +49,8 @@ def make(name, features, dim):
 def outputs_and_gradients(method, values, context, weights):
     fields, plain = method.outputs(values, context)
     parameters = dict(method.named_parameters())
-    leaves = [*parameters.values(), *([] if context is None else [context.vectors])]
+    leaf = context.vectors if isinstance(context, Context) else context
+    leaves = [*parameters.values(), *([] if leaf is None else [leaf])]
     gradients = torch.autograd.grad((fields * weights).sum(), leaves, allow_unused=True)
     return fields, plain, dict(zip([*parameters, "context"], gradients, strict=False))
 
@@ -61,7 +63,7 @@ def test_outputs_and_gradients_are_those_of_the_plain_version(kernel_device, mon
     exact = deepcopy(method).double()
     context = None
     if method.uses_context:
-        context = Context(torch.randn(3, dim), torch.randint(3, (rows,)))
+        context = Context(torch.randn(3, method.context_dim), torch.randint(3, (rows,)))
     weights = torch.randn(rows, features, dim)
     fast = deepcopy(method).to(kernel_device)
     there = None
@@ -83,6 +85,26 @@ def test_outputs_and_gradients_are_those_of_the_plain_version(kernel_device, mon
             torch.testing.assert_close(found.cpu().double(), gradient, rtol=1e-4, atol=2e-4, msg=f"{key}")
 
 
+@pytest.mark.parametrize(("rows", "features", "dim"), [(40, 3, 16), (1, 2, 5), (0, 3, 4)])
+@pytest.mark.parametrize("name", ["daes-gate", "hat gate", "gate, concatenated"])
+def test_a_gate_for_every_row_is_that_of_the_plain_version(kernel_device, name, rows, features, dim):
+    method = make(name, features, dim)
+    values, weights = values_of(rows, features), torch.randn(rows, features, dim)
+    vectors = torch.randn(rows, method.context_dim)
+    found = []
+    for device, dtype in ((kernel_device, torch.float32), (torch.device("cpu"), torch.float64)):
+        one, moved = deepcopy(method).to(device, dtype), values.to(device, dtype)
+        context = vectors.to(device, dtype).requires_grad_()
+        assert (one._fused(moved, context, one.plain) is None) == (dtype == torch.float64)
+        fields, plain, gradients = outputs_and_gradients(one, moved, context, weights.to(device, dtype))
+        found.append([fields, *([] if plain is None else [plain]), *gradients.values()])
+    for mine, theirs in zip(*found, strict=True):
+        if theirs is None:  # no rows, no gradient
+            assert not mine.any()
+        else:
+            torch.testing.assert_close(mine.cpu().double(), theirs, rtol=1e-4, atol=2e-4)
+
+
 def test_gradients_of_a_slice_are_read_where_they_are(kernel_device):
     """Concatenation gives gradients that are not contiguous."""
     method = make("daes", 3, 4).to(kernel_device)
@@ -97,12 +119,13 @@ def test_gradients_of_a_slice_are_read_where_they_are(kernel_device):
     torch.testing.assert_close(*found, rtol=0, atol=0)
 
 
-def test_a_batch_gives_the_same_bits_every_time(kernel_device):
+@pytest.mark.parametrize("own", [False, True])
+def test_a_batch_gives_the_same_bits_every_time(kernel_device, own):
     method = make("daes-gate", 3, 4).to(kernel_device)
     values = values_of(150, 3).to(kernel_device)
-    context = Context(
-        torch.randn(3, 4, device=kernel_device).requires_grad_(), torch.randint(3, (150,), device=kernel_device)
-    )
+    index = torch.randint(3, (150,), device=kernel_device)
+    vectors = torch.randn(3, 4, device=kernel_device)
+    context = vectors[index].requires_grad_() if own else Context(vectors.requires_grad_(), index)
     weights = torch.randn(150, 3, 4, device=kernel_device)
     first, second = (outputs_and_gradients(method, values, context, weights)[2] for _ in range(2))
     assert all(gradient is None or torch.equal(gradient, second[name]) for name, gradient in first.items())
@@ -135,6 +158,20 @@ def test_custom_operators_are_sound(kernel_device):
     table, missing = (t.detach().clone().requires_grad_() for t in (method.meta_embeddings[None], method.missing))
     arguments = (
         values_of(20, 3).to(kernel_device).nan_to_num(), known.knots, known.centre, known.scale, table, missing,
-        None, None, "", "value",
+        None, None, 10, "", "value",
     )  # fmt: skip
     torch.library.opcheck(interpolate, arguments)
+
+
+def test_custom_operators_of_a_gate_are_sound(kernel_device):
+    from daes.embedding.kernels.gating import gated
+
+    method = make("daes-gate", 3, 4).to(kernel_device)
+    known = method.distributions
+    tables = (method.modulation_weight, method.meta_embeddings, method.missing)
+    context = torch.randn(20, 4, device=kernel_device, requires_grad=True)
+    arguments = (
+        values_of(20, 3).to(kernel_device).nan_to_num(), known.knots, known.centre, known.scale, context,
+        *(tensor.detach().clone().requires_grad_() for tensor in tables), None, 10, 0.5, "", "value",
+    )  # fmt: skip
+    torch.library.opcheck(gated, arguments)

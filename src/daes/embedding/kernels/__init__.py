@@ -42,6 +42,11 @@ def fit(table: Tensor) -> bool:
     return table.shape[1] < MOST_ROWS and table.shape[2] <= MOST_DIM
 
 
+def fit_gate(projection: Tensor) -> bool:
+    """Whether a gate's projection (q, rows, c) is of a size for `gate`."""
+    return projection.shape[1] <= 30 and projection.shape[2] <= 64
+
+
 def blend(
     values: Tensor,
     knots: Tensor,
@@ -49,21 +54,33 @@ def blend(
     table: Tensor,
     missing: Tensor,
     *,
+    bins: int,
     index: Tensor | None = None,
+    gate: tuple[Tensor, Tensor, float] | None = None,
     linear: "FeatureInput | None" = None,
     linear_weight: Tensor | None = None,
     plain: "Sequence[FeatureInput]" = (),
 ) -> tuple[Tensor, Tensor]:
-    """The blend of two rows of a table that the place of each value asks for, and plain inputs.
+    """The sum of a table's rows with the weights of each value's place, and plain inputs.
 
-    **Shape.** values (B, q) with NaN = missing, knots (q, K+1), table (U, q, M+1, d), missing and linear_weight (q, d),
-    index (B,), the table of each row → (B, q, d) and (B, q · kinds in `plain`).
+    **Shape.** values (B, q) with NaN = missing, knots (q, K+1), table (U, q, R, d), where R is `bins` on the
+    thermometer basis and one more on the hat basis, missing and linear_weight (q, d), index (B,), the table of each row
+    → (B, q, d) and (B, q · kinds in `plain`).
+
+    Args:
+        gate: context (B, c), projection (q, R, c) and β of a gate that weights are multiplied with; then U is 1.
     """
-    from daes.embedding.kernels.interpolation import interpolate
+    places, rest = (values, knots, known.centre, known.scale), (linear or "", ",".join(plain))
+    if gate is not None:
+        from daes.embedding.kernels.gating import gated
 
-    fields, inputs = interpolate(
-        values, knots, known.centre, known.scale, table, missing, linear_weight, index, linear or "", ",".join(plain)
-    )
+        context, projection, beta = gate
+        found = gated(*places, context, projection, table[0], missing, linear_weight, bins, beta, *rest)
+    else:
+        from daes.embedding.kernels.interpolation import interpolate
+
+        found = interpolate(*places, table, missing, linear_weight, index, bins, *rest)
+    fields, inputs = found
     return fields, inputs
 
 

@@ -4,9 +4,9 @@ Both bases of `daes.embedding.interpolation` are a blend of two neighbouring row
 themselves (hat), or of their prefix sums (thermometer). A gate multiplies meta-embeddings by factors that depend on the
 context alone, so that with few distinct contexts it is a look-up in one table a context.
 
-Backward is a matrix product: rows of a table get V⊤G, where G (B, d) are a feature's gradients and V (B, R + 2) are the
-weights that it had, those of the missing vector and of the linear path included. A program sums over a share of the
-rows of one feature and one context; nothing is added atomically, so that two runs give the same bits.
+Backward is a matrix product: the R rows of a table get V⊤G, where G (B, d) are a feature's gradients and V (B, R + 2)
+are the weights on the basis, those of the missing vector and of the linear path included. A program sums over a share
+of the rows of one feature and one context; nothing is added atomically, so that two runs give the same bits.
 """
 
 import torch
@@ -14,11 +14,24 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from daes.embedding.interpolation import blend_rows
 from daes.embedding.kernels.launching import on_its_device
-from daes.embedding.kernels.places import KINDS, locate, part, row_of, unit_input
+from daes.embedding.kernels.places import (
+    KINDS,
+    basis_weights,
+    locate,
+    part,
+    row_of,
+    sizes_of,
+    store_inputs,
+    unit_input,
+)
 
 _PROGRAMS = 4224
 """Programs, of one warp each, that a backward aims at: 32 for each of an H200's multiprocessors."""
+
+_BLOCK = 32
+_WHOLE = torch.uint8, torch.int16, torch.int32
 
 
 @triton.jit
@@ -58,22 +71,14 @@ def _forward(
     tl.store(fields + at.to(tl.int64)[:, None] * D + d, vector, mask=wanted)
 
     place = plain + row.to(tl.int64) * (PLAIN * q) + feature
-    if FIRST:
-        z = unit_input(FIRST, x, rank, known, middle, spread, HALF)
-        tl.store(place, tl.where(absent, 0.0, z), mask=valid)
-    if SECOND:
-        z = unit_input(SECOND, x, rank, known, middle, spread, HALF)
-        tl.store(place + q, tl.where(absent, 0.0, z), mask=valid)
-    if THIRD:
-        z = unit_input(THIRD, x, rank, known, middle, spread, HALF)
-        tl.store(place + 2 * q, tl.where(absent, 0.0, z), mask=valid)
+    store_inputs(place, q, x, rank, known, absent, valid, middle, spread, HALF, FIRST, SECOND, THIRD)
 
 
 @triton.jit
 def _backward(
     gradient, stride, values, knots, centre, scale, order, offsets, sums, rows, q, contexts, splits,
     K: tl.constexpr, M: tl.constexpr, STEPS: tl.constexpr, HALF: tl.constexpr, D: tl.constexpr, DP: tl.constexpr,
-    RP: tl.constexpr, LINEAR: tl.constexpr, CONTEXT: tl.constexpr, BLOCK: tl.constexpr, PRECISION: tl.constexpr,
+    R: tl.constexpr, RP: tl.constexpr, LINEAR: tl.constexpr, CONTEXT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     feature = tl.program_id(0)
     split = tl.program_id(1)
@@ -97,20 +102,15 @@ def _backward(
         g = tl.load(gradient + row[:, None] * stride + feature * D + d, mask=valid[:, None] & (d < D), other=0.0)
         x, absent = part(tl.load(values + row * q + feature, mask=valid, other=0.0))
         cell, inside, known = locate(x, knots + feature * (K + 1), K, STEPS)
-        first, share = row_of(cell, inside, K, M)
-        blend = known & valid & ~absent
-        left = tl.where(blend, 1.0 - share, 0.0)
-        right = tl.where(blend, share, 0.0)
-        weights = tl.where(column == first[:, None], left[:, None], 0.0)
-        weights += tl.where(column == first[:, None] + 1, right[:, None], 0.0)
-        weights += tl.where((column == M + 1) & (absent & valid)[:, None], 1.0, 0.0)
+        weights = tl.where((known & valid & ~absent)[:, None], basis_weights(cell, inside, column, K, M, R), 0.0)
+        weights += tl.where((column == R) & (absent & valid)[:, None], 1.0, 0.0)
         if LINEAR:
             z = unit_input(LINEAR, x, (cell.to(tl.float32) + inside) / K, known, middle, spread, HALF)
-            weights += tl.where((column == M + 2) & (valid & ~absent)[:, None], z[:, None], 0.0)
-        total += tl.dot(tl.trans(weights), g, input_precision=PRECISION)
-    place = ((split * contexts + context) * q + feature).to(tl.int64) * (M + 3) * D
+            weights += tl.where((column == R + 1) & (valid & ~absent)[:, None], z[:, None], 0.0)
+        total += tl.dot(tl.trans(weights), g, input_precision="ieee")
+    place = ((split * contexts + context) * q + feature).to(tl.int64) * (R + 2) * D
     r = tl.arange(0, RP)[:, None]
-    tl.store(sums + place + r * D + d, total, mask=(r < M + 3) & (d < D))
+    tl.store(sums + place + r * D + d, total, mask=(r < R + 2) & (d < D))
 
 
 @torch.library.custom_op("daes::interpolate", mutates_args=())
@@ -124,30 +124,33 @@ def interpolate(
     missing: Tensor,
     linear_weight: Tensor | None,
     index: Tensor | None,
+    bins: int,
     linear: str,
     plain: str,
 ) -> tuple[Tensor, Tensor]:
     """Vectors and plain inputs of values.
 
-    **Shape.** values (B, q) with NaN = missing, knots (q, K+1), centre and scale (q,), table (U, q, M+1, d), missing
+    **Shape.** values (B, q) with NaN = missing, knots (q, K+1), centre and scale (q,), table (U, q, R, d), missing
     and linear_weight (q, d), index (B,) from 0 to U − 1 or None for 0 → (B, q, d) and (B, q · kinds in `plain`).
 
     Args:
+        bins: M; the basis is the thermometer where R is M, and the hat where it is M + 1.
         linear: the kind of input that `linear_weight` is multiplied with; empty for none.
         plain: kinds of plain inputs, parted by commas.
     """
     rows, q = values.shape
-    _, _, table_rows, dim = table.shape
+    dim = table.shape[3]
+    table = blend_rows(table, "hat" if table.shape[2] > bins else "thermometer").contiguous()
     kinds = [KINDS[kind] for kind in plain.split(",") if kind]
     fields = torch.empty(rows, q, dim, dtype=table.dtype, device=table.device)
     inputs = torch.empty(rows, len(kinds) * q, dtype=table.dtype, device=table.device)
     if rows:
         block = max(16, 1024 // triton.next_power_of_2(dim))
         _forward[(triton.cdiv(rows * q, block),)](
-            values.contiguous(), knots.contiguous(), centre, scale, table.contiguous(), missing.contiguous(),
+            values.contiguous(), knots.contiguous(), centre, scale, table, missing.contiguous(),
             linear_weight.contiguous() if linear_weight is not None else missing,
             index.contiguous() if index is not None else values, fields, inputs, rows * q, q,
-            **_shape(knots, table_rows, dim), LINEAR=KINDS.get(linear, 0), CONTEXT=index is not None,
+            **sizes_of(knots, bins, dim), LINEAR=KINDS.get(linear, 0), CONTEXT=index is not None,
             PLAIN=len(kinds), **dict(zip(("FIRST", "SECOND", "THIRD"), [*kinds, 0, 0, 0], strict=False)), BLOCK=block,
             num_warps=2,
         )  # fmt: skip
@@ -165,9 +168,10 @@ def interpolate_backward(
     index: Tensor | None,
     contexts: int,
     table_rows: int,
+    bins: int,
     linear: str,
 ) -> Tensor:
-    """Gradients of the table, of the missing vector and of the linear weight, in this order: (U, q, M+3, d)."""
+    """Gradients of the table, of the missing vector and of the linear weight, in this order: (U, q, R+2, d)."""
     rows, q, dim = gradient.shape
     if gradient.stride()[1:] != (dim, 1):
         gradient = gradient.contiguous()
@@ -175,18 +179,19 @@ def interpolate_backward(
         return gradient.new_zeros(contexts, q, table_rows + 2, dim)
     order = offsets = values
     if index is not None:
-        narrow = index.to(torch.int16) if contexts < 2**15 else index.to(torch.int32)
+        # The fewer bytes are sorted, the fewer passes are made over them.
+        narrow = index.to(next(kind for kind in _WHOLE if contexts <= torch.iinfo(kind).max))
         ordered, order = torch.sort(narrow, stable=True)
         offsets = torch.searchsorted(ordered, torch.arange(contexts + 1, dtype=ordered.dtype, device=index.device))
-    block = 32
-    splits = max(1, min(triton.cdiv(rows, block * contexts), _PROGRAMS // (q * contexts)))
+    splits = max(1, min(triton.cdiv(rows, _BLOCK * contexts), _PROGRAMS // (q * contexts)))
     if index is not None:
-        splits = max(splits, min(4, triton.cdiv(rows, 16 * block)))  # contexts are not equally frequent
+        splits = max(splits, min(4, triton.cdiv(rows, 16 * _BLOCK)))  # contexts are not equally frequent
     sums = torch.empty(splits, contexts, q, table_rows + 2, dim, dtype=gradient.dtype, device=gradient.device)
     _backward[(q, splits, contexts)](
         gradient, gradient.stride(0), values.contiguous(), knots.contiguous(), centre, scale, order, offsets, sums,
-        rows, q, contexts, splits, **_shape(knots, table_rows, dim), RP=max(16, triton.next_power_of_2(table_rows + 2)),
-        LINEAR=KINDS.get(linear, 0), CONTEXT=index is not None, BLOCK=block, PRECISION="ieee", num_warps=1,
+        rows, q, contexts, splits, **sizes_of(knots, bins, dim), R=table_rows,
+        RP=max(16, triton.next_power_of_2(table_rows + 2)), LINEAR=KINDS.get(linear, 0), CONTEXT=index is not None,
+        BLOCK=_BLOCK, num_warps=1, num_stages=1,
     )  # fmt: skip
     return sums.sum(0)
 
@@ -201,6 +206,7 @@ def _(
     missing: Tensor,
     linear_weight: Tensor | None,
     index: Tensor | None,
+    bins: int,
     linear: str,
     plain: str,
 ) -> tuple[Tensor, Tensor]:
@@ -219,38 +225,29 @@ def _(
     index: Tensor | None,
     contexts: int,
     table_rows: int,
+    bins: int,
     linear: str,
 ) -> Tensor:
     return gradient.new_empty(contexts, gradient.shape[1], table_rows + 2, gradient.shape[2])
 
 
 def _keep(ctx, inputs, output):
-    values, knots, centre, scale, table, _, linear_weight, index, linear, _ = inputs
+    values, knots, centre, scale, table, _, linear_weight, index, bins, linear, _ = inputs
     ctx.save_for_backward(values, knots, centre, scale, index)
-    ctx.sizes = table.shape[0], table.shape[2]
+    ctx.sizes = table.shape[0], table.shape[2], bins
     ctx.linear = linear if linear_weight is not None else ""
+    ctx.set_materialize_grads(False)  # plain inputs pass no gradient on: none is to be made of zeros
 
 
 def _differentiate(ctx, gradient, _):
+    if gradient is None:
+        return (None,) * len(ctx.needs_input_grad)
     values, knots, centre, scale, index = ctx.saved_tensors
-    contexts, rows = ctx.sizes
-    found = interpolate_backward(gradient, values, knots, centre, scale, index, contexts, rows, ctx.linear)
-    missing = found[:, :, rows].sum(0)
-    linear = found[:, :, rows + 1].sum(0) if ctx.linear else None
-    return None, None, None, None, found[:, :, :rows], missing, linear, None, None, None
+    found = interpolate_backward(gradient, values, knots, centre, scale, index, *ctx.sizes, ctx.linear)
+    # What does not depend on the context: one sum for both, none where there is one context.
+    both = found[0, :, -2:] if len(found) == 1 else found[:, :, -2:].sum(0)
+    linear = both[:, 1] if ctx.linear else None
+    return None, None, None, None, found[:, :, :-2], both[:, 0], linear, None, None, None, None
 
 
 interpolate.register_autograd(_differentiate, setup_context=_keep)
-
-
-def _shape(knots: Tensor, table_rows: int, dim: int) -> dict[str, int | float]:
-    """What kernels are compiled for: sizes of knots and tables."""
-    intervals = knots.shape[1] - 1
-    return {
-        "K": intervals,
-        "M": table_rows - 1,
-        "STEPS": (intervals + 1).bit_length(),
-        "HALF": 0.5 / intervals,
-        "D": dim,
-        "DP": max(16, triton.next_power_of_2(dim)),
-    }

@@ -88,6 +88,7 @@ def mix(weights: Tensor, table: Tensor, base: Tensor | None, beta: float, squash
         _forward[(q, splits)](
             weights, *weights.stride(), table.contiguous(), table if base is None else base.contiguous(), out, rows, q,
             splits, beta, **_shape(table), SQUASH=squash, BASE=base is not None, BLOCK=_BLOCK, num_warps=1,
+            num_stages=1,
         )  # fmt: skip
     return out
 
@@ -106,7 +107,7 @@ def mix_backward(gradient: Tensor, weights: Tensor, table: Tensor, beta: float, 
     sums = torch.empty(splits, *table.shape, dtype=table.dtype, device=table.device)
     _backward[(q, splits)](
         gradient, gradient.stride(0), weights, *weights.stride(), table.contiguous(), slopes, sums, rows, q, splits,
-        beta, **_shape(table), SQUASH=squash, BLOCK=_BLOCK, num_warps=1,
+        beta, **_shape(table), SQUASH=squash, BLOCK=_BLOCK, num_warps=1, num_stages=1,
     )  # fmt: skip
     return slopes, sums.sum(0)
 

@@ -11,14 +11,14 @@ from torch import Tensor
 
 from daes.embedding.kernels.launching import on_its_device
 
-TILE = 4096  # the most that torch sorts in one block
-"""Slots that are sorted together before quantiles are looked for in all sorted tiles."""
+WIDTH = 32
+"""Positions that a search among acceptances looks at together."""
+
+TILE = 1024
+"""Slots that are sorted together, by one warp, before quantiles are looked for in all sorted tiles."""
 
 _RANKS = 2
-"""Quantiles that a program looks for."""
-
-_WARPS = 1
-"""Warps of such a program: one, which needs no barrier to agree on when to stop."""
+"""Quantiles that a program looks for, of one warp: it needs no barrier to agree on when to stop."""
 
 
 @triton.jit
@@ -38,14 +38,30 @@ def _summarise(values, count, counts, lows, highs, before, rows, q, QP: tl.const
 
 
 @triton.jit
-def passed(positions, wanted, low, high, STEPS: tl.constexpr):
-    """How many of the ascending positions are at most `wanted`, known to be from low to high."""
-    for _ in tl.static_range(STEPS):
+def passed(positions, wanted, low, high, span):
+    """How many of the ascending positions are at most `wanted`, known to be from low to high, at most `span` apart."""
+    while span > 0:
         middle = (low + high) // 2
         open = low < high
         less = open & (tl.load(positions + middle, mask=open, other=0) <= wanted)
         low = tl.where(less, middle + 1, low)
         high = tl.where(open & (~less), middle, high)
+        span = span >> 1
+    return low
+
+
+@triton.jit
+def passed_by_many(positions, wanted, low, entries, ROUNDS: tl.constexpr, WIDTH: tl.constexpr):
+    """How many of the ascending positions are at most `wanted` (n,), known to be fewer than WIDTH^ROUNDS after `low`.
+
+    WIDTH positions are looked at in each round: a search by halves waits for memory five times as often.
+    """
+    probe = tl.arange(0, WIDTH)[None, :]
+    for turn in tl.static_range(ROUNDS):
+        step = WIDTH ** (ROUNDS - 1 - turn)
+        at = low[:, None] + (probe + 1) * step - 1
+        less = (tl.load(positions + at, mask=at < entries, other=0) <= wanted[:, None]) & (at < entries)
+        low += tl.sum(less.to(tl.int32), 1) * step
     return low
 
 
@@ -53,8 +69,8 @@ def passed(positions, wanted, low, high, STEPS: tl.constexpr):
 def _accept(
     values, counts, lows, highs, before, member, positions, targets, following, slots, count, skipped, minimum, maximum,
     knots, rows, q, blocks, entries, width, K,
-    QP: tl.constexpr, BLOCK: tl.constexpr, STEPS: tl.constexpr, BLOCK_STEPS: tl.constexpr, CHUNK: tl.constexpr,
-    ENDS: tl.constexpr,
+    QP: tl.constexpr, BLOCK: tl.constexpr, ROUNDS: tl.constexpr, BLOCK_ROUNDS: tl.constexpr, WIDTH: tl.constexpr,
+    CHUNK: tl.constexpr, ENDS: tl.constexpr,
 ):  # fmt: skip
     block = tl.program_id(0)
     f = tl.arange(0, QP)
@@ -67,34 +83,34 @@ def _accept(
         found = tl.load(counts + b * QP + f[None, :], mask=b < blocks, other=0)
         earlier += tl.sum(tl.where(b < block, found, 0), 0)
         total += tl.sum(found, 0)
-    if block == 0:
+    if block == blocks:
         _update(
             lows, highs, count, skipped, minimum, maximum, knots, mine, f, start, total, rows, q, blocks, K,
             QP, CHUNK, ENDS,
         )  # fmt: skip
-
-    own = tl.load(counts + block * QP + f)
-    first_entry = passed(
-        positions, start + earlier, tl.zeros([QP], tl.int32), tl.zeros([QP], tl.int32) + entries, STEPS
-    )
-    last_entry = passed(positions, start + earlier + own, first_entry, tl.zeros([QP], tl.int32) + entries, STEPS)
-    last_entry = tl.where(mine, last_entry, first_entry)
-    if tl.max(last_entry - first_entry, 0) > 0:
-        row = block * BLOCK + tl.arange(0, BLOCK)[:, None]
-        feature = f[None, :]
-        x = tl.load(values + row.to(tl.int64) * q + feature, mask=(row < rows) & (feature < q), other=float("nan"))
-        finite = tl.abs(x) < float("inf")
-        position = (start + earlier)[None, :] + tl.cumsum(finite.to(tl.int32), 0)
-        low = tl.zeros([BLOCK, QP], tl.int32) + first_entry[None, :]
-        high = tl.zeros([BLOCK, QP], tl.int32) + last_entry[None, :]
-        # Entries up to this position, less one: the entry of the position itself, if there is one.
-        entry = passed(positions, position, low, high, BLOCK_STEPS) - 1
-        there = finite & mine[None, :] & (entry >= first_entry[None, :])
-        there = there & (tl.load(positions + entry, mask=there, other=-1) == position)
-        # Of two values for one slot only the later one is written: programs run in any order.
-        there = there & (tl.load(following + entry, mask=there, other=0) > (start + total)[None, :])
-        slot = tl.load(targets + entry, mask=there, other=0)
-        tl.store(slots + feature.to(tl.int64) * width + slot, x, mask=there)
+    else:
+        own = tl.load(counts + block * QP + f)
+        none = tl.zeros([QP], tl.int32)
+        first_entry = passed_by_many(positions, start + earlier, none, entries, ROUNDS, WIDTH)
+        last_entry = passed_by_many(positions, start + earlier + own, first_entry, entries, BLOCK_ROUNDS, WIDTH)
+        last_entry = tl.where(mine, last_entry, first_entry)
+        most = tl.max(last_entry - first_entry, 0)
+        if most > 0:
+            row = block * BLOCK + tl.arange(0, BLOCK)[:, None]
+            feature = f[None, :]
+            x = tl.load(values + row.to(tl.int64) * q + feature, mask=(row < rows) & (feature < q), other=float("nan"))
+            finite = tl.abs(x) < float("inf")
+            position = (start + earlier)[None, :] + tl.cumsum(finite.to(tl.int32), 0)
+            low = tl.zeros([BLOCK, QP], tl.int32) + first_entry[None, :]
+            high = tl.zeros([BLOCK, QP], tl.int32) + last_entry[None, :]
+            # Entries up to this position, less one: the entry of the position itself, if there is one.
+            entry = passed(positions, position, low, high, most) - 1
+            there = finite & mine[None, :] & (entry >= first_entry[None, :])
+            there = there & (tl.load(positions + entry, mask=there, other=-1) == position)
+            # Of two values for one slot only the later one is written: programs run in any order.
+            there = there & (tl.load(following + entry, mask=there, other=0) > (start + total)[None, :])
+            slot = tl.load(targets + entry, mask=there, other=0)
+            tl.store(slots + feature.to(tl.int64) * width + slot, x, mask=there)
 
 
 @triton.jit
@@ -123,13 +139,13 @@ def _update(
 
 
 @triton.jit
-def _copy(slots, count, tiles, stride, size, width, TILE: tl.constexpr):
-    """Slots as whole tiles; those that are not filled come last."""
+def _sort(slots, count, tiles, stride, size, width, TILE: tl.constexpr):
+    """Slots as sorted tiles; those that are not filled come last."""
     feature = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * TILE + tl.arange(0, TILE)
     filled = tl.minimum(tl.load(count + feature), size)
     x = tl.load(slots + feature * stride + at, mask=at < filled, other=float("inf"))
-    tl.store(tiles + feature * width + at, x)
+    tl.store(tiles + feature * width + at, tl.sort(x))
 
 
 @triton.jit
@@ -140,8 +156,23 @@ def _key(x):
 
 
 @triton.jit
+def _below(base, key, left, right):
+    """How many elements of sorted tiles have at most that key, known to be from left to right."""
+    span = tl.max(tl.max(right - left, 1), 0)
+    while span > 0:
+        probe = (left + right) // 2
+        open = left < right
+        value = tl.load(base + probe, mask=open, other=0.0)
+        less = open & (_key(value) <= key[:, None])
+        left = tl.where(less, probe + 1, left)
+        right = tl.where(open & (~less), probe, right)
+        span = span >> 1
+    return left
+
+
+@triton.jit
 def _select(
-    tiles, levels, count, minimum, maximum, picked, size, width, ranks, num_tiles,
+    tiles, levels, count, picked, size, width, ranks,
     TP: tl.constexpr, TILE: tl.constexpr, RANKS: tl.constexpr,
 ):  # fmt: skip
     feature = tl.program_id(0)
@@ -150,24 +181,20 @@ def _select(
     rank = _rank_of(tl.load(levels + which, mask=which < ranks, other=0.5), filled)
     tile = tl.arange(0, TP)
     base = tiles + feature.to(tl.int64) * width + tile[None, :].to(tl.int64) * TILE
-    some = tl.zeros([RANKS, TP], tl.int32)
-    # Elements before `low` are below the bracket of keys, those from `high` on are above it.
-    low = some
-    high = some + tl.where(tile < num_tiles, TILE, 0)[None, :]
-    bottom = tl.zeros([RANKS], tl.int64) + _key(tl.load(minimum + feature))
-    top = tl.zeros([RANKS], tl.int64) + _key(tl.load(maximum + feature))
+    # A quantile of all lies between the smallest and the largest of the tiles' own: the bracket of keys to start with.
+    here = tl.minimum(tl.maximum(filled - tile * TILE, 0), TILE)[None, :]
+    its = (rank[:, None] * here + filled - 1) // tl.maximum(filled, 1)
+    own = _key(tl.load(base + its - 1, mask=its > 0, other=0.0))
+    bottom = tl.min(tl.where(its > 0, own, 0x7FFFFFFF), 1)
+    top = tl.max(tl.where(its > 0, own, -0x80000000), 1)
     top = tl.where(filled > 0, top, bottom)
+    # Elements before `low` are below the bracket, those from `high` on are above it.
+    some = tl.zeros([RANKS, TP], tl.int32)
+    low = _below(base, bottom - 1, some, some + here.to(tl.int32))
+    high = _below(base, top, low, some + here.to(tl.int32))
     while tl.max(top - bottom, 0) > 0:
         middle = (bottom + top) >> 1
-        left = low
-        right = high
-        while tl.max(tl.max(right - left, 1), 0) > 0:
-            probe = (left + right) // 2
-            open = left < right
-            value = tl.load(base + probe, mask=open, other=0.0)
-            less = open & (_key(value) <= middle[:, None])
-            left = tl.where(less, probe + 1, left)
-            right = tl.where(open & (~less), probe, right)
+        left = _below(base, middle, low, high)
         enough = tl.sum(left, 1) >= rank
         top = tl.where(enough, middle, top)
         bottom = tl.where(enough, bottom, tl.minimum(middle + 1, top))
@@ -210,6 +237,11 @@ def _set_knots(
     tl.store(scale + feature, tl.sqrt(tl.sum(off * off, 0) / likely).to(tl.float32))
 
 
+def rounds(entries: int) -> int:
+    """Rounds that `passed_by_many` needs for so many entries."""
+    return next(turns for turns in range(1, 64) if WIDTH**turns > entries)
+
+
 @on_its_device
 def accept(
     values: Tensor,
@@ -244,40 +276,30 @@ def accept(
     before = torch.empty(q, dtype=torch.int64, device=values.device)
     _summarise[(blocks,)](values, count, counts, lows, highs, before, rows, q, QP=width, BLOCK=block)
     entries = positions.shape[0] - 1
-    _accept[(blocks,)](
+    _accept[(blocks + 1,)](
         values, counts, lows, highs, before, members, positions, targets, following, slots, count, skipped, minimum,
         maximum, knots, rows, q, blocks, entries, slots.shape[1], knots.shape[1] - 1,
-        QP=width, BLOCK=block, STEPS=entries.bit_length(), BLOCK_STEPS=block.bit_length(), CHUNK=64, ENDS=ends,
+        QP=width, BLOCK=block, ROUNDS=rounds(entries), BLOCK_ROUNDS=rounds(block), WIDTH=WIDTH, CHUNK=128, ENDS=ends,
     )  # fmt: skip
 
 
 @on_its_device
-def refresh(
-    slots: Tensor,
-    count: Tensor,
-    minimum: Tensor,
-    maximum: Tensor,
-    levels: Tensor,
-    knots: Tensor,
-    centre: Tensor,
-    scale: Tensor,
-) -> None:
+def refresh(slots: Tensor, count: Tensor, levels: Tensor, knots: Tensor, centre: Tensor, scale: Tensor) -> None:
     """Set inner knots, centre and scale to the quantiles of the reservoirs, in place.
 
     Tiles of slots are sorted; a quantile is then looked for in all tiles at once, by halving the range of its bits.
 
-    **Shape.** slots (q, m), of which the first `count` are filled; count, minimum, maximum (no value lies beyond),
-    centre and scale (q,); levels (L,) float64: those of the inner knots and then those of the bulk; knots (q, K+1).
+    **Shape.** slots (q, m), of which the first `count` are filled; count, centre and scale (q,); levels (L,) float64:
+    those of the inner knots and then those of the bulk; knots (q, K+1).
     """
     q, most = slots.shape
     tiles = triton.cdiv(most, TILE)
-    padded = torch.empty(q, tiles, TILE, device=slots.device)
-    _copy[(q, tiles)](slots, count, padded, slots.stride(0), most, tiles * TILE, TILE=TILE)
-    ordered = padded.sort(-1).values
+    ordered = torch.empty(q, tiles, TILE, device=slots.device)
+    _sort[(q, tiles)](slots, count, ordered, slots.stride(0), most, tiles * TILE, TILE=TILE, num_warps=1)
     picked = torch.empty(q, len(levels), device=slots.device)
     _select[(q, triton.cdiv(len(levels), _RANKS))](
-        ordered, levels, count, minimum, maximum, picked, most, tiles * TILE, len(levels), tiles,
-        TP=triton.next_power_of_2(tiles), TILE=TILE, RANKS=_RANKS, num_warps=_WARPS,
+        ordered, levels, count, picked, most, tiles * TILE, len(levels),
+        TP=triton.next_power_of_2(tiles), TILE=TILE, RANKS=_RANKS, num_warps=1,
     )  # fmt: skip
     inner = knots.shape[1] - 2
     _set_knots[(q,)](

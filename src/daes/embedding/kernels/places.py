@@ -2,6 +2,7 @@
 
 import triton
 import triton.language as tl
+from torch import Tensor
 
 KINDS = {"value": 1, "score": 2, "rank": 3}
 """Numbers of `FeatureInput` in kernels; 0 is none."""
@@ -50,6 +51,17 @@ def row_of(cell, inside, K: tl.constexpr, M: tl.constexpr):
 
 
 @triton.jit
+def basis_weights(cell, inside, column, K: tl.constexpr, M: tl.constexpr, R: tl.constexpr):
+    """Weights of places on R rows, (BLOCK, columns): of the thermometer where R is M, of the hat where it is M + 1."""
+    offset = ((cell.to(tl.float32) + inside) * (M / K))[:, None] - column.to(tl.float32)
+    if R == M:
+        weights = tl.minimum(tl.maximum(offset, 0.0), 1.0)
+    else:
+        weights = tl.maximum(1.0 - tl.abs(offset), 0.0)
+    return weights
+
+
+@triton.jit
 def unit_input(KIND: tl.constexpr, x, rank, known, centre, scale, HALF: tl.constexpr):
     """An input of unit scale, see `FeatureKnots.input`; HALF is half a knot."""
     if KIND == 1:
@@ -61,6 +73,23 @@ def unit_input(KIND: tl.constexpr, x, rank, known, centre, scale, HALF: tl.const
     else:
         result = tl.where(known, 3.4641016151377544 * (rank - 0.5), 0.0)
     return result
+
+
+@triton.jit
+def store_inputs(
+    place, q, x, rank, known, absent, valid, centre, scale,
+    HALF: tl.constexpr, FIRST: tl.constexpr, SECOND: tl.constexpr, THIRD: tl.constexpr,
+):  # fmt: skip
+    """Write up to three kinds of plain inputs, q numbers apart."""
+    if FIRST:
+        z = unit_input(FIRST, x, rank, known, centre, scale, HALF)
+        tl.store(place, tl.where(absent, 0.0, z), mask=valid)
+    if SECOND:
+        z = unit_input(SECOND, x, rank, known, centre, scale, HALF)
+        tl.store(place + q, tl.where(absent, 0.0, z), mask=valid)
+    if THIRD:
+        z = unit_input(THIRD, x, rank, known, centre, scale, HALF)
+        tl.store(place + 2 * q, tl.where(absent, 0.0, z), mask=valid)
 
 
 @triton.jit
@@ -79,3 +108,16 @@ def _normal_score(rank):
     far = far / ((0.012258202635 * t + 0.24197894225) * t + 1.0)
     tail = tl.where(depth <= 5.0, tail, far)
     return tl.where(tl.abs(deviation) <= 0.425, centre, tl.where(deviation > 0, tail, -tail))
+
+
+def sizes_of(knots: Tensor, bins: int, dim: int) -> dict[str, int | float]:
+    """What kernels are compiled for: sizes of knots and tables."""
+    intervals = knots.shape[1] - 1
+    return {
+        "K": intervals,
+        "M": bins,
+        "STEPS": (intervals + 1).bit_length(),
+        "HALF": 0.5 / intervals,
+        "D": dim,
+        "DP": max(16, triton.next_power_of_2(dim)),
+    }

@@ -5,7 +5,7 @@ import triton.language as tl
 from torch import Tensor
 
 from daes.embedding.kernels.launching import on_its_device
-from daes.embedding.kernels.observation import passed
+from daes.embedding.kernels.observation import WIDTH, passed, passed_by_many, rounds
 from daes.embedding.kernels.places import part
 
 
@@ -13,18 +13,21 @@ from daes.embedding.kernels.places import part
 def _keep(
     numbers, categories, labels, seen, positions, targets, following,
     kept_numbers, kept_missing, kept_categories, kept_labels, rows, entries, q, p,
-    QP: tl.constexpr, PP: tl.constexpr, STEPS: tl.constexpr, BLOCK_STEPS: tl.constexpr,
+    QP: tl.constexpr, PP: tl.constexpr, ROUNDS: tl.constexpr, BLOCK_ROUNDS: tl.constexpr, WIDTH: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     first = tl.program_id(0) * BLOCK
     row = first + tl.arange(0, BLOCK)
     before = tl.load(seen)
     position = before + 1 + row
-    # One search for the block, and a short one for each row among the few entries that the block can have.
+    # Two searches for the block, and a short one for each row among the few entries between.
     one = tl.zeros([1], tl.int32)
-    start = tl.sum(passed(positions, before + first + one, one, one + entries, STEPS), 0)
+    first_entry = passed_by_many(positions, before + first + one, one, entries, ROUNDS, WIDTH)
+    last_entry = passed_by_many(positions, before + first + BLOCK + one, first_entry, entries, BLOCK_ROUNDS, WIDTH)
+    start = tl.sum(first_entry, 0)
+    span = tl.sum(last_entry, 0) - start
     low = tl.zeros([BLOCK], tl.int32) + start
-    entry = passed(positions, position, low, tl.minimum(low + BLOCK, entries), BLOCK_STEPS) - 1
+    entry = passed(positions, position, low, low + span, span) - 1
     there = (row < rows) & (entry >= start)
     there = there & (tl.load(positions + entry, mask=there, other=-1) == position)
     # Of two rows for one slot only the later one is written: programs run in any order.
@@ -73,5 +76,5 @@ def keep(
         numbers.contiguous(), categories.contiguous(), labels.contiguous(), seen, positions, targets, following,
         kept_numbers, kept_missing, kept_categories, kept_labels, rows, entries, q, p,
         QP=triton.next_power_of_2(q) if q else 0, PP=triton.next_power_of_2(p) if p else 0,
-        STEPS=entries.bit_length(), BLOCK_STEPS=block.bit_length(), BLOCK=block,
+        ROUNDS=rounds(entries), BLOCK_ROUNDS=rounds(block), WIDTH=WIDTH, BLOCK=block,
     )  # fmt: skip
