@@ -207,7 +207,8 @@ class DAES(NumericalEmbedding):
             not kernels.usable(values, self.meta_embeddings, self.knots, vectors, own)
             or values.requires_grad
             or not kernels.fit(self.meta_embeddings)
-            or (own is not None and (self.modulation == "tran" or not kernels.fit_gate(self.modulation_weight)))
+            or (own is not None and self.modulation == "tran")
+            or (own is not None and not kernels.fit_gate(self.modulation_weight, self.meta_embeddings))
         ):
             return None
         if context is not None:

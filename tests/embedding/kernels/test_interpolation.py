@@ -146,6 +146,14 @@ def test_what_kernels_do_not_take_goes_the_plain_way(kernel_device, change):
     assert method(values).shape[:2] == (5, 3)
 
 
+@pytest.mark.parametrize(("name", "dim"), [("daes-gate", 65), ("daes-tran", 4)])
+def test_contexts_per_row_that_kernels_do_not_take_go_the_plain_way(kernel_device, name, dim):
+    method, values = make(name, 3, dim).to(kernel_device), values_of(5, 3).to(kernel_device)
+    context = torch.randn(5, dim, device=kernel_device)
+    assert method._fused(values, context, ()) is None
+    assert method(values, context).shape == (5, 3, dim)
+
+
 def test_the_cpu_goes_the_plain_way_by_itself():
     assert not kernels.usable(torch.ones(1))
 

@@ -42,9 +42,9 @@ def fit(table: Tensor) -> bool:
     return table.shape[1] < MOST_ROWS and table.shape[2] <= MOST_DIM
 
 
-def fit_gate(projection: Tensor) -> bool:
-    """Whether a gate's projection (q, rows, c) is of a size for `gate`."""
-    return projection.shape[1] <= 30 and projection.shape[2] <= 64
+def fit_gate(projection: Tensor, table: Tensor) -> bool:
+    """Whether a gate's projection (q, rows, c) and table (q, rows, d) are of a size for a kernel's registers."""
+    return table.shape[1] <= 30 and max(projection.shape[2], table.shape[2]) <= 64
 
 
 def blend(
