@@ -7,7 +7,7 @@ import pytest
 
 from daes.experiments.row_tests import bootstrap_p
 from daes.paper import EXPERIMENTS, Execution, ExperimentSettings, OutOfTimeError
-from daes.paper.ladder import DEFAULT, RUNGS, rivals, run
+from daes.paper.ladder import DEFAULT, RUNGS, _choose, rivals, run
 from daes.paper.ladder_text import best_of, cells, corrected_tests, friedman_of, sure
 from daes.paper.page import read_results
 from daes.paper.running import run_experiment
@@ -162,6 +162,13 @@ def test_what_is_sure_is_counted_by_direction():
     found = made_up({"ours": {"a": 0.7}, "efd": {"a": 0.6}}, tests)
     assert sure(found, "ours", "efd") == (1, 1, 4)
     assert sure(found, "efd", "ours") == (0, 0, 0)
+
+
+def test_the_ends_of_the_ladder():
+    settings = ExperimentSettings(seeds=1, methods=("efd",), given=("none",), rungs="ends")
+    assert list(_choose(settings)[0]) == ["published gate", DEFAULT, "EFD"]
+    with pytest.raises(ValueError, match="rungs must be all or ends, got 'few'"):
+        replace(settings, rungs="few")
 
 
 def test_rivals_get_what_they_are_given():

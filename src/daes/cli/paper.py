@@ -171,6 +171,10 @@ def paper(
             show_default="all",
         ),
     ] = None,
+    rungs: Annotated[
+        str,
+        option("--rungs", panel="Training", help="Of `ladder`: all, or ends (the published gate and the default)."),
+    ] = "all",
     device: Annotated[
         str,
         option("--device", panel="Training", parser=device_name, metavar="NAME", help="auto, cpu, cuda or cuda:1."),
@@ -218,6 +222,7 @@ def paper(
             device=find_device(device),
             streams=None if streams is None else tuple(streams),
             given_to=None if given_to is None else tuple(given_to),
+            rungs=rungs,  # type: ignore[arg-type]
             **({} if given is None else {"given": tuple(given)}),
         )
         deadline = None if time_limit is None else monotonic() + time_limit

@@ -46,6 +46,7 @@ class ExperimentSettings:
         streams: of `ladder`, those to train on; None for those that are there.
         given: of `ladder`, what rivals are given of the default's inputs: "none", "plain", "evidence", "both".
         given_to: of `ladder`, the rivals that are given anything; None for all.
+        rungs: of `ladder`, "all", or "ends": the published gate and the default alone.
 
     >>> ExperimentSettings(seeds=0)
     Traceback (most recent call last):
@@ -64,6 +65,7 @@ class ExperimentSettings:
     streams: tuple[str, ...] | None = None
     given: tuple[str, ...] = ("none", "plain", "evidence", "both")
     given_to: tuple[str, ...] | None = None
+    rungs: Literal["all", "ends"] = "all"
 
     def __post_init__(self) -> None:
         for name in ("rows", "seeds", "batch_size"):
@@ -72,6 +74,8 @@ class ExperimentSettings:
                 raise ValueError(f"{name} must be positive, got {value}")
         if self.protocol not in PROTOCOLS:
             raise ValueError(f"protocol must be one of {', '.join(PROTOCOLS)}, got {self.protocol!r}")
+        if self.rungs not in ("all", "ends"):
+            raise ValueError(f"rungs must be all or ends, got {self.rungs!r}")
         if self.recipe not in ("paper", "default"):
             raise ValueError(f"recipe must be paper or default, got {self.recipe!r}")
         if self.recipe == "default" and self.tune:

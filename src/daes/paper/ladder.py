@@ -175,11 +175,13 @@ def _choose(settings: ExperimentSettings) -> tuple[dict[str, Rung], list[str]]:
     """The rungs and the rivals; LightGBM is left out, with a note, where it is not installed."""
     from importlib.util import find_spec
 
-    methods = settings.methods or default_rivals()
+    methods, notes = settings.methods or default_rivals(), []
     if "lightgbm" in methods and find_spec("lightgbm") is None:
-        left = tuple(name for name in methods if name != "lightgbm")
-        return {**RUNGS, **rivals(left, settings.given, settings.given_to)}, ["LightGBM is not installed and left out"]
-    return {**RUNGS, **rivals(methods, settings.given, settings.given_to)}, []
+        methods = tuple(name for name in methods if name != "lightgbm")
+        notes.append("LightGBM is not installed and left out")
+    ends = (next(iter(RUNGS)), DEFAULT)
+    steps = {label: rung for label, rung in RUNGS.items() if settings.rungs == "all" or label in ends}
+    return {**steps, **rivals(methods, settings.given, settings.given_to)}, notes
 
 
 def _trial(label: str, rung: Rung, backbone: str, seed: int, rows: int, device: str) -> "Trial":
@@ -345,7 +347,7 @@ EXPERIMENT = Experiment(
     verdict=verdict,
     judge=judge,
     draw=draw,
-    uses=("rows", "seeds", "methods", "backbones", "streams", "given", "given_to", "device"),
+    uses=("rows", "seeds", "methods", "backbones", "streams", "given", "given_to", "rungs", "device"),
     of_the_paper=False,
 )
 
