@@ -127,21 +127,25 @@ class FeatureDistributions(FeatureKnots):
         return bool(self.slots.shape[1])
 
     @outside_graphs
-    @torch.no_grad()
     def observe(self, values: Tensor, labels: Tensor | None = None) -> None:
         if not self.follows or not values.shape[0]:
             return
         if self.labels is not None and labels is None:
             raise ValueError("labels must be given to distributions that keep labels, got None")
+        slots = self.slots
+        if self.labels is None and native.serves(values, slots) and values.dtype == torch.float32 == slots.dtype:
+            self._observe_compiled(values)
+        else:
+            self._observe_plainly(values, labels)
+
+    @torch.no_grad()
+    def _observe_plainly(self, values: Tensor, labels: Tensor | None) -> None:
         values = values.detach().to(self.slots.dtype)
         if values.device.type == "cpu":
-            if self.labels is None and native.serves(values, self.slots) and values.dtype == torch.float32:
-                self._observe_compiled(values)
-            else:
-                self._observe_on_host(values.numpy(), None if labels is None else labels.detach().numpy())
-                due = self._due_on_host()
-                self._set_ends()
-                self._set_knots(due)
+            self._observe_on_host(values.numpy(), None if labels is None else labels.detach().numpy())
+            due = self._due_on_host()
+            self._set_ends()
+            self._set_knots(due)
         else:
             self.observe_ahead(values, labels, refresh=self.advance(len(values)))
 

@@ -8,6 +8,7 @@ say what they compute, to float precision.
 
 import ctypes
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -42,10 +43,11 @@ def _load() -> Any:
         "join": "ppnnnnnnppnfpppp",
         "join_backward": "pnnnnnpppnppp",
         "relu_backward": "ppnnp",
+        "squares": "ppn",
     }.items():
         function = getattr(loaded, f"daes_{name}")
         function.argtypes = [kinds[kind] for kind in arguments]
-        function.restype = number if name in ("add_up", "observe") else None
+        function.restype = {"add_up": number, "observe": number, "squares": double}.get(name)
     return loaded
 
 
@@ -133,6 +135,14 @@ def adagrad_rows(table: Tensor, sums: Tensor, rows: Tensor, gradient: Tensor, ra
         rate,
         eps,
     )
+
+
+def norm(tensors: Sequence[Tensor]) -> float:
+    """The Euclidean norm of all numbers of these tensors."""
+    count = len(tensors)
+    pointers = (ctypes.c_void_p * count)(*[one.data_ptr() for one in tensors])
+    sizes = (ctypes.c_int64 * count)(*[one.numel() for one in tensors])
+    return float(_library.daes_squares(pointers, sizes, count)) ** 0.5
 
 
 def evidence(

@@ -511,6 +511,17 @@ FAST void daes_join_backward(const float *gradient, int64_t rows, int64_t width,
     }
 }
 
+/* The sum of the squares of several arrays. */
+FAST double daes_squares(const float *const *arrays, const int64_t *sizes, int64_t count) {
+    double sum = 0;
+    for (int64_t i = 0; i < count; i++)
+        for (int64_t start = 0; start < sizes[i]; start += 4096) { /* blocks, so that long sums stay exact */
+            int64_t size = sizes[i] - start < 4096 ? sizes[i] - start : 4096;
+            sum += dot(arrays[i] + start, arrays[i] + start, size);
+        }
+    return sum;
+}
+
 /* The gradient behind a ReLU, in place, from its outputs, and its sum over the rows, which is zero before. */
 FAST void daes_relu_backward(float *gradient, const float *outputs, int64_t rows, int64_t width, float *sum) {
     for (int64_t i = 0; i < rows; i++)

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from daes import native
 from daes.embedding.processes import refuse_several_processes
 from daes.model import CTRModel, DeviceBatch
 from daes.stream.batch import Batch
@@ -320,8 +321,11 @@ class TrainingStep:
     def _clip(self) -> Tensor:
         """The norm of all gradients together, which are scaled down where it is too large."""
         gradients = [_gradient(parameter) for parameter in self._parameters if parameter.grad is not None]
-        norms = torch._foreach_norm(gradients)
-        norm = torch.linalg.vector_norm(torch.stack(norms)) if norms else torch.zeros(())
+        if native.serves(*gradients) and all(one.dtype == torch.float32 for one in gradients):
+            norm = torch.tensor(native.norm(gradients))
+        else:
+            norms = torch._foreach_norm(gradients)
+            norm = torch.linalg.vector_norm(torch.stack(norms)) if norms else torch.zeros(())
         if self.config.clip_norm is not None:
             factor = (self.config.clip_norm / (norm + 1e-6)).clamp(max=1.0)
             for gradient in gradients:
