@@ -4,6 +4,7 @@
     python -m benchmarks cpu --only steps layers --out build/benchmarks/speed-cpu.json
 
 - steps: a training step (score, learn, observe, count) on rows in memory, one thread.
+- scores: frozen models, many rows at a time and one.
 - parquet: whole passes from a Parquet file, reading and monitoring included, on the wall clock.
 - layers: forward, backward and observing of the layer that embeds numbers, against an EFD look-up.
 - estimators: reservoirs against Apache DataSketches' KLL.
@@ -28,9 +29,11 @@ from typing import Any
 import torch
 
 from benchmarks import estimators, layers
+from benchmarks.serving import make_rows, summary, timed
 from benchmarks.table import Entry, machine, markdown, write
 from daes import native
 from daes.model import CTRModel
+from daes.serving.scorer import Scorer
 from daes.stream.batch import Batch
 from daes.stream.dataset import Dataset
 from daes.training.config import TrainConfig
@@ -97,6 +100,29 @@ def _turn(step: TrainingStep, batches: list[Batch], plain: bool) -> float:
     for batch in batches:
         step.score_and_learn(batch, 0)
     return (process_time() - started) / len(batches)
+
+
+def scores(data: Dataset, repeat: int) -> list[Entry]:
+    """Frozen models against each other, and one row, reading included."""
+    rows, found = data.sample(ROWS), []
+    models = {name: _step(data, rows, 8192, {"embedding": name}).model for name in ("daes", "efd")}
+    made = {name: Scorer(model.freeze()) for name, model in models.items()}
+    for size in (128, 8192):
+        best = dict.fromkeys(made, float("inf"))
+        batches = [rows[start : start + size] for start in range(0, ROWS - size + 1, size)][:40]
+        for _ in range(repeat):
+            for name, scorer in made.items():
+                started = process_time()
+                for batch in batches:
+                    scorer.score(batch)
+                best[name] = min(best[name], process_time() - started)
+        found.append(
+            Entry(f"DeepFM, frozen, batch {size}: rows/s of `daes` over EFD's", best["efd"] / best["daes"], "×", 0.99)
+        )
+    row = make_rows(data.schema, 1)
+    median = summary(timed(lambda: made["daes"].score_rows(row), 1.0), 1)["p50"]
+    found.append(Entry("DeepFM, frozen: a row given as a dict, median", 1e6 * median, "µs", 150.0, higher=False))
+    return found
 
 
 def parquet(data: Dataset, repeat: int) -> list[Entry]:
@@ -186,7 +212,7 @@ def _spent(work: Callable[[], None]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = ("steps", "parquet", "layers", "estimators", "start")
+    parts = ("steps", "scores", "parquet", "layers", "estimators", "start")
     parser.add_argument("--data", default=f"adstream:{ROWS}", help="rows with a label, as `daes train` takes them")
     parser.add_argument("--only", nargs="+", choices=parts, default=parts, help="parts of the table (all)")
     parser.add_argument("--repeat", type=int, default=5, help="turns; the best counts (5)")
@@ -197,6 +223,7 @@ def main() -> None:
     data = Dataset.open(given.data)
     measured: dict[str, Callable[[], list[Entry]]] = {
         "steps": lambda: steps(data, given.repeat),
+        "scores": lambda: scores(data, given.repeat),
         "parquet": lambda: parquet(data, given.repeat),
         "layers": lambda: embedding_layers(given.repeat),
         "estimators": lambda: reservoirs(given.repeat),

@@ -107,7 +107,7 @@ class EvidenceInputs(nn.Module):
                 self.options.bins,
                 self.number_counts,
                 self.row_counts,
-                _click_rate(*self.total.tolist()),
+                self.prior(),
                 self.options.strength,
             )
         if not self.num_pairs and kernels.usable(numbers, rows):
@@ -263,9 +263,14 @@ class EvidenceInputs(nn.Module):
             ]
         return torch.cat(found)
 
+    def prior(self) -> float:
+        """p̄, the click rate so far; reading it waits for a device."""
+        rows, clicks = self.total.tolist()
+        return _click_rate(float(rows), float(clicks))
+
     def base(self) -> float:
         """The logit of the click rate so far; reading it waits for a device."""
-        prior = _click_rate(*self.total.tolist())
+        prior = self.prior()
         return log(prior / (1 - prior))
 
     def logit(self, inputs: Tensor | None = None) -> Tensor:

@@ -9,6 +9,7 @@ say what they compute, to float precision.
 import ctypes
 import os
 from collections.abc import Sequence
+from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -44,10 +45,11 @@ def _load() -> Any:
         "join_backward": "pnnnnnpppnppp",
         "relu_backward": "ppnnp",
         "squares": "ppn",
+        "score": "pppnp",
     }.items():
         function = getattr(loaded, f"daes_{name}")
         function.argtypes = [kinds[kind] for kind in arguments]
-        function.restype = {"add_up": number, "observe": number, "squares": double}.get(name)
+        function.restype = {"add_up": number, "observe": number, "score": number, "squares": double}.get(name)
     return loaded
 
 
@@ -142,7 +144,8 @@ def norm(tensors: Sequence[Tensor]) -> float:
     count = len(tensors)
     pointers = (ctypes.c_void_p * count)(*[one.data_ptr() for one in tensors])
     sizes = (ctypes.c_int64 * count)(*[one.numel() for one in tensors])
-    return float(_library.daes_squares(pointers, sizes, count)) ** 0.5
+    squares: float = _library.daes_squares(pointers, sizes, count)
+    return sqrt(squares)
 
 
 def evidence(

@@ -6,6 +6,7 @@
 #include <float.h>
 #include <math.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__linux__)
@@ -530,4 +531,54 @@ FAST void daes_relu_backward(float *gradient, const float *outputs, int64_t rows
             gradient[i * width + k] = g;
             sum[k] += g;
         }
+}
+
+/* A frozen model, as daes/native/scoring.py fills it in: every number is what the functions above call it. */
+typedef struct {
+    int64_t q, p, d, K, M, bins, counted_numbers, counted_categories, plain, num_layers;
+    const float *knots, *centre, *scale, *table, *linear, *missing, *rows, *edges, *first_order, *evidence;
+    const int64_t *sizes, *offsets, *widths; /* widths of the inputs and of every layer, the readout included */
+    const double *number_counts, *row_counts;
+    const float *const *layers; /* weight and bias of each */
+    double prior, strength, start;
+} frozen_model;
+
+/* The logits of a few rows, by one call; 0 if there is no memory for it. */
+int64_t daes_score(const frozen_model *m, const float *numbers, const int64_t *ids, int64_t rows, float *logits) {
+    int64_t q = m->q, p = m->p, d = m->d, width = m->widths[0], widest = 0;
+    int64_t counted = m->counted_numbers + 2 * m->counted_categories;
+    for (int64_t l = 0; l <= m->num_layers; l++) widest = m->widths[l] > widest ? m->widths[l] : widest;
+    int64_t cells = q * (m->bins + 1), each = q * d + 4 * q + p * d + counted + d + 2 * widest;
+    int64_t *places = malloc(rows * p * sizeof(int64_t) + (cells + rows * each) * sizeof(float));
+    if (!places) return 0;
+    float *odds = (float *)(places + rows * p), *fields = odds + cells, *plain = fields + rows * q * d;
+    float *upper = plain + rows * 2 * q, *vectors = upper + rows * q, *past = vectors + rows * p * d;
+    float *sums = past + rows * counted, *x = sums + rows * d, *y = x + rows * widest;
+    int32_t *lower = (int32_t *)(y + rows * widest);
+    daes_hash_rows(ids, m->sizes, m->offsets, rows, p, places);
+    daes_look_up(m->rows, places, rows * p, d, vectors);
+    daes_blend(numbers, rows, q, m->knots, m->K, m->centre, m->scale, NULL, m->table, m->M, d, m->linear, m->missing,
+               fields, plain, lower, upper);
+    daes_evidence(numbers, places, rows, m->counted_numbers, m->counted_categories, m->edges, m->bins, m->number_counts,
+                  m->row_counts, m->prior, m->strength, odds, past);
+    const float *parts[] = {fields, vectors, plain, past};
+    const int64_t widths[] = {q * d, p * d, m->plain, counted};
+    daes_join(parts, widths, 4, rows, width, width, q + p, d, m->first_order, m->evidence, counted, (float)m->start,
+              m->layers[2 * m->num_layers - 1], x, sums, logits);
+    for (int64_t l = 0; l < m->num_layers; l++) {
+        int64_t from = m->widths[l], to = m->widths[l + 1], last = l == m->num_layers - 1;
+        for (int64_t j = 0; j < to; j++)
+            for (int64_t i = 0; i < rows; i++) {
+                float sum = dot(m->layers[2 * l] + j * from, x + i * from, from);
+                if (last)
+                    logits[i] += sum;
+                else
+                    y[i * to + j] = (sum += m->layers[2 * l + 1][j]) <= 0 ? 0 : sum;
+            }
+        float *other = x;
+        x = y;
+        y = other;
+    }
+    free(places);
+    return 1;
 }
