@@ -250,11 +250,11 @@ class DAES(NumericalEmbedding):
     def _blend(
         self, values: Tensor, vectors: Tensor | None, index: Tensor | None, plain: Sequence[FeatureInput]
     ) -> Outputs:
-        known, table = self.distributions, self.meta_embeddings.unsqueeze(0)
+        known, table = self.distributions, self.meta_embeddings
         assert known is not None
         if vectors is not None and index is not None:
             self._check_context(Context(vectors, index), values.shape[0])
-            table = table * gate_factors(vectors, self.modulation_weight, self.beta).unsqueeze(-1)
+            table = table.unsqueeze(0) * gate_factors(vectors, self.modulation_weight, self.beta).unsqueeze(-1)
         linear = None if self.linear is None else self.linear_weight
         fields, inputs = native.blend(
             values, known.knots, known.centre, known.scale, index, blend_rows(table, self.basis), linear, self.missing

@@ -70,7 +70,6 @@ class RowSample(nn.Module):
         numbers = self.numerical[kept].masked_fill(self.missing[kept], torch.nan)
         return numbers, self.categorical[kept], self.label[kept]
 
-    @torch.no_grad()
     def update(self, numerical: Tensor, categorical: Tensor, label: Tensor) -> None:
         """See the next rows: numerical (B, q), categorical (B, p), label (B,)."""
         start, rows = self.count, len(label)

@@ -244,7 +244,7 @@ class _Blend(torch.autograd.Function):
         missing: Tensor,
     ) -> tuple[Tensor, Tensor]:
         table = table.contiguous()
-        (rows, q), (_, _, basis, dim) = values.shape, table.shape
+        (rows, q), (basis, dim) = values.shape, table.shape[-2:]
         fields, plain = torch.empty(rows, q, dim), torch.empty(rows, 2 * q)
         lower, upper = torch.empty(rows, q, dtype=torch.int32), torch.empty(rows, q)
         _library.daes_blend(
@@ -275,7 +275,7 @@ class _Blend(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor, _: Any) -> Any:
         plain, lower, upper, index = ctx.saved_tensors
         gradient, stride = _by_rows(gradient)
-        _, q, basis, dim = ctx.shape
+        q, basis, dim = ctx.shape[-3:]
         table, missing = torch.zeros(ctx.shape), torch.zeros(q, dim)
         linear = torch.zeros(q, dim) if ctx.has_linear else None
         _library.daes_blend_backward(
@@ -308,8 +308,8 @@ def blend(
 ) -> tuple[Tensor, Tensor]:
     """`DAES.outputs`: fields (B, q, d), and scores and standardised values (B, 2q).
 
-    The vector of a value is blended of two neighbouring rows of its feature in the table (contexts, q, M + 1, d), that
-    of its context `index` (B,) if there are several, plus its standardised value times `linear`.
+    The vector of a value is blended of two neighbouring rows of its feature in the table (q, M + 1, d), or in that of
+    its context `index` (B,) out of (contexts, q, M + 1, d), plus its standardised value times `linear`.
     """
     fields, plain = _Blend.apply(  # type: ignore[no-untyped-call]
         values, knots, centre, scale, index, table, linear, missing
