@@ -37,8 +37,9 @@ original order: 137,139 rows over seven days, from the public course repository 
 (as Parquet, SHA-256 35265576e57f5d530d970b876b86fea5782dde79ad078296b7c1e299ff288e0c; columns `label`, `I1`…`I13`,
 `C1`…`C26`). Criteo released the data for research under its own terms, so they are not part of this repository. The
 full file, train.txt of 45,840,617 rows, is offered by the Criteo AI Lab (ailab.criteo.com, "Kaggle Display Advertising
-Challenge dataset"); `--data criteo:train.txt` reads it as it is. Most ids are rare in the sample, so absolute AUCs lie
-below the paper's. *Flights* are those of 2013 from New York, a public stream with strong drift that the paper
+Challenge dataset"; public code fetches it from
+`https://go.criteo.net/criteo-research-kaggle-display-advertising-challenge-dataset.tar.gz`, which we could not try);
+`--data criteo:train.txt` reads it as it is. Most ids are rare in the sample, so absolute AUCs lie below the paper's. *Flights* are those of 2013 from New York, a public stream with strong drift that the paper
 does not have. The *simulated ad stream* stands where the paper has industrial data that are not public; whatever is
 simulated is called so. *AutoML* runs where its files are given.
 """
