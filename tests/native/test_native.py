@@ -139,14 +139,15 @@ def test_observing(reservoir_size):
 
 
 @pytest.mark.parametrize("tolerance", [0.0, 0.05])
-@pytest.mark.parametrize("reservoir_size", [40, 3000])
+@pytest.mark.parametrize("reservoir_size", [40, 400, 3000])
 def test_knots_that_follow_many_small_batches(reservoir_size, tolerance):
     """Samples that fill, and whose members are replaced, several times within a batch: ties and signed zeros too."""
     rng = np.random.default_rng(0)
     values = rng.normal(size=(9000, 3)).astype(np.float32)
     values[:, 1] = np.round(values[:, 1]) * rng.choice([1, -1], 9000)
     values[rng.random(values.shape) < [0.3, 0, 0]] = np.nan
-    sizes = np.append(rng.integers(1, 60, 60), 6000)  # and then more at once than is noted one by one
+    # Amid them more at once than is noted one by one.
+    sizes = [*rng.integers(1, 60, 60), 6000, *rng.integers(1, 60, 20)]
 
     def observed():
         made, found, start = FeatureDistributions(3, 9, reservoir_size=reservoir_size, tolerance=tolerance), [], 0

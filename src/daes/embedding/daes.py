@@ -250,7 +250,8 @@ class DAES(NumericalEmbedding):
     def _blend(
         self, values: Tensor, vectors: Tensor | None, index: Tensor | None, plain: Sequence[FeatureInput]
     ) -> Outputs:
-        known, table = self.distributions, self.meta_embeddings
+        known = self.distributions
+        table: Tensor = self.meta_embeddings
         assert known is not None
         if vectors is not None and index is not None:
             self._check_context(Context(vectors, index), values.shape[0])

@@ -321,7 +321,7 @@ class Writes:
     """What was written into samples of q features since they were last in order, and what it replaced."""
 
     ROOM = 4096
-    """Writes noted for each feature; with more of them sorting anew is about as quick."""
+    """Writes noted for each feature."""
 
     def __init__(self, num_features: int) -> None:
         self._noted = np.empty((2, num_features, self.ROOM), np.float32)

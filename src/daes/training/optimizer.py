@@ -48,23 +48,23 @@ class Adagrad:
     def step(self) -> None:
         """Apply the gradients."""
         (group,) = self.param_groups
-        dense: tuple[list[Tensor], ...] = ([], [], [], [])
+        dense = []
         for parameter, total, step in zip(self.parameters, self.sums, self._steps, strict=True):
             gradient = parameter.grad
             if gradient is None:
                 continue
             if gradient.is_sparse:
                 self._step_rows(parameter, coalesced(gradient), total)
-                continue
-            for part, tensor in zip(dense, (parameter, gradient, total, step), strict=True):
-                part.append(tensor)
-        if not dense[0]:
+            else:
+                dense.append((parameter, gradient, total, step))
+        if not dense:
             return
-        if dense[0][0].device.type == "cpu":
+        parameters, gradients, totals, steps = (list(part) for part in zip(*dense, strict=True))
+        if parameters[0].device.type == "cpu":
             settings = {"lr": group["lr"], "weight_decay": group["weight_decay"], "eps": group["eps"]}
-            torch._fused_adagrad_(*dense, lr_decay=0.0, maximize=False, **settings)
+            torch._fused_adagrad_(parameters, gradients, totals, steps, lr_decay=0.0, maximize=False, **settings)
         else:
-            self._step_together(*dense[:3])
+            self._step_together(parameters, gradients, totals)
 
     def _step_rows(self, parameter: Tensor, gradient: Tensor, total: Tensor) -> None:
         (group,) = self.param_groups

@@ -320,7 +320,7 @@ class TrainingStep:
 
     def _clip(self) -> Tensor:
         """The norm of all gradients together, which are scaled down where it is too large."""
-        gradients = [_gradient(parameter) for parameter in self._parameters if parameter.grad is not None]
+        gradients = [_values(one, gradient) for one in self._parameters if (gradient := one.grad) is not None]
         if native.serves(*gradients) and all(one.dtype == torch.float32 for one in gradients):
             norm = torch.tensor(native.norm(gradients))
         else:
@@ -385,13 +385,12 @@ def _can_record(model: CTRModel, config: TrainConfig) -> bool:
     return config.cuda_graphs and on_cuda(model) and not waits
 
 
-def _gradient(parameter: Tensor) -> Tensor:
+def _values(parameter: Tensor, gradient: Tensor) -> Tensor:
     """The numbers of a parameter's gradient, to read and to scale; of a sparse one, those of the rows it has."""
-    assert parameter.grad is not None
-    if not parameter.grad.is_sparse:
-        return parameter.grad
+    if not gradient.is_sparse:
+        return gradient
     # A row that was looked up twice has two entries until they are added up, which the optimiser would do anyway.
-    parameter.grad = coalesced(parameter.grad)
+    parameter.grad = coalesced(gradient)
     return parameter.grad._values()
 
 
