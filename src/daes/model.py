@@ -238,35 +238,36 @@ class CTRModel(nn.Module):
     def forward(self, numerical: Tensor | Batch, categorical: Tensor | None = None) -> Tensor:
         if isinstance(numerical, Batch):
             numerical, categorical = self.prepare(numerical).features
+        numbers, table, evidence, backbone = self.numerical, self.categorical, self.evidence, self.backbone
         fields, plain, context = [], [], None
         rows = None
-        if self.categorical is not None:
+        if table is not None:
             if categorical is None:
                 raise ValueError(
                     f"categorical must be given for the columns {', '.join(self.schema.categorical)}, got None"
                 )
-            rows = self.categorical.find(categorical)
-            fields.append(self.categorical.look_up(rows))
-            if self.numerical is not None and self.numerical.uses_context and self.context:
+            rows = table.find(categorical)
+            fields.append(table.look_up(rows))
+            if numbers is not None and numbers.uses_context and self.context:
                 context = self._context(rows, fields[0])
-        if self.numerical is not None:
-            if getattr(self.backbone, "plain_dim", 0) > self.evidence.dim:
-                vectors, inputs = self.numerical.outputs(numerical, context)
+        if numbers is not None:
+            if getattr(backbone, "plain_dim", 0) > evidence.dim:
+                vectors, inputs = numbers.outputs(numerical, context)
                 plain += [] if inputs is None else [inputs]
             else:
-                vectors = self.numerical(numerical, context)
+                vectors = numbers(numerical, context)
             fields.insert(0, vectors)
         counted = None
-        if self.evidence.dim:
-            counted = self.evidence(numerical, rows).to(fields[0].dtype)
+        if evidence.dim:
+            counted = evidence(numerical, rows).to(fields[0].dtype)
             plain.append(counted)
-        network = self.backbone.network() if native.serves() and isinstance(self.backbone, Backbone) else None
+        network = backbone.network() if native.serves() and isinstance(backbone, Backbone) else None
         if network is not None:
-            found = network.logits(fields, plain, self.evidence.weight, self.evidence.base)
+            found = network.logits(fields, plain, evidence.weight, evidence.base)
             if found is not None:
                 return found
-        logits: Tensor = self.backbone(torch.cat(fields, dim=1), torch.cat(plain, 1) if plain else None)
-        return logits + self.evidence.logit(counted).to(logits.dtype)
+        logits: Tensor = backbone(torch.cat(fields, dim=1), torch.cat(plain, 1) if plain else None)
+        return logits + evidence.logit(counted).to(logits.dtype)
 
     def observe(self, numerical: Tensor, categorical: Tensor) -> None:
         """Take a batch into the distributions and the vocabularies, as a forward in `train()` does first."""

@@ -75,7 +75,7 @@ class RowSample(nn.Module):
         start, rows = self.count, len(label)
         table = self._acceptances(start)
         self._count = start + rows
-        self.seen += rows
+        self.seen.add_(rows)
         if native.serves(numerical, categorical, label, self.label) and numerical.dtype == torch.float32 == label.dtype:
             members = self.numerical, self.missing, self.categorical, self.label
             native.keep(numerical, categorical, label, *table.reaching(start, start + rows), start, members)
