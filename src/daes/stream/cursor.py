@@ -343,7 +343,8 @@ def _slice_table(table: Any, rows: slice) -> Any:
 
 def _rows_of(table: Any, cuts: Sequence[tuple[int, int]]) -> Any:
     """The rows from `first` to `last` of each cut, one after the other."""
-    return require("pyarrow").concat_tables([table.slice(first, last - first) for first, last in cuts])
+    rows = require("pyarrow").concat_tables([table.slice(first, last - first) for first, last in cuts])
+    return rows.combine_chunks()  # or else a dictionary is hashed for every cut
 
 
 def join_pieces(pieces: Sequence[Any]) -> Any | None:
