@@ -231,6 +231,19 @@ def test_wrong_input_is_one_sentence(refused, clicks, tmp_path, csv):
         (("train", csv("click,price\n"), "--numerical", "price", *out), "at least one row"),
         ((*known, "--label-map", "yes", *out), "'--label-map': TEXT=0 or TEXT=1 is needed, got yes"),
         ((*known, "--decimal", ",", *out), "decimal are options of CSV files"),
+        (("train", csv("click;price\n1;2,5\n0;1\n", "semi.csv"), *out), "with ',' as the separator: is it ';'?"),
+        (
+            ("train", csv("click,price\n1,2,5\n0,1,5\n", "wide.csv"), *out),
+            f"row 1 of {tmp_path / 'wide.csv'}: 2 fields are expected; there are 3",
+        ),
+        (
+            ("train", csv("click,price\nyes,2\nno,1\n", "text.csv"), *out),
+            "'click' has values that are no numbers: with --label click, --label-map TEXT=1 says what one means",
+        ),
+        (
+            ("train", csv("1,2.5\n0,1.5\n", "headless.csv"), *out),
+            "Is that a row? --no-header reads a file without names",
+        ),
     ]
     for arguments, sentence in cases:
         assert sentence in refused(*arguments), arguments

@@ -52,6 +52,25 @@ def test_a_decimal_comma_that_was_told_is_a_number(tmp_path: Path) -> None:
     assert warnings(["1", "2"] * 50, tmp_path, name="paid") == []
 
 
+def test_what_is_missing_can_be_copied_to_the_command(tmp_path: Path) -> None:
+    (typo,) = warnings(["1.5", "2"] * 60 + ["1,5O", "n a"], tmp_path)
+    assert "'1,5O', 'n a' are not. If that means missing: --missing '\"1,5O\",n a';" in typo
+
+
+def test_text_that_was_to_be_a_number_and_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    rows = "".join(f"{n % 2},{'x12' if n == 7 else n},Bern,{n % 9:05}\n" for n in range(200))
+    path.write_text("click,price,city,zip\n" + rows)
+    found = {column.name: column for column in summarize_columns(Dataset.open(path, categorical=["zip"]))}
+    assert [(found[name].part, found[name].why) for name in ("price", "city")] == [
+        ("unused", "not in --categorical")
+    ] * 2
+    assert "though 99.5% of its values are numbers; 'x12' is not" in found["price"].warnings[0]
+    assert found["city"].warnings == ()
+    listed = Dataset.open(path, numerical=["zip"], categorical=[])
+    assert [column.warnings for column in summarize_columns(listed, named={"zip"})] == [()] * 4
+
+
 def test_typed_columns_and_rows_in_memory() -> None:
     table = pa.table(
         {

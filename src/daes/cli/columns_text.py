@@ -1,6 +1,6 @@
 """The columns of the data as text: what each is read as, why, and what may be wrong."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING
 
 from daes.cli.console import err
@@ -11,9 +11,10 @@ if TYPE_CHECKING:
 
 _LISTED = 60
 _WIDTH = 24
+_EXAMPLE_WIDTH = 12
 
 
-def print_columns(data: "Dataset", named: Collection[str], order: str | None) -> None:
+def print_columns(data: "Dataset", named: Set[str], order: str | None) -> None:
     """Print the columns and notes of a dataset to stderr, and what is known of the order of its rows."""
     from daes.stream.columns import summarize_columns
 
@@ -39,7 +40,7 @@ def columns_lines(columns: "Sequence[InferredColumn]") -> list[str]:
             _short(column.name),
             column.part,
             column.why,
-            _short(", ".join(map(_short_example, column.examples))),
+            _short(", ".join(_short(repr(text)[1:-1], _EXAMPLE_WIDTH) for text in column.examples)),
             f"{column.distinct:,}",
             f"{column.missing:.0%}".replace("%", " %") if column.missing else "",
         )
@@ -58,9 +59,5 @@ def columns_lines(columns: "Sequence[InferredColumn]") -> list[str]:
     return lines + [f"warning: {column.name!r} {warning}" for column in columns for warning in column.warnings]
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
-
-
-def _short_example(text: str) -> str:
-    return repr(text)[1:-1][:12]
+def _short(text: str, width: int = _WIDTH) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"

@@ -1,8 +1,9 @@
 """What the columns of a dataset look like in its first rows: their part, why they have it, and what may be wrong."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Set
 from dataclasses import dataclass
+from shlex import quote
 from typing import Any
 
 from daes.extras import require
@@ -10,7 +11,7 @@ from daes.stream.category_text import category_text
 from daes.stream.csv import CsvSource
 from daes.stream.cursor import schema_roles
 from daes.stream.dataset import Dataset
-from daes.stream.schema import is_text, is_unnamed
+from daes.stream.schema import column_kind, is_text, is_unnamed
 
 _ROWS = 10_000
 _EXAMPLES = 3
@@ -48,7 +49,7 @@ class InferredColumn:
     warnings: tuple[str, ...] = ()
 
 
-def summarize_columns(data: Dataset, *, named: Collection[str] = (), rows: int = _ROWS) -> list[InferredColumn]:
+def summarize_columns(data: Dataset, *, named: Set[str] = frozenset(), rows: int = _ROWS) -> list[InferredColumn]:
     """All columns of a dataset, in order, by its first rows; none where the rows are in memory as arrays.
 
     Args:
@@ -73,13 +74,21 @@ def summarize_columns(data: Dataset, *, named: Collection[str] = (), rows: int =
     if table is None:
         return []
     roles = schema_roles(data.schema)
+    inferred = named.isdisjoint(data.schema.numerical)
     return [
-        _summary(name, table.column(name), roles.get(name), csv, name in named, data) for name in table.column_names
+        _summary(name, table.column(name), roles.get(name), csv, name in named, data, inferred)
+        for name in table.column_names
     ]
 
 
 def _summary(
-    name: str, column: Any, role: str | None, csv: CsvSource | None, named: bool, data: Dataset
+    name: str,
+    column: Any,
+    role: str | None,
+    csv: CsvSource | None,
+    named: bool,
+    data: Dataset,
+    numbers_inferred: bool,
 ) -> InferredColumn:
     inferred = data.arrow_schema.field(name).type
     values = _values(column, role, csv)
@@ -89,7 +98,9 @@ def _summary(
     missing = 1 - len(values) / len(column)
     number = _COMMA_NUMBER if csv is not None and csv.format.decimal == "," else _NUMBER
     absent = csv.format.missing if csv is not None else ()  # of numbers: text that some columns have as a category
-    warnings = _warnings(name, part, named, counts, missing, number, absent)
+    # Text that was to be a number: left out with the text, and missing among the numbers without anyone's intention.
+    lost = numbers_inferred and why == "not in --categorical"
+    warnings = _warnings(name, part, named, counts, missing, number, absent, lost)
     return InferredColumn(name, part, why, tuple(list(counts)[:_EXAMPLES]), len(counts), missing, tuple(warnings))
 
 
@@ -118,7 +129,9 @@ def _why(name: str, part: str, inferred: Any, csv: bool, named: bool) -> str:
             return "empty"
         if named:
             return "excluded"
-        return "another is the time" if types.is_timestamp(inferred) or types.is_date(inferred) else "not named"
+        if types.is_timestamp(inferred) or types.is_date(inferred):
+            return "another is the time"
+        return f"not in --{column_kind(inferred)}"
     if part == "label":
         return "its name"
     if part == "time":
@@ -136,10 +149,12 @@ def _warnings(
     missing: float,
     number: re.Pattern[str],
     absent: Collection[str],
+    lost: bool,
 ) -> list[str]:
     rows = sum(counts.values())
+    text = {value: count for value, count in counts.items() if value not in absent}
     if part == "unused":
-        return []
+        return _nearly_numbers(text, number) if lost else []
     if not rows:
         return ["has no value in the first rows"]
     found = []
@@ -149,13 +164,13 @@ def _warnings(
         return found
     unique = rows >= _FEW_ROWS and len(counts) > 0.95 * rows
     if part == "categorical":
-        found += _nearly_numbers({text: count for text, count in counts.items() if text not in absent}, number)
+        found += _nearly_numbers(text, number)
         if unique:
             found.append("has another value in nearly every row: if it identifies the row, --exclude it")
     if part == "numerical":
         if any(_CODE.fullmatch(text) for text in counts):
             code = next(text for text in counts if _CODE.fullmatch(text))
-            found.append(f"looks like a code, not a number ({code}): list it in --categorical")
+            found.append(f"looks like a code, not a number ({code}): list it in --categorical, with the others there")
         elif _ID_NAME.fullmatch(name) and all("." not in text for text in counts):
             found.append("has the name of an id and is read as a number: list it in --categorical or --exclude it")
         elif unique and all(text.lstrip("-").isdigit() for text in counts):
@@ -182,9 +197,11 @@ def _nearly_numbers(counts: dict[str, int], number: re.Pattern[str]) -> list[str
         if not others:
             return []
         odd = ", ".join(repr(text) for text in others[:_EXAMPLES])
+        are = "is" if len(others) == 1 else "are"
+        missing = quote(",".join(f'"{text}"' if "," in text else text for text in others[:_EXAMPLES]))
         return [
-            f"is text, though {share(number):.1%} of its values are numbers; {odd} is not. If that means missing: "
-            f"--missing {others[0]}; if it is a mistake: list it in --numerical, with --bad-rows skip"
+            f"is text, though {share(number):.1%} of its values are numbers; {odd} {are} not. If that means missing: "
+            f"--missing {missing}; if it is a mistake: list it in --numerical, with --bad-rows skip"
         ]
     if number is _NUMBER and share(_WITH_COMMA) >= _NEARLY / 2 and share(_WITH_COMMA) + share(number) >= _NEARLY:
         return ["is text that looks like numbers with a decimal comma: --decimal ,"]

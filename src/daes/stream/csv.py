@@ -13,9 +13,9 @@ from typing import Any, ClassVar
 
 from daes.extras import require
 from daes.stream.bad_rows import BadRow, BadRows
-from daes.stream.csv_rows import CsvCursor, parse_block, parse_text
+from daes.stream.csv_rows import CsvCursor, parse_block, parse_text, wrong_fields
 from daes.stream.csv_text import MISSING, CsvBlocks, CsvFormat
-from daes.stream.cursor import Cursor, Position, Roles, schema_roles
+from daes.stream.cursor import Cursor, Position, Roles, SourceError, schema_roles
 from daes.stream.files import DataFile, Where
 from daes.stream.files_source import FilesSource
 from daes.stream.schema import Schema
@@ -165,7 +165,13 @@ def infer_types(file: DataFile, format: CsvFormat) -> Any:
         block = blocks.next()
         if block is None:
             return pa.schema([(name, pa.null()) for name in blocks.names])
-        inferred = parse_block(block, blocks.names, format, {}, []).schema
+        bad: list[Any] = []
+        table = parse_block(block, blocks.names, format, {}, bad)
+        inferred = table.schema
+        if len(blocks.names) == 1:
+            _check_separator(file.path, blocks.names[0], block, format.separator)
+        if bad and not table.num_rows:
+            raise SourceError(str(BadRow(file.path, 1, wrong_fields(bad[0]))))
     # What is not UTF-8 looks like binary data; here it is text with bad rows.
     return pa.schema(
         [
@@ -173,3 +179,14 @@ def infer_types(file: DataFile, format: CsvFormat) -> Any:
             for name, kind in zip(inferred.names, inferred.types, strict=True)
         ]
     )
+
+
+def _check_separator(path: str, name: str, block: bytes, separator: str) -> None:
+    """An error for a file of one column whose name and first row have what separates fields in other files."""
+    row = block.partition(b"\n")[0].decode(errors="replace")
+    for other in ";\t|,":
+        if other != separator and other in name and other in row:
+            raise SourceError(
+                f"{path} has one column, {name[:80]!r}, with {separator!r} as the separator: is it {other!r}? "
+                "(--separator)"
+            )

@@ -98,7 +98,7 @@ class CsvCursor:
             total = table.num_rows + len(bad)
             self._next_row += total
             for row in bad:
-                self._leave_out(row.number, _wrong_fields(row))
+                self._leave_out(row.number, wrong_fields(row))
             if bad and self._format.bad_rows == "blank":
                 table = _in_place(table, np.setdiff1d(np.arange(1, total + 1), [row.number for row in bad]), total)
         return _without_missing(table, self._types, self._format)
@@ -112,7 +112,7 @@ class CsvCursor:
             raw = parse_block(block, self._blocks.names, self._format, raw_types, bad)
         except pa.ArrowInvalid as error:
             raise SourceError(f"{self._path} cannot be parsed after row {self._row}: {error}") from error
-        reasons = {row.number: _wrong_fields(row) for row in bad}
+        reasons = {row.number: wrong_fields(row) for row in bad}
         numbers = np.setdiff1d(np.arange(1, raw.num_rows + len(bad) + 1), list(reasons))
         for name, kind in self._types.items():
             column = raw.column(name).combine_chunks()
@@ -171,8 +171,10 @@ def _in_place(table: Any, numbers: Any, total: int) -> Any:
     return table.take(pa.array(indices, mask=missing))
 
 
-def _wrong_fields(row: Any) -> str:
-    return f"{row.expected_columns} fields are expected; there are {row.actual_columns}"
+def wrong_fields(row: Any) -> str:
+    """What is wrong with a row that `parse_block` found to be bad."""
+    expected = "1 field is" if row.expected_columns == 1 else f"{row.expected_columns} fields are"
+    return f"{expected} expected; there are {row.actual_columns}"
 
 
 def _shown(value: bytes) -> str:

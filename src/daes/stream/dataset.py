@@ -1,6 +1,7 @@
 """`Dataset`: what to read, what its columns mean, and how many rows of it."""
 
 import hashlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -118,10 +119,7 @@ class Dataset:
             else:
                 schema = _changed(found.schema, found.source, named, exclude)
             if needs_label and schema.label is None:
-                raise ValueError(
-                    f"label must be named, since no column of numbers is called {', '.join(LABEL_NAMES)}; "
-                    f"the columns are: {', '.join(found.source.arrow_schema.names)}"
-                )
+                raise ValueError(_no_label(found.source.arrow_schema.names))
         if isinstance(what, Dataset):
             return what.with_schema(schema).head(limit)
         data = cls(found.source, schema, name=found.name, notes=found.notes, limit=limit)
@@ -448,3 +446,16 @@ def _changed(
         own = getattr(schema, part)
         parts[part] = given.get(part, None if own in taken or own in exclude else own)
     return replace(schema, **parts)
+
+
+def _no_label(columns: Sequence[str]) -> str:
+    """The sentence for data in which no label is found, with what may be the reason."""
+    said = f"label must be named, since no column of numbers is called {', '.join(LABEL_NAMES)}; "
+    said += f"the columns are: {', '.join(columns)}"
+    for name in columns:
+        if name.casefold() in LABEL_NAMES:
+            said += f". {name!r} has values that are no numbers: with --label {name}, --label-map TEXT=1 says what one "
+            return said + "means, or --bad-rows skip leaves such rows out"
+    if any(re.fullmatch(r"[-+]?\d*\.?\d+", name) for name in columns):
+        said += ". Is that a row? --no-header reads a file without names"
+    return said

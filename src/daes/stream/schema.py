@@ -167,7 +167,7 @@ def infer_schema(
     if label is None:
         single["label"] = _guess_label({name: of for name, of in types.items() if name not in named})
     left = {
-        name: _kind(of)
+        name: column_kind(of)
         for name, of in types.items()
         if name not in named and name != single["label"] and not is_unnamed(name)
     }
@@ -254,7 +254,8 @@ def _unique_fields(schema: Any) -> list[Any]:
     return list(schema)
 
 
-def _kind(arrow_type: Any) -> str:
+def column_kind(arrow_type: Any) -> str:
+    """Numerical, categorical or time, as a column of this type is inferred to be; otherwise the type."""
     types = require("pyarrow").types
     if types.is_integer(arrow_type) or types.is_floating(arrow_type) or types.is_decimal(arrow_type):
         return "numerical"
@@ -277,7 +278,8 @@ def _guess_label(types: dict[str, Any]) -> str | None:
     candidates = [
         name
         for name, arrow_type in types.items()
-        if name.casefold() in LABEL_NAMES and (is_boolean(arrow_type) or _kind(arrow_type) in ("numerical", "null"))
+        if name.casefold() in LABEL_NAMES
+        and (is_boolean(arrow_type) or column_kind(arrow_type) in ("numerical", "null"))
     ]
     if len(candidates) > 1:
         raise ValueError(f"label must be named where several columns may be it, got {', '.join(candidates)}")
