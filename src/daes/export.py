@@ -25,6 +25,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from torch import Tensor, nn
 
 import daes
 from daes.extras import require
+from daes.storage.durable import write_bytes
 from daes.stream.hashing import hash_text
 from daes.stream.schema import Schema
 
@@ -88,13 +90,10 @@ def export_torch(model: nn.Module, schema: Schema, path: Path, *, device: torch.
     program = scores_program(model, schema, device=device)
     metadata = json.dumps(_metadata(TORCH_FORMAT, model, schema), ensure_ascii=False)
 
-    def save(file: Path) -> None:
-        with quiet_export():
-            # By name and not as a stream: torch checks what the name ends in.
-            torch.export.save(program, file.with_name("model.pt2"), extra_files={TORCH_METADATA: metadata})
-        file.with_name("model.pt2").replace(file)
-
-    _write(path, save)
+    content = BytesIO()  # torch itself aborts the process where the disk is full
+    with quiet_export():
+        torch.export.save(program, content, extra_files={TORCH_METADATA: metadata})
+    write_bytes(path, content.getbuffer())
 
 
 def scores_program(
@@ -135,11 +134,14 @@ def _check_folder(path: Path) -> None:
 
 def _write(path: Path, save: Callable[[Path], object]) -> None:
     """Let `save` write a file, and others beside it, under other names; they take their own once all are complete."""
-    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
-        save(Path(folder) / path.name)
-        # The graph refers to the weights beside it, so it comes last.
-        for file in sorted(Path(folder).iterdir(), key=lambda file: file.name == path.name):
-            file.replace(path.with_name(file.name))
+    try:
+        with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
+            save(Path(folder) / path.name)
+            # The graph refers to the weights beside it, so it comes last.
+            for file in sorted(Path(folder).iterdir(), key=lambda file: file.name == path.name):
+                file.replace(path.with_name(file.name))
+    except OSError as error:  # of a file under another name, or of none
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
 
 
 def _metadata(kind: str, model: nn.Module, schema: Schema) -> dict[str, str]:

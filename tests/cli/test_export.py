@@ -1,5 +1,8 @@
 """`daes export`: the file, what is said of it, and what is refused."""
 
+import errno
+import os
+
 import pytest
 
 pytest.importorskip("onnxscript")
@@ -25,3 +28,15 @@ def test_what_is_refused(refused, trained, tmp_path):
     )
     assert "there is no folder" in refused("export", tmp_path / "nosuch", "--out", tmp_path / "model.onnx")
     assert "there is no folder" in refused("export", trained, "--out", tmp_path / "nosuch" / "model.onnx")
+
+
+@pytest.mark.parametrize("name", ["model.onnx", "model.pt2"])
+def test_a_full_disk_is_named_with_the_file(refused, trained, tmp_path, monkeypatch, name):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("daes.storage.durable.os.fsync", full)
+    monkeypatch.setattr("torch.onnx.ONNXProgram.save", full)
+    said = refused("export", trained, "--out", tmp_path / name, code=1)
+    assert said == f"daes: {tmp_path / name}: No space left on device\n"
+    assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,6 @@
+import errno
 import io
+import os
 import subprocess
 import sys
 
@@ -54,6 +56,18 @@ def test_wrong_input_is_one_sentence(refused, clicks, trained, tmp_path):
     for arguments, sentence in cases:
         assert sentence in refused(*arguments), arguments
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_full_disk_is_named_with_the_file(refused, clicks, trained, tmp_path, monkeypatch, ending):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("daes.storage.durable.os.fsync", full)
+    out = tmp_path / f"scores.{ending}"
+    out.write_text("old")
+    assert refused("predict", trained, clicks, "--out", out, code=1) == f"daes: {out}: No space left on device\n"
+    assert (list(tmp_path.iterdir()), out.read_text()) == ([out], "old")
 
 
 def test_rows_that_cannot_be_read_are_counted(daes, trained, tmp_path):

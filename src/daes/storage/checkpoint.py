@@ -239,7 +239,7 @@ class CheckpointStore:
         except OSError as error:
             raise CheckpointError(
                 f"the checkpoint of step {step} could not be written to {self.path(step)}: {error.strerror or error}; "
-                f"the checkpoints of steps {before} are unchanged"
+                + (f"the checkpoints of steps {before} are unchanged" if before else "there is no earlier one")
             ) from error
         for old in self.steps()[: -self.keep]:
             try:

@@ -51,7 +51,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     sync_directory(path.parent)
 
 
-def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
+def write_bytes(path: str | os.PathLike[str], content: bytes | memoryview) -> None:
     """Write a file durably, so that `path` has all of the new content or its old content."""
     with replacing(path) as file:
         file.write(content)

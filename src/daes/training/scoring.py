@@ -13,6 +13,7 @@ from daes.extras import require
 from daes.metrics.base import sigmoid
 from daes.metrics.stream import StreamMetrics
 from daes.model import CTRModel
+from daes.storage.durable import replacing
 from daes.storage.run_folder import RunFolder
 from daes.stream.aligned import aligned_rows
 from daes.stream.bad_rows import BadRows
@@ -167,21 +168,16 @@ def _writing(path: Path) -> Iterator[Callable[[Any], None]]:
         raise FileNotFoundError(f"out must lie in a folder that exists, got {path}")
     module = require("pyarrow.parquet" if path.suffix.lower() == ".parquet" else "pyarrow.csv")
     make = module.ParquetWriter if path.suffix.lower() == ".parquet" else module.CSVWriter
-    temporary = path.with_name(f".{path.name}.partial")
     writer: Any = None
+    with replacing(path) as file:
 
-    def write(table: Any) -> None:
-        nonlocal writer
-        writer = writer or make(str(temporary), table.schema)
-        writer.write_table(table)
+        def write(table: Any) -> None:
+            nonlocal writer
+            writer = writer or make(file, table.schema)
+            writer.write_table(table)
 
-    try:
-        yield write
-        if writer is not None:
-            writer.close()
-            temporary.replace(path)
-    except BaseException:
-        if writer is not None:
-            writer.close()
-        temporary.unlink(missing_ok=True)
-        raise
+        try:
+            yield write
+        finally:
+            if writer is not None:
+                writer.close()
