@@ -12,27 +12,38 @@ import pytest
 import torch
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import SGDClassifier
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import cross_val_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from daes.backbone.deepfm import DeepFM
-from daes.classifier import StreamingClassifier
+from daes.classifier import WEIGHT_CHECKS, StreamingClassifier
 from daes.embedding import DAES, METHODS
 from daes.model import CTRModel
 from daes.storage.state_file import write_state
 from daes.training import TrainingError
 
 
-@parametrize_with_checks(
-    [StreamingClassifier()],
-    expected_failed_checks=lambda _: {
-        # As for scikit-learn's SGDClassifier: rows are learned in order, and two steps are not one of twice the size.
-        "check_sample_weight_equivalence_on_dense_data": "a stream is learned in order, in batches",
-    },
-)
+@parametrize_with_checks([StreamingClassifier()], expected_failed_checks=lambda _: WEIGHT_CHECKS)
 def test_scikit_learn_conventions(estimator, check):
     check(estimator)
+
+
+def test_what_is_expected_to_fail_is_what_fails_for_scikit_learns_own():
+    generator = pytest.importorskip("sklearn.utils._test_common.instance_generator")
+    assert WEIGHT_CHECKS.items() <= generator.PER_ESTIMATOR_XFAIL_CHECKS[SGDClassifier].items()
+
+
+def test_a_row_of_weight_0_is_not_there():
+    rng = np.random.default_rng(0)
+    rows, y, weight = rng.normal(size=(400, 2)), np.arange(400) % 2, rng.integers(0, 3, 400)
+    rows[weight == 0] *= 1000
+    options = {"batch_size": 20}
+    whole = StreamingClassifier(**options).fit(rows, y, sample_weight=weight)
+    there = weight > 0
+    part = StreamingClassifier(**options).fit(rows[there], y[there], sample_weight=weight[there])
+    np.testing.assert_array_equal(whole.decision_function(rows[:9]), part.decision_function(rows[:9]))
 
 
 @pytest.fixture(scope="module")

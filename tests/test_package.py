@@ -1,8 +1,13 @@
-"""The package as others get it: built, complete, and used where nothing else is installed (`make test-package`)."""
+"""The package as others get it: built, complete, and used where nothing else is installed.
+
+`make test-package` does that for the core and the light extras, `make test-engines` for the heavy ones.
+"""
 
 import email
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -13,10 +18,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import torch
 
 import daes
-
-pytestmark = pytest.mark.package
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -48,8 +52,88 @@ USES = {
         from daes.stream import Dataset
         done = len(Dataset.open("flights", limit=10).sample(10))
     """,
+    "onnx": """
+        daes.CTRModel.from_sample(schema, batch).to_onnx("model.onnx")
+        import onnxruntime
+        session = onnxruntime.InferenceSession("model.onnx")
+        done = session.run(None, {"numerical": batch.numerical, "categorical": batch.categorical})[1].tolist()
+    """,
+    "serve": """
+        from daes.extras import require
+        require("uvicorn")
+        from threading import Thread
+        from urllib.request import urlopen
+        from daes.serving.app import create_app
+        from daes.serving.server import open_socket, run_server
+        from daes.serving.service import Service
+        socket = open_socket("127.0.0.1", 0)
+        Thread(target=run_server, args=(create_app(Service("model")), socket), daemon=True).start()
+        done = urlopen(f"http://127.0.0.1:{socket.getsockname()[1]}/healthz", timeout=60).status == 200
+    """,
+    "lightgbm": """
+        tree = daes.build_embedding("td", num_features=1, learner="lightgbm")
+        tree.fit(torch.from_numpy(batch.numerical), torch.from_numpy(batch.label))
+        done = tree(torch.from_numpy(batch.numerical)).numel()
+    """,
+    "nats": """
+        from daes.stream import Dataset
+        from daes.stream.messages import BrokerError
+        try:
+            Dataset.open("nats://127.0.0.1:1/ads")
+        except BrokerError as error:  # the client is there, and there is no server
+            done = str(error).startswith("there is no NATS server at 127.0.0.1:1")
+    """,
+    "kafka": """
+        from daes.stream import Dataset
+        from daes.stream.messages import BrokerError
+        try:
+            Dataset.open("kafka://127.0.0.1:1/ads")
+        except BrokerError as error:
+            done = "127.0.0.1:1" in str(error)
+    """,
+    "tensorboard": """
+        from daes.training.callbacks import TensorBoard
+        train(TensorBoard("events"))
+        done = [path.name for path in Path("events").iterdir()]
+    """,
 }
 """What each light extra promises; `datasets` reads its table through the extra `data`."""
+
+HEAVY_USES = {
+    "mlflow": """
+        from daes.training.callbacks import MLflow
+        tracker = MLflow("daes")
+        train(tracker)
+        import mlflow
+        done = mlflow.get_run(mlflow.active_run().info.run_id).data.metrics["logloss"]
+    """,
+    "wandb": """
+        import os
+        os.environ["WANDB_MODE"] = "offline"
+        from daes.training.callbacks import WandB
+        train(WandB("daes"))
+        done = [path.name for path in Path("wandb").rglob("*.wandb")]
+    """,
+    "ray": """
+        from daes.engines import start_engine, summarize_table
+        done = summarize_table(table(), engine=start_engine("ray"), parts=2).columns
+    """,
+    "spark": """
+        from daes.engines import start_engine, summarize_table
+        done = summarize_table(table(), engine=start_engine("spark"), parts=2).columns
+    """,
+    "torchrec": """
+        from daes.engines.torchrec import ShardedEmbedding
+        torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+        vectors = ShardedEmbedding({"city": 5}, 4)(torch.tensor([[1]]))
+        vectors.sum().backward()
+        done = list(vectors.shape)
+    """,
+}
+"""What each heavy extra promises; they are used in an environment that has `data` and `save`."""
+
+TOGETHER = {"all", "test", "docs", "dev"}
+"""Extras of extras and of what develops the package."""
 
 SCRIPT = """
 from pathlib import Path
@@ -62,6 +146,17 @@ from daes.extras import MissingExtraError
 schema = daes.Schema("click", ("price",), ("city",))
 rng = np.random.default_rng(0)
 batch = daes.Batch(rng.random((9, 1), np.float32), rng.integers(1, 3, (9, 1)), (np.arange(9) % 2).astype(np.float32))
+
+def train(tracker):
+    data = daes.Dataset.open("adstream:300")
+    config = daes.TrainConfig(batch_size=50, window=100)
+    model = daes.CTRModel.from_sample(data.schema, data.sample(100))
+    daes.StreamTrainer(model, config, on_record=[tracker]).run(data)
+
+def table():
+    Path("table.csv").write_text("click,price\\n" + "0,1.5\\n1,2.5\\n" * 20)
+    return daes.Dataset.open("table.csv")
+
 try:
 {use}
     said = ["done", done]
@@ -71,8 +166,12 @@ print(json.dumps(said))
 """
 
 
+OUTSIDE = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+"""Variables of processes that are to find the installed package alone."""
+
+
 def run(command, **options):
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1800, **options)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1800, env=OUTSIDE, **options)
     assert done.returncode == 0, f"{command}:\n{done.stdout}{done.stderr}"
     return done.stdout
 
@@ -94,9 +193,9 @@ class Environment:
         self.folder = folder
         self.python = str(folder / "venv" / "bin" / "python")
 
-    def install(self, what):
+    def install(self, *what):
         constraints = ["-c", str(ROOT / "constraints.txt")]
-        run([self.python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *constraints, what])
+        run([self.python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *constraints, *what])
 
     def packages(self):
         listed = run([self.python, "-m", "pip", "list", "--format", "json", "--disable-pip-version-check"])
@@ -116,6 +215,7 @@ def environment(built, tmp_path_factory):
     return made
 
 
+@pytest.mark.package
 class TestArtefacts:
     def test_the_wheel_has_every_file_of_the_package(self, built):
         listed = run(["git", "ls-files", "src/daes"], cwd=ROOT).splitlines()
@@ -155,6 +255,7 @@ class TestArtefacts:
         assert sorted(re.match(r"\w+", need)[0] for need in core) == ["numpy", "torch"]
 
 
+@pytest.mark.package
 class TestInstalled:
     """In order: the core alone, then one extra after the other."""
 
@@ -176,13 +277,17 @@ class TestInstalled:
         assert (kind, learned, members) == ("done", True, 10)
         assert Path(file).is_relative_to(environment.folder)
 
+    def test_every_extra_is_used(self):
+        assert {*USES, *HEAVY_USES, *TOGETHER, "cli"} == set(PROJECT["optional-dependencies"])
+
     def test_what_is_missing_is_named_with_its_extra(self, environment):
-        for extra, script in USES.items():
+        for extra, script in {**USES, **HEAVY_USES}.items():
             kind, said = environment.use(script)
-            needed = "data" if extra == "datasets" else extra
+            needed = "data" if extra in ("datasets", "ray", "spark") else extra
             assert kind == "missing", extra
             assert said.endswith((f"pip install 'daes[{extra}]'", f"pip install 'daes[{needed}]'")), extra
-        command = subprocess.run([environment.python, "-m", "daes"], capture_output=True, text=True, check=False)
+        line = [environment.python, "-m", "daes"]
+        command = subprocess.run(line, capture_output=True, text=True, check=False, env=OUTSIDE)
         assert command.returncode == 1
         assert command.stderr == "daes: typer is needed here and not installed: pip install 'daes[cli]'\n"
 
@@ -199,3 +304,25 @@ class TestInstalled:
         run([command, "predict", "run", "rows.csv", "--out", "scores.csv"], cwd=environment.folder)
         assert len((environment.folder / "scores.csv").read_text().splitlines()) == 41
         assert (environment.folder / "run" / "report.html").stat().st_size > 100_000
+
+
+@pytest.mark.engines
+class TestHeavyExtras:
+    @pytest.fixture(scope="class")
+    def environment(self, built, tmp_path_factory):
+        made = Environment(tmp_path_factory.mktemp("heavy"))
+        made.install(f"{built[1]}[data,save]")
+        return made
+
+    @pytest.mark.parametrize("extra", HEAVY_USES)
+    def test_it_brings_what_it_promises(self, environment, built, extra):
+        if extra == "spark" and shutil.which("java") is None:
+            pytest.skip("Spark needs Java, which is not installed")
+        if extra == "torchrec" and not torch.version.cuda:  # its own requirements ask for CUDA: as docs/engines.md says
+            page = (ROOT / "docs" / "engines.md").read_text(encoding="utf-8")
+            for command in re.findall(r"`pip install ([^`]*(?:fbgemm-gpu-cpu|torchrec==)[^`]*)`", page):
+                environment.install(*command.split())
+        else:
+            environment.install(f"{built[1]}[{extra}]")
+        kind, done = environment.use(HEAVY_USES[extra])
+        assert (kind, bool(done)) == ("done", True)

@@ -6,9 +6,12 @@ import signal
 import sys
 import warnings
 
+import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
 from daes.backbone import BACKBONES
+from daes.cli.app import build_app
 from daes.embedding import METHODS
 from daes.model import CTRModel
 from daes.storage.checkpoint import CheckpointStore
@@ -529,6 +532,28 @@ def test_metrics_can_be_followed_elsewhere(daes, refused, clicks, tmp_path):
     message = refused("train", clicks, "--exclude", "id", "--out", tmp_path / "other", "--track", "paper", *QUICK)
     assert "'--track': must be one of tensorboard, mlflow, wandb, got 'paper'" in message
     assert not (tmp_path / "other").exists()
+
+
+def test_a_run_on_standard_input_cannot_be_resumed(refused, clicks, tmp_path, monkeypatch):
+    out = tmp_path / "run"
+    csv = pq.read_table(clicks).drop_columns("id").to_pandas().to_csv(index=False)
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("daes.training.run.write_results", interrupted)
+        stopped = CliRunner().invoke(build_app(), ["train", "-", "--out", str(out), *QUICK], input=csv)
+    assert stopped.exit_code == 130, stopped.output
+    on = f"To learn on from where it is, from a file: daes train FILE --from {out} --out OTHER\n"
+    assert f"standard input cannot be read again, so that the run cannot be resumed. {on}" in stopped.stderr
+    assert "--resume" not in stopped.stderr
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    for data in ((), ("-",), (clicks,)):
+        said = refused("train", *data, "--out", out, "--resume")
+        assert said == f"daes: {out} cannot be resumed: standard input is gone once it is read. {on}"
+    assert before == {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    assert "--ray reads files" in refused("train", "-", "--ray", "--out", tmp_path / "other")
 
 
 def test_files_that_keep_arriving(daes, refused, tmp_path, monkeypatch):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from daes.stream.dataset import Dataset
     from daes.stream.schema import Schema
 
+STDIN = "-"
 DATA_HELP = (
     "A Parquet or CSV file (.csv, .tsv, also .gz and .zst), a glob, a folder or a URL of such files, or a dataset: "
     "`flights`, `adstream` (or `adstream:ROWS`), `criteo:PATH`, `automl:PATH`. `-` is standard input. Of `daes train` "
@@ -144,7 +145,7 @@ def _refuse_topic(what: str, more: dict[str, Any]) -> None:
 
 def _file_of(what: str) -> str:
     """What is named, or for `-` a file with all of standard input, which is read more than once."""
-    if what != "-":
+    if what != STDIN:
         return what
     start = sys.stdin.buffer.read(4)
     folder = tempfile.mkdtemp(prefix="daes-")

@@ -15,7 +15,7 @@ from daes.cli.errors import INTERRUPTED
 from daes.cli.groups import grouped, restored, was_given
 from daes.cli.live import Live, joined_schema
 from daes.cli.options import ARGUMENTS, LEFT_OUT, Json, Seed, number, one_of, registered_name, whole_number
-from daes.cli.reading import DATA_HELP, Columns, Reading
+from daes.cli.reading import DATA_HELP, STDIN, Columns, Reading
 from daes.cli.settings import ModelOptions, TrainingOptions, option
 from daes.cli.toml_file import Config
 from daes.training.callbacks import CALLBACKS, make_callback
@@ -174,7 +174,8 @@ def train(
     model and metrics.
 
     A run may be killed at any time. `daes train --out RUN --resume` continues from the last checkpoint with the same
-    result as an uninterrupted run. Ctrl-C and SIGTERM write a checkpoint first.
+    result as an uninterrupted run, unless the rows came from standard input. Ctrl-C and SIGTERM write a checkpoint
+    first.
 
     Examples:
 
@@ -193,6 +194,8 @@ def train(
     problems = list(live.problems())
     if resume and overwrite:
         problems.append("--resume and --overwrite exclude each other, got both")
+    if ray and data == STDIN:
+        problems.append("--ray reads files, which all workers can open, got standard input")
     if problems:
         raise ValueError("; ".join(problems))
     from daes.cli.columns_text import print_columns
@@ -220,6 +223,8 @@ def train(
     stored: dict[str, Any] = {}
     if resume and run_folder.is_run:
         stored = run_folder.read_config("options", "schema")
+        if STDIN in (data, stored["options"].get("data")):
+            raise ValueError(f"{out} cannot be resumed: standard input is gone once it is read. {_go_on_from(out)}")
         data, from_run = data or stored["options"].get("data"), from_run or stored["options"].get("from_run")
         reading, live = restored(call, reading, stored["options"]), restored(call, live, stored["options"])
     elif from_run is not None:
@@ -282,7 +287,10 @@ def train(
             raise typer.Exit(getattr(interruption, "exit_code", INTERRUPTED)) from None
         if stopped := str(interruption):
             errors.print(f"daes: {stopped}", soft_wrap=True, markup=False)
-        errors.print(f"to continue: daes train --out {quote(str(out))} --resume", soft_wrap=True, markup=False)
+        go_on = f"to continue: daes train --out {quote(str(out))} --resume"
+        if data == STDIN:
+            go_on = f"standard input cannot be read again, so that the run cannot be resumed. {_go_on_from(out)}"
+        errors.print(go_on, soft_wrap=True, markup=False)
         raise typer.Exit(getattr(interruption, "exit_code", INTERRUPTED)) from None
     if run.stopped is not None:
         err.print(
@@ -290,6 +298,10 @@ def train(
         )
     if processes.first:
         _print(run, json)
+
+
+def _go_on_from(run: Path) -> str:
+    return f"To learn on from where it is, from a file: daes train FILE --from {quote(str(run))} --out OTHER"
 
 
 def _refuse_given(call: typer.Context, groups: Sequence[Any], parent: Path) -> None:

@@ -58,6 +58,7 @@ class ShardedEmbedding(CategoricalEmbedding):
             raise ValueError(f"learning_rate must be positive, got {learning_rate}")
         if not (dist.is_available() and dist.is_initialized()):
             raise RuntimeError("a sharded table needs processes: call torch.distributed.init_process_group before")
+        require("torchrec")
         self._fused = {
             "optimizer": getattr(require("fbgemm_gpu.split_embedding_configs").EmbOptimType, OPTIMIZERS[optimizer]),
             "learning_rate": learning_rate,
