@@ -42,6 +42,12 @@ def test_csv_data_without_a_label(daes, clicks, trained, tmp_path):
     np.testing.assert_allclose(scores, expected(trained, clicks)[:50], rtol=1e-5)
 
 
+def test_all_columns_that_are_missing_are_named(refused, trained, tmp_path):
+    (tmp_path / "few.csv").write_text("click,price,town\n1,2.5,Bern\n")
+    said = refused("predict", trained, tmp_path / "few.csv", "--keep", "prize", "--out", tmp_path / "scores.csv")
+    assert "there are no columns 'age', 'city', 'device' and 'prize' (did you mean 'price'?). The columns are" in said
+
+
 def test_wrong_input_is_one_sentence(refused, clicks, trained, tmp_path):
     cases = [
         (("predict", trained, clicks, "--out", tmp_path / "s.txt"), "out must end in .parquet or .csv"),

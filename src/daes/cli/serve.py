@@ -10,7 +10,7 @@ import typer
 
 from daes.cli.console import err
 from daes.cli.evaluate import RunArgument
-from daes.cli.options import whole_number
+from daes.cli.options import number, whole_number
 
 KEY_VARIABLE = "DAES_API_KEY"
 
@@ -34,7 +34,10 @@ def serve(
         bool, typer.Option("--without-key", help="Serve without an API key on an address that others can reach.")
     ] = False,
     follow: Annotated[
-        float, typer.Option("--follow", metavar="SECONDS", min=0.05, help="Time between looks for a newer model.")
+        float,
+        typer.Option(
+            "--follow", parser=number(least=0.05), metavar="SECONDS", help="Time between looks for a newer model."
+        ),
     ] = 1.0,
     compile: Annotated[
         bool,
@@ -42,7 +45,12 @@ def serve(
     ] = False,
     batch_wait: Annotated[
         float,
-        typer.Option("--batch-wait", metavar="MS", min=0, help="Time that a request waits to be scored with others."),
+        typer.Option(
+            "--batch-wait",
+            parser=number(least=0),
+            metavar="MS",
+            help="Time that a request waits to be scored with others.",
+        ),
     ] = 0.0,
     max_body: Annotated[
         int, typer.Option("--max-body", parser=whole_number(1), metavar="BYTES", help="Largest body of a request.")
@@ -51,7 +59,10 @@ def serve(
         int, typer.Option("--max-rows", parser=whole_number(1), metavar="ROWS", help="Most rows of a request.")
     ] = 10_000,
     max_seconds: Annotated[
-        float, typer.Option("--max-seconds", metavar="SECONDS", min=0.01, help="Longest time until an answer.")
+        float,
+        typer.Option(
+            "--max-seconds", parser=number(least=0.01), metavar="SECONDS", help="Longest time until an answer."
+        ),
     ] = 10.0,
     drift_window: Annotated[
         int,

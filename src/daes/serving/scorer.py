@@ -110,7 +110,7 @@ class Scorer:
         return batch_from_table(table, self.schema)
 
     def _unknown(self, name: Any) -> str:
-        return no_such_column(str(name), (*self.schema.numerical, *self.schema.categorical))
+        return no_such_column([str(name)], (*self.schema.numerical, *self.schema.categorical))
 
     def _use(self, compiled: CompiledScores) -> None:
         tensors = compiled.tensors(self.model)

@@ -44,10 +44,10 @@ def aligned_rows(
     ...     rows.kept.to_pydict(), rows.batch.numerical.tolist(), rows.good.tolist()
     ({'id': ['007', '008']}, [[0.5]], [True, False])
     """
-    for name in (*schema.columns, *keep):
-        if name not in data.arrow_schema.names:
-            raise ValueError(no_such_column(name, data.arrow_schema.names))
     names = list(dict.fromkeys([*schema.columns, *keep]))
+    available = data.arrow_schema.names
+    if missing := [name for name in names if name not in available]:
+        raise ValueError(no_such_column(missing, available))
     csv = data.source if isinstance(data.source, CsvSource) else None
     rows = data.with_source(csv.as_text()) if csv else data
     start = 0

@@ -188,7 +188,7 @@ def numbers_from_table(table: Any, names: Sequence[str]) -> NDArray[np.float64]:
 def _column(table: Any, name: str) -> Any:
     found = table.schema.get_all_field_indices(name)
     if not found:
-        raise ValueError(no_such_column(name, table.schema.names))
+        raise ValueError(no_such_column([name], table.schema.names))
     if len(found) > 1:
         raise ValueError(f"column names must be unique; {name!r} occurs {len(found)} times")
     return table.column(found[0])

@@ -329,10 +329,10 @@ def part_of(start: int, stop: int, part: tuple[int, int]) -> tuple[int, int]:
 
 def check_columns(columns: Sequence[str], available: Sequence[str], where: str = "") -> None:
     """Every one of `columns` is there, once; otherwise a `SourceError`."""
+    if missing := [name for name in columns if name not in available]:
+        raise SourceError(where + no_such_column(missing, available))
     for name in columns:
         count = list(available).count(name)
-        if count == 0:
-            raise SourceError(where + no_such_column(name, available))
         if count > 1:
             raise SourceError(f"{where}column names must be unique; {name!r} occurs {count} times")
 

@@ -435,9 +435,9 @@ def _changed(
     """A dataset's schema with some parts named anew; a column that is given another part loses its own."""
     given = {part: value for part, value in named.items() if value is not None}
     taken = {name for value in given.values() for name in ([value] if isinstance(value, str) else value)}
-    for name in (*taken, *exclude):
-        if name not in (available := source.arrow_schema.names):
-            raise ValueError(no_such_column(name, available))
+    available = source.arrow_schema.names
+    if missing := [name for name in (*taken, *exclude) if name not in available]:
+        raise ValueError(no_such_column(missing, available))
     parts: dict[str, Any] = {}
     for part in ("numerical", "categorical"):
         left = [name for name in getattr(schema, part) if name not in taken]

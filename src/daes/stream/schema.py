@@ -161,9 +161,8 @@ def infer_schema(
     }
     single = {"label": label, "time": time, "weight": weight}
     named = [name for names in listed.values() for name in names or ()] + [n for n in single.values() if n is not None]
-    for name in named:
-        if name not in types:
-            raise ValueError(no_such_column(name, types))
+    if missing := [name for name in named if name not in types]:
+        raise ValueError(no_such_column(missing, types))
     if label is None:
         single["label"] = _guess_label({name: of for name, of in types.items() if name not in named})
     left = {
@@ -181,18 +180,26 @@ def infer_schema(
     return Schema(numerical=listed["numerical"] or (), categorical=listed["categorical"] or (), **single)
 
 
-def no_such_column(name: str, available: Iterable[str]) -> str:
-    """The sentence for a column that is not there, with the names it may have been meant for.
+def no_such_column(names: Sequence[str], available: Iterable[str]) -> str:
+    """The sentence for columns that are not there, with the names they may have been meant for.
 
-    >>> no_such_column("prize", ["price", "city"])
+    >>> no_such_column(["prize"], ["price", "city"])
     "there is no column 'prize'; did you mean 'price'? The columns are: price, city"
+    >>> no_such_column(["prize", "age"], ["price", "city"])
+    "there are no columns 'prize' (did you mean 'price'?) and 'age'. The columns are: price, city"
     """
     columns = list(available)
     folded = {column.casefold(): column for column in reversed(columns)}
-    close = [folded[match] for match in get_close_matches(name.casefold(), folded, n=3)]
-    hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else "."
+    meant = []
+    for name in names:
+        close = [folded[match] for match in get_close_matches(name.casefold(), folded, n=3)]
+        meant.append(f"did you mean {' or '.join(map(repr, close))}?" if close else "")
     shown = ", ".join(columns[:20]) + (f", … ({len(columns)} in all)" if len(columns) > 20 else "")
-    return f"there is no column {name!r}{hint} The columns are: {shown or 'none'}"
+    shown = f"The columns are: {shown or 'none'}"
+    if len(names) == 1:
+        return f"there is no column {names[0]!r}{f'; {meant[0]}' if meant[0] else '.'} {shown}"
+    said = [repr(name) + (f" ({hint})" if hint else "") for name, hint in zip(names, meant, strict=True)]
+    return f"there are no columns {', '.join(said[:-1])} and {said[-1]}. {shown}"
 
 
 def is_unnamed(name: str) -> bool:
