@@ -20,7 +20,13 @@ import numpy as np
 
 from daes.stream.dataset import Dataset
 
-PEERS = {"deepctr": ("torch", "deepctr-torch", "scikit-learn", "pandas", "tensorboard", "tqdm")}
+PEERS = {
+    "deepctr": ("deepctr-torch", "scikit-learn", "pandas", "tensorboard", "tqdm", "requests"),
+    "fuxictr": ("fuxictr", "polars<2"),
+    "recbole": ("recbole", "numpy<2", "pandas<2.3", "scipy<1.13"),
+}
+"""What to install for each beside torch."""
+CONSTRAINTS = Path(__file__).parents[2] / "constraints.txt"
 
 
 def encode(data: Dataset, rows: int, path: Path) -> None:
@@ -37,7 +43,8 @@ def environment(name: str, folder: Path) -> Path:
     python = folder / name / "bin" / "python"
     if not python.exists():
         venv.create(folder / name, with_pip=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *PEERS[name]], check=True)
+        for packages in (["torch", "-c", str(CONSTRAINTS)], PEERS[name]):
+            subprocess.run([python, "-m", "pip", "install", "--quiet", *packages], check=True)
     return python
 
 
@@ -58,7 +65,7 @@ def main() -> None:
             except subprocess.CalledProcessError as error:
                 print(f"{name} is skipped: it could not be installed ({error})")
                 continue
-            script = Path(__file__).with_name(f"{name}.py")
+            script = Path(__file__).with_name(f"{name}_peer.py")
             command = [str(python), str(script), str(path), str(given.batch_size), str(given.threads)]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
