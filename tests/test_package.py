@@ -204,7 +204,8 @@ class Environment:
     def use(self, script):
         """What a script made, `done`, or the error that says which extra it lacks."""
         text = SCRIPT.format(use=textwrap.indent(textwrap.dedent(script), "    "))
-        return json.loads(run([self.python, "-c", text], cwd=self.folder).splitlines()[-1])
+        said = run([self.python, "-c", text], cwd=self.folder).splitlines()
+        return json.loads([line for line in said if line.startswith('["')][-1])  # others may have the last word
 
 
 @pytest.fixture(scope="module")
