@@ -268,6 +268,15 @@ def test_a_network_with_hooks_is_called():
     assert len(calls) == 4
 
 
+def test_second_derivatives_are_refused_instead_of_wrong():
+    stream = AdStream(num_rows=10, seed=0)
+    model, batch = CTRModel(stream.schema, sizes=10), next(stream.iter_batches(stream.schema, 10))
+    with pytest.raises(RuntimeError, match="no second derivatives: set DAES_NATIVE=0"):
+        torch.autograd.grad(model(batch).sum(), list(model.backbone.parameters()), create_graph=True)
+    with plainly():
+        torch.autograd.grad(model(batch).sum(), list(model.backbone.parameters()), create_graph=True)
+
+
 def test_a_whole_pass_learns_the_same():
     stream = AdStream(num_rows=3000, seed=0)
     rows = next(stream.iter_batches(stream.schema, 3000))

@@ -75,6 +75,14 @@ def hash_rows(ids: Tensor, sizes: Tensor, offsets: Tensor) -> Tensor:
     return rows
 
 
+def refuse_second_derivatives() -> None:
+    """Called in a backward, which is recorded itself only where it is to be differentiated again."""
+    if torch.is_grad_enabled():
+        raise RuntimeError(
+            "compiled loops have no second derivatives: set DAES_NATIVE=0 in the environment to have them"
+        )
+
+
 class _LookUp(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, table: Tensor, places: Tensor, slots: Tensor) -> Tensor:
@@ -86,6 +94,7 @@ class _LookUp(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
+        refuse_second_derivatives()
         places, slots = ctx.saved_tensors
         rows, sums = sum_rows(gradient, places, slots)
         sparse = torch.sparse_coo_tensor(rows.unsqueeze(0), sums, ctx.shape, is_coalesced=True, check_invariants=False)
@@ -273,6 +282,7 @@ class _Blend(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor, _: Any) -> Any:
+        refuse_second_derivatives()
         plain, lower, upper, index = ctx.saved_tensors
         gradient, stride = _by_rows(gradient)
         q, basis, dim = ctx.shape[-3:]

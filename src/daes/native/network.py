@@ -89,6 +89,7 @@ class _Logits(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
+        native.refuse_second_derivatives()
         sums, linear, *saved = ctx.saved_tensors
         rows, dim = sums.shape
         fields, depth = sum(ctx.sizes), len(saved) // 3 - 1
