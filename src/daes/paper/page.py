@@ -39,7 +39,8 @@ original order: 137,139 rows over seven days, from the public course repository 
 full file, train.txt of 45,840,617 rows, is offered by the Criteo AI Lab (ailab.criteo.com, "Kaggle Display Advertising
 Challenge dataset"; public code fetches it from
 `https://go.criteo.net/criteo-research-kaggle-display-advertising-challenge-dataset.tar.gz`, which we could not try);
-`--data criteo:train.txt` reads it as it is. Most ids are rare in the sample, so absolute AUCs lie below the paper's. *Flights* are those of 2013 from New York, a public stream with strong drift that the paper
+`--data criteo:train.txt` reads it as it is. Most ids are rare in the sample, so absolute AUCs lie
+below the paper's. *Flights* are those of 2013 from New York, a public stream with strong drift that the paper
 does not have. The *simulated ad stream* stands where the paper has industrial data that are not public; whatever is
 simulated is called so. *AutoML* runs where its files are given.
 """
