@@ -435,6 +435,8 @@ def _changed(
     """A dataset's schema with some parts named anew; a column that is given another part loses its own."""
     given = {part: value for part, value in named.items() if value is not None}
     taken = {name for value in given.values() for name in ([value] if isinstance(value, str) else value)}
+    if not taken and not exclude:
+        return schema
     available = source.arrow_schema.names
     if missing := [name for name in (*taken, *exclude) if name not in available]:
         raise ValueError(no_such_column(missing, available))
