@@ -134,7 +134,7 @@ def parquet(data: Dataset, repeat: int) -> list[Entry]:
         ("deepfm", 8192, 87e3),
         ("fnn", 8192, 126e3),
     ):
-        limit = min(data.num_rows or ROWS, 400 * size)
+        limit = min(data.num_rows or ROWS, 4_000 * size)
         best = 0.0
         for _ in range(max(1, repeat // 3)):
             with tempfile.TemporaryDirectory() as folder:

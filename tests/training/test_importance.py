@@ -152,3 +152,12 @@ def test_a_run_leaves_it_in_its_folder(tmp_path):
     assert found["rows"] == 2000
     rises = [column["logloss"] for column in found["columns"]]
     assert rises == sorted(rises, reverse=True)
+
+
+def test_batches_of_which_no_row_is_kept_leave_nothing():
+    recent = RecentRows(columns=1000, window=10_000)
+    for start in range(0, 20_000, 4):
+        values = np.arange(start, start + 4, dtype=np.float32)
+        recent.update(Batch(values[:, None], np.empty((4, 0), np.int64), np.zeros(4, np.float32)))
+    assert all(len(part) for part in recent._parts)
+    assert recent._kept == sum(map(len, recent._parts)) <= 2 * recent.most

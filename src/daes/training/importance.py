@@ -191,6 +191,7 @@ class RecentRows:
         self._spacing = 1
         self._places: list[NDArray[np.int64]] = []
         self._parts: list[Batch] = []
+        self._kept = 0  # rows of all parts
 
     def __call__(self, _trainer: Any, batch: Batch, _logits: Any) -> None:
         """Take in a batch of the stream."""
@@ -201,10 +202,12 @@ class RecentRows:
         if batch.label is not None:
             picked = np.arange(-self.rows % self._spacing, len(batch), self._spacing)
             picked = picked if batch.weight is None else picked[batch.weight[picked] > 0]
-            self._places.append(self.rows + picked)
-            self._parts.append(batch[picked])
+            if picked.size:
+                self._places.append(self.rows + picked)
+                self._parts.append(batch[picked])
+                self._kept += picked.size
         self.rows += len(batch)
-        if sum(map(len, self._parts)) > 2 * self.most:
+        if self._kept > 2 * self.most:
             self._thin()
 
     def sample(self) -> Batch | None:
@@ -221,7 +224,7 @@ class RecentRows:
         while kept.sum() > self.most:
             self._spacing *= 2
             kept &= places % self._spacing == 0
-        self._places, self._parts = [places[kept]], [rows[kept]]
+        self._places, self._parts, self._kept = [places[kept]], [rows[kept]], int(kept.sum())
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to continue with the same rows."""
@@ -238,3 +241,4 @@ class RecentRows:
         self.rows, self._spacing = state["rows"], state["spacing"]
         self._places = [state["places"]] if state["kept"] else []
         self._parts = [Batch(**state["kept"])] if state["kept"] else []
+        self._kept = sum(map(len, self._parts))
