@@ -7,7 +7,7 @@ import pytest
 
 from daes.experiments.row_tests import bootstrap_p
 from daes.paper import EXPERIMENTS, Execution, ExperimentSettings, OutOfTimeError
-from daes.paper.ladder import DEFAULT, RUNGS, _choose, rivals, run
+from daes.paper.ladder import DEFAULT, RUNGS, _choose, _default, rivals, run
 from daes.paper.ladder_text import best_of, cells, corrected_tests, friedman_of, sure
 from daes.paper.page import read_results
 from daes.paper.running import run_experiment
@@ -166,7 +166,10 @@ def test_what_is_sure_is_counted_by_direction():
 
 def test_the_ends_of_the_ladder():
     settings = ExperimentSettings(seeds=1, methods=("efd",), given=("none",), rungs="ends")
-    assert list(_choose(settings)[0]) == ["published gate", DEFAULT, "EFD"]
+    chosen, _ = _choose(settings)
+    assert list(chosen) == ["published gate", "the default", "EFD"]
+    assert _default(chosen) == "the default"
+    assert _default(_choose(replace(settings, rungs="all"))[0]) == DEFAULT
     with pytest.raises(ValueError, match="rungs must be all or ends, got 'few'"):
         replace(settings, rungs="few")
 

@@ -71,6 +71,8 @@ RUNGS = {
     "+ 30 pairs": Rung("daes", {}, {"evidence": {"pairs": 30}}),
 }
 """One change each, from top to bottom."""
+ENDS = {"published gate": RUNGS["published gate"], "the default": RUNGS[DEFAULT]}
+"""The first rung, and all changes at once."""
 
 
 def rivals(methods: Sequence[str], given: Sequence[str], given_to: Sequence[str] | None = None) -> dict[str, Rung]:
@@ -146,7 +148,7 @@ def run(settings: ExperimentSettings, data: Dataset | None, execution: Execution
         "training": {"backbones": list(names)},
         "streams": {name: _describe(found) for name, found in streams.items()},
         "labels": {label: {"method": rung.method, "group": rung.group} for label, rung in chosen.items()},
-        "default": DEFAULT,
+        "default": _default(chosen),
         "scores": _scores(trained, names),
         "eighths": _eighths(trained),
         "seconds": _seconds(trained),
@@ -179,9 +181,12 @@ def _choose(settings: ExperimentSettings) -> tuple[dict[str, Rung], list[str]]:
     if "lightgbm" in methods and find_spec("lightgbm") is None:
         methods = tuple(name for name in methods if name != "lightgbm")
         notes.append("LightGBM is not installed and left out")
-    ends = (next(iter(RUNGS)), DEFAULT)
-    steps = {label: rung for label, rung in RUNGS.items() if settings.rungs == "all" or label in ends}
-    return {**steps, **rivals(methods, settings.given, settings.given_to)}, notes
+    return {**(RUNGS if settings.rungs == "all" else ENDS), **rivals(methods, settings.given, settings.given_to)}, notes
+
+
+def _default(chosen: Mapping[str, Rung]) -> str:
+    """The label of the default, which goes by the rungs that are trained."""
+    return next(label for label, rung in chosen.items() if rung is RUNGS[DEFAULT])
 
 
 def _trial(label: str, rung: Rung, backbone: str, seed: int, rows: int, device: str) -> "Trial":
@@ -316,7 +321,10 @@ def _tests(
     from daes.experiments.method_tests import method_tests
 
     rungs = [label for label, rung in chosen.items() if rung.group == RUNG]
-    pairs = [*zip(rungs[1:], rungs, strict=False), *((DEFAULT, label) for label in chosen if label not in rungs)]
+    pairs = [
+        *zip(rungs[1:], rungs, strict=False),
+        *((_default(chosen), label) for label in chosen if label not in rungs),
+    ]
     found: list[Findings] = []
     for number, (stream, backbone) in enumerate(product(streams, backbones), start=1):
         results = [
