@@ -61,7 +61,7 @@ def work(rank: int, world: int, store: str, given: argparse.Namespace, seed: int
     else:
         trainer, source = ProcessTrainer(model, config, processes), read_together(data, processes, prefetch=prefetch)
         if given.read == "each":
-            source = data.part(rank, world).from_start(prefetch=prefetch)
+            source = data.from_start(prefetch=prefetch)
     processor, wall = time.process_time(), time.perf_counter()
     result = trainer.run(source)
     processor, wall = time.process_time() - processor, time.perf_counter() - wall

@@ -6,7 +6,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from daes.stream.batch import Batch
 from daes.stream.csv import CsvSource
 from daes.stream.dataset import Dataset
 from daes.stream.schema import Schema
@@ -269,41 +268,3 @@ def test_rows_are_put_in_the_order_of_their_time(tmp_path):
     pq.write_table(table, path)
     sent = pickle.loads(pickle.dumps(Dataset.open(str(path), time="at").in_time_order()[0]))
     assert sent.sample(2000).numerical[:, 0].tolist() == want.tolist()
-
-
-@pytest.mark.parametrize("kind", ["parquet", "csv", "table", "memory"])
-@pytest.mark.parametrize("world", [1, 2, 3])
-def test_parts_make_up_every_batch(tmp_path, kind, world):
-    table = pa.table({"click": [0, 1] * 11 + [1], "price": np.arange(23) / 2, "city": [f"c{n % 5}" for n in range(23)]})
-    pq.write_table(table, tmp_path / "rows.parquet", row_group_size=7)
-    (tmp_path / "rows.csv").write_text(
-        "click,price,city\n" + "".join(f"{a},{b},{c}\n" for a, b, c in zip(*table.to_pydict().values(), strict=True))
-    )
-    data = Dataset.open(table if kind in ("table", "memory") else tmp_path / f"rows.{kind}", limit=21)
-    data = data.in_memory() if kind == "memory" else data
-    parts = []
-    for rank in range(world):
-        source = data.part(rank, world).from_start(prefetch=2)
-        first = [next(source.iter_batches(data.schema, 4))]
-        place = source.position()  # and on from there
-        assert place["row"] == 4
-        source.seek(place)
-        parts.append(first + list(source.iter_batches(data.schema, 4)))
-        assert source.position()["row"] == 21
-    for number, whole in enumerate(data.batches(4)):
-        assert Batch.concat([batches[number] for batches in parts]).equals(whole)
-        assert max(len(batches[number]) for batches in parts) <= -(-len(whole) // world)
-    assert {len(batches) for batches in parts} == {6}
-
-
-def test_bad_rows_of_a_part_leave_the_others_alone(tmp_path):
-    table = pa.table({"click": [0, 1, 7, 7, 0, 1, 7, 1], "price": np.arange(8.0)})
-    pq.write_table(table, tmp_path / "rows.parquet")
-    data = Dataset.open(tmp_path / "rows.parquet", bad_rows="skip")
-    found = [[batch.numerical[:, 0].tolist() for batch in data.part(rank, 2).batches(4)] for rank in range(2)]
-    assert found == [[[0, 1], [4, 5]], [[], [7]]]
-    assert data.bad_rows.count == 3
-    strict = Dataset.open(tmp_path / "rows.parquet")
-    assert [len(batch) for batch in strict.part(0, 2).batches(4)] == [2, 2]
-    with pytest.raises(BatchError, match="row 3 of"):
-        list(strict.part(1, 2).batches(4))

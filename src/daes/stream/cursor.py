@@ -109,8 +109,6 @@ class CursorSource(ABC):
 
     stop_row: int | None = None
     """Iterators made from now on end before this row; None for the end of the data."""
-    part: tuple[int, int] | None = None
-    """Iterators made from now on hand out this part of every batch, see `part_of`; None for all of it."""
     _skips = False
     _label_map: Mapping[str, int] | None = None
 
@@ -207,7 +205,7 @@ class CursorSource(ABC):
         # Many small batches are read and converted together, then cut: a batch of 128 rows costs a slice.
         at_once = batch_size * (max(1, self._rows_at_once // batch_size) if self._world == 1 else 1)
         row, number = int(self._position["row"]), int(self._position["batch"])
-        stop_row, part = self.stop_row, self.part
+        stop_row = self.stop_row
         place = {key: value for key, value in self._position.items() if key in self._place_keys}
         skip = int(place.pop("skip"))
         cursor = self._cursor(columns, roles, place, at_once)
@@ -227,21 +225,16 @@ class CursorSource(ABC):
                     yield convert(self._no_rows(columns, roles))
                     continue
                 cuts = [(start, min(start + batch_size, len(table))) for start in range(0, len(table), batch_size)]
-                own = cuts if part is None else [part_of(*cut, part) for cut in cuts]
                 try:
-                    whole: _T | None = convert(table if part is None else _rows_of(table, own))
+                    whole: _T | None = convert(table)
                 except (ValueError, TypeError):
                     whole = None  # the batches before the bad one are good: convert and judge one at a time
-                taken = 0
-                for (_, stop), (first, last) in zip(cuts, own, strict=True):
+                for start, stop in cuts:
                     following: Position = {"row": row + stop, "batch": number + 1, **_place_of(stop, places)}
                     if whole is None:
-                        item = self._convert_one(table, np.arange(first, last), places, convert, following)
-                        if item is None and part is not None:
-                            item = convert(table.slice(0, 0))
+                        item = self._convert_one(table, np.arange(start, stop), places, convert, following)
                     else:
-                        item = pick(whole, slice(taken, taken + last - first))
-                    taken += last - first
+                        item = pick(whole, slice(start, stop))
                     self._move(iterator, following)
                     number += 1
                     if item is not None:
@@ -316,17 +309,6 @@ def check_shard(shard: tuple[int, int] | None) -> tuple[int, int]:
     return rank, world
 
 
-def part_of(start: int, stop: int, part: tuple[int, int]) -> tuple[int, int]:
-    """The rows of a batch from `start` to `stop` that are part `(rank, world)` of it: of about equal size, in order.
-
-    >>> [part_of(100, 110, (rank, 3)) for rank in range(3)]
-    [(100, 103), (103, 106), (106, 110)]
-    """
-    rank, world = part
-    rows = stop - start
-    return start + rows * rank // world, start + rows * (rank + 1) // world
-
-
 def check_columns(columns: Sequence[str], available: Sequence[str], where: str = "") -> None:
     """Every one of `columns` is there, once; otherwise a `SourceError`."""
     if missing := [name for name in columns if name not in available]:
@@ -339,12 +321,6 @@ def check_columns(columns: Sequence[str], available: Sequence[str], where: str =
 
 def _slice_table(table: Any, rows: slice) -> Any:
     return table.slice(rows.start, rows.stop - rows.start)
-
-
-def _rows_of(table: Any, cuts: Sequence[tuple[int, int]]) -> Any:
-    """The rows from `first` to `last` of each cut, one after the other."""
-    rows = require("pyarrow").concat_tables([table.slice(first, last - first) for first, last in cuts])
-    return rows.combine_chunks()  # or else a dictionary is hashed for every cut
 
 
 def join_pieces(pieces: Sequence[Any]) -> Any | None:

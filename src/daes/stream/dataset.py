@@ -13,7 +13,7 @@ import numpy as np
 from daes.stream.bad_rows import BadRows
 from daes.stream.batch import Batch
 from daes.stream.csv import CsvSource
-from daes.stream.cursor import BatchError, CursorSource, Position, check_shard, part_of
+from daes.stream.cursor import BatchError, CursorSource, Position
 from daes.stream.datasets import find_entry
 from daes.stream.files_source import FilesSource
 from daes.stream.live import LiveSource
@@ -73,7 +73,6 @@ class Dataset:
         self._position: Position = {"row": 0}
         self._memory: Dataset | None = None
         self._by_time = False
-        self._part: tuple[int, int] | None = None
 
     @classmethod
     def open(
@@ -158,23 +157,6 @@ class Dataset:
     def with_source(self, source: Source) -> "Dataset":
         """The same dataset, read from another source of its rows."""
         return self._with(source=source)
-
-    def part(self, rank: int, world: int) -> "Dataset":
-        """The same batches with a part of their rows each: what process `rank` of `world` takes of every step.
-
-        The parts of a batch are of about equal size and lie one after the other; that of a short batch may be empty,
-        and is handed out as well, so that all processes count the same batches and are at the same position.
-
-        >>> import pyarrow as pa
-        >>> data = Dataset.open(pa.table({"click": [0, 1, 0, 1], "price": [1.0, 2.0, 3.0, 4.0]}))
-        >>> [batch.numerical[:, 0].tolist() for batch in data.part(0, 2).batches(batch_size=3)]
-        [[1.0], []]
-        >>> [batch.numerical[:, 0].tolist() for batch in data.part(1, 2).batches(batch_size=3)]
-        [[2.0, 3.0], [4.0]]
-        """
-        made = self._with()
-        made._part = check_shard((rank, world))
-        return made
 
     def from_start(self, *, prefetch: int = 0) -> Source:
         """The rows from the start, whatever the position; a thread reads `prefetch` batches ahead."""
@@ -315,11 +297,7 @@ class Dataset:
     def iter_batches(self, schema: Schema, batch_size: int) -> Iterator[Batch]:
         """Batches of `batch_size` rows (the last may be short, and those with bad rows are), from `position()` on."""
         source = self._at_position()
-        batches = self._up_to_limit(source.iter_batches(schema, batch_size))
-        if self._part is None or isinstance(source, CursorSource):
-            return batches
-        part = self._part
-        return (batch[slice(*part_of(0, len(batch), part))] for batch in batches)
+        return self._up_to_limit(source.iter_batches(schema, batch_size))
 
     def iter_tables(self, columns: Sequence[str] | None, batch_size: int) -> Iterator[Any]:
         """The same rows as pyarrow Tables of these columns (None: all)."""
@@ -341,7 +319,7 @@ class Dataset:
         if self.source.position() != self._position:
             self.source.seek(self._position)
         if isinstance(self.source, CursorSource):
-            self.source.stop_row, self.source.part = self.limit, self._part
+            self.source.stop_row = self.limit
         return self.source
 
     def _up_to_limit(self, items: Iterator[_T]) -> Iterator[_T]:
@@ -354,8 +332,8 @@ class Dataset:
             if left < 0:
                 item = item[: max(len(item) + int(left), 0)]  # type: ignore[index, arg-type]
                 self.seek({"row": self.limit})  # type: ignore[dict-item]
-            if len(item) or left > 0 or self._part is not None:  # type: ignore[arg-type]
-                yield item  # without rows if a live source waits, or where the part of a batch has none
+            if len(item) or left > 0:  # type: ignore[arg-type]
+                yield item  # without rows if a live source waits
             if left <= 0:
                 return
 
@@ -398,11 +376,11 @@ class Dataset:
         """The same dataset at its start, with other attributes."""
         now = {"source": self.source, "schema": self.schema, "name": self.name, "notes": self.notes}
         made = Dataset(**{**now, "limit": self.limit, **changes})
-        made.what, made.options, made._by_time, made._part = self.what, self.options, self._by_time, self._part
+        made.what, made.options, made._by_time = self.what, self.options, self._by_time
         return made
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = ("schema", "name", "notes", "limit", "what", "options", "_position", "_by_time", "_part")
+        kept = ("schema", "name", "notes", "limit", "what", "options", "_position", "_by_time")
         return {**{name: getattr(self, name) for name in kept}, "_source": None, "_memory": None}
 
 

@@ -166,7 +166,6 @@ def train_run(
             ctr_model.to(processes.device(device)),
             config,
             processes,
-            bad_rows,
             callbacks=[consumed, monitor, recent, *callbacks],
             on_record=[progress, *on_record],
             on_wait=on_wait,
@@ -317,7 +316,6 @@ def _make_trainer(
     model: CTRModel,
     config: TrainConfig,
     processes: Processes,
-    bad_rows: BadRows,
     *,
     callbacks: Sequence[BatchCallback],
     on_record: Sequence[RecordCallback],
@@ -329,7 +327,7 @@ def _make_trainer(
     watching: dict[str, Any] = {"callbacks": callbacks, "on_record": on_record, "on_wait": on_wait, "extra": extra}
     if processes.count == 1:
         return StreamTrainer(model, config, waiting=waiting, **watching)
-    return ProcessTrainer(model, config, processes, bad_rows=bad_rows, **(watching if processes.first else {}))
+    return ProcessTrainer(model, config, processes, **(watching if processes.first else {}))
 
 
 def _check_same_start(processes: Processes, description: Mapping[str, Any], data: Dataset, model: CTRModel) -> None:

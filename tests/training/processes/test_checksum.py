@@ -21,4 +21,5 @@ def test_turns_pass_through_a_large_tensor(make_model):
     differing = [turn for turn in range(pieces) if model_checksum(model, turn) != model_checksum(changed, turn)]
     assert pieces > 1
     assert differing == [pieces - 1]
-    assert model_checksum(model, pieces) == model_checksum(model, 0)
+    name = "categorical.weight"
+    assert model_checksum(model, pieces)[name] == model_checksum(model, 0)[name]

@@ -6,7 +6,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from daes.embedding.processes import ProcessesDisagreeError
-from daes.stream.batch import Batch
 from daes.stream.cursor import BatchError
 from daes.stream.dataset import Dataset
 from daes.stream.parquet import ParquetSource
@@ -50,8 +49,8 @@ def _open(path, **options):
     return Dataset.open(path, label="click", time="at", weight="worth", **columns, **options)
 
 
-def _read(rank, path, world, stop, options):
-    """The parts until row `stop` and, by another object, from there on; both as each process alone reads them."""
+def _read(rank, path, stop, options):
+    """All rows until row `stop` and, by another object, from there on; both as a process alone reads them."""
     data, processes = _open(path, **options), Processes()
     columns = set()
     original = ParquetSource._file_cursor
@@ -61,51 +60,47 @@ def _read(rank, path, world, stop, options):
         return original(self, file, types, *arguments)
 
     ParquetSource._file_cursor = noting
-    found, wholes, position = [], [], {"row": 0}
+    found, position = [], {"row": 0}
     for until in (stop, ROWS + 1):
         source = read_together(data, processes, prefetch=rank % 2)
         assert isinstance(source, DividedReading)
         source.seek(position)
         for batch in source.iter_batches(data.schema, BATCH):
             found.append(batch)
-            wholes.append(source.whole)
             position = source.position()
             if position["row"] >= until:
                 break
     ParquetSource._file_cursor = original
-    alone = list(data.part(rank, world).batches(BATCH))
+    alone = list(data.batches(BATCH))
     assert len(found) == len(alone)
     assert all(one.equals(other) for one, other in zip(found, alone, strict=True))
-    return columns, Batch.concat(wholes).equals(data.sample(ROWS)), int(position["row"])
+    return columns, int(position["row"])
 
 
 @pytest.mark.parametrize("world", [2, 3, 7])
 @pytest.mark.parametrize("options", [{}, {"limit": 151}], ids=["all", "limited"])
-def test_the_same_parts_with_a_share_of_the_columns(world, options, clicks, in_processes):
-    together = in_processes(world, _read, clicks, world, 70, options)
-    for rank, (columns, whole, row) in enumerate(together):
+def test_the_same_rows_with_a_share_of_the_columns(world, options, clicks, in_processes):
+    together = in_processes(world, _read, clicks, 70, options)
+    for rank, (columns, row) in enumerate(together):
         # What is a directory's name is no column of the file; a process without a feature of its own reads the first.
         own = set(FEATURES[rank::world] or FEATURES[:1]) - {"day"} or {"click"}
         assert columns == {"click", "at", "worth"} | own
-        assert whole
         assert row == options.get("limit", ROWS)
 
 
 def _with_errors(rank, path, options):
-    """The parts, None for one that is refused; which of them were read together, and the bad rows."""
+    """The batches, or what is said of one that is refused; which rows each process read alone, and the bad rows."""
     data = _open(path, **options)
     source = read_together(data, Processes())
-    found, together = [], []
+    found = []
     while True:
         try:
             for batch in source.iter_batches(data.schema, BATCH):
                 found.append((batch.numerical[:, 1].tolist(), source.position()["row"]))
-                together.append(source.whole is not None)
-            return found, together, [bad.row for bad in data.bad_rows.first]
+            return found, source._alone, [bad.row for bad in data.bad_rows.first]
         except BatchError as error:
             source.seek(error.next_position)
             found.append((str(error), error.next_position["row"]))
-            together.append(False)
 
 
 def _spoil(path, column, values):
@@ -121,20 +116,20 @@ def _spoil(path, column, values):
 
 @pytest.mark.parametrize("policy", ["error", "skip"])
 @pytest.mark.parametrize(("column", "values"), [("click", {30: 5, 41: 7, 55: 2}), ("worth", {33: None})])
-def test_rows_that_are_refused_are_those_of_each_process(policy, column, values, clicks, in_processes):
+def test_rows_that_are_refused_are_those_of_one_process(policy, column, values, clicks, in_processes):
     _spoil(clicks, column, values)
-    results = in_processes(2, _with_errors, clicks, {"bad_rows": policy})
-    ends = [[row for _, row in found] for found, _, _ in results]
-    assert ends[0] == ends[1] == [*range(BATCH, ROWS, BATCH), ROWS]
-    for found, together, _ in results:
-        assert together == [not 28 < row <= 56 for _, row in found]
+    first, second = in_processes(2, _with_errors, clicks, {"bad_rows": policy})
+    assert first == second
+    found, alone, bad = first
+    assert alone == (28, 56)
+    assert [row for _, row in found] == [*range(BATCH, ROWS, BATCH), ROWS]
     if policy == "skip":
-        assert sorted(row for _, _, bad in results for row in bad) == [row + 1 for row in values]
-        assert sum(len(rows) for found, _, _ in results for rows, _ in found) == ROWS - len(values)
+        assert bad == [row + 1 for row in values]
+        assert sum(len(rows) for rows, _ in found) == ROWS - len(values)
     else:
-        said = [rows for found, _, _ in results for rows, _ in found if isinstance(rows, str)]
+        said = [rows for rows, _ in found if isinstance(rows, str)]
         assert len(said) == len(values)
-        assert all(any(f"row {row + 1} of" in one for one in said) for row in values)
+        assert all(f"row {row + 1} of" in one for row, one in zip(values, said, strict=True))
 
 
 def _other_rows(rank, path):

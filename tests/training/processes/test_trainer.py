@@ -4,17 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from daes.embedding.distributions import FeatureDistributions
 from daes.embedding.processes import ProcessesDisagreeError
-from daes.stream.batch import Batch
 from daes.stream.dataset import Dataset
 from daes.stream.source import BatchSource
 from daes.training.config import TrainConfig
 from daes.training.processes import Processes, ProcessTrainer
-from daes.training.processes.trainer import _in_order
+from daes.training.processes.trainer import _in_order, part_of
 from daes.training.trainer import StreamTrainer
 
-SEEDS = 300
 EVIDENCE = {"pairs": 2, "bins": 8, "pair_bins": 4, "sample_rows": 50, "pair_cells": 64}
 
 
@@ -38,7 +35,7 @@ def _train(rank, make_model, rows, schema, config):
         calls.append((len(batch), batch.numerical[:, 0].copy()))
 
     trainer = ProcessTrainer(_model(make_model), config, processes, callbacks=[note])
-    result = trainer.run(_data(rows, schema).part(processes.rank, processes.count).from_start())
+    result = trainer.run(_data(rows, schema).from_start())
     state = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
     return result, trainer.metrics.state_dict(), state, calls, trainer.exchanges
 
@@ -82,39 +79,20 @@ def test_equal_to_one_process(world, count, config, in_processes, make_model, ma
                 torch.testing.assert_close(tensor, state[name], rtol=1e-3, atol=1e-4, equal_nan=True, msg=name)
 
 
-def _law(rank):
-    """How often each of 12 values is in samples of m: two exchanges of six rows over three processes."""
-    processes = Processes()
-    found, parts = {}, []
-    for start in (0, 6):
-        own = np.arange(start + 2 * rank, start + 2 * rank + 2)
-        told = {
-            "rows": Batch(own[:, None].astype(np.float32), np.empty((2, 0), np.int64)).arrays(),
-            "logits": np.zeros(2, np.float32),
-            "batch": np.zeros(2, np.int64),
-            "learned": np.ones(2, bool),
-        }
-        parts.append(torch.from_numpy(_in_order(processes.gather(told))[0].numerical))
-    for size in (1, 2, 5):
-        counts = np.zeros(12)
-        for seed in range(rank, SEEDS, 3):
-            sample = FeatureDistributions(1, 2, reservoir_size=size, seed=seed)
-            for part in parts:
-                sample.observe(part)
-            counts[sample.slots[0, :size].int().numpy()] += 1
-        found[size] = counts
-    return found
-
-
-def test_law_of_the_common_sample(in_processes):
-    """Every value of the union is in a sample of m with probability m/12: χ² with 11 degrees of freedom."""
-    together = in_processes(3, _law)
-    for size in (1, 2, 5):
-        counts, expected = sum(one[size] for one in together), SEEDS * size / 12
-        assert counts.sum() == SEEDS * size
-        # Draws without replacement vary less than multinomial ones, by (1 − m/12)/(1 − 1/12) of the variance.
-        statistic = ((counts - expected) ** 2 / expected).sum() / ((12 - size) / 11)
-        assert statistic < 31.3  # exceeded once in a thousand
+def test_scores_in_the_order_of_the_stream():
+    lengths = [5, 1, 4]
+    starts = np.cumsum([0, *lengths[:-1]])
+    told = [
+        np.concatenate(
+            [
+                np.arange(*part_of(start, start + length, rank, 3), dtype=np.float32)
+                for start, length in zip(starts, lengths, strict=True)
+            ]
+        )
+        for rank in range(3)
+    ]
+    assert [len(one) for one in told] == [2, 3, 5]
+    np.testing.assert_array_equal(_in_order(told, lengths), np.arange(10))
 
 
 def _diverge(rank, make_model, rows, schema):
@@ -122,14 +100,14 @@ def _diverge(rank, make_model, rows, schema):
     if rank:
         trainer.model.evidence.total += 1
     with pytest.raises(ProcessesDisagreeError, match=r"processes 0 and 1 have different models.*evidence.total"):
-        trainer.run(_data(rows, schema).part(rank, 2).from_start())
+        trainer.run(_data(rows, schema).from_start())
 
 
 def _different_lengths(rank, make_model, rows, schema):
     trainer = ProcessTrainer(_model(make_model), TrainConfig(batch_size=40), Processes())
     data = _data(rows[: 200 - 80 * rank], schema)
     with pytest.raises(ProcessesDisagreeError, match="do not read the same data"):
-        trainer.run(data.part(rank, 2).from_start())
+        trainer.run(data.from_start())
 
 
 @pytest.mark.parametrize("function", [_diverge, _different_lengths])

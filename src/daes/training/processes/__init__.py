@@ -1,10 +1,10 @@
 """Several processes that train one model, as `torchrun` starts them.
 
-Every process takes its part of every batch (`Dataset.part`), and Parquet files are read by all together
-(`DividedReading`). Gradients are averaged over all rows of a step
-(`GradientExchange`). From time to time the processes tell each other the rows that they have learned from, and each
-takes all of them, in the order of the stream, into distributions, vocabularies, evidence and metrics: these are then
-the same in every process, and those of one process that has read all rows (`ProcessTrainer`).
+Every process has all rows and learns from its part of every batch; Parquet files are read by all together
+(`DividedReading`). Gradients are averaged over all rows of a step (`GradientExchange`). From time to time the processes
+tell each other their scores, and each takes all rows, in the order of the stream, into distributions, vocabularies,
+evidence and metrics: these are then the same in every process, and those of one process that has read all rows
+(`ProcessTrainer`).
 """
 
 from daes.training.processes.gradients import GradientExchange

@@ -10,7 +10,7 @@ import numpy as np
 from daes.embedding.processes import ProcessesDisagreeError
 from daes.stream.bad_rows import BadRows
 from daes.stream.batch import Batch
-from daes.stream.cursor import Position, part_of
+from daes.stream.cursor import Position
 from daes.stream.dataset import Dataset
 from daes.stream.parquet import ParquetSource
 from daes.stream.prefetch import Prefetch
@@ -22,27 +22,25 @@ _ROWS_AT_ONCE = 65_536
 
 
 def read_together(data: Dataset, processes: Processes, *, prefetch: int = 0) -> Source:
-    """The parts of all batches that are this process's (`Dataset.part`).
+    """All rows, in every process.
 
     Of Parquet files every process reads its share of the columns, see `DividedReading`. Rows in memory are there, and
     text has to be parsed to know where a row ends: every process then reads everything.
     """
-    if processes.count == 1:
-        return data.from_start(prefetch=prefetch)
-    if isinstance(data.source, ParquetSource):
+    if processes.count > 1 and isinstance(data.source, ParquetSource):
         return DividedReading(data, processes, prefetch=prefetch)
-    return data.part(processes.rank, processes.count).from_start(prefetch=prefetch)
+    return data.from_start(prefetch=prefetch)
 
 
 class DividedReading:
-    """The part of every batch that is this process's, of rows whose columns the processes have read together.
+    """Rows whose columns the processes read together.
 
     Process r of N reads features r, r + N, …, and label, weight and time, of some 65,000 rows at a time. The processes
-    tell each other what they have read, so that each has all rows, in their order, and takes its part of every batch.
+    tell each other what they have read, so that each has all rows, in their order.
     Since a file stores each column by itself, files are read and decoded once, by all processes together.
 
-    Rows of which something cannot be read, or is refused, are read by every process as `Dataset.part` does it, until
-    65,000 rows later: whatever is said of them is said as if nothing were divided.
+    Rows of which something cannot be read, or is refused, are read by every process, until 65,000 rows later: whatever
+    is said of them is said as if nothing were divided.
 
     Args:
         data: Parquet files; the same in all processes.
@@ -60,8 +58,6 @@ class DividedReading:
         self._columns: Source = Prefetch(columns, 1) if prefetch else columns
         self._position: Position = {"row": 0}
         self._alone = (0, 0)  # rows that each process reads alone
-        self.whole: Batch | None = None
-        """The batch of which a part was handed out last; None where this process has read its part alone."""
 
     @property
     def num_rows(self) -> int | None:
@@ -87,21 +83,20 @@ class DividedReading:
         return self._data.iter_tables(columns, batch_size)
 
     def iter_batches(self, schema: Schema, batch_size: int) -> Iterator[Batch]:
-        """This process's part of every batch, from `position()` on."""
+        """Batches of all rows, from `position()` on."""
         ended = False
         while not ended:
             yield from self._each_alone(schema, batch_size)
             ended = yield from self._together(schema, batch_size)
 
     def _each_alone(self, schema: Schema, batch_size: int) -> Iterator[Batch]:
-        """What could not be read together, to its end; also after an error in it, which the others may not have had."""
+        """What could not be read together, to its end; also after an error in it."""
         start, stop = self._alone
         if start <= int(self._position["row"]) < stop:
-            part = self._data.part(self._processes.rank, self._processes.count).head(stop)
-            part.seek(self._position)
-            self.whole = None
-            for batch in part.iter_batches(schema, batch_size):
-                self._position = part.position()
+            rows = self._data.head(stop)
+            rows.seek(self._position)
+            for batch in rows.iter_batches(schema, batch_size):
+                self._position = rows.position()
                 yield batch
 
     def _together(self, schema: Schema, batch_size: int) -> Generator[Batch, None, bool]:
@@ -123,8 +118,8 @@ class DividedReading:
                 return True
             for start in range(0, len(rows), batch_size):
                 stop = min(start + batch_size, len(rows))
-                self.whole, self._position = rows[start:stop], {"row": row + stop}
-                yield rows[slice(*part_of(start, stop, (rank, world)))]
+                self._position = {"row": row + stop}
+                yield rows[start:stop]
 
     def _read(self, pieces: Iterator[Batch], share: Schema) -> Batch | None:
         """The next rows of this process's columns, none at the end of the data; None where they cannot be read."""
