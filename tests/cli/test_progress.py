@@ -3,16 +3,16 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from daes.cli import progress
+from daes.cli import console, progress
 from daes.metrics.stream import StreamMetrics
 
 
 @pytest.fixture
 def screen(monkeypatch):
     def use(terminal):
-        console = Console(file=StringIO(), force_terminal=terminal, width=140)
-        monkeypatch.setattr(progress, "err", console)
-        return console.file
+        screen = Console(file=StringIO(), force_terminal=terminal, width=140)
+        monkeypatch.setattr(console, "err", screen)
+        return screen.file
 
     return use
 

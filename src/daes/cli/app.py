@@ -14,7 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 import daes
 from daes.cli.console import err, errors
 from daes.cli.errors import UsageError, explain, without_option
-from daes.cli.options import ARGUMENTS, LEFT_OUT, REGISTRIES, registered
+from daes.cli.options import ARGUMENTS, LEFT_OUT, REGISTRIES, option, registered
 
 COMMANDS = (
     "demo",
@@ -35,7 +35,7 @@ COMMANDS = (
 """The commands, in the order in which the help lists them.
 
 A command is a module of this package with a function of the same name: its arguments are the options, its docstring
-is the help. These modules import quickly: torch, pyarrow and plotly are imported within the function.
+is the help. These modules import quickly: torch and pyarrow are imported within the function.
 """
 
 
@@ -157,18 +157,12 @@ def build_app() -> typer.Typer:
 
 def _program(
     context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
+    version: Annotated[bool, option("Print the version and exit.", "--version", is_eager=True)] = False,
     debug: Annotated[
-        bool,
-        typer.Option(
-            "--debug", help="Show the traceback of an error, anywhere on the command line. Or set DAES_DEBUG=1."
-        ),
+        bool, option("Show the traceback of an error, anywhere on the command line. Or set DAES_DEBUG=1.", "--debug")
     ] = False,
     quiet: Annotated[
-        bool,
-        typer.Option(
-            "--quiet", help="No progress and no notes, only results and errors; anywhere on the command line."
-        ),
+        bool, option("No progress and no notes, only results and errors; anywhere on the command line.", "--quiet")
     ] = False,
 ) -> None:
     """Click-through-rate models that learn from a stream and know the distribution of its numerical features.

@@ -3,7 +3,7 @@
 from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING
 
-from daes.cli.console import err
+from daes.cli.console import note
 
 if TYPE_CHECKING:
     from daes.stream.columns import InferredColumn
@@ -19,7 +19,7 @@ def print_columns(data: "Dataset", named: Set[str], order: str | None) -> None:
     from daes.stream.columns import summarize_columns
 
     for line in (*columns_lines(summarize_columns(data, named=named)), *data.notes, *([order] if order else [])):
-        err.print(line, soft_wrap=True, markup=False)
+        note(line)
 
 
 def columns_lines(columns: "Sequence[InferredColumn]") -> list[str]:

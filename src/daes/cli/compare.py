@@ -1,22 +1,24 @@
 """`daes compare`: the paper's table, on your data."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from daes.cli import console
-from daes.cli.console import err
+from daes.cli.console import err, note, progress_bar, say
 from daes.cli.groups import grouped, was_given
-from daes.cli.options import Json, number, one_of, whole_number
+from daes.cli.options import Json, number, one_of, option, whole_number
 from daes.cli.reading import Columns, DataArgument, Reading
 from daes.cli.settings import (
     ModelOptions,
     Names,
     TrainingOptions,
     names,
-    option,
     registered_list,
 )
 from daes.cli.toml_file import Config
@@ -24,13 +26,14 @@ from daes.formatting import duration, fixed
 
 if TYPE_CHECKING:
     from daes.experiments.compare import TrialProgress
-    from daes.experiments.workers import RunTasks
     from daes.training.offline import OfflineConfig
 
 
 _METHODS = Names(("efd", "fe", "autodis", "ple", "dae", "daes"))
 _BACKBONES = Names(("deepfm",))
 _SPLIT = Names(("0.8", "0.1", "0.1"))
+_protocol = partial(option, panel="Protocol")
+_run = partial(option, panel="Run")
 
 
 def parse_seeds(given: str | list[str]) -> tuple[int, ...]:
@@ -59,35 +62,24 @@ class ProtocolOptions:
 
     protocol: Annotated[
         str,
-        option(
-            "--protocol",
-            panel="Protocol",
+        _protocol(
+            "stream: one pass, each row scored before it is learned from. paper: chronological training, "
+            "validation and test parts, several epochs.",
             parser=one_of("stream", "paper"),
             metavar="NAME",
-            help="stream: one pass, each row scored before it is learned from. paper: chronological training, "
-            "validation and test parts, several epochs.",
         ),
     ] = "stream"
-    split: Annotated[
-        Names,
-        option("--split", panel="Protocol", parser=parse_split, metavar="LIST", help="The three parts (paper)."),
-    ] = _SPLIT
-    epochs: Annotated[
-        int, option("--epochs", panel="Protocol", parser=whole_number(1), metavar="N", help="At most (paper).")
-    ] = 50
+    split: Annotated[Names, _protocol("The three parts (paper).", parser=parse_split, metavar="LIST")] = _SPLIT
+    epochs: Annotated[int, _protocol("At most (paper).", parser=whole_number(1), metavar="N")] = 50
     patience: Annotated[
         int,
-        option(
-            "--patience",
-            panel="Protocol",
+        _protocol(
+            "Epochs without a lower validation LogLoss that end the training (paper).",
             parser=whole_number(1),
             metavar="N",
-            help="Epochs without a lower validation LogLoss that end the training (paper).",
         ),
     ] = 5
-    shuffle: Annotated[
-        bool, option("--shuffle", panel="Protocol", help="Shuffle the training part in each epoch (paper).")
-    ] = False
+    shuffle: Annotated[bool, _protocol("Shuffle the training part in each epoch (paper).", "--shuffle")] = False
 
     def config(self) -> "OfflineConfig":
         """What the paper's protocol needs."""
@@ -106,57 +98,37 @@ def compare(
     call: typer.Context,
     data: DataArgument,
     methods: Annotated[
-        Names,
-        typer.Option(
-            "--methods",
-            parser=registered_list("method", "rival"),
-            metavar="LIST",
-            help="Some of {method}; {rival}.",
-        ),
+        Names, option("Some of {method}; {rival}.", parser=registered_list("method", "rival"), metavar="LIST")
     ] = _METHODS,
     backbones: Annotated[
-        Names,
-        typer.Option("--backbones", parser=registered_list("backbone"), metavar="LIST", help="Some of {backbone}."),
+        Names, option("Some of {backbone}.", parser=registered_list("backbone"), metavar="LIST")
     ] = _BACKBONES,
-    seeds: Annotated[
-        Any,
-        typer.Option("--seeds", parser=parse_seeds, metavar="N", help="How many seeds, or which: 5, or 1,2,3."),
-    ] = "5",
-    jobs: Annotated[
-        int, typer.Option("--jobs", "-j", parser=whole_number(1), metavar="N", help="Processes to use.")
-    ] = 1,
+    seeds: Annotated[Any, option("How many seeds, or which: 5, or 1,2,3.", parser=parse_seeds, metavar="N")] = "5",
+    jobs: Annotated[int, option("Processes to use.", "--jobs", "-j", parser=whole_number(1), metavar="N")] = 1,
     ray: Annotated[
-        bool,
-        typer.Option(
-            "--ray", help="Run trials as tasks of a Ray cluster, --jobs at a time, by default all it has room for."
-        ),
+        bool, option("Run trials as tasks of a Ray cluster, --jobs at a time, by default all it has room for.", "--ray")
     ] = False,
     refit: Annotated[
-        bool,
-        typer.Option(
-            "--refit/--no-refit",
-            help="Fit offline methods again on the past after 1/16, 1/8, 1/4 and 1/2 of the stream.",
-        ),
+        bool, option("Fit offline methods again on the past after 1/16, 1/8, 1/4 and 1/2 of the stream.")
     ] = True,
     authors_inputs: Annotated[
         bool,
-        typer.Option(
-            "--authors-inputs/--preset-inputs",
-            help="Scale numbers as each method's authors do (fe, plr: normal score; dlrm, autodis: logarithm; deer: "
+        option(
+            "Scale numbers as each method's authors do (fe, plr: normal score; dlrm, autodis: logarithm; deer: "
             "rank), or by its preset.",
+            "--authors-inputs/--preset-inputs",
         ),
     ] = True,
     out: Annotated[
         Path | None,
-        option(
+        _run(
+            "A folder for results, table and report. Results that are there already are not computed again.",
             "--out",
             "-o",
-            panel="Run",
             metavar="OUT",
-            help="A folder for results, table and report. Results that are there already are not computed again.",
         ),
     ] = None,
-    report: Annotated[bool, option("--report/--no-report", panel="Run", help="Whether to write report.html.")] = True,
+    report: Annotated[bool, _run("Whether to write report.html.")] = True,
     config: Config = None,
     json: Json = False,
     protocol: ProtocolOptions = ProtocolOptions(),  # noqa: B008 (frozen)
@@ -189,9 +161,14 @@ def compare(
 
     found, order = columns.open(data, reading).in_time_order()
     if order is not None:
-        err.print(f"{order[0].upper()}{order[1:]}.", soft_wrap=True, markup=False)
+        note(f"{order[0].upper()}{order[1:]}.")
     training = training.resolved(found)
-    with _Progress() as progress:
+    run = None
+    if ray:
+        from daes.engines.ray import RayTasks
+
+        run = RayTasks(jobs if was_given(call, "jobs") else None)
+    with _progress() as progress:
         comparison = run_comparison(
             found,
             methods=methods,
@@ -206,7 +183,7 @@ def compare(
             authors_inputs=authors_inputs,
             device=training.device,
             jobs=jobs,
-            run=_ray_tasks(jobs if was_given(call, "jobs") else None) if ray else None,
+            run=run,
             out=out,
             progress=progress,
         )
@@ -216,63 +193,48 @@ def compare(
     else:
         console.out.print(comparison)
         if out is not None:
-            console.out.print(f"wrote {out}" + (f", look at {page}" if page else ""), soft_wrap=True)
+            say(f"wrote {out}" + (f", look at {page}" if page else ""))
     if comparison.failures:
         for result in comparison.failures:
             name = f"{result.label} on {result.backbone}, seed {result.seed}"
-            err.print(f"failed: {name}: {result.error}", soft_wrap=True, markup=False)
+            note(f"failed: {name}: {result.error}")
         raise typer.Exit(1)
 
 
-def _ray_tasks(jobs: int | None) -> "RunTasks":
-    from daes.engines.ray import RayTasks
+@contextmanager
+def _progress() -> Iterator[Callable[["TrialProgress"], None]]:
+    """A bar of trials; the result is what `compare` calls."""
+    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 
-    return RayTasks(jobs)
+    bar = progress_bar(
+        TextColumn("comparing"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.fields[trials]}"),
+        TextColumn("{task.fields[words]}"),
+        TimeRemainingColumn(compact=True),
+    )
+    parts: dict[str, float] = {}
 
-
-class _Progress:
-    """A bar of trials, as a context and as what `compare` calls."""
-
-    def __enter__(self) -> "_Progress":
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-        self._bar = Progress(
-            TextColumn("comparing"),
-            BarColumn(bar_width=24),
-            TextColumn("{task.fields[trials]}"),
-            TextColumn("{task.fields[words]}"),
-            TimeRemainingColumn(compact=True),
-            console=err,
-            transient=True,
-            disable=not err.is_terminal,
-        )
-        self._bar.__enter__()
-        self._task = self._bar.add_task("", total=None, trials="", words="")
-        self._parts: dict[Any, float] = {}
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._bar.__exit__(*error)
-
-    def __call__(self, event: "TrialProgress") -> None:
-        place = (event.trial.label, event.trial.backbone, event.trial.seed)
-        name = f"{event.trial.label} on {event.trial.backbone}, seed {event.trial.seed}"
-        if event.result is not None:
-            self._parts.pop(place, None)
+    def show(event: "TrialProgress") -> None:
+        name = words = f"{event.trial.label} on {event.trial.backbone}, seed {event.trial.seed}"
+        if event.result is None:
+            parts[name] = event.rows / event.total_rows if event.total_rows else 0.0
+        else:
+            parts.pop(name, None)
             words = _words(event.result)
             if not err.is_terminal:
-                line = f"{event.trials_done}/{event.trials} {name}: {words}"
-                err.print(line, soft_wrap=True, markup=False)
-        else:
-            self._parts[place] = event.rows / event.total_rows if event.total_rows else 0.0
-            words = name
-        self._bar.update(
-            self._task,
+                note(f"{event.trials_done}/{event.trials} {name}: {words}")
+        bar.update(
+            task,
             total=event.trials,
-            completed=event.trials_done + sum(self._parts.values()),
+            completed=event.trials_done + sum(parts.values()),
             trials=f"{event.trials_done}/{event.trials} trials",
             words=words,
         )
+
+    with bar:
+        task = bar.add_task("", total=None, trials="", words="")
+        yield show
 
 
 def _words(result: Any) -> str:

@@ -1,18 +1,15 @@
-"""A comparison of estimators as a picture: a page for the browser (plotly) or a PNG (matplotlib)."""
+"""A comparison of estimators as a picture: a page for the browser or a PNG."""
 
-from html import escape
 from pathlib import Path
-from string import Template
 from typing import Any
 
-from daes.distribution.estimator_report import EstimatorReport, EstimatorResult
+from daes.distribution.estimator_report import LABELS, EstimatorReport
 from daes.extras import require
 from daes.formatting import compact, count, duration, nbytes, percent, scientific
-from daes.report.rendering import plotly_code
 from daes.storage.durable import write_text
 
 _TRUE_COLOUR = "#8a8a8a"
-# Distinguishable for colour-blind readers (after Okabe and Ito), and legible on light and dark ground alike.
+# Distinguishable for colour-blind readers (after Okabe and Ito).
 _COLOURS = {
     "reservoir": "#56b4e9",
     "jump": "#009e73",
@@ -22,9 +19,9 @@ _COLOURS = {
     "tdigest": "#2f7fd1",
     "gk": "#8f7ad6",
 }
-# A page that works offline has no button that uploads it.
-_CONFIG = {"displaylogo": False, "responsive": True, "showSendToCloud": False, "plotlyServerURL": ""}
+_THEME = dict(zip(LABELS, ("c6", "c3", "c5", "c2", "c4", "c1", "c8"), strict=True))
 _DASHED = {"reservoir": "dot", "jump-paper": "dash", "gk": "dashdot"}
+_HEIGHT = 380
 
 
 def check_plot(path: Path) -> None:
@@ -33,7 +30,7 @@ def check_plot(path: Path) -> None:
         raise ValueError(f"--plot must end in .html or .png, got {path}")
     if not path.parent.is_dir():
         raise ValueError(f"--plot must lie in a folder that exists, got {path}")
-    require("plotly.subplots" if path.suffix.lower() == ".html" else "matplotlib.figure")
+    require("jinja2" if path.suffix.lower() == ".html" else "matplotlib.figure")
 
 
 def write_plot(comparison: EstimatorReport, path: Path, title: str) -> None:
@@ -44,16 +41,6 @@ def write_plot(comparison: EstimatorReport, path: Path, title: str) -> None:
         _write_png(comparison, path, title)
 
 
-def _page(comparison: EstimatorReport, title: str) -> str:
-    figure = _figure(comparison).to_html(full_html=False, include_plotlyjs=False, post_script=_SCRIPT, config=_CONFIG)
-    return Template(_PAGE).substitute(
-        title=escape(title),
-        summary=escape(_summary(comparison)),
-        figure=f"<script>{plotly_code().decode()}</script>{figure}",
-        rows="\n".join(_row(result) for result in comparison.results),
-    )
-
-
 def _summary(comparison: EstimatorReport) -> str:
     total = comparison.count + comparison.skipped
     return (
@@ -62,56 +49,67 @@ def _summary(comparison: EstimatorReport) -> str:
     )
 
 
-def _figure(comparison: EstimatorReport) -> Any:
-    figure = require("plotly.subplots").make_subplots(
-        rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.07, row_heights=[0.55, 0.45]
-    )
-    levels = [100 * level for level in comparison.levels]
-    figure.add_scatter(
-        x=levels,
-        y=comparison.true_quantiles,
-        name="true",
-        line={"color": _TRUE_COLOUR, "width": 9},
-        opacity=0.45,
-        hovertemplate="%{y:.4g}",
-        row=1,
-        col=1,
-    )
-    for result in comparison.results:
-        line = {"color": _COLOURS[result.name], "width": 2, "dash": _DASHED.get(result.name, "solid")}
-        common = {"x": levels, "name": result.label, "legendgroup": result.name, "line": line, "mode": "lines"}
-        figure.add_scatter(**common, y=result.quantiles, hovertemplate="%{y:.4g}", row=1, col=1)
+def _page(comparison: EstimatorReport, title: str) -> str:
+    from daes.report.content import Page, Section
+    from daes.report.figures import Figure, Key, Line, View, lines
+    from daes.report.rendering import render
+    from daes.table import Cell, Table
+
+    levels, results = [100 * level for level in comparison.levels], comparison.results
+    axis = {"title": {"text": "level, %"}, "range": [0, 100]}
+    styles: list[dict[str, Any]] = [
+        {"colour": _THEME[result.name], "dash": _DASHED.get(result.name, "solid")} for result in results
+    ]
+    true = Line("true", "true", levels, comparison.true_quantiles, "c7", width=7, hover="%{y:.4g}")
+    quantiles, errors = [true], []
+    for result, style in zip(results, styles, strict=True):
         percents = [100 * error for error in result.rank_errors]
-        figure.add_scatter(**common, y=percents, hovertemplate="%{y:+.3f} %", showlegend=False, row=2, col=1)
-    figure.update_yaxes(title_text="quantile", row=1, col=1)
-    figure.update_yaxes(title_text="rank error, %", row=2, col=1)
-    figure.update_xaxes(range=[0, 100])
-    figure.update_xaxes(title_text="level, %", row=2, col=1)
-    figure.update_layout(
-        height=760,
-        hovermode="x unified",
-        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"},
-        margin={"l": 70, "r": 20, "t": 40, "b": 50},
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        modebar={"bgcolor": "rgba(0,0,0,0)", "color": _TRUE_COLOUR, "activecolor": _COLOURS["tdigest"]},
-    )
-    return figure
-
-
-def _row(result: EstimatorResult) -> str:
-    cells = (
-        percent(result.max_rank_error, 3),
-        percent(result.mean_rank_error, 3),
-        scientific(result.kl_divergence, 1),
-        count(result.draws),
-        duration(result.seconds),
-        compact(result.values_per_second),
-        nbytes(result.nbytes),
-    )
-    colour = _COLOURS[result.name]
-    name = f'<th scope="row"><i style="background:{colour}"></i>{escape(result.label)}</th>'
-    return f"<tr>{name}{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+        quantiles.append(Line(result.name, result.label, levels, result.quantiles, hover="%{y:.4g}", **style))
+        errors.append(Line(result.name, result.label, levels, percents, hover="%{y:+.3f} %", **style))
+    keys = [Key(line.group, line.label, line.colour) for line in quantiles]
+    views = [
+        View(scale, *lines(quantiles, y_title="quantile", height=_HEIGHT, x_axis=axis, y_axis={"type": kind}))
+        for scale, kind in (("linear", "linear"), ("logarithmic (hides zero and below)", "log"))
+    ]
+    for view in views:
+        view.data[0]["opacity"] = 0.45
+    figures = [
+        Figure(
+            "quantiles",
+            "Quantiles",
+            views,
+            alt="The quantiles of each estimator by level.",
+            caption="The quantiles each estimator gives, on the broad line of the true ones.",
+            choice="Scale",
+            height=_HEIGHT,
+            keys=keys,
+        ),
+        Figure(
+            "rank-errors",
+            "Rank errors",
+            [View("", *lines(errors, y_title="rank error, %", height=_HEIGHT, x_axis=axis))],
+            alt="The rank errors of each estimator by level; the table has the largest and the mean.",
+            caption="How far in ranks of the stream each quantile is too high (+) or too low (−).",
+            height=_HEIGHT,
+            keys=keys[1:],
+        ),
+    ]
+    rows = [
+        (
+            Cell(result.label, colour=_THEME[result.name]),
+            percent(result.max_rank_error, 3),
+            percent(result.mean_rank_error, 3),
+            scientific(result.kl_divergence, 1),
+            count(result.draws),
+            duration(result.seconds),
+            compact(result.values_per_second),
+            nbytes(result.nbytes),
+        )
+        for result in results
+    ]
+    costs = Table(("method", "max rank error", "mean", "KL", "draws", "time", "values/s", "memory"), rows)
+    sections = [Section("levels", "By level", figures), Section("costs", "Error and cost", [costs])]
+    return render(Page(title, f"{_summary(comparison)}.", sections))
 
 
 def _write_png(comparison: EstimatorReport, path: Path, title: str) -> None:
@@ -126,8 +124,7 @@ def _write_png(comparison: EstimatorReport, path: Path, title: str) -> None:
         above.plot(levels, result.quantiles, label=result.label, **line)
         below.plot(levels, [100 * error for error in result.rank_errors], **line)
     above.set_ylabel("quantile")
-    below.set_ylabel("rank error, %")
-    below.set_xlabel("level, %")
+    below.set(xlabel="level, %", ylabel="rank error, %")
     below.axhline(0.0, color=_TRUE_COLOUR, linewidth=0.8)
     for axes in (above, below):
         axes.grid(alpha=0.25)
@@ -135,66 +132,3 @@ def _write_png(comparison: EstimatorReport, path: Path, title: str) -> None:
     # A dollar sign in a column's name is not the start of a formula.
     figure.suptitle(f"{title}\n{_summary(comparison)}".replace("$", r"\$"), fontsize=10, wrap=True)
     figure.savefig(path)
-
-
-_SCRIPT = """
-const plot = document.getElementById('{plot_id}');
-const dark = window.matchMedia('(prefers-color-scheme: dark)');
-function paint() {
-  const style = getComputedStyle(document.body);
-  const ink = style.getPropertyValue('--ink').trim(), grid = style.getPropertyValue('--grid').trim();
-  const ground = style.getPropertyValue('--ground').trim();
-  const change = {'font.color': ink, 'hoverlabel.bgcolor': ground, 'hoverlabel.font.color': ink};
-  for (const axis of ['xaxis', 'xaxis2', 'yaxis', 'yaxis2']) {
-    change[axis + '.gridcolor'] = grid;
-    change[axis + '.zerolinecolor'] = grid;
-    change[axis + '.linecolor'] = grid;
-  }
-  Plotly.relayout(plot, change);
-}
-paint();
-dark.addEventListener('change', paint);
-document.getElementById('log').addEventListener('change', function (event) {
-  Plotly.relayout(plot, {'yaxis.type': event.target.checked ? 'log' : 'linear', 'yaxis.autorange': true});
-});
-"""
-
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>$title</title>
-<style>
-:root { color-scheme: light dark; }
-body { --ink: #1b1f24; --ground: #ffffff; --grid: #d9dee4; --quiet: #5b6570; }
-@media (prefers-color-scheme: dark) { body { --ink: #e6e9ed; --ground: #14181d; --grid: #39424d; --quiet: #9aa5b1; } }
-body { background: var(--ground); color: var(--ink); font: 15px/1.5 system-ui, sans-serif; max-width: 1100px;
-  margin: 0 auto; padding: 1.5rem 1rem 3rem; }
-h1 { font-size: 1.2rem; margin: 0; overflow-wrap: anywhere; text-wrap: balance; }
-p { color: var(--quiet); margin: .3rem 0 1rem; max-width: 75ch; }
-label { color: var(--quiet); }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; margin-top: 1rem; }
-th, td { padding: .25rem .8rem; text-align: right; border-bottom: 1px solid var(--grid); white-space: nowrap; }
-th:first-child { text-align: left; }
-th i { display: inline-block; width: .8em; height: .8em; border-radius: 50%; margin-right: .5em; }
-</style>
-</head>
-<body>
-<h1>$title</h1>
-<p>$summary</p>
-<label><input type="checkbox" id="log"> logarithmic scale (hides values of zero and below)</label>
-$figure
-<p>Above, the quantiles each estimator gives, on the broad line of the true ones. Below, how far in ranks of the stream
-each quantile is too high (+) or too low (−). Click a name to hide it.</p>
-<div class="wide"><table>
-<thead><tr><th>method</th><th>max rank error</th><th>mean</th><th>KL</th><th>draws</th><th>time</th><th>values/s</th>
-<th>memory</th></tr></thead>
-<tbody>
-$rows
-</tbody>
-</table></div>
-</body>
-</html>
-"""

@@ -3,11 +3,11 @@
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from daes.cli.console import plain_table
 from daes.distribution.estimator_report import EstimatorReport, EstimatorResult
 from daes.formatting import compact, count, duration, measured, nbytes, percent, scientific
 
@@ -48,7 +48,7 @@ def render(comparison: EstimatorReport, width: int, *, plain: bool = False) -> R
 
 def costs(comparison: EstimatorReport, *, wide: bool) -> RenderableType:
     """One line per estimator: error and cost; two more columns if `wide`."""
-    table = _table()
+    table: Table = plain_table()
     table.add_column("method", style="bold", no_wrap=True)
     errors = ["max rank error", "mean"] if wide else ["max error"]
     for heading in [*errors, "KL", "draws", "time", "values/s", *(["read"] if wide else []), "memory"]:
@@ -98,7 +98,7 @@ def quantiles(comparison: EstimatorReport, width: int) -> RenderableType:
 
 
 def _quantile_table(comparison: EstimatorReport, results: Sequence[EstimatorResult], rows: Sequence[int]) -> Table:
-    table = _table()
+    table: Table = plain_table()
     table.add_column("level", justify="right", no_wrap=True)
     table.add_column("true", justify="right", style="bold", no_wrap=True)
     for result in results:
@@ -137,10 +137,6 @@ def _legend(comparison: EstimatorReport) -> str:
         "KL: divergence over 100 bins of equal mass. Draws: random numbers used. Memory: of the state; the truth, "
         "kept for this comparison alone, is not counted."
     )
-
-
-def _table() -> Table:
-    return Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
 
 
 def _title(text: str) -> Text:

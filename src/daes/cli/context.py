@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from daes.cli.console import out
+from daes.cli.console import out, plain_table
 from daes.cli.groups import grouped
-from daes.cli.options import Json, Seed, number, one_of, whole_number
+from daes.cli.options import Json, Seed, number, one_of, option, whole_number
 from daes.cli.reading import Columns, DataArgument, Reading
 
 if TYPE_CHECKING:
@@ -19,23 +19,14 @@ if TYPE_CHECKING:
 def context(
     data: DataArgument,
     rows: Annotated[
-        int,
-        typer.Option("--rows", parser=whole_number(1), metavar="N", help="Rows at the start of the stream to test."),
+        int, option("Rows at the start of the stream to test.", parser=whole_number(1), metavar="N")
     ] = 100_000,
-    top: Annotated[
-        int, typer.Option("--top", parser=whole_number(1), metavar="N", help="How many fields to choose.")
-    ] = 3,
-    alpha: Annotated[
-        float,
-        typer.Option("--alpha", parser=number(above=0, below=1), metavar="NUMBER", help="Level of significance."),
-    ] = 0.01,
+    top: Annotated[int, option("How many fields to choose.", parser=whole_number(1), metavar="N")] = 3,
+    alpha: Annotated[float, option("Level of significance.", parser=number(above=0, below=1), metavar="NUMBER")] = 0.01,
     space: Annotated[
         str,
-        typer.Option(
-            "--space",
-            parser=one_of("rank", "value"),
-            metavar="NAME",
-            help="Measure distances between rank or value distributions.",
+        option(
+            "Measure distances between rank or value distributions.", parser=one_of("rank", "value"), metavar="NAME"
         ),
     ] = "rank",
     columns: Columns = Columns(),  # noqa: B008 (frozen)
@@ -91,11 +82,9 @@ def context(
 
 
 def _table(ranking: "ContextRanking") -> Any:
-    from rich import box
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table = plain_table()
     table.add_column("field")
     for heading in ("cardinality", "strength", "p", "columns affected"):
         table.add_column(heading, justify="right")

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from daes.cli.console import err, out
-from daes.cli.options import Json, whole_number
+from daes.cli.console import note, out, progress_bar, say
+from daes.cli.options import Json, option, whole_number
 
 if TYPE_CHECKING:
     from daes.experiments.compare import TrialProgress
@@ -27,15 +27,11 @@ MODEL: dict[str, Any] = {"backbone_options": {"batch_norm": False}}
 
 
 def demo(
-    rows: Annotated[
-        int, typer.Option("--rows", parser=whole_number(1000), metavar="N", help="Maximum rows of each stream.")
-    ] = 90_000,
-    seeds: Annotated[int, typer.Option("--seeds", parser=whole_number(1), metavar="N", help="Models per method.")] = 2,
-    jobs: Annotated[
-        int, typer.Option("--jobs", parser=whole_number(1), metavar="N", help="Models trained at the same time.")
-    ] = 2,
+    rows: Annotated[int, option("Maximum rows of each stream.", parser=whole_number(1000), metavar="N")] = 90_000,
+    seeds: Annotated[int, option("Models per method.", parser=whole_number(1), metavar="N")] = 2,
+    jobs: Annotated[int, option("Models trained at the same time.", parser=whole_number(1), metavar="N")] = 2,
     folder: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="Folder for results and report; an older demo is replaced.")
+        Path, option("Folder for results and report; an older demo is replaced.", "--out", metavar="DIR")
     ] = Path("runs/demo"),
     json: Json = False,
 ) -> None:
@@ -64,7 +60,7 @@ def demo(
         typer.echo(dumps(content, allow_nan=False))
     else:
         _print(compared, seconds)
-        out.print(f"The report: {report}", soft_wrap=True)
+        say(f"The report: {report}")
     if any(table.failures for table in tables):
         raise typer.Exit(1)
 
@@ -88,14 +84,9 @@ def _streams(rows: int) -> list[DemoStream]:
     try:
         found.append(DemoStream("flights", Dataset.open("flights", limit=rows), {}))
     except MissingExtraError as error:
-        err.print(f"without the flights: {error}", soft_wrap=True)
+        note(f"without the flights: {error}")
     whole, half = (AdStream(rows).bayes_metrics(start) for start in (0, rows // 2))
-    ceiling = {
-        "auc": whole.auc,
-        "logloss": whole.logloss,
-        "half_auc": half.auc,
-        "half_logloss": half.logloss,
-    }
+    ceiling = {"auc": whole.auc, "logloss": whole.logloss, "half_auc": half.auc, "half_logloss": half.logloss}
     found.append(DemoStream("adstream", Dataset.open(f"adstream:{rows}"), ceiling))
     return found
 
@@ -186,10 +177,10 @@ class DemoProgress:
             return
         told = f"{stream:<9} {trial.label:<10} seed {trial.seed}  "
         if result.error is not None:
-            err.print(f"{told}failed: {result.error}", soft_wrap=True)
+            note(f"{told}failed: {result.error}")
             return
         auc, loss = result.metrics["half_auc"], result.metrics["half_logloss"]
-        err.print(f"{told}AUC {auc:.4f}  LogLoss {loss:.4f}  {result.seconds:5.1f} s", soft_wrap=True)
+        note(f"{told}AUC {auc:.4f}  LogLoss {loss:.4f}  {result.seconds:5.1f} s")
 
     def run(self, stream: str, rows: int) -> None:
         """Update the progress of the recorded run on a stream."""
@@ -203,25 +194,15 @@ class DemoProgress:
 
 @contextmanager
 def _progress(total: int) -> Iterator[DemoProgress]:
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        TaskProgressColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-    progress = Progress(
+    progress = progress_bar(
         TextColumn("{task.description:<24}"),
         BarColumn(),
         TaskProgressColumn(show_speed=False),
         TimeElapsedColumn(),
         TextColumn("left:"),
         TimeRemainingColumn(compact=True),
-        console=err,
-        transient=True,
-        disable=not err.is_terminal,
     )
     with progress:
         yield DemoProgress(progress, progress.add_task("starting", total=total))
@@ -232,12 +213,12 @@ def _print(compared: "Sequence[Compared]", seconds: float) -> None:
 
     seeds = len(compared[0].table.seeds)
     spread = f"mean ± deviation of {seeds} seeds" if seeds > 1 else "one seed"
-    out.print(f"AUC and LogLoss over the second half of each stream, {spread}; > marks the best.", soft_wrap=True)
+    say(f"AUC and LogLoss over the second half of each stream, {spread}; > marks the best.")
     for of in compared:
         out.print(_table(of))
-        out.print(verdict(of).partition(": ")[2], soft_wrap=True, markup=False)
+        say(verdict(of).partition(": ")[2])
         for failure in of.table.failures:
-            out.print(f"{failure.label}, seed {failure.seed}, failed: {failure.error}", soft_wrap=True, markup=False)
+            say(f"{failure.label}, seed {failure.seed}, failed: {failure.error}")
         out.print()
     out.print(f"Done in {seconds:.0f} s.")
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from daes.cli.console import err, out
-from daes.cli.options import BatchSize, Json, Seed, whole_number
+from daes.cli.console import note, out, progress_bar
+from daes.cli.options import BatchSize, Json, Seed, option, whole_number
 
 if TYPE_CHECKING:
     from daes.cli.column import FileColumn, GeneratedColumn
@@ -26,49 +26,42 @@ def distribution(
         ),
     ] = None,
     column: Annotated[
-        str | None,
-        typer.Option("--column", "-c", metavar="NAME", help="The column to read; needed unless only one is numeric."),
+        str | None, option("The column to read; needed unless only one is numeric.", "--column", "-c", metavar="NAME")
     ] = None,
     size: Annotated[
-        int,
-        typer.Option("--size", parser=whole_number(1), metavar="SLOTS", help="Values that each reservoir keeps."),
+        int, option("Values that each reservoir keeps.", parser=whole_number(1), metavar="SLOTS")
     ] = 100_000,
     levels: Annotated[
         str | None,
-        typer.Option(
-            "--levels",
+        option(
+            "Levels at which quantiles are compared, as in 0.1,0.5,0.9.",
             metavar="LIST",
-            help="Levels at which quantiles are compared, as in 0.1,0.5,0.9.",
             show_default="every percent, 0.01 to 0.99",
         ),
     ] = None,
     estimators: Annotated[
         str | None,
-        typer.Option(
-            "--estimators",
+        option(
+            "Some of reservoir, jump, jump-paper, order-statistics, kll, tdigest, gk.",
             metavar="LIST",
-            help="Some of reservoir, jump, jump-paper, order-statistics, kll, tdigest, gk.",
             show_default="all",
         ),
     ] = None,
     plot: Annotated[
-        Path | None,
-        typer.Option("--plot", metavar="OUT", help="Also draw to OUT.html (one file, works offline) or OUT.png."),
+        Path | None, option("Also draw to OUT.html (one file, works offline) or OUT.png.", metavar="OUT")
     ] = None,
     ray: Annotated[
-        bool,
-        typer.Option("--ray", help="Summarize all columns of numbers, read in parts by tasks of a Ray cluster."),
+        bool, option("Summarize all columns of numbers, read in parts by tasks of a Ray cluster.", "--ray")
     ] = False,
     spark: Annotated[
-        bool, typer.Option("--spark", help="Summarize all columns of numbers, read in parts by Spark's executors.")
+        bool, option("Summarize all columns of numbers, read in parts by Spark's executors.", "--spark")
     ] = False,
     parts: Annotated[
         int,
-        typer.Option(
-            "--parts",
+        option(
+            "With --ray or --spark: cut the table into so many parts. A CSV file is always one part.",
             parser=whole_number(1),
             metavar="N",
-            help="With --ray or --spark: cut the table into so many parts. A CSV file is always one part.",
         ),
     ] = 16,
     batch_size: BatchSize = 8192,
@@ -110,8 +103,8 @@ def distribution(
     if plot is not None:
         check_plot(plot)
     stream = _open(file, column, seed)
-    for note in stream.notes:
-        err.print(f"note: {note}", soft_wrap=True, markup=False)
+    for remark in stream.notes:
+        note(f"note: {remark}")
     try:
         with _progress(stream) as progress:
             comparison = compare_estimators(
@@ -121,7 +114,7 @@ def distribution(
         raise ValueError(str(error).replace("batches", stream.description, 1)) from error
     if plot is not None:
         write_plot(comparison, plot, stream.description)
-        err.print(f"wrote {plot}", soft_wrap=True, markup=False)
+        note(f"wrote {plot}")
     if json:
         typer.echo(dumps({"stream": stream.description, **comparison.to_dict()}, allow_nan=False))
         return
@@ -183,18 +176,15 @@ def _open(file: str | None, column: str | None, seed: int) -> "FileColumn | Gene
 @contextmanager
 def _progress(stream: "FileColumn | GeneratedColumn") -> Iterator[Callable[[int], None]]:
     """A progress bar on the terminal; the result is called with the rows of each batch."""
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-    bar = Progress(
+    bar = progress_bar(
         TextColumn("reading"),
         BarColumn(),
         TaskProgressColumn(show_speed=False),
         TextColumn("{task.completed:,.0f} rows"),
         TextColumn("{task.fields[speed]}"),
         TimeRemainingColumn(compact=True),
-        console=err,
-        transient=True,
-        disable=not err.is_terminal,
     )
     with bar:
         task = bar.add_task("", total=stream.expected_rows(), speed="")

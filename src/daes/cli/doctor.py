@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from daes.cli.console import out
+from daes.cli.console import out, say
 from daes.cli.options import Json
 
 _BRINGS = {
@@ -62,10 +62,9 @@ def doctor(json: Json = False) -> None:
     if machine["gpus"]:
         out.print(f"CUDA: {', '.join(machine['gpus'])}; --device auto takes the first")
     else:
-        out.print(
+        say(
             "no CUDA device: training runs on the CPU. With one, --device auto takes it, a training step is recorded "
-            "once and replayed, and --amp computes in bfloat16",
-            soft_wrap=True,
+            "once and replayed, and --amp computes in bfloat16"
         )
 
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from daes.cli.console import err, out
+from daes.cli.console import note, out, plain_table
 from daes.cli.groups import grouped
-from daes.cli.options import Json, whole_number
+from daes.cli.options import Json, option, whole_number
 from daes.cli.reading import Columns, DataArgument, Reading
 
 if TYPE_CHECKING:
@@ -22,18 +22,11 @@ if TYPE_CHECKING:
 def drift(
     data: DataArgument,
     segments: Annotated[
-        int,
-        typer.Option(
-            "--segments",
-            parser=whole_number(2),
-            metavar="N",
-            help="Number of segments of the stream; the paper uses 1000.",
-        ),
+        int, option("Number of segments of the stream; the paper uses 1000.", parser=whole_number(2), metavar="N")
     ] = 100,
-    bins: Annotated[int, typer.Option("--bins", parser=whole_number(2), metavar="N", help="Bins of the PSI.")] = 10,
+    bins: Annotated[int, option("Bins of the PSI.", parser=whole_number(2), metavar="N")] = 10,
     plot: Annotated[
-        Path | None,
-        typer.Option("--plot", metavar="OUT.html", help="Also write a page with figures, which works offline."),
+        Path | None, option("Also write a page with figures, which works offline.", metavar="OUT.html")
     ] = None,
     columns: Columns = Columns(),  # noqa: B008 (frozen)
     reading: Reading = Reading(),  # noqa: B008
@@ -58,10 +51,10 @@ def drift(
         raise ValueError(f"there is no numerical column in {data}")
     profiles, rows = _profiles(found, segments, bins)
     if found.bad_rows.count:
-        err.print(str(found.bad_rows), soft_wrap=True, markup=False)
+        note(str(found.bad_rows))
     if plot is not None:
         _write_page(profiles, rows, data, plot)
-        err.print(f"wrote {plot}", soft_wrap=True)
+        note(f"wrote {plot}")
     if json:
         typer.echo(dumps({"data": data, "rows": rows, "columns": _plain(profiles)}, allow_nan=False))
         return
@@ -92,10 +85,8 @@ def _batches(data: "Dataset", bar: Any) -> "Iterator[Any]":
 
 def _table(profiles: "dict[str, DriftProfile]") -> Any:
     import numpy as np
-    from rich import box
-    from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table = plain_table()
     table.add_column("column", style="bold")
     for heading in ("PSI median", "largest", "in segment", "by chance", "KS median", "largest", "by chance", "missing"):
         table.add_column(heading, justify="right")

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from daes.cli.console import err, out
+from daes.cli.console import note, out
 from daes.cli.groups import grouped
-from daes.cli.options import BatchSize, Json
+from daes.cli.options import BatchSize, Json, option
 from daes.cli.reading import DataArgument, Reading
 from daes.cli.settings import device_name, find_device
 
@@ -16,19 +16,14 @@ RunArgument = Annotated[
     Path,
     typer.Argument(metavar="RUN", help="A folder of `daes train`, or a saved model.", show_default=False),
 ]
-Device = Annotated[
-    str, typer.Option("--device", parser=device_name, metavar="NAME", help="cpu, cuda, cuda:1, … or auto.")
-]
+Device = Annotated[str, option("cpu, cuda, cuda:1, … or auto.", parser=device_name, metavar="NAME")]
 
 
 @grouped
 def evaluate(
     run: RunArgument,
     data: DataArgument,
-    label: Annotated[
-        str | None,
-        typer.Option("--label", metavar="NAME", help="The label column, if its name differs from training."),
-    ] = None,
+    label: Annotated[str | None, option("The label column, if its name differs from training.", metavar="NAME")] = None,
     reading: Reading = Reading(),  # noqa: B008 (frozen)
     batch_size: BatchSize = 8192,
     device: Device = "auto",
@@ -65,7 +60,7 @@ def evaluate(
         raise ValueError(f"the data must have at least one row; {data} has none")
     bad = rows.bad_rows
     if bad.count:
-        err.print(str(bad), soft_wrap=True, markup=False)
+        note(str(bad))
     if json:
         content = {
             "run": str(run),

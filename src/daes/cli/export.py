@@ -6,20 +6,15 @@ from typing import Annotated
 
 import typer
 
-from daes.cli.console import err
+from daes.cli.console import note
 from daes.cli.evaluate import RunArgument
-from daes.cli.options import Json
+from daes.cli.options import Json, option
 
 
 def export(
     run: RunArgument,
-    out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="FILE", help="The file: .onnx or .pt2.", show_default=False)
-    ],
-    format: Annotated[
-        str | None,
-        typer.Option("--format", metavar="NAME", help="onnx or torch.", show_default="by what FILE ends in"),
-    ] = None,
+    out: Annotated[Path, option("The file: .onnx or .pt2.", "--out", "-o", metavar="FILE", show_default=False)],
+    format: Annotated[str | None, option("onnx or torch.", metavar="NAME", show_default="by what FILE ends in")] = None,
     json: Json = False,
 ) -> None:
     """Write the newest model of a run to one file that scores without daes.
@@ -40,4 +35,4 @@ def export(
         content = {"run": str(run), "version": loaded.version.name, "rows": loaded.rows, "out": str(out)}
         typer.echo(dumps({**content, "rows_file": str(beside)}))
     else:
-        err.print(f"wrote {loaded.version.name} of {run} to {out}; {beside} prepares rows for it", soft_wrap=True)
+        note(f"wrote {loaded.version.name} of {run} to {out}; {beside} prepares rows for it")

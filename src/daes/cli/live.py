@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf, nan
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from daes.cli.options import number, one_of
-from daes.cli.settings import given_options, option, rows_option
+from daes.cli.options import number, one_of, option, whole_number
+from daes.cli.settings import given_options
 from daes.training.config import OVERFLOW
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from daes.training.label_join import LateLabels
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_live = partial(option, panel="Live streams")
 
 
 def seconds(text: str) -> float:
@@ -44,73 +46,59 @@ class Live:
 
     follow: Annotated[
         bool,
-        option(
-            "--follow",
-            panel="Live streams",
-            help="DATA is a folder or a glob in which files keep arriving: wait for more. A file is complete once it "
+        _live(
+            "DATA is a folder or a glob in which files keep arriving: wait for more. A file is complete once it "
             "has its name; hidden ones and .tmp are left alone.",
+            "--follow",
         ),
     ] = False
     order: Annotated[
         str | None,
-        option(
-            "--order",
-            panel="Live streams",
+        _live(
+            "Which of the files that are there is read first: by name or by time (the oldest).",
             parser=one_of("name", "time"),
             metavar="BY",
-            help="Which of the files that are there is read first: by name or by time (the oldest).",
             show_default="name",
         ),
     ] = None
     max_wait: Annotated[
         float | None,
-        option(
-            "--max-wait",
-            panel="Live streams",
+        _live(
+            "How long a row waits at most for its batch to be full.",
             parser=number(above=0),
             metavar="SECONDS",
-            help="How long a row waits at most for its batch to be full.",
             show_default="1",
         ),
     ] = None
 
     labels: Annotated[
         str | None,
-        option(
-            "--labels",
-            panel="Live streams",
-            metavar="TOPIC",
-            help="Labels come in messages of this topic, as nats://HOST/CLICKS: each means a click of the row with its "
+        _live(
+            "Labels come in messages of this topic, as nats://HOST/CLICKS: each means a click of the row with its "
             "key, unless it has the label itself.",
+            metavar="TOPIC",
         ),
     ] = None
-    key: Annotated[
-        str | None,
-        option("--key", panel="Live streams", metavar="NAME", help="The field by which a label finds its row."),
-    ] = None
+    key: Annotated[str | None, _live("The field by which a label finds its row.", metavar="NAME")] = None
     label_window: Annotated[
         str | None,
-        option(
-            "--label-window",
-            panel="Live streams",
+        _live(
+            "How long after its row a label may come, as 90s, 30m or 2h; a row is learned from after that.",
             parser=length_of_time,
             metavar="TIME",
-            help="How long after its row a label may come, as 90s, 30m or 2h; a row is learned from after that.",
             show_default="30m",
         ),
     ] = None
     max_pending: Annotated[
-        int, rows_option("--max-pending", "Live streams", "Rows that wait in memory for their labels at most.")
+        int, _live("Rows that wait in memory for their labels at most.", parser=whole_number(1), metavar="ROWS")
     ] = 1_000_000
     overflow: Annotated[
         str,
-        option(
-            "--overflow",
-            panel="Live streams",
+        _live(
+            "If more wait: no-click (learn from the oldest now, with the label it has), drop (leave it out) or "
+            "spill (features of the newest go to disk).",
             parser=one_of(*OVERFLOW),
             metavar="POLICY",
-            help="If more wait: no-click (learn from the oldest now, with the label it has), drop (leave it out) or "
-            "spill (features of the newest go to disk).",
         ),
     ] = "no-click"
 

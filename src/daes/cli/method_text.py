@@ -7,11 +7,10 @@ from inspect import cleandoc, getdoc
 from textwrap import dedent
 from typing import Any
 
-from rich import box
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
+from daes.cli.console import plain_table
 from daes.embedding import METHODS, MethodEntry, NumericalEmbedding
 from daes.embedding.registry import FAMILIES
 
@@ -49,7 +48,7 @@ def explanation(name: str) -> Explanation:
 def table(width: int) -> RenderableType:
     """The registry for a terminal of that width; where it is narrow, title and reference are left out."""
     wide = width >= 120
-    grid = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    grid = plain_table()
     grid.add_column("name", style="bold", no_wrap=True)
     if wide:
         grid.add_column("method", no_wrap=True)
@@ -79,7 +78,7 @@ def render(explained: Explanation) -> RenderableType:
         "a reconstruction": entry.reconstruction,
     }
     known = [entry.family, _learning(entry), *(name for name, has in traits.items() if has)]
-    options = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    options = plain_table()
     options.add_column("option", style="bold", no_wrap=True)
     options.add_column("default")
     options.add_column("what it does")

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from daes.cli.console import out
-from daes.cli.options import Json
+from daes.cli.options import Json, option
 
 
 def methods(
@@ -15,7 +15,7 @@ def methods(
         typer.Argument(metavar="NAME", help="A method to explain, with its options.", show_default=False),
     ] = None,
     markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print the table as Markdown, as it stands in docs/methods.md.")
+        bool, option("Print the table as Markdown, as it stands in docs/methods.md.", "--markdown")
     ] = False,
     json: Json = False,
 ) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from daes.cli.console import plain_table
 from daes.formatting import fixed
 
 _NAMES = {
@@ -17,11 +18,8 @@ _NAMES = {
 
 def metrics_table(metrics: Mapping[str, float]) -> Any:
     """One line per metric, over the stream and, where there is one, over the window."""
-    from rich import box
-    from rich.table import Table
-
     windowed = "window_auc" in metrics
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table = plain_table()
     for place, heading in enumerate(["metric", "stream", *(["window"] if windowed else []), ""]):
         table.add_column(heading, justify="right" if heading in ("stream", "window") else "left", no_wrap=place < 3)
     for name, (title, meaning) in _NAMES.items():

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from math import inf, nan
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -84,8 +84,11 @@ def registered_name(kind: str) -> Callable[[str], str]:
     return lambda text: one_of(*registered(kind))(text)
 
 
-BatchSize = Annotated[
-    int, typer.Option("--batch-size", parser=whole_number(1), metavar="ROWS", help="Rows read at a time.")
-]
-Seed = Annotated[int, typer.Option("--seed", parser=whole_number(0), metavar="N", help="Seed of the random numbers.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
+def option(help: str, *flags: str, panel: str | None = None, **more: Any) -> Any:
+    """An option in a panel of the help, called as its argument is where no flags are given."""
+    return typer.Option(*flags, help=help, rich_help_panel=panel, **more)
+
+
+BatchSize = Annotated[int, option("Rows read at a time.", parser=whole_number(1), metavar="ROWS")]
+Seed = Annotated[int, option("Seed of the random numbers.", parser=whole_number(0), metavar="N")]
+Json = Annotated[bool, option("Print one JSON object instead of tables.", "--json")]

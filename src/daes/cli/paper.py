@@ -1,16 +1,18 @@
 """`daes paper`: each table and figure of the paper, by name."""
 
 import os
+from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from daes.cli.console import err, out
-from daes.cli.groups import was_given
-from daes.cli.options import Json, one_of, whole_number
-from daes.cli.settings import Names, device_name, find_device, names, option
+from daes.cli.console import note, out, say
+from daes.cli.groups import grouped, was_given
+from daes.cli.options import Json, one_of, option, whole_number
+from daes.cli.settings import Names, device_name, find_device, given_options, names
 
 if TYPE_CHECKING:
     from daes.paper.experiment import ExperimentSettings
@@ -20,8 +22,66 @@ OUT_OF_TIME = 3
 _RESULTS = Path("runs/paper")
 _PAGE = Path("docs/reproduction.md")
 _WHY = Path("docs/why.md")
+_training = partial(option, panel="Training")
 
 
+@dataclass(frozen=True)
+class TrainingChoices:
+    """What decides on the numbers of a run, beside rows and seeds; fields of `ExperimentSettings`."""
+
+    protocol: Annotated[
+        str,
+        _training(
+            "stream: one pass, each batch scored before it is learned from. paper: chronological training, "
+            "validation and test parts, several epochs.",
+            parser=one_of("stream", "paper"),
+            metavar="NAME",
+        ),
+    ] = "stream"
+    recipe: Annotated[
+        str,
+        _training(
+            "paper: Adam, BatchNorm, dropout. default: as `daes train` does, without evidence, numbers scaled as "
+            "each method's authors do.",
+            parser=one_of("paper", "default"),
+            metavar="NAME",
+        ),
+    ] = "paper"
+    batch_size: Annotated[
+        int | None,
+        _training("Rows per step.", parser=whole_number(1), metavar="ROWS", show_default="8192, less on few rows"),
+    ] = None
+    tune: Annotated[
+        bool, _training("Tune learning rate and L2 over the paper's grid, on validation data.", "--tune")
+    ] = False
+    methods: Annotated[Names | None, _training("Train these methods only.", parser=names, metavar="LIST")] = None
+    backbones: Annotated[Names | None, _training("Train on these backbones.", parser=names, metavar="LIST")] = None
+    streams: Annotated[
+        Names | None,
+        _training(
+            "Of `ladder`: train on these streams, files NAME.parquet of the folder.", parser=names, metavar="LIST"
+        ),
+    ] = None
+    given: Annotated[
+        Names | None,
+        _training(
+            "Of `ladder`: what rivals are given of the default's inputs: none, plain, evidence, both.",
+            parser=names,
+            metavar="LIST",
+            show_default="all four",
+        ),
+    ] = None
+    given_to: Annotated[
+        Names | None,
+        _training(
+            "Of `ladder`: only these rivals are given anything.", parser=names, metavar="LIST", show_default="all"
+        ),
+    ] = None
+    rungs: Annotated[str, _training("Of `ladder`: all, or ends (the published gate and the default).")] = "all"
+    device: Annotated[str, _training("auto, cpu, cuda or cuda:1.", parser=device_name, metavar="NAME")] = "cpu"
+
+
+@grouped
 def paper(
     context: typer.Context,
     what: Annotated[
@@ -39,147 +99,57 @@ def paper(
     ] = None,
     data: Annotated[
         list[str] | None,
-        typer.Option(
-            "--data",
-            metavar="DATA",
-            help="criteo:PATH, automl:PATH, adstream[:ROWS] or flights; may be given several times. For `ladder`, the "
+        option(
+            "criteo:PATH, automl:PATH, adstream[:ROWS] or flights; may be given several times. For `ladder`, the "
             "folder of its streams.",
+            metavar="DATA",
             show_default="adstream and flights; data for `ladder`",
         ),
     ] = None,
     rows: Annotated[
         int | None,
-        typer.Option(
-            "--rows", "--rows-per-stream", parser=whole_number(1), metavar="ROWS", help="Use no more than so many rows."
-        ),
+        option("Use no more than so many rows.", "--rows", "--rows-per-stream", parser=whole_number(1), metavar="ROWS"),
     ] = None,
-    seeds: Annotated[
-        int, typer.Option("--seeds", parser=whole_number(1), metavar="N", help="How many seeds: 0, 1, …, N − 1.")
-    ] = 5,
+    seeds: Annotated[int, option("How many seeds: 0, 1, …, N − 1.", parser=whole_number(1), metavar="N")] = 5,
     jobs: Annotated[
         int | None,
-        typer.Option(
+        option(
+            "Processes to use.",
             "--jobs",
             "--workers",
             "-j",
             parser=whole_number(1),
             metavar="N",
-            help="Processes to use.",
             show_default="one per core",
         ),
     ] = None,
     place: Annotated[
         Path | None,
-        typer.Option(
+        option(
+            "A folder for results; the file of the page (`report`) or of the figure (`figure`).",
             "--out",
             "-o",
             metavar="OUT",
-            help="A folder for results; the file of the page (`report`) or of the figure (`figure`).",
             show_default=f"{_RESULTS}; {_PAGE} for `report`, {_WHY} for `why`",
         ),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with what is in OUT: keep results, re-use finished trials.")
+        bool, option("Go on with what is in OUT: keep results, re-use finished trials.", "--resume")
     ] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is in OUT.")] = False,
+    overwrite: Annotated[bool, option("Replace what is in OUT.", "--overwrite")] = False,
     time_limit: Annotated[
         int | None,
-        typer.Option(
-            "--time-limit",
+        option(
+            "Stop after the trial in progress; --resume goes on. The exit code is then 3.",
             parser=whole_number(1),
             metavar="SECONDS",
-            help="Stop after the trial in progress; --resume goes on. The exit code is then 3.",
         ),
     ] = None,
-    results: Annotated[
-        Path, typer.Option("--results", metavar="DIR", help="The folder of results that `report` and `why` read.")
-    ] = Path("docs/results"),
-    protocol: Annotated[
-        str,
-        option(
-            "--protocol",
-            panel="Training",
-            parser=one_of("stream", "paper"),
-            metavar="NAME",
-            help="stream: one pass, each batch scored before it is learned from. paper: chronological training, "
-            "validation and test parts, several epochs.",
-        ),
-    ] = "stream",
-    recipe: Annotated[
-        str,
-        option(
-            "--recipe",
-            panel="Training",
-            parser=one_of("paper", "default"),
-            metavar="NAME",
-            help="paper: Adam, BatchNorm, dropout. default: as `daes train` does, without evidence, numbers scaled as "
-            "each method's authors do.",
-        ),
-    ] = "paper",
-    batch_size: Annotated[
-        int | None,
-        option(
-            "--batch-size",
-            panel="Training",
-            parser=whole_number(1),
-            metavar="ROWS",
-            help="Rows per step.",
-            show_default="8192, less on few rows",
-        ),
-    ] = None,
-    tune: Annotated[
-        bool,
-        option("--tune", panel="Training", help="Tune learning rate and L2 over the paper's grid, on validation data."),
-    ] = False,
-    methods: Annotated[
-        Names | None,
-        option("--methods", panel="Training", parser=names, metavar="LIST", help="Train these methods only."),
-    ] = None,
-    backbones: Annotated[
-        Names | None,
-        option("--backbones", panel="Training", parser=names, metavar="LIST", help="Train on these backbones."),
-    ] = None,
-    streams: Annotated[
-        Names | None,
-        option(
-            "--streams",
-            panel="Training",
-            parser=names,
-            metavar="LIST",
-            help="Of `ladder`: train on these streams, files NAME.parquet of the folder.",
-        ),
-    ] = None,
-    given: Annotated[
-        Names | None,
-        option(
-            "--given",
-            panel="Training",
-            parser=names,
-            metavar="LIST",
-            help="Of `ladder`: what rivals are given of the default's inputs: none, plain, evidence, both.",
-            show_default="all four",
-        ),
-    ] = None,
-    given_to: Annotated[
-        Names | None,
-        option(
-            "--given-to",
-            panel="Training",
-            parser=names,
-            metavar="LIST",
-            help="Of `ladder`: only these rivals are given anything.",
-            show_default="all",
-        ),
-    ] = None,
-    rungs: Annotated[
-        str,
-        option("--rungs", panel="Training", help="Of `ladder`: all, or ends (the published gate and the default)."),
-    ] = "all",
-    device: Annotated[
-        str,
-        option("--device", panel="Training", parser=device_name, metavar="NAME", help="auto, cpu, cuda or cuda:1."),
-    ] = "cpu",
+    results: Annotated[Path, option("The folder of results that `report` and `why` read.", metavar="DIR")] = Path(
+        "docs/results"
+    ),
     json: Json = False,
+    training: TrainingChoices = TrainingChoices(),  # noqa: B008 (frozen)
 ) -> None:
     """Run the paper's experiments again: each table and figure is a name.
 
@@ -201,30 +171,21 @@ def paper(
     elif what == "figure":
         _figures(files or [], place)
     elif what == "report":
-        _report(results, place or _PAGE)
-    elif what == "why":
-        _why(results, place or _WHY)
-    else:
-        from dataclasses import fields
+        from daes.paper.page import write_page
 
+        number = write_page(results, place or _PAGE)
+        say(f"wrote {place or _PAGE} from {number} results")
+    elif what == "why":
+        from daes.paper.why import write_why
+
+        write_why(results, place or _WHY)
+        say(f"wrote {place or _WHY}")
+    else:
         from daes.paper.experiment import ExperimentSettings
 
         _check_used(what, [field.name for field in fields(ExperimentSettings) if was_given(context, field.name)])
-        settings = ExperimentSettings(
-            rows=rows,
-            seeds=seeds,
-            protocol=protocol,  # type: ignore[arg-type]
-            recipe=recipe,  # type: ignore[arg-type]
-            batch_size=batch_size,
-            tune=tune,
-            methods=None if methods is None else tuple(methods),
-            backbones=None if backbones is None else tuple(backbones),
-            device=find_device(device),
-            streams=None if streams is None else tuple(streams),
-            given_to=None if given_to is None else tuple(given_to),
-            rungs=rungs,  # type: ignore[arg-type]
-            **({} if given is None else {"given": tuple(given)}),
-        )
+        chosen = {**vars(training), "device": find_device(training.device)}
+        settings = ExperimentSettings(rows=rows, seeds=seeds, **given_options(chosen))
         deadline = None if time_limit is None else monotonic() + time_limit
         _run(what, settings, data or [], place or _RESULTS, jobs or cores(), resume, overwrite, deadline, json)
 
@@ -263,21 +224,7 @@ def _figures(files: list[Path], place: Path | None) -> None:
     for file in files:
         result = ExperimentResult.load(file)
         figure = present(result, file.parent) if place is None else draw(result, place)
-        out.print(f"wrote {figure}", soft_wrap=True)
-
-
-def _report(results: Path, place: Path) -> None:
-    from daes.paper.page import write_page
-
-    number = write_page(results, place)
-    out.print(f"wrote {place} from {number} results", soft_wrap=True)
-
-
-def _why(results: Path, place: Path) -> None:
-    from daes.paper.why import write_why
-
-    write_why(results, place)
-    out.print(f"wrote {place}", soft_wrap=True)
+        say(f"wrote {figure}")
 
 
 def _check_used(what: str, given: list[str]) -> None:
@@ -323,44 +270,37 @@ def _run(
     runs = list(plan(everything if what == "all" else [what], specs))
     if not runs:
         raise ValueError(f"{what} does not run on {', '.join(specs)}")
-    execution = Execution(
-        place,
-        jobs,
-        resume,
-        deadline,
-        folder,
-        lambda line: err.print(line, soft_wrap=True, markup=False),
-    )
+    execution = Execution(place, jobs, resume, deadline, folder, note)
     failed, incomplete = [], []
     for number, (experiment, one) in enumerate(runs, start=1):
         name = experiment.name + ("" if one is None else f" on {name_in(one)}")
-        err.print(f"[{number}/{len(runs)}] {name}", soft_wrap=True, markup=False)
+        note(f"[{number}/{len(runs)}] {name}")
         try:
             result, known = run_experiment(experiment, settings, one, place, execution, overwrite=overwrite)
         except OutOfTimeError as limit:
-            err.print(f"out of time at {name}: {limit}; --resume goes on from there", soft_wrap=True, markup=False)
+            note(f"out of time at {name}: {limit}; --resume goes on from there")
             raise typer.Exit(OUT_OF_TIME) from None
         except Exception as error:
             if len(runs) == 1:
                 raise
             failed.append(name)
-            err.print(f"failed: {name}: {error}", soft_wrap=True, markup=False)
+            note(f"failed: {name}: {error}")
             continue
         incomplete += [f"{name}: {failure}" for failure in result.failures]
         if json:
             typer.echo((place / f"{result.stem}.json").read_text(encoding="utf-8"), nl=False)
         elif known:
-            out.print(f"{place / result.stem}.json was there already", soft_wrap=True)
+            say(f"{place / result.stem}.json was there already")
         else:
             out.print(f"\n{experiment.title} · {result.where}\n", style="bold", soft_wrap=True, markup=False)
-            out.print(experiment.markdown(result), soft_wrap=True, markup=False)
-            out.print(f"\n{experiment.verdict(result)}", soft_wrap=True, markup=False)
+            say(experiment.markdown(result))
+            say(f"\n{experiment.verdict(result)}")
             out.print(f"wrote {place / result.stem}.json, .md and .png", style="dim", soft_wrap=True)
     for failure in incomplete:
-        err.print(f"failed: {failure}", soft_wrap=True, markup=False)
+        note(f"failed: {failure}")
     if incomplete:
-        err.print(f"{len(incomplete)} trials failed; --resume tries them again", soft_wrap=True, markup=False)
+        note(f"{len(incomplete)} trials failed; --resume tries them again")
     if failed:
-        err.print(f"{len(failed)} of {len(runs)} failed: {', '.join(failed)}", soft_wrap=True, markup=False)
+        note(f"{len(failed)} of {len(runs)} failed: {', '.join(failed)}")
     if failed or incomplete:
         raise typer.Exit(1)

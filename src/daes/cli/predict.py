@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from daes.cli.console import err
+from daes.cli.console import note
 from daes.cli.evaluate import Device, RunArgument
 from daes.cli.groups import grouped
-from daes.cli.options import BatchSize, Json
+from daes.cli.options import BatchSize, Json, option
 from daes.cli.reading import DataArgument, Reading
 from daes.cli.settings import Names, find_device, names
 
@@ -21,17 +21,12 @@ def predict(
     data: DataArgument,
     out: Annotated[
         Path,
-        typer.Option(
-            "--out", "-o", metavar="FILE", help="Output: .parquet or .csv; - writes CSV to stdout.", show_default=False
-        ),
+        option("Output: .parquet or .csv; - writes CSV to stdout.", "--out", "-o", metavar="FILE", show_default=False),
     ],
     keep: Annotated[
-        Names | None,
-        typer.Option(
-            "--keep", parser=names, metavar="LIST", help="Columns of the data to copy to the output, as they are."
-        ),
+        Names | None, option("Columns of the data to copy to the output, as they are.", parser=names, metavar="LIST")
     ] = None,
-    column: Annotated[str, typer.Option("--column", metavar="NAME", help="Name of the score column.")] = "score",
+    column: Annotated[str, option("Name of the score column.", metavar="NAME")] = "score",
     reading: Reading = Reading(),  # noqa: B008 (frozen)
     batch_size: BatchSize = 8192,
     device: Device = "auto",
@@ -69,9 +64,9 @@ def predict(
     bad = written.bad_rows
     if bad.count:
         rows = "1 row has" if bad.count == 1 else f"{bad.count:,} rows have"
-        err.print(f"{rows} no score; {bad.first[0]}", soft_wrap=True, markup=False)
+        note(f"{rows} no score; {bad.first[0]}")
     if json:
         content = {"run": str(run), "data": data, "out": str(out), "rows": written.rows, "bad_rows": bad.count}
         typer.echo(dumps(content))
     elif not to_stdout:
-        err.print(f"wrote {written.rows - bad.count:,} scores to {out}", soft_wrap=True)
+        note(f"wrote {written.rows - bad.count:,} scores to {out}")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from daes.cli.console import err
+from daes.cli import console
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -30,16 +30,11 @@ class RowProgress:
         self._done += rows
         self._bar.update(self._task, completed=self._done, speed=f"{self._speed():,.0f} rows/s")
         now = time.monotonic()
-        if not err.is_terminal and now - self._printed >= _BETWEEN_LINES:
+        if not console.err.is_terminal and now - self._printed >= _BETWEEN_LINES:
             self._printed = now
             status = self._bar.tasks[self._task].fields["status"]
-            parts = [
-                f"{self._done:,} rows",
-                f"{self._speed():,.0f} rows/s",
-                *([status] if status else []),
-                *self._left(),
-            ]
-            err.print(f"{self._title}: {', '.join(parts)}", soft_wrap=True)
+            parts = (f"{self._done:,} rows", f"{self._speed():,.0f} rows/s", status, self._left())
+            console.note(f"{self._title}: {', '.join(filter(None, parts))}")
 
     def needs_status(self) -> bool:
         """Whether a new status is due, once per second."""
@@ -68,19 +63,19 @@ class RowProgress:
         passed = time.monotonic() - self._started
         return (self._done - self._first) / passed if passed > 0 else 0.0
 
-    def _left(self) -> list[str]:
+    def _left(self) -> str:
         speed = self._speed()
         if self._total is None or not speed:
-            return []
-        return [f"{(self._total - self._done) / speed / 60:.1f} minutes left"]
+            return ""
+        return f"{(self._total - self._done) / speed / 60:.1f} minutes left"
 
 
 @contextmanager
 def row_progress(title: str, total: int | None = None) -> Iterator[RowProgress]:
     """A progress bar of rows with speed, status and remaining time."""
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-    bar = Progress(
+    bar = console.progress_bar(
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),
         TaskProgressColumn(),
@@ -88,9 +83,6 @@ def row_progress(title: str, total: int | None = None) -> Iterator[RowProgress]:
         TextColumn("{task.fields[speed]}"),
         TextColumn("{task.fields[status]}"),
         TimeRemainingColumn(compact=True),
-        console=err,
-        transient=True,
-        disable=not err.is_terminal,
     )
     with bar:
         yield RowProgress(bar, title, total)

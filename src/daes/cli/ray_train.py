@@ -9,7 +9,7 @@ from pathlib import Path
 
 import typer
 
-from daes.cli.console import err
+from daes.cli.console import err, note
 from daes.formatting import counted
 
 
@@ -75,12 +75,12 @@ def train_with_ray(arguments: Sequence[str], out: Path, workers: int, *, use_gpu
 
     folder = out.absolute().parent
     folder.mkdir(parents=True, exist_ok=True)
-    err.print(f"training in {counted(workers, 'worker')} of Ray", soft_wrap=True, markup=False)
+    note(f"training in {counted(workers, 'worker')} of Ray")
     command = TrainCommand(_without_workers(arguments), str(Path.cwd()), str(out.absolute()))
     outcomes, replaced = run_workers(command, workers, folder=folder, use_gpu=use_gpu)
     if replaced:
         times = counted(replaced, "time")
-        err.print(f"workers were lost and replaced {times}; the run went on from its last checkpoint", soft_wrap=True)
+        note(f"workers were lost and replaced {times}; the run went on from its last checkpoint")
     shown = next((one for one in outcomes if one.exit_code and not one.blames), outcomes[0])
     if not err.quiet or shown.exit_code:
         typer.echo(shown.stderr, err=True, nl=False)

@@ -5,13 +5,14 @@ import shutil
 import sys
 import tempfile
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from daes.cli.options import one_of
-from daes.cli.settings import Names, given_options, names_option, option, rows_option
+from daes.cli.options import one_of, option, whole_number
+from daes.cli.settings import Names, given_options, names
 
 if TYPE_CHECKING:
     from daes.stream.dataset import Dataset
@@ -24,6 +25,8 @@ DATA_HELP = (
     "also a topic: `nats://HOST/STREAM`, `kafka://HOST/TOPIC`."
 )
 DataArgument = Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP, show_default=False)]
+_reading = partial(option, panel="Reading")
+_columns = partial(option, panel="Columns")
 
 
 def character(text: str) -> str:
@@ -45,70 +48,45 @@ def label_meaning(text: str) -> str:
 class Reading:
     """How to read."""
 
-    limit: Annotated[int | None, rows_option("--limit", "Reading", "Read no more than so many rows.")] = None
+    limit: Annotated[
+        int | None, _reading("Read no more than so many rows.", parser=whole_number(1), metavar="ROWS")
+    ] = None
     format: Annotated[
         str | None,
-        option(
-            "--format",
-            panel="Reading",
-            parser=one_of("parquet", "csv"),
-            metavar="NAME",
-            help="parquet or csv, where file names do not tell.",
-        ),
+        _reading("parquet or csv, where file names do not tell.", parser=one_of("parquet", "csv"), metavar="NAME"),
     ] = None
     separator: Annotated[
-        str | None,
-        option(
-            "--separator",
-            panel="Reading",
-            parser=character,
-            metavar="CHAR",
-            help="Between the fields of a CSV file; \\t is a tab.",
-        ),
+        str | None, _reading("Between the fields of a CSV file; \\t is a tab.", parser=character, metavar="CHAR")
     ] = None
     decimal: Annotated[
         str | None,
-        option(
-            "--decimal",
-            panel="Reading",
-            parser=one_of(".", ","),
-            metavar="CHAR",
-            help="Before the fraction of a number in a CSV file: . or ,",
-        ),
+        _reading("Before the fraction of a number in a CSV file: . or ,", parser=one_of(".", ","), metavar="CHAR"),
     ] = None
     missing: Annotated[
-        Names | None,
-        names_option("--missing", "Reading", "Further text that means a missing value in a CSV file."),
+        Names | None, _reading("Further text that means a missing value in a CSV file.", parser=names, metavar="LIST")
     ] = None
     no_header: Annotated[
-        bool,
-        option(
-            "--no-header", panel="Reading", help="CSV files start with a row: the columns are column_1, column_2, …"
-        ),
+        bool, _reading("CSV files start with a row: the columns are column_1, column_2, …", "--no-header")
     ] = False
     column_names: Annotated[
         Names | None,
-        names_option("--names", "Reading", "The names of the columns, of CSV files without a header."),
+        _reading("The names of the columns, of CSV files without a header.", "--names", parser=names, metavar="LIST"),
     ] = None
     label_map: Annotated[
         list[str],
-        option(
-            "--label-map",
-            panel="Reading",
+        _reading(
+            "What a label means that is not 0 or 1: yes=1. May be repeated; every label must be listed then.",
             parser=label_meaning,
             metavar="TEXT=0|1",
-            help="What a label means that is not 0 or 1: yes=1. May be repeated; every label must be listed then.",
         ),
     ] = field(default_factory=list)
     bad_rows: Annotated[
         str | None,
-        option(
-            "--bad-rows",
-            panel="Reading",
+        _reading(
+            "Rows that cannot be read (a number that is none, a label that is neither 0 nor 1, …): error (stop "
+            "and name the row) or skip (leave them out and list them).",
             parser=one_of("error", "skip"),
             metavar="POLICY",
-            help="Rows that cannot be read (a number that is none, a label that is neither 0 nor 1, …): error (stop "
-            "and name the row) or skip (leave them out and list them).",
             show_default="error",
         ),
     ] = None
@@ -161,35 +139,21 @@ def _file_of(what: str) -> str:
 class Columns:
     """What the columns mean."""
 
-    label: Annotated[
-        str | None,
-        option("--label", panel="Columns", metavar="NAME", help="The column of 0 and 1: was it clicked."),
-    ] = None
-    numerical: Annotated[Names | None, names_option("--numerical", "Columns", "The numerical features.")] = None
+    label: Annotated[str | None, _columns("The column of 0 and 1: was it clicked.", metavar="NAME")] = None
+    numerical: Annotated[Names | None, _columns("The numerical features.", parser=names, metavar="LIST")] = None
     categorical: Annotated[
-        Names | None,
-        names_option("--categorical", "Columns", "The categorical features; numbers may be among them."),
+        Names | None, _columns("The categorical features; numbers may be among them.", parser=names, metavar="LIST")
     ] = None
     time: Annotated[
-        str | None,
-        option(
-            "--time",
-            panel="Columns",
-            metavar="NAME",
-            help="The column that orders the stream; rows out of order are sorted.",
-        ),
+        str | None, _columns("The column that orders the stream; rows out of order are sorted.", metavar="NAME")
     ] = None
-    weight: Annotated[
-        str | None, option("--weight", panel="Columns", metavar="NAME", help="The column of sample weights.")
-    ] = None
-    exclude: Annotated[Names | None, names_option("--exclude", "Columns", "Columns to leave alone.")] = None
+    weight: Annotated[str | None, _columns("The column of sample weights.", metavar="NAME")] = None
+    exclude: Annotated[Names | None, _columns("Columns to leave alone.", parser=names, metavar="LIST")] = None
     schema: Annotated[
         str | None,
-        option(
-            "--schema",
-            panel="Columns",
+        _columns(
+            "All of the above as JSON, as under `schema` in a run's config.json; nothing is inferred then.",
             metavar="FILE",
-            help="All of the above as JSON, as under `schema` in a run's config.json; nothing is inferred then.",
         ),
     ] = None
 

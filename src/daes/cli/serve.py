@@ -6,73 +6,41 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from daes.cli.console import err
+from daes.cli.console import note
 from daes.cli.evaluate import RunArgument
-from daes.cli.options import number, whole_number
+from daes.cli.options import number, option, whole_number
 
 KEY_VARIABLE = "DAES_API_KEY"
 
 
 def serve(
     run: RunArgument,
-    port: Annotated[
-        int, typer.Option("--port", parser=whole_number(0), metavar="N", help="The port; 0 takes a free one.")
-    ] = 8000,
-    host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, option("The port; 0 takes a free one.", parser=whole_number(0), metavar="N")] = 8000,
+    host: Annotated[str, option("The address to listen on.", metavar="ADDRESS")] = "127.0.0.1",
     api_key_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--api-key-file",
-            metavar="FILE",
-            help=f"A file that holds the API key; or set {KEY_VARIABLE}.",
-            dir_okay=False,
-        ),
+        Path | None, option(f"A file that holds the API key; or set {KEY_VARIABLE}.", metavar="FILE", dir_okay=False)
     ] = None,
     without_key: Annotated[
-        bool, typer.Option("--without-key", help="Serve without an API key on an address that others can reach.")
+        bool, option("Serve without an API key on an address that others can reach.", "--without-key")
     ] = False,
     follow: Annotated[
-        float,
-        typer.Option(
-            "--follow", parser=number(least=0.05), metavar="SECONDS", help="Time between looks for a newer model."
-        ),
+        float, option("Time between looks for a newer model.", parser=number(least=0.05), metavar="SECONDS")
     ] = 1.0,
     compile: Annotated[
-        bool,
-        typer.Option("--compile", help="Compile the model in the background: ten times as fast for single rows."),
+        bool, option("Compile the model in the background: ten times as fast for single rows.", "--compile")
     ] = False,
     batch_wait: Annotated[
-        float,
-        typer.Option(
-            "--batch-wait",
-            parser=number(least=0),
-            metavar="MS",
-            help="Time that a request waits to be scored with others.",
-        ),
+        float, option("Time that a request waits to be scored with others.", parser=number(least=0), metavar="MS")
     ] = 0.0,
-    max_body: Annotated[
-        int, typer.Option("--max-body", parser=whole_number(1), metavar="BYTES", help="Largest body of a request.")
-    ] = 8 << 20,
-    max_rows: Annotated[
-        int, typer.Option("--max-rows", parser=whole_number(1), metavar="ROWS", help="Most rows of a request.")
-    ] = 10_000,
+    max_body: Annotated[int, option("Largest body of a request.", parser=whole_number(1), metavar="BYTES")] = 8 << 20,
+    max_rows: Annotated[int, option("Most rows of a request.", parser=whole_number(1), metavar="ROWS")] = 10_000,
     max_seconds: Annotated[
-        float,
-        typer.Option(
-            "--max-seconds", parser=number(least=0.01), metavar="SECONDS", help="Longest time until an answer."
-        ),
+        float, option("Longest time until an answer.", parser=number(least=0.01), metavar="SECONDS")
     ] = 10.0,
     drift_window: Annotated[
-        int,
-        typer.Option(
-            "--drift-window", parser=whole_number(1), metavar="ROWS", help="Rows that are compared with training."
-        ),
+        int, option("Rows that are compared with training.", parser=whole_number(1), metavar="ROWS")
     ] = 10_000,
-    threads: Annotated[
-        int, typer.Option("--threads", parser=whole_number(1), metavar="N", help="Threads of a computation.")
-    ] = 1,
+    threads: Annotated[int, option("Threads of a computation.", parser=whole_number(1), metavar="N")] = 1,
 ) -> None:
     """Serve a trained model over HTTP, and follow its training.
 
@@ -122,7 +90,7 @@ def serve(
             view=partial(serving_view, str(run)),
         )
         shown = f"[{host}]" if ":" in host else host
-        err.print(f"serving {run} on http://{shown}:{listening.getsockname()[1]}", soft_wrap=True, markup=False)
+        note(f"serving {run} on http://{shown}:{listening.getsockname()[1]}")
         run_server(app, listening)
 
 

@@ -5,11 +5,12 @@ import re
 import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from daes.cli.options import number, one_of, registered, whole_number
+from daes.cli.options import number, one_of, option, registered, whole_number
 from daes.training.config import LEARNING_RATES
 
 if TYPE_CHECKING:
@@ -69,166 +70,106 @@ def device_name(text: str) -> str:
     return text
 
 
-def option(*flags: str, panel: str, help: str, **more: Any) -> Any:
-    """An option in a panel of the help."""
-    return typer.Option(*flags, help=help, rich_help_panel=panel, **more)
-
-
-def names_option(flag: str, panel: str, help: str, **more: Any) -> Any:
-    """An option that takes names."""
-    return option(flag, panel=panel, help=help, parser=names, metavar="LIST", **more)
-
-
-def rows_option(flag: str, panel: str, help: str, least: int = 1, **more: Any) -> Any:
-    """An option that takes a number of rows."""
-    return option(flag, panel=panel, help=help, parser=whole_number(least), metavar="ROWS", **more)
-
-
-def number_option(flag: str, panel: str, help: str, least: int = 1, **more: Any) -> Any:
-    """An option that takes a whole number."""
-    return option(flag, panel=panel, help=help, parser=whole_number(least), metavar="N", **more)
+_model = partial(option, panel="Model")
+_training = partial(option, panel="Training")
 
 
 @dataclass(frozen=True)
 class ModelOptions:
     """Options of the model, except method and backbone."""
 
-    dim: Annotated[int, number_option("--dim", "Model", "Dimension of every embedding.")] = 16
+    dim: Annotated[int, _model("Dimension of every embedding.", parser=whole_number(1), metavar="N")] = 16
     hidden: Annotated[
         Names | None,
-        option(
-            "--hidden",
-            panel="Model",
-            parser=widths,
-            metavar="LIST",
-            help="Widths of the MLP's hidden layers, or none.",
-            show_default="128,32,8",
-        ),
+        _model("Widths of the MLP's hidden layers, or none.", parser=widths, metavar="LIST", show_default="128,32,8"),
     ] = None
     dropout: Annotated[
         float | None,
-        option(
-            "--dropout",
-            panel="Model",
+        _model(
+            "Share of hidden units that are dropped.",
             parser=number(least=0, below=1),
             metavar="SHARE",
-            help="Share of hidden units that are dropped.",
             show_default="0",
         ),
     ] = None
-    batch_norm: Annotated[
-        bool | None,
-        option(
-            "--batch-norm/--no-batch-norm",
-            panel="Model",
-            help="Normalise hidden layers.",
-            show_default="no-batch-norm",
-        ),
-    ] = None
-    evidence: Annotated[
-        bool,
-        option(
-            "--evidence/--no-evidence",
-            panel="Model",
-            help="Give the network what past clicks say of each value and id, by counting.",
-        ),
-    ] = True
+    batch_norm: Annotated[bool | None, _model("Normalise hidden layers.", show_default="no-batch-norm")] = None
+    evidence: Annotated[bool, _model("Give the network what past clicks say of each value and id, by counting.")] = True
     pairs: Annotated[
-        int,
-        number_option("--pairs", "Model", "Pairs of fields whose combinations are counted as well.", least=0),
+        int, _model("Pairs of fields whose combinations are counted as well.", parser=whole_number(0), metavar="N")
     ] = 0
     l2: Annotated[
-        float,
-        option(
-            "--l2",
-            panel="Model",
-            parser=number(least=0),
-            metavar="NUMBER",
-            help="λ of the paper's loss, cross-entropy + λ‖Θ‖².",
-        ),
+        float, _model("λ of the paper's loss, cross-entropy + λ‖Θ‖².", parser=number(least=0), metavar="NUMBER")
     ] = 0.0
     tables: Annotated[
         str,
-        option(
-            "--tables",
-            panel="Model",
+        _model(
+            "How a category is mapped to its row: hash, or vocabulary (learned from the stream).",
             parser=one_of("hash", "vocabulary"),
             metavar="MODE",
-            help="How a category is mapped to its row: hash, or vocabulary (learned from the stream).",
         ),
     ] = "hash"
     table_size: Annotated[
         int | None,
-        number_option(
-            "--table-size", "Model", "Rows of each category's table.", show_default="by the cardinalities in the sample"
+        _model(
+            "Rows of each category's table.",
+            parser=whole_number(1),
+            metavar="N",
+            show_default="by the cardinalities in the sample",
         ),
     ] = None
-    sparse: Annotated[
-        bool, option("--sparse", panel="Model", help="Sparse gradients, for very large tables; excludes --l2.")
-    ] = False
+    sparse: Annotated[bool, _model("Sparse gradients, for very large tables; excludes --l2.", "--sparse")] = False
     context: Annotated[
         str,
-        option(
-            "--context",
-            panel="Model",
-            metavar="CHOICE",
-            help="Categorical fields that modulate numbers in field-aware methods: smallest (cardinality), ranked "
+        _model(
+            "Categorical fields that modulate numbers in field-aware methods: smallest (cardinality), ranked "
             "(`daes context` shows how), none, or names separated by commas.",
+            metavar="CHOICE",
         ),
     ] = "smallest"
     num_context: Annotated[
-        int, number_option("--num-context", "Model", "Number of fields that smallest and ranked choose.")
+        int, _model("Number of fields that smallest and ranked choose.", parser=whole_number(1), metavar="N")
     ] = 3
     reservoir_size: Annotated[
         int | None,
-        number_option(
-            "--reservoir-size", "Model", "Values that each feature's reservoir keeps.", show_default="100000"
+        _model(
+            "Values that each feature's reservoir keeps.", parser=whole_number(1), metavar="N", show_default="100000"
         ),
     ] = None
     half_life: Annotated[
         float | None,
-        option(
-            "--half-life",
-            panel="Model",
+        _model(
+            "Decay: a value of this age is half as likely to be in the reservoir as a new one.",
             parser=number(above=0),
             metavar="ROWS",
-            help="Decay: a value of this age is half as likely to be in the reservoir as a new one.",
         ),
     ] = None
-    expiry: Annotated[int | None, rows_option("--expiry", "Model", "Drop values of this age from the reservoir.")] = (
-        None
-    )
+    expiry: Annotated[
+        int | None, _model("Drop values of this age from the reservoir.", parser=whole_number(1), metavar="ROWS")
+    ] = None
     method_option: Annotated[
         list[str],
-        option(
-            "--method-option",
-            panel="Model",
-            parser=pair,
-            metavar="NAME=VALUE",
-            help="Any other option of the method, such as num_meta=20; may be repeated.",
+        _model(
+            "Any other option of the method, such as num_meta=20; may be repeated.", parser=pair, metavar="NAME=VALUE"
         ),
     ] = field(default_factory=list)
     backbone_option: Annotated[
         list[str],
-        option(
-            "--backbone-option",
-            panel="Model",
-            parser=pair,
-            metavar="NAME=VALUE",
-            help="Any other option of the backbone, such as layers=2; may be repeated.",
+        _model(
+            "Any other option of the backbone, such as layers=2; may be repeated.", parser=pair, metavar="NAME=VALUE"
         ),
     ] = field(default_factory=list)
     sample_rows: Annotated[
         int,
-        rows_option(
-            "--sample-rows", "Model", "Rows at the start on which table sizes, context and offline methods are fitted."
+        _model(
+            "Rows at the start on which table sizes, context and offline methods are fitted.",
+            parser=whole_number(1),
+            metavar="ROWS",
         ),
     ] = 10_000
 
     def arguments(self) -> dict[str, Any]:
         """Arguments of `CTRModel.from_sample`, except method and backbone."""
-        estimator = {"half_life": self.half_life, "expiry": self.expiry}
-        estimator = {name: value for name, value in estimator.items() if value is not None}
+        estimator = given_options({"half_life": self.half_life, "expiry": self.expiry})
         embedding = {"reservoir_size": self.reservoir_size, "estimator_options": estimator or None}
         backbone = {
             "hidden": None if self.hidden is None else [int(width) for width in self.hidden],
@@ -254,101 +195,68 @@ class TrainingOptions:
 
     batch_size: Annotated[
         int | None,
-        rows_option("--batch-size", "Training", "Rows per step.", show_default="by the number of rows, 32 to 1024"),
+        _training(
+            "Rows per step.", parser=whole_number(1), metavar="ROWS", show_default="by the number of rows, 32 to 1024"
+        ),
     ] = None
     optimizer: Annotated[
-        str,
-        option(
-            "--optimizer",
-            panel="Training",
-            parser=one_of(*LEARNING_RATES),
-            metavar="NAME",
-            help=f"One of {', '.join(LEARNING_RATES)}.",
-        ),
+        str, _training(f"One of {', '.join(LEARNING_RATES)}.", parser=one_of(*LEARNING_RATES), metavar="NAME")
     ] = "adagrad"
     learning_rate: Annotated[
         float | None,
-        option(
+        _training(
+            "Step size of the optimiser.",
             "--learning-rate",
             "--lr",
-            panel="Training",
             parser=number(above=0),
             metavar="NUMBER",
-            help="Step size of the optimiser.",
             show_default="0.03 for adagrad, 0.001 for adam",
         ),
     ] = None
     clip_norm: Annotated[
         float | None,
-        option(
-            "--clip-norm",
-            panel="Training",
-            parser=number(above=0),
-            metavar="NUMBER",
-            help="Scale gradients with a larger norm down to it.",
-        ),
+        _training("Scale gradients with a larger norm down to it.", parser=number(above=0), metavar="NUMBER"),
     ] = None
     max_norm: Annotated[
         float | None,
-        option(
-            "--max-norm",
-            panel="Training",
-            parser=number(above=0),
-            metavar="NUMBER",
-            help="A gradient with a larger norm makes its batch a bad batch.",
+        _training(
+            "A gradient with a larger norm makes its batch a bad batch.", parser=number(above=0), metavar="NUMBER"
         ),
     ] = None
     bad_batch: Annotated[
         str,
-        option(
-            "--bad-batch",
-            panel="Training",
+        _training(
+            "A batch that cannot be learned from (a label that is neither 0 nor 1, a loss that is not finite): "
+            "stop, or skip it and report its row.",
             parser=one_of("stop", "skip"),
             metavar="POLICY",
-            help="A batch that cannot be learned from (a label that is neither 0 nor 1, a loss that is not finite): "
-            "stop, or skip it and report its row.",
         ),
     ] = "stop"
     label_delay: Annotated[
-        int,
-        number_option("--label-delay", "Training", "Batches between scoring a row and learning its label.", least=0),
+        int, _training("Batches between scoring a row and learning its label.", parser=whole_number(0), metavar="N")
     ] = 0
     window: Annotated[
         int | None,
-        rows_option(
-            "--window",
-            "Training",
+        _training(
             "Rows of the window metrics.",
+            parser=whole_number(1),
+            metavar="ROWS",
             show_default="a tenth of the rows, 100000 at most",
         ),
     ] = None
-    amp: Annotated[bool, option("--amp", panel="Training", help="Compute in bfloat16 where it is safe.")] = False
-    cuda_graphs: Annotated[
-        bool,
-        option(
-            "--cuda-graphs/--no-cuda-graphs",
-            panel="Training",
-            help="On a CUDA device, record a step once and replay it.",
-        ),
-    ] = True
+    amp: Annotated[bool, _training("Compute in bfloat16 where it is safe.", "--amp")] = False
+    cuda_graphs: Annotated[bool, _training("On a CUDA device, record a step once and replay it.")] = True
     sync_every: Annotated[
         int,
-        rows_option(
-            "--sync-every",
-            "Training",
+        _training(
             "With several processes (torchrun): rows after which they exchange what they have learned from, at the "
             "latest; sooner while the stream is short.",
+            parser=whole_number(1),
+            metavar="ROWS",
         ),
     ] = 20_000
     device: Annotated[
-        str,
-        option(
-            "--device",
-            panel="Training",
-            parser=device_name,
-            metavar="NAME",
-            help="cpu, cuda, cuda:1, … or auto: cuda where there is one.",
-        ),
+        str, _training("cpu, cuda, cuda:1, … or auto: cuda where there is one.", parser=device_name, metavar="NAME")
     ] = "auto"
 
     def resolved(self, data: "Dataset") -> "TrainingOptions":
@@ -364,22 +272,8 @@ class TrainingOptions:
         """The training configuration, once the options are resolved."""
         from daes.training.config import TrainConfig
 
-        assert self.batch_size is not None
-        assert self.window is not None
-        return TrainConfig(
-            batch_size=self.batch_size,
-            optimizer=self.optimizer,
-            learning_rate=self.learning_rate,
-            clip_norm=self.clip_norm,
-            max_norm=self.max_norm,
-            bad_batch=self.bad_batch,  # type: ignore[arg-type]
-            label_delay=self.label_delay,
-            window=self.window,
-            amp=self.amp,
-            cuda_graphs=self.cuda_graphs,
-            sync_every=self.sync_every,
-            **more,
-        )
+        options = {name: value for name, value in vars(self).items() if name != "device"}
+        return TrainConfig(**options, **more)
 
 
 def _count(data: "Dataset") -> int | None:

@@ -2,18 +2,17 @@
 
 from collections.abc import Sequence
 
-from rich import box
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
+from daes.cli.console import plain_table
 from daes.distribution.summary import TableSummary
 from daes.formatting import compact, count, percent
 
 
 def render_summary(summary: TableSummary, levels: Sequence[float], description: str) -> RenderableType:
     """Missing values, range and quantiles of every column."""
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table = plain_table()
     table.add_column("column", style="bold", min_width=8, overflow="fold")
     for heading in ("missing", "min", *(f"{100 * level:g} %" for level in levels), "max"):
         table.add_column(heading, justify="right", no_wrap=True)

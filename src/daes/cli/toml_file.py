@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from daes.cli.options import LEFT_OUT
+from daes.cli.options import LEFT_OUT, option
 
 _NOT_IN_FILES = ("config", "help")
 
@@ -23,14 +23,13 @@ def _load(context: typer.Context, path: Path | None) -> Path | None:
 
 Config = Annotated[
     Path | None,
-    typer.Option(
-        "--config",
+    option(
+        'Options from a TOML file, named as here: `batch-size = 1024`, `numerical = ["price", "age"]`. The '
+        "command line takes precedence.",
         metavar="FILE",
         callback=_load,
         is_eager=True,
-        help='Options from a TOML file, named as here: `batch-size = 1024`, `numerical = ["price", "age"]`. The '
-        "command line takes precedence.",
-        rich_help_panel="Run",
+        panel="Run",
     ),
 ]
 

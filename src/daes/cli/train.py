@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from json import dumps
 from pathlib import Path
 from shlex import quote
@@ -10,21 +11,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from daes.cli import console
-from daes.cli.console import err, errors
+from daes.cli.console import err, errors, note, say
 from daes.cli.errors import INTERRUPTED
 from daes.cli.groups import grouped, restored, was_given
 from daes.cli.live import Live, joined_schema
-from daes.cli.options import ARGUMENTS, LEFT_OUT, Json, Seed, number, one_of, registered_name, whole_number
+from daes.cli.options import ARGUMENTS, LEFT_OUT, Json, Seed, number, one_of, option, registered_name, whole_number
 from daes.cli.reading import DATA_HELP, STDIN, Columns, Reading
-from daes.cli.settings import ModelOptions, TrainingOptions, option
+from daes.cli.settings import ModelOptions, TrainingOptions
 from daes.cli.toml_file import Config
 from daes.training.callbacks import CALLBACKS, make_callback
 
 if TYPE_CHECKING:
+    from daes.cli.progress import RowProgress
     from daes.training.run import TrainedRun
     from daes.training.trainer import StreamTrainer
 
 _FEW_STEPS = 200
+_model = partial(option, panel="Model")
+_run = partial(option, panel="Run")
 
 
 def tracker(text: str) -> str:
@@ -38,24 +42,10 @@ class ModelChoice:
     """Method, backbone and seed."""
 
     method: Annotated[
-        str,
-        option(
-            "--method",
-            panel="Model",
-            parser=registered_name("method"),
-            metavar="NAME",
-            help="How numbers become vectors: {method}.",
-        ),
+        str, _model("How numbers become vectors: {method}.", parser=registered_name("method"), metavar="NAME")
     ] = "daes"
     backbone: Annotated[
-        str,
-        option(
-            "--backbone",
-            panel="Model",
-            parser=registered_name("backbone"),
-            metavar="NAME",
-            help="How vectors interact: {backbone}.",
-        ),
+        str, _model("How vectors interact: {backbone}.", parser=registered_name("backbone"), metavar="NAME")
     ] = "deepfm"
     seed: Seed = 0
 
@@ -70,89 +60,55 @@ def _check_data(call: typer.Context, data: str | None) -> str | None:
 @grouped
 def train(
     call: typer.Context,
-    out: Annotated[
-        Path,
-        option("--out", "-o", panel="Run", metavar="RUN", help="The folder of the run: model, metrics, report, …"),
-    ],
+    out: Annotated[Path, _run("The folder of the run: model, metrics, report, …", "--out", "-o", metavar="RUN")],
     data: Annotated[
         str | None,
         typer.Argument(metavar="DATA", callback=_check_data, help=DATA_HELP + " Optional with --resume."),
     ] = None,
     resume: Annotated[
         bool,
-        option(
+        _run(
+            "Continue the run in RUN where it stopped, with bit-identical results; starts one if there is none.",
             "--resume",
-            panel="Run",
-            help="Continue the run in RUN where it stopped, with bit-identical results; starts one if there is none.",
         ),
     ] = False,
-    overwrite: Annotated[
-        bool, option("--overwrite", panel="Run", help="Replace the run in RUN once the new one is complete.")
-    ] = False,
+    overwrite: Annotated[bool, _run("Replace the run in RUN once the new one is complete.", "--overwrite")] = False,
     from_run: Annotated[
         Path | None,
-        option(
-            "--from",
-            panel="Run",
-            metavar="RUN",
-            help="Start from the model, the optimiser and the statistics of a finished run; options of training that "
+        _run(
+            "Start from the model, the optimiser and the statistics of a finished run; options of training that "
             "are not given are that run's.",
+            "--from",
+            metavar="RUN",
         ),
     ] = None,
     checkpoint_every: Annotated[
-        int,
-        option(
-            "--checkpoint-every",
-            panel="Run",
-            parser=whole_number(1),
-            metavar="ROWS",
-            help="Rows between two checkpoints.",
-        ),
+        int, _run("Rows between two checkpoints.", parser=whole_number(1), metavar="ROWS")
     ] = 1_000_000,
     checkpoint_minutes: Annotated[
-        float,
-        option(
-            "--checkpoint-minutes",
-            panel="Run",
-            parser=number(above=0),
-            metavar="MINUTES",
-            help="Minutes after which a checkpoint is due at the latest.",
-        ),
+        float, _run("Minutes after which a checkpoint is due at the latest.", parser=number(above=0), metavar="MINUTES")
     ] = 5.0,
-    keep: Annotated[
-        int, option("--keep", panel="Run", parser=whole_number(1), metavar="N", help="Number of checkpoints to keep.")
-    ] = 3,
+    keep: Annotated[int, _run("Number of checkpoints to keep.", parser=whole_number(1), metavar="N")] = 3,
     process_timeout: Annotated[
         float,
-        option(
-            "--process-timeout",
-            panel="Run",
+        _run(
+            "With several processes (torchrun): one that does not answer for so long ends the run.",
             parser=number(above=0),
             metavar="SECONDS",
-            help="With several processes (torchrun): one that does not answer for so long ends the run.",
         ),
     ] = 600.0,
     ray: Annotated[
-        bool,
-        option(
-            "--ray/--no-ray",
-            panel="Run",
-            help="Train in --workers processes of a Ray cluster, which replaces those that are lost.",
-        ),
+        bool, _run("Train in --workers processes of a Ray cluster, which replaces those that are lost.")
     ] = False,
-    workers: Annotated[
-        int, option("--workers", panel="Run", parser=whole_number(1), metavar="N", help="With --ray: how many.")
-    ] = 2,
-    report: Annotated[bool, option("--report/--no-report", panel="Run", help="Write report.html.")] = True,
+    workers: Annotated[int, _run("With --ray: how many.", parser=whole_number(1), metavar="N")] = 2,
+    report: Annotated[bool, _run("Write report.html.")] = True,
     track: Annotated[
         list[str] | None,
-        option(
-            "--track",
-            panel="Run",
+        _run(
+            "Also send the metrics, as they are recorded, to tensorboard:FOLDER, mlflow:EXPERIMENT or "
+            "wandb:PROJECT; may be given several times.",
             parser=tracker,
             metavar="NAME[:WHERE]",
-            help="Also send the metrics, as they are recorded, to tensorboard:FOLDER, mlflow:EXPERIMENT or "
-            "wandb:PROJECT; may be given several times.",
         ),
     ] = None,
     config: Config = None,
@@ -199,6 +155,7 @@ def train(
     if problems:
         raise ValueError("; ".join(problems))
     from daes.cli.columns_text import print_columns
+    from daes.cli.progress import row_progress
     from daes.cli.ray_train import train_with_ray
     from daes.report.page import write_report
     from daes.storage.run_folder import RunFolder
@@ -218,7 +175,7 @@ def train(
         if processes.first:
             run_folder.recover()
     if resume and run_folder.replacement.exists:
-        err.print(f"continuing the run that is to replace the one in {out}", soft_wrap=True, markup=False)
+        note(f"continuing the run that is to replace the one in {out}")
         run_folder = run_folder.replacement
     stored: dict[str, Any] = {}
     if resume and run_folder.is_run:
@@ -253,10 +210,12 @@ def train(
     arguments = {"embedding": choice.method, "backbone": choice.backbone, **model.arguments()}
     groups: tuple[Any, ...] = (choice, columns, reading, model, training, live)
     try:
-        with _Progress(
-            None if from_run is not None else lambda: print_columns(opened, columns.named, order),
-            lambda trainer: ", ".join(filter(None, (getattr(found.source, "lag", ""), trainer.waiting.status))),
-        ) as progress:
+        with row_progress("training") as bar:
+            progress = _Progress(
+                bar,
+                None if from_run is not None else lambda: print_columns(opened, columns.named, order),
+                lambda trainer: ", ".join(filter(None, (getattr(found.source, "lag", ""), trainer.waiting.status))),
+            )
             run = train_run(
                 found,
                 out,
@@ -293,9 +252,7 @@ def train(
         errors.print(go_on, soft_wrap=True, markup=False)
         raise typer.Exit(getattr(interruption, "exit_code", INTERRUPTED)) from None
     if run.stopped is not None:
-        err.print(
-            f"{run.stopped}; to continue: daes train --out {quote(str(out))} --resume", soft_wrap=True, markup=False
-        )
+        note(f"{run.stopped}; to continue: daes train --out {quote(str(out))} --resume")
     if processes.first:
         _print(run, json)
 
@@ -324,26 +281,18 @@ def _refuse_changed(groups: Sequence[Any], stored: dict[str, Any], run: Path) ->
 
 
 class _Progress:
-    """Progress of a training run, as a context manager and a callback of the trainer.
+    """Progress of a training run, as a callback of the trainer.
 
     Args:
+        rows: where it is shown.
         introduce: called before the first batch of a new run.
         lag: says how far a live stream is behind, and what waits.
     """
 
-    def __init__(self, introduce: Callable[[], None] | None, lag: Callable[["StreamTrainer"], str]) -> None:
-        self._introduce = introduce
-        self._lag = lag
-
-    def __enter__(self) -> "_Progress":
-        from daes.cli.progress import row_progress
-
-        self._context = row_progress("training")
-        self._rows = self._context.__enter__()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._context.__exit__(*error)
+    def __init__(
+        self, rows: "RowProgress", introduce: Callable[[], None] | None, lag: Callable[["StreamTrainer"], str]
+    ) -> None:
+        self._rows, self._introduce, self._lag = rows, introduce, lag
 
     def start(self, trainer: "StreamTrainer", rows: int | None) -> None:
         self._rows.set_total(rows)
@@ -364,7 +313,7 @@ class _Progress:
 
         if self._rows.needs_status():
             parts = (metric_status(trainer.metrics), self._lag(trainer))
-            self._rows.set_status(", ".join(part for part in parts if part))
+            self._rows.set_status(", ".join(filter(None, parts)))
         self._rows.advance(rows)
 
 
@@ -386,25 +335,19 @@ def _print(run: "TrainedRun", json: bool) -> None:
 
     result = run.result
     for bad in result.bad_batches:
-        err.print(f"bad batch at row {bad.row:,}: {bad.reason}", soft_wrap=True, markup=False)
+        note(f"bad batch at row {bad.row:,}: {bad.reason}")
     if run.bad_rows.count:
-        err.print(f"{run.bad_rows}; {run.folder.bad_rows} lists them", soft_wrap=True, markup=False)
+        note(f"{run.bad_rows}; {run.folder.bad_rows} lists them")
     if run.stopped is None:
         _hint_at_few_steps(run)
     if json:
-        typer.echo(
-            dumps(
-                strict(
-                    {
-                        "run": str(run.folder.path),
-                        "report": None if run.report is None else str(run.report),
-                        "resumed_at": run.resumed_at,
-                        **run.folder.read("metrics"),
-                    }
-                ),
-                allow_nan=False,
-            )
-        )
+        content = {
+            "run": str(run.folder.path),
+            "report": None if run.report is None else str(run.report),
+            "resumed_at": run.resumed_at,
+            **run.folder.read("metrics"),
+        }
+        typer.echo(dumps(strict(content), allow_nan=False))
         return
     size = run.folder.read("config")["training"]["batch_size"]
     steps = -(-result.rows // size)
@@ -413,4 +356,4 @@ def _print(run: "TrainedRun", json: bool) -> None:
         f"{result.rows_per_second:,.0f} rows/s"
     )
     console.out.print(metrics_table(result.metrics))
-    console.out.print(f"wrote {run.folder.path}" + (f", report: {run.report}" if run.report else ""), soft_wrap=True)
+    say(f"wrote {run.folder.path}" + (f", report: {run.report}" if run.report else ""))

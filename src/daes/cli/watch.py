@@ -6,15 +6,13 @@ from typing import Annotated, Any
 
 import typer
 
-from daes.cli.console import err
-from daes.cli.options import whole_number
+from daes.cli.console import note
+from daes.cli.options import option, whole_number
 
 
 def watch(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A folder of `daes train`.", show_default=False)],
-    port: Annotated[
-        int, typer.Option("--port", parser=whole_number(0), metavar="N", help="The port; 0 takes a free one.")
-    ] = 8001,
+    port: Annotated[int, option("The port; 0 takes a free one.", parser=whole_number(0), metavar="N")] = 8001,
 ) -> None:
     """Show a run on a live page while it trains: metrics, clicks, speed, calibration and drift.
 
@@ -32,7 +30,7 @@ def watch(
 
     signal.signal(signal.SIGTERM, stop)
     with watch_server(run, port) as server:
-        err.print(f"watching {run} on http://127.0.0.1:{server.server_port}", soft_wrap=True, markup=False)
+        note(f"watching {run} on http://127.0.0.1:{server.server_port}")
         try:
             server.serve_forever()
         except KeyboardInterrupt:
