@@ -276,11 +276,15 @@ class CTRModel(nn.Module):
         if self.numerical is not None and self.numerical.observe_in_forward:
             self.numerical.observe(numerical)
 
-    def count(self, batch: DeviceBatch) -> None:
-        """Take the labels of a batch that was learned from into the evidence: later batches are scored with them."""
+    def count(self, batch: DeviceBatch, rows: Tensor | None = None) -> None:
+        """Take the labels of a batch that was learned from into the evidence: later batches are scored with them.
+
+        `rows` (B, p) are those that its ids have in the categorical table, where they are known.
+        """
         if batch.label is None:
             return
-        rows = batch.categorical if self.categorical is None else self.categorical.rows(batch.categorical)
+        if rows is None:
+            rows = batch.categorical if self.categorical is None else self.categorical.rows(batch.categorical)
         self.evidence.update(batch.numerical, rows, batch.label)
 
     @contextmanager

@@ -49,6 +49,9 @@ __all__ = [
 ]
 
 
+_COUNTING = ("add_up", "gradients", "observe", "score")
+
+
 def _load() -> Any:
     if os.environ.get("DAES_NATIVE") == "0":
         return None
@@ -60,25 +63,27 @@ def _load() -> Any:
     kinds = {"p": pointer, "n": number, "f": single, "d": double}
     for name, arguments in {
         "hash_rows": "pppnnp",
-        "look_up": "ppnnp",
+        "look_up": "ppnnnpn",
         "add_up": "pnpnnnnppp",
         "adagrad_rows": "ppppnnff",
         "evidence": "ppnnnpnppddpp",
         "count": "pppnnnpnppp",
         "keep": "pppnnnppnnpppp",
-        "blend": "pnnpnppppnnpppppp",
-        "blend_backward": "pnnnpnnpppppp",
+        "blend": "pnnpnppppnnpppnpnpp",
+        "blend_backward": "pnnnpnnpnppppp",
         "observe": "pnnpnppnpnppppppnndppnp",
         "refresh": "pnpnnppppnppnnppp",
         "join": "ppnnnnnnppnfpppp",
         "join_backward": "pnnnnnpppnppp",
         "relu_backward": "ppnnp",
         "squares": "ppn",
+        "inputs": "ppppn",
+        "gradients": "pppppn",
         "score": "pppnp",
     }.items():
         function = getattr(loaded, f"daes_{name}")
         function.argtypes = [kinds[kind] for kind in arguments]
-        function.restype = {"add_up": number, "observe": number, "score": number, "squares": double}.get(name)
+        function.restype = {"squares": double}.get(name, number if name in _COUNTING else None)
     return loaded
 
 

@@ -38,12 +38,14 @@ FAST void daes_hash_rows(const int64_t *ids, const int64_t *sizes, const int64_t
         }
 }
 
-/* The rows of a table, (rows, dim). */
-FAST void daes_look_up(const float *table, const int64_t *places, int64_t count, int64_t dim, float *out) {
-    for (int64_t i = 0; i < count; i++) {
-        if (i + AHEAD < count) PREFETCH(table + places[i + AHEAD] * dim);
-        memcpy(out + i * dim, table + places[i] * dim, dim * sizeof(float));
-    }
+/* The rows of a table that places (rows, fields) name, into out (rows, fields, dim), rows `stride` apart. */
+FAST void daes_look_up(const float *table, const int64_t *places, int64_t rows, int64_t fields, int64_t dim, float *out,
+                       int64_t stride) {
+    for (int64_t i = 0, k = 0; i < rows; i++)
+        for (int64_t f = 0; f < fields; f++, k++) {
+            if (k + AHEAD < rows * fields) PREFETCH(table + places[k + AHEAD] * dim);
+            memcpy(out + i * stride + f * dim, table + places[k] * dim, dim * sizeof(float));
+        }
 }
 
 /* Sort numbers below `limit`, by 8 or 11 bits at a time; `spare` is as large. */
@@ -67,12 +69,11 @@ static void sort_places(int64_t *places, int64_t *spare, int64_t count, int64_t 
     if (from != places) memcpy(places, from, count * sizeof(int64_t));
 }
 
-/* The gradients of equal places added up, by ascending places; returns how many different ones there are.
- * gradient (rows, fields, dim), rows `stride` apart, places (rows, fields); slots (table rows) holds -1 before and
- * after; distinct has room for twice the places. */
-FAST int64_t daes_add_up(const float *gradient, int64_t stride, const int64_t *places, int64_t rows, int64_t fields,
-                         int64_t dim, int64_t table_rows, int32_t *slots, int64_t *distinct, float *sums) {
-    int64_t found = 0, count = rows * fields;
+/* The different ones of places (count,), ascending, and their numbers into slots (table rows), which hold -1 before;
+ * returns how many there are. `distinct` has room for twice the places. */
+static int64_t number_places(const int64_t *places, int64_t count, int64_t table_rows, int32_t *slots,
+                             int64_t *distinct) {
+    int64_t found = 0;
     for (int64_t i = 0; i < count; i++)
         if (slots[places[i]] < 0) {
             slots[places[i]] = 0;
@@ -80,13 +81,27 @@ FAST int64_t daes_add_up(const float *gradient, int64_t stride, const int64_t *p
         }
     sort_places(distinct, distinct + count, found, table_rows);
     for (int64_t i = 0; i < found; i++) slots[distinct[i]] = (int32_t)i;
-    memset(sums, 0, found * dim * sizeof(float));
+    return found;
+}
+
+static inline void add_rows(const float *gradient, int64_t stride, const int64_t *places, int64_t rows, int64_t fields,
+                            int64_t dim, const int32_t *slots, float *sums) {
     for (int64_t i = 0; i < rows; i++)
         for (int64_t f = 0; f < fields; f++) {
             const float *from = gradient + i * stride + f * dim;
             float *to = sums + slots[places[i * fields + f]] * dim;
             for (int64_t k = 0; k < dim; k++) to[k] += from[k];
         }
+}
+
+/* The gradients of equal places added up, by ascending places; returns how many different ones there are.
+ * gradient (rows, fields, dim), rows `stride` apart, places (rows, fields); slots (table rows) holds -1 before and
+ * after; distinct has room for twice the places. */
+FAST int64_t daes_add_up(const float *gradient, int64_t stride, const int64_t *places, int64_t rows, int64_t fields,
+                         int64_t dim, int64_t table_rows, int32_t *slots, int64_t *distinct, float *sums) {
+    int64_t found = number_places(places, rows * fields, table_rows, slots, distinct);
+    memset(sums, 0, found * dim * sizeof(float));
+    add_rows(gradient, stride, places, rows, fields, dim, slots, sums);
     for (int64_t i = 0; i < found; i++) slots[distinct[i]] = -1;
     return found;
 }
@@ -149,24 +164,27 @@ static inline float log_of(float x) {
     return s * (half + r) + k * 9.0580006145e-06f - half + f + k * 6.9313812256e-01f;
 }
 
-/* The log odds of numbers and categories and the confidence of categories (EvidenceInputs without pairs).
- * numbers (rows, q), places (rows, p), edges (q, bins - 1), number_counts (q, bins + 1, 2), row_counts (*, 2),
- * odds (q, bins + 1) scratch, out (rows, q + 2p). */
-FAST void daes_evidence(const float *numbers, const int64_t *places, int64_t rows, int64_t q, int64_t p,
-                        const float *edges, int64_t bins, const double *number_counts, const double *row_counts,
-                        double prior, double strength, float *odds, float *out) {
+/* The log odds of every bin of every number (EvidenceInputs): number_counts (cells, 2) -> odds (cells,). */
+static inline void bin_odds(const double *number_counts, int64_t cells, double prior, double strength, float *odds) {
+    const float base = (float)log(prior / (1 - prior));
+    for (int64_t i = 0; i < cells; i++) {
+        double views = number_counts[2 * i], clicks = number_counts[2 * i + 1];
+        odds[i] = log_of((float)((clicks + strength * prior) / ((views - clicks) + strength * (1 - prior)))) - base;
+    }
+}
+
+/* The log odds of numbers and categories and the confidence of categories, given the odds of bins (q, bins + 1). */
+static inline void past_clicks(const float *numbers, int64_t numbers_stride, const int64_t *places, int64_t rows,
+                               int64_t q, int64_t p, const float *edges, int64_t bins, const float *odds,
+                               const double *row_counts, double prior, double strength, float *out, int64_t stride) {
     const double more = strength * prior, less = strength * (1 - prior);
     const float base = (float)log(prior / (1 - prior));
-    for (int64_t i = 0; i < q * (bins + 1); i++) {
-        double views = number_counts[2 * i], clicks = number_counts[2 * i + 1];
-        odds[i] = log_of((float)((clicks + more) / ((views - clicks) + less))) - base;
-    }
     for (int64_t i = 0; i < rows; i++) {
-        float *restrict to = out + i * (q + 2 * p), *restrict category = to + q, *restrict sure = category + p;
+        float *restrict to = out + i * stride, *restrict category = to + q, *restrict sure = category + p;
         if (i + 1 < rows)
             for (int64_t f = 0; f < p; f++) PREFETCH(row_counts + 2 * places[(i + 1) * p + f]);
         for (int64_t f = 0; f < q; f++)
-            to[f] = odds[f * (bins + 1) + bin_of(edges + f * (bins - 1), bins, numbers[i * q + f])];
+            to[f] = odds[f * (bins + 1) + bin_of(edges + f * (bins - 1), bins, numbers[i * numbers_stride + f])];
         for (int64_t f = 0; f < p; f++) {
             const double *seen = row_counts + 2 * places[i * p + f];
             category[f] = (float)((seen[1] + more) / ((seen[0] - seen[1]) + less));
@@ -175,6 +193,15 @@ FAST void daes_evidence(const float *numbers, const int64_t *places, int64_t row
         for (int64_t f = 0; f < p; f++) category[f] = log_of(category[f]) - base;
         for (int64_t f = 0; f < p; f++) sure[f] = log_of(sure[f]) / 4 - 1;
     }
+}
+
+/* What EvidenceInputs gives without pairs. numbers (rows, q), places (rows, p), edges (q, bins - 1), number_counts
+ * (q, bins + 1, 2), row_counts (*, 2), odds (q, bins + 1) scratch, out (rows, q + 2p). */
+FAST void daes_evidence(const float *numbers, const int64_t *places, int64_t rows, int64_t q, int64_t p,
+                        const float *edges, int64_t bins, const double *number_counts, const double *row_counts,
+                        double prior, double strength, float *odds, float *out) {
+    bin_odds(number_counts, q * (bins + 1), prior, strength, odds);
+    past_clicks(numbers, q, places, rows, q, p, edges, bins, odds, row_counts, prior, strength, out, q + 2 * p);
 }
 
 /* Count labelled rows (EvidenceInputs.update); q or p is 0 for what is not counted. total (2,): rows and clicks. */
@@ -245,18 +272,18 @@ static inline float normal_score(float rank) {
 /* Two neighbouring rows blended and a linear path added, and the plain inputs (DAES._fused).
  * values (rows, q), knots (q, K + 1), centre and scale (q,), index (rows,) of contexts or NULL, table (contexts, q,
  * M + 1, d), linear (q, d) or NULL, missing (q, d) -> fields (rows, q, d), plain (rows, 2q): scores, then standardised
- * values; and for the backward: lower (rows, q), the lower one of the rows, -1 where the value is missing and -2 where
+ * values, rows of both so far apart as their strides say; and for the backward: lower (rows, q), the lower one of the rows, -1 where the value is missing and -2 where
  * nothing is known of the feature, and upper (rows, q), the weight of the other one. */
 FAST void daes_blend(const float *values, int64_t rows, int64_t q, const float *knots, int64_t K, const float *centre,
                      const float *scale, const int64_t *index, const float *table, int64_t M, int64_t d,
-                     const float *linear, const float *missing, float *fields, float *plain, int32_t *lower,
-                     float *upper) {
+                     const float *linear, const float *missing, float *fields, int64_t stride, float *plain,
+                     int64_t plain_stride, int32_t *lower, float *upper) {
     const float half = (float)(0.5 / K), ratio = (float)((double)M / K);
     for (int64_t i = 0; i < rows; i++) {
         const float *own_table = table + (index ? index[i] * q * (M + 1) * d : 0);
         for (int64_t f = 0; f < q; f++) {
-            float value = values[i * q + f], *to = fields + (i * q + f) * d;
-            float *score = plain + i * 2 * q + f, *standard = score + q;
+            float value = values[i * q + f], *to = fields + i * stride + f * d;
+            float *score = plain + i * plain_stride + f, *standard = score + q;
             const float *own = knots + f * (K + 1);
             if (isnan(value)) {
                 memcpy(to, missing + f * d, d * sizeof(float));
@@ -300,22 +327,21 @@ FAST void daes_blend(const float *values, int64_t rows, int64_t q, const float *
         float scores[BLOCK];
         int64_t count = rows * q - start < BLOCK ? rows * q - start : BLOCK;
         for (int64_t k = 0, i = start / q, f = start % q; k < BLOCK; k++) {
-            scores[k] = k < count ? plain[i * 2 * q + f] : 0.5f;
+            scores[k] = k < count ? plain[i * plain_stride + f] : 0.5f;
             if (++f == q) f = 0, i++;
         }
         for (int64_t k = 0; k < BLOCK; k++) scores[k] = normal_score(scores[k]);
         for (int64_t k = 0, i = start / q, f = start % q; k < count; k++) {
-            plain[i * 2 * q + f] = scores[k];
+            plain[i * plain_stride + f] = scores[k];
             if (++f == q) f = 0, i++;
         }
     }
 }
 
-/* The gradients of table, linear (or NULL) and missing, which are zero before, from that of the fields, whose rows are
- * `stride` apart. */
+/* The gradients of table, linear (or NULL) and missing are added to, from that of the fields; strides as above. */
 FAST void daes_blend_backward(const float *gradient, int64_t stride, int64_t rows, int64_t q, const int64_t *index,
-                              int64_t M, int64_t d, const float *plain, const int32_t *lower, const float *upper,
-                              float *table, float *linear, float *missing) {
+                              int64_t M, int64_t d, const float *plain, int64_t plain_stride,
+                              const int32_t *lower, const float *upper, float *table, float *linear, float *missing) {
     for (int64_t i = 0; i < rows; i++) {
         float *own_table = table + (index ? index[i] * q * (M + 1) * d : 0);
         for (int64_t f = 0; f < q; f++) {
@@ -327,7 +353,7 @@ FAST void daes_blend_backward(const float *gradient, int64_t stride, int64_t row
                 continue;
             }
             if (linear) {
-                float z = plain[i * 2 * q + q + f], *u = linear + f * d;
+                float z = plain[i * plain_stride + q + f], *u = linear + f * d;
                 for (int64_t k = 0; k < d; k++) u[k] += z * from[k];
             }
             if (low < 0) continue;
@@ -473,30 +499,33 @@ static inline float dot(const float *a, const float *b, int64_t count) {
     return sum;
 }
 
+/* What is added to a network's output: logit + <evidence, the last inputs>, and, with `linear` (n * d), + <linear,
+ * fields> + the pairwise products of the n fields, whose sums (d,) are kept. */
+static inline float around(const float *row, int64_t width, int64_t n, int64_t d, const float *linear,
+                           const float *evidence, int64_t counted, float logit, float *sum) {
+    if (evidence) logit += dot(row + width - counted, evidence, counted);
+    if (!linear) return logit;
+    memset(sum, 0, d * sizeof(float));
+    for (int64_t f = 0; f < n; f++)
+        for (int64_t k = 0; k < d; k++) sum[k] += row[f * d + k];
+    return logit + (dot(linear, row, n * d) + (dot(sum, sum, d) - dot(row, row, n * d)) / 2);
+}
+
 /* What goes into a network (daes/native/network.py): parts (rows, widths[i]) side by side into x (rows, width), rows
- * `stride` apart; and what goes around it: logits = start + bias + <evidence, the last inputs>, and, with `linear`
- * (n * d), + <linear, fields> + the pairwise products of the n fields, whose sums (rows, d) are kept. */
+ * `stride` apart; and what goes around it, from start + bias on: logits (rows,), sums (rows, d). */
 FAST void daes_join(const float *const *parts, const int64_t *widths, int64_t num_parts, int64_t rows, int64_t width,
                     int64_t stride, int64_t n, int64_t d, const float *linear, const float *evidence, int64_t counted,
                     float start, const float *bias, float *x, float *sums, float *logits) {
     for (int64_t i = 0; i < rows; i++) {
-        float *row = x + i * stride, *to = row, logit = start + *bias;
+        float *row = x + i * stride, *to = row;
         for (int64_t part = 0; part < num_parts; to += widths[part++])
             memcpy(to, parts[part] + i * widths[part], widths[part] * sizeof(float));
-        if (evidence) logit += dot(row + width - counted, evidence, counted);
-        if (linear) {
-            float *sum = sums + i * d;
-            memset(sum, 0, d * sizeof(float));
-            for (int64_t f = 0; f < n; f++)
-                for (int64_t k = 0; k < d; k++) sum[k] += row[f * d + k];
-            logit += dot(linear, row, n * d) + (dot(sum, sum, d) - dot(row, row, n * d)) / 2;
-        }
-        logits[i] = logit;
+        logits[i] = around(row, width, n, d, linear, evidence, counted, start + *bias, sums + i * d);
     }
 }
 
-/* The gradients of what `daes_join` put around the network: that of x (rows, n * d) is added to, those of `linear` and
- * `evidence` are zero before. */
+/* The gradients of what `daes_join` put around the network: those of x (rows, n * d), `linear` and `evidence` are added
+ * to. */
 FAST void daes_join_backward(const float *gradient, int64_t rows, int64_t width, int64_t stride, int64_t n, int64_t d,
                              const float *x, const float *sums, const float *linear, int64_t counted, float *to_x,
                              float *to_linear, float *to_evidence) {
@@ -523,8 +552,9 @@ FAST double daes_squares(const float *const *arrays, const int64_t *sizes, int64
     return sum;
 }
 
-/* The gradient behind a ReLU, in place, from its outputs, and its sum over the rows, which is zero before. */
+/* The gradient behind a ReLU, in place, from its outputs, and its sum over the rows. */
 FAST void daes_relu_backward(float *gradient, const float *outputs, int64_t rows, int64_t width, float *sum) {
+    memset(sum, 0, width * sizeof(float));
     for (int64_t i = 0; i < rows; i++)
         for (int64_t k = 0; k < width; k++) {
             float g = outputs[i * width + k] <= 0 ? 0 : gradient[i * width + k];
@@ -533,7 +563,7 @@ FAST void daes_relu_backward(float *gradient, const float *outputs, int64_t rows
         }
 }
 
-/* A frozen model, as daes/native/scoring.py fills it in: every number is what the functions above call it. */
+/* A whole model, as daes/native/whole.py fills it in: every number is what the functions above call it. */
 typedef struct {
     int64_t q, p, d, K, M, bins, counted_numbers, counted_categories, plain, num_layers;
     const float *knots, *centre, *scale, *table, *linear, *missing, *rows, *edges, *first_order, *evidence;
@@ -541,30 +571,93 @@ typedef struct {
     const double *number_counts, *row_counts;
     const float *const *layers; /* weight and bias of each */
     double prior, strength, start;
-} frozen_model;
+} whole_model;
+
+/* What is known of rows between the forward and the backward. x (rows, widths[0]), rows `stride` apart: fields, then
+ * plain inputs, then evidence; inputs (rows, 2q) are used where the network takes no plain ones. */
+typedef struct {
+    int64_t *places;
+    int64_t stride;
+    float *x, *inputs, *odds, *upper, *sums, *logits;
+    int32_t *lower;
+} workspace;
+
+enum { ROWS = 32 }; /* so many rows at a time, which stay in the cache */
+
+static inline int64_t counted(const whole_model *m) { return m->counted_numbers + 2 * m->counted_categories; }
+
+static inline float *plain_of(const whole_model *m, const workspace *w, int64_t row, int64_t *stride) {
+    *stride = m->plain ? w->stride : 2 * m->q;
+    return m->plain ? w->x + row * w->stride + (m->q + m->p) * m->d : w->inputs + row * 2 * m->q;
+}
+
+/* What the network reads of numbers (rows, q) and ids (rows, p), and the logits around it. */
+FAST void daes_inputs(const whole_model *m, const workspace *w, const float *numbers, const int64_t *ids,
+                      int64_t rows) {
+    int64_t q = m->q, p = m->p, d = m->d, width = m->widths[0], stride = w->stride, plain_stride;
+    float logit = (float)m->start + *m->layers[2 * m->num_layers - 1];
+    daes_hash_rows(ids, m->sizes, m->offsets, rows, p, w->places);
+    bin_odds(m->number_counts, m->counted_numbers * (m->bins + 1), m->prior, m->strength, w->odds);
+    for (int64_t i = 0; i < rows; i += ROWS) {
+        int64_t count = rows - i < ROWS ? rows - i : ROWS;
+        const int64_t *places = w->places + i * p;
+        float *x = w->x + i * stride, *plain = plain_of(m, w, i, &plain_stride);
+        daes_blend(numbers + i * q, count, q, m->knots, m->K, m->centre, m->scale, NULL, m->table, m->M, d, m->linear,
+                   m->missing, x, stride, plain, plain_stride, w->lower + i * q, w->upper + i * q);
+        daes_look_up(m->rows, places, count, p, d, x + q * d, stride);
+        past_clicks(numbers + i * q, q, places, count, m->counted_numbers, m->counted_categories, m->edges, m->bins,
+                    w->odds, m->row_counts, m->prior, m->strength, x + width - counted(m), stride);
+        for (int64_t k = i; k < i + count; k++)
+            w->logits[k] = around(w->x + k * stride, width, q + p, d, m->first_order, m->evidence, counted(m), logit,
+                                  w->sums + k * d);
+    }
+}
+
+/* Where the gradients of a model go. */
+typedef struct {
+    float *table, *linear, *missing, *first_order, *evidence, *rows;
+    int64_t *distinct;
+    int32_t *slots;
+    int64_t table_rows;
+} gradients;
+
+/* The gradients of all but the layers, from those of the logits (rows,) and, in `fields` (rows, q + p, d), of what the
+ * network made of the fields, which is changed. Returns how many rows of the table have one: `distinct`, ascending. */
+FAST int64_t daes_gradients(const whole_model *m, const workspace *w, const gradients *to, const float *logits,
+                            float *fields, int64_t rows) {
+    int64_t q = m->q, p = m->p, d = m->d, n = q + p, stride = w->stride, plain_stride;
+    int64_t found = number_places(w->places, rows * p, to->table_rows, to->slots, to->distinct);
+    memset(to->rows, 0, found * d * sizeof(float));
+    memset(to->table, 0, q * (m->M + 1) * d * sizeof(float));
+    memset(to->missing, 0, q * d * sizeof(float));
+    if (m->linear) memset(to->linear, 0, q * d * sizeof(float));
+    if (m->first_order) memset(to->first_order, 0, n * d * sizeof(float));
+    if (m->evidence) memset(to->evidence, 0, counted(m) * sizeof(float));
+    for (int64_t i = 0; i < rows; i += ROWS) {
+        int64_t count = rows - i < ROWS ? rows - i : ROWS;
+        const float *plain = plain_of(m, w, i, &plain_stride);
+        float *own = fields + i * n * d;
+        daes_join_backward(logits + i, count, m->widths[0], stride, n, d, w->x + i * stride, w->sums + i * d,
+                           m->first_order, counted(m), own, to->first_order, m->evidence ? to->evidence : NULL);
+        daes_blend_backward(own, n * d, count, q, NULL, m->M, d, plain, plain_stride, w->lower + i * q,
+                            w->upper + i * q, to->table, m->linear ? to->linear : NULL, to->missing);
+        add_rows(own + q * d, n * d, w->places + i * p, count, p, d, to->slots, to->rows);
+    }
+    for (int64_t i = 0; i < found; i++) to->slots[to->distinct[i]] = -1;
+    return found;
+}
 
 /* The logits of a few rows, by one call; 0 if there is no memory for it. */
-int64_t daes_score(const frozen_model *m, const float *numbers, const int64_t *ids, int64_t rows, float *logits) {
-    int64_t q = m->q, p = m->p, d = m->d, width = m->widths[0], widest = 0;
-    int64_t counted = m->counted_numbers + 2 * m->counted_categories;
+int64_t daes_score(const whole_model *m, const float *numbers, const int64_t *ids, int64_t rows, float *logits) {
+    int64_t q = m->q, p = m->p, d = m->d, widest = 0;
     for (int64_t l = 0; l <= m->num_layers; l++) widest = m->widths[l] > widest ? m->widths[l] : widest;
-    int64_t cells = q * (m->bins + 1), each = q * d + 4 * q + p * d + counted + d + 2 * widest;
+    int64_t cells = q * (m->bins + 1), each = 4 * q + d + 2 * widest;
     int64_t *places = malloc(rows * p * sizeof(int64_t) + (cells + rows * each) * sizeof(float));
     if (!places) return 0;
-    float *odds = (float *)(places + rows * p), *fields = odds + cells, *plain = fields + rows * q * d;
-    float *upper = plain + rows * 2 * q, *vectors = upper + rows * q, *past = vectors + rows * p * d;
-    float *sums = past + rows * counted, *x = sums + rows * d, *y = x + rows * widest;
-    int32_t *lower = (int32_t *)(y + rows * widest);
-    daes_hash_rows(ids, m->sizes, m->offsets, rows, p, places);
-    daes_look_up(m->rows, places, rows * p, d, vectors);
-    daes_blend(numbers, rows, q, m->knots, m->K, m->centre, m->scale, NULL, m->table, m->M, d, m->linear, m->missing,
-               fields, plain, lower, upper);
-    daes_evidence(numbers, places, rows, m->counted_numbers, m->counted_categories, m->edges, m->bins, m->number_counts,
-                  m->row_counts, m->prior, m->strength, odds, past);
-    const float *parts[] = {fields, vectors, plain, past};
-    const int64_t widths[] = {q * d, p * d, m->plain, counted};
-    daes_join(parts, widths, 4, rows, width, width, q + p, d, m->first_order, m->evidence, counted, (float)m->start,
-              m->layers[2 * m->num_layers - 1], x, sums, logits);
+    float *odds = (float *)(places + rows * p), *inputs = odds + cells, *upper = inputs + rows * 2 * q;
+    float *sums = upper + rows * q, *x = sums + rows * d, *y = x + rows * widest;
+    workspace w = {places, m->widths[0], x, inputs, odds, upper, sums, logits, (int32_t *)(y + rows * widest)};
+    daes_inputs(m, &w, numbers, ids, rows);
     for (int64_t l = 0; l < m->num_layers; l++) {
         int64_t from = m->widths[l], to = m->widths[l + 1], last = l == m->num_layers - 1;
         for (int64_t j = 0; j < to; j++)

@@ -45,10 +45,9 @@ class _LookUp(torch.autograd.Function):
     def forward(ctx: Any, table: Tensor, places: Tensor, slots: Tensor) -> Tensor:
         ctx.save_for_backward(places, slots)
         ctx.shape = table.shape
-        out = torch.empty(*places.shape, table.shape[1])
-        native._library.daes_look_up(
-            table.data_ptr(), places.data_ptr(), places.numel(), table.shape[1], out.data_ptr()
-        )
+        dim = table.shape[1]
+        out = torch.empty(*places.shape, dim)
+        native._library.daes_look_up(table.data_ptr(), places.data_ptr(), places.numel(), 1, dim, out.data_ptr(), dim)
         return out
 
     @staticmethod
@@ -230,7 +229,9 @@ class _Blend(torch.autograd.Function):
             None if linear is None else linear.data_ptr(),
             missing.data_ptr(),
             fields.data_ptr(),
+            q * dim,
             plain.data_ptr(),
+            2 * q,
             lower.data_ptr(),
             upper.data_ptr(),
         )
@@ -256,6 +257,7 @@ class _Blend(torch.autograd.Function):
             basis - 1,
             dim,
             plain.data_ptr(),
+            2 * q,
             lower.data_ptr(),
             upper.data_ptr(),
             table.data_ptr(),

@@ -11,10 +11,10 @@ from torch import Tensor
 from daes.extras import require
 from daes.model import CTRModel
 from daes.serving.compiled import CompiledScores
-from daes.serving.few_rows import MOST_ROWS, few_rows
 from daes.serving.rows import RowError, prepare
 from daes.stream.batch import Batch, batch_from_table
 from daes.stream.schema import Schema, no_such_column
+from daes.whole import MOST_ROWS, few_rows
 
 _PROBE_ROWS = 64
 _SAME_LOGIT = 1e-3

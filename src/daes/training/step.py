@@ -20,6 +20,7 @@ from daes.training.ahead import Plan, plan, take_in
 from daes.training.config import TrainConfig
 from daes.training.graphs import GraphRecorder, on_cuda
 from daes.training.optimizer import coalesced, make_optimizers
+from daes.whole import WholeModel
 
 if TYPE_CHECKING:
     from daes.training.processes.gradients import GradientExchange
@@ -88,6 +89,7 @@ class TrainingStep:
         self.has_observed = False
         """Whether distributions and vocabularies have seen any rows."""
         self._one_forward = _learns_as_it_scores(model)
+        self._whole = None if config.amp else WholeModel(model)
         self._recorder = GraphRecorder(model) if exchange is None and _can_record(model, config) else None
 
     def prepare(self, batch: Batch | DeviceBatch) -> DeviceBatch:
@@ -181,7 +183,7 @@ class TrainingStep:
         if observing and not done.observe:
             self.observe(rows)
         if not done.count:
-            self.model.count(rows)
+            self.model.count(rows, None if self._whole is None else self._whole.rows)
 
     def _replay_end(self, inputs: tuple[Tensor, ...], what: Plan) -> None:
         """The optimiser's step and the plan, from a recording."""
@@ -299,6 +301,8 @@ class TrainingStep:
         # Gradients become None, not zero: a recording then writes them instead of adding to them.
         self.optimizers.zero_grad()
         # λ‖Θ‖² is in the optimiser's weight decay, which adds its gradient without the sum over all parameters.
+        if self._whole is not None and (found := self._whole(numerical, categorical, label, weight)) is not None:
+            return found
         logits = self._forward(numerical, categorical)
         loss = self.model.cross_entropy(logits, label, weight)
         loss.backward()  # type: ignore[no-untyped-call, unused-ignore]

@@ -1,0 +1,198 @@
+"""Whole models in compiled loops: scores of a few rows by one call, and gradients without autograd.
+
+A small batch is mostly calls of a model's parts. Here numbers and ids become the inputs of a network by one call, which
+puts every part where the network reads it.
+"""
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from daes import native
+
+_NUMBERS = ("q", "p", "d", "K", "M", "bins", "counted_numbers", "counted_categories", "plain", "num_layers")
+LEARNED = ("table", "linear", "missing", "rows", "first_order", "evidence")
+_FLOATS = ("knots", "centre", "scale", "table", "linear", "missing", "rows", "edges", "first_order", "evidence")
+_WHOLE = ("sizes", "offsets", "widths")
+_DOUBLES = ("number_counts", "row_counts")
+_SETTINGS = ("prior", "strength", "start")
+_KINDS = dict.fromkeys(_WHOLE, torch.int64) | dict.fromkeys(_DOUBLES, torch.float64)
+
+
+class _Model(ctypes.Structure):
+    """`whole_model` of `kernels.c`."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in _NUMBERS),
+        *((name, ctypes.c_void_p) for name in (*_FLOATS, *_WHOLE, *_DOUBLES, "layers")),
+        *((name, ctypes.c_double) for name in _SETTINGS),
+    )
+
+
+class _Workspace(ctypes.Structure):
+    """`workspace` of `kernels.c`."""
+
+    _fields_ = (
+        ("places", ctypes.c_void_p),
+        ("stride", ctypes.c_int64),
+        *((name, ctypes.c_void_p) for name in ("x", "inputs", "odds", "upper", "sums", "logits", "lower")),
+    )
+
+
+class _Gradients(ctypes.Structure):
+    """`gradients` of `kernels.c`."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("table", "linear", "missing", "first_order", "evidence", "rows")),
+        *((name, ctypes.c_void_p) for name in ("distinct", "slots")),
+        ("table_rows", ctypes.c_int64),
+    )
+
+
+class Whole:
+    """A model in memory, as compiled loops see it.
+
+    Args:
+        layers: weight and bias of each layer of its network.
+        values: every other entry of `whole_model` in `kernels.c`, by name: numbers, and tensors or None.
+    """
+
+    def __init__(self, layers: Sequence[Tensor], values: Mapping[str, Any]) -> None:
+        self._layers, self._values = layers, dict(values)
+        self._widths = [layers[0].shape[1], *(weight.shape[0] for weight in layers[::2])]
+        self._values |= {"widths": torch.tensor(self._widths), "num_layers": len(layers) // 2}
+        self._pointers = (ctypes.c_void_p * len(layers))(*[one.data_ptr() for one in layers])
+        self._model = _Model(
+            layers=ctypes.cast(self._pointers, ctypes.c_void_p),
+            **{name: one.data_ptr() if isinstance(one, Tensor) else one for name, one in self._values.items()},
+        )
+        self._address = ctypes.addressof(self._model)
+
+    @classmethod
+    def serves(cls, layers: Sequence[Tensor], values: Mapping[str, Any]) -> bool:
+        """Whether the tensors are of the right types and lie in memory row by row."""
+        tensors = {name: one for name, one in values.items() if isinstance(one, Tensor)}
+        return (
+            native.serves(*layers, *tensors.values())
+            and all(one.dtype == torch.float32 for one in layers)
+            and all(one.dtype == _KINDS.get(name, torch.float32) for name, one in tensors.items())
+        )
+
+
+class FewRows(Whole):
+    """Logits of a model that does not change any more; any number of threads may call it."""
+
+    def __call__(self, numbers: NDArray[np.float32], ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Logits (B,) of numbers (B, q) and ids (B, p)."""
+        numbers, ids = np.ascontiguousarray(numbers, np.float32), np.ascontiguousarray(ids, np.int64)
+        logits = np.empty(len(numbers), np.float32)
+        if not native._library.daes_score(
+            self._address, numbers.ctypes.data, ids.ctypes.data, len(numbers), logits.ctypes.data
+        ):
+            raise MemoryError(f"no memory to score {len(numbers)} rows")
+        return logits
+
+
+class Gradients(Whole):
+    """Logits of a model that learns, and the gradients of a loss of them, in memory that is kept for the next batch.
+
+    Layers and learned values are parameters: `backward` writes their gradients.
+    """
+
+    def __init__(self, layers: Sequence[Tensor], values: Mapping[str, Any]) -> None:
+        super().__init__(layers, values)
+        self._known = [one.data_ptr() for one in (*layers, *values.values()) if isinstance(one, Tensor)]
+        self._weights = [one.detach() for one in layers]
+        self._table: Tensor = values["rows"]
+        learned = {name: values[name] for name in LEARNED if name != "rows" and values[name] is not None}
+        self._gradients = {name: torch.empty_like(one).detach() for name, one in learned.items()}
+        self._by_layer = [torch.empty_like(one).detach() for one in layers]
+        self._parameters = [*learned.values(), *layers]
+        self._slots = torch.full((len(self._table),), -1, dtype=torch.int32)
+        self.rows = torch.empty(0, 0, dtype=torch.int64)
+        """Of the table, (B, p), that the ids of the last batch have."""
+
+    def is_of(self, layers: Sequence[Tensor], values: Mapping[str, Any]) -> bool:
+        """Whether these are the tensors it was made for, where they were then."""
+        return [one.data_ptr() for one in (*layers, *values.values()) if isinstance(one, Tensor)] == self._known
+
+    def _make_room(self, rows: int) -> None:
+        """Memory for a batch of so many rows."""
+        q, p, d = (self._values[name] for name in "qpd")
+        width, *hidden = self._widths[:-1]
+        x = torch.empty(rows, -(-width // 8) * 8)  # rows start at multiples of eight numbers: see `Network`
+        self.rows = torch.empty(rows, p, dtype=torch.int64)
+        kept = {
+            "x": x,
+            "inputs": torch.empty(0 if self._values["plain"] else rows, 2 * q),
+            "odds": torch.empty(q, self._values["bins"] + 1),
+            "upper": torch.empty(rows, q),
+            "sums": torch.empty(rows, d),
+            "logits": torch.empty(rows),
+            "lower": torch.empty(rows, q, dtype=torch.int32),
+        }
+        pointers = {name: one.data_ptr() for name, one in kept.items()}
+        self._space = _Workspace(places=self.rows.data_ptr(), stride=x.shape[1], **pointers)
+        self._hidden = [x[:, :width], *(torch.empty(rows, size) for size in hidden)]
+        self._down = [torch.empty(rows, (q + p) * d), *(torch.empty(rows, size) for size in hidden)]
+        self._distinct, self._sums = torch.empty(2 * rows * p, dtype=torch.int64), torch.empty(rows * p, d)
+        self._to = _Gradients(
+            rows=self._sums.data_ptr(),
+            distinct=self._distinct.data_ptr(),
+            slots=self._slots.data_ptr(),
+            table_rows=len(self._slots),
+            **{name: one.data_ptr() for name, one in self._gradients.items()},
+        )
+        self._kept = kept
+
+    def forward(self, numbers: Tensor, ids: Tensor, prior: float, start: float) -> Tensor:
+        """Logits (B,) of numbers (B, q) and ids (B, p), from the logit `start` of the click rate `prior` on."""
+        if len(self.rows) != len(ids):
+            self._make_room(len(ids))
+        self._model.prior, self._model.start = prior, start
+        native._library.daes_inputs(
+            self._address, ctypes.addressof(self._space), numbers.data_ptr(), ids.data_ptr(), len(ids)
+        )
+        for place, into in enumerate(self._hidden[1:]):
+            weight, bias = self._weights[2 * place : 2 * place + 2]
+            torch.addmm(bias, self._hidden[place], weight.t(), out=into).relu_()
+        return torch.addmv(self._kept["logits"], self._hidden[-1], self._weights[-2][0])
+
+    def backward(self, gradient: Tensor) -> None:
+        """Write the gradients of all parameters, given that of the logits of the last batch, (B,)."""
+        hidden, down, found = self._hidden, self._down, self._by_layer
+        torch.mv(hidden[-1].t(), gradient, out=found[-2][0])
+        torch.sum(gradient, 0, keepdim=True, out=found[-1])
+        torch.mul(gradient.unsqueeze(1), self._weights[-2], out=down[-1])
+        for place in reversed(range(len(hidden) - 1)):
+            here, outputs, weight = down[place + 1], hidden[place + 1], self._weights[2 * place]
+            native._library.daes_relu_backward(
+                here.data_ptr(), outputs.data_ptr(), *outputs.shape, found[2 * place + 1].data_ptr()
+            )
+            torch.mm(here.t(), hidden[place], out=found[2 * place])
+            torch.mm(here, weight if place else weight[:, : down[0].shape[1]], out=down[place])  # plain inputs are last
+        count = native._library.daes_gradients(
+            self._address,
+            ctypes.addressof(self._space),
+            ctypes.addressof(self._to),
+            gradient.data_ptr(),
+            down[0].data_ptr(),
+            len(gradient),
+        )
+        for parameter, own in zip(self._parameters, (*self._gradients.values(), *found), strict=True):
+            parameter.grad = own
+        self._table.grad = torch.sparse_coo_tensor(
+            self._distinct[:count].unsqueeze(0),
+            self._sums[:count],
+            self._table.shape,
+            is_coalesced=True,
+            check_invariants=False,
+        )
+
+    def __reduce__(self) -> Any:
+        return type(None), ()  # a copy of a model has its own

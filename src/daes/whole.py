@@ -1,0 +1,133 @@
+"""Which models compiled loops compute as a whole: to score a few rows, and to learn on the CPU."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from daes import native
+from daes.backbone import Backbone
+from daes.backbone.layers import unchanged
+from daes.embedding import DAES, CategoricalEmbedding
+from daes.embedding.interpolation import blend_rows
+from daes.evidence import EvidenceInputs
+from daes.model import CTRModel
+from daes.native.whole import LEARNED, FewRows, Gradients
+
+MOST_ROWS = 32
+"""From there on matrix products of torch are quicker."""
+
+
+def few_rows(model: CTRModel) -> FewRows | None:
+    """The logits of a frozen model for a few rows, by one call, if its parts are those of the default."""
+    parts = _parts(model)
+    if parts is None:
+        return None
+    layers, values = parts
+    assert isinstance(model.numerical, DAES)
+    values["table"] = blend_rows(values["table"].detach(), model.numerical.basis)
+    values |= {"M": values["table"].shape[1] - 1, "prior": model.evidence.prior(), "start": model.evidence.base()}
+    return FewRows(layers, values) if FewRows.serves(layers, values) else None
+
+
+class WholeModel:
+    """The loss of a model and its gradients, without autograd, if its parts are those of the default.
+
+    Args:
+        model: the model, whose categorical table has sparse gradients.
+    """
+
+    def __init__(self, model: CTRModel) -> None:
+        self._model = model
+        self._gradients: Gradients | None = None
+
+    @property
+    def rows(self) -> Tensor | None:
+        """Of the categorical table, (B, p): those of the last batch, if it was differentiated here."""
+        return None if self._gradients is None else self._gradients.rows
+
+    @torch.no_grad()
+    def __call__(
+        self, numerical: Tensor, categorical: Tensor, label: Tensor, weight: Tensor | None = None
+    ) -> tuple[Tensor, Tensor] | None:
+        """Write the gradients of the mean cross-entropy; the loss and the logits. None where the model does not fit."""
+        self._gradients = self._fitting(numerical, categorical)
+        if self._gradients is None:
+            return None
+        evidence = self._model.evidence
+        logits = self._gradients.forward(numerical, categorical, evidence.prior(), evidence.base())
+        loss = self._model.cross_entropy(logits, label, weight)
+        error = torch.sigmoid(logits).sub_(label)
+        if weight is None:
+            error.div_(len(error))
+        else:
+            error.mul_(weight / weight.sum().clamp(min=torch.finfo(weight.dtype).tiny))
+        self._gradients.backward(error)
+        return loss, logits
+
+    def _fitting(self, numerical: Tensor, categorical: Tensor) -> Gradients | None:
+        parts = _parts(self._model) if len(categorical) else None
+        numbers, table = self._model.numerical, self._model.categorical
+        if parts is None or numbers.basis != "hat" or not table.sparse:  # type: ignore[union-attr]
+            return None
+        if not native.serves(numerical, categorical) or numerical.dtype != torch.float32:
+            return None
+        layers, values = parts
+        if not all(_is_plain(one) for one in (*layers, *(values[name] for name in LEARNED)) if one is not None):
+            return None
+        if self._gradients is not None and self._gradients.is_of(layers, values):
+            return self._gradients
+        return Gradients(layers, values) if Gradients.serves(layers, values) else None
+
+
+def _is_plain(parameter: Any) -> bool:
+    """Whether a parameter is learned, and no one else looks at its gradient."""
+    return parameter.requires_grad and not (parameter._backward_hooks or parameter._post_accumulate_grad_hooks)
+
+
+def _parts(model: CTRModel) -> tuple[list[Tensor], dict[str, Any]] | None:
+    """The layers of a model and what else `whole_model` of `kernels.c` is; None unless its parts are the default's.
+
+    These are: DAES without a context, hashed tables, evidence without pairs, and a backbone that has a `network`.
+    """
+    numbers: Any = model.numerical
+    table: Any = model.categorical
+    counted = model.evidence
+    if not (unchanged(model, CTRModel) and unchanged(numbers, DAES) and unchanged(table, CategoricalEmbedding)):
+        return None
+    if not (unchanged(counted, EvidenceInputs) and native.serves() and isinstance(model.backbone, Backbone)):
+        return None
+    network = model.backbone.network()
+    if network is None or numbers.value_space or numbers.uses_context or numbers.linear not in (None, "value"):
+        return None
+    plain = model.backbone.plain_dim - counted.dim
+    if table.vocabulary is not None or counted.num_pairs or (plain and numbers.plain != ("score", "value")):
+        return None
+    known, options, meta = numbers.distributions, counted.options, numbers.meta_embeddings
+    assert known is not None
+    return network.layers, {
+        "q": numbers.num_features,
+        "p": table.num_fields,
+        "d": model.dim,
+        "K": known.num_knots,
+        "M": meta.shape[1] - 1,
+        "bins": options.bins,
+        "counted_numbers": numbers.num_features if options.numbers else 0,
+        "counted_categories": table.num_fields if options.categories else 0,
+        "plain": plain,
+        "knots": known.knots,
+        "centre": known.centre,
+        "scale": known.scale,
+        "table": meta,
+        "linear": None if numbers.linear is None else numbers.linear_weight,
+        "missing": numbers.missing,
+        "rows": table.weight,
+        "edges": counted.edges,
+        "first_order": network.linear,
+        "evidence": counted.weight,
+        "sizes": table._sizes,
+        "offsets": table._offsets,
+        "number_counts": counted.number_counts,
+        "row_counts": counted.row_counts,
+        "strength": options.strength,
+    }
