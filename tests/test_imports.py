@@ -186,7 +186,7 @@ class TestRooms:
         ("embedding",),
         ("evidence",),
         ("backbone",),
-        ("model", "export"),
+        ("model", "export", "whole"),
         ("metrics",),
         ("training",),
         ("experiments",),
