@@ -1,23 +1,22 @@
 """A simulated online experiment: revenue per user with DAES against a production baseline of static bins."""
 
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from daes.extras import require
 from daes.formatting import count, counted, fixed, percent
 from daes.paper import figures
 from daes.paper.experiment import Execution, Experiment, ExperimentSettings, Findings
 from daes.paper.judging import ENOUGH_SEEDS, Judgement
 from daes.paper.market import Market, simulate
+from daes.paper.pieces import run_pieces
 from daes.paper.published import ARPU_GAIN
 from daes.paper.result import ExperimentResult
 from daes.paper.titles import method_title
 from daes.stream.dataset import Dataset
 from daes.table import markdown_table
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 PAIRS = (("efd", "efd"), ("efd", "daes-gate"), ("ld", "daes-gate"), ("efd", "daes"))
 """Control and treatment; the first pair is an A/A test, which must find nothing."""
@@ -27,28 +26,21 @@ _COLOURS = (figures.GREY, figures.BLUE, figures.PURPLE, figures.GREEN)
 
 
 def run(settings: ExperimentSettings, data: Dataset | None, execution: Execution) -> Findings:
-    from daes.paper.pieces import run_pieces
-
     market = _market(settings)
     pieces: list[dict[str, Any]] = [
         {"market": asdict(market), "pair": list(pair), "seed": seed} for seed in range(settings.seeds) for pair in PAIRS
     ]
-    found = run_pieces(_piece, pieces, execution, lambda piece: f"{_title(*_pair(piece))}, seed {piece['seed']}")
-    experiments: dict[str, list[Findings]] = {_title(one, other): [] for one, other in PAIRS}
+    found = run_pieces(_piece, pieces, execution, lambda piece: f"{_title(*piece['pair'])}, seed {piece['seed']}")
+    experiments: Findings = {_title(*pair): {"seeds": []} for pair in PAIRS}
     for piece, one in zip(pieces, found, strict=True):
-        experiments[_title(*_pair(piece))].append(one)
-    return {
-        "market": asdict(market),
-        "experiments": {title: {"seeds": several} for title, several in experiments.items()},
-    }
+        experiments[_title(*piece["pair"])]["seeds"].append(one)
+    return {"market": asdict(market), "experiments": experiments}
 
 
 def _market(settings: ExperimentSettings) -> Market:
     market = Market(device=settings.device)
-    if settings.backbones:
-        market = replace(market, backbone=settings.backbones[0])
-    if settings.batch_size:
-        market = replace(market, batch_size=settings.batch_size)
+    backbone, *_ = settings.backbones or (market.backbone,)
+    market = replace(market, backbone=backbone, batch_size=settings.batch_size or market.batch_size)
     if settings.rows is None:
         return market
     a_day = settings.rows // (market.days + market.warm_up_days)
@@ -56,12 +48,7 @@ def _market(settings: ExperimentSettings) -> Market:
 
 
 def _piece(shared: None, piece: dict[str, Any], note: Any) -> Findings:
-    return simulate(Market(**piece["market"]), _pair(piece), piece["seed"])
-
-
-def _pair(piece: dict[str, Any]) -> tuple[str, str]:
-    control, treatment = piece["pair"]
-    return control, treatment
+    return simulate(Market(**piece["market"]), piece["pair"], piece["seed"])
 
 
 def _title(control: str, treatment: str) -> str:
@@ -86,63 +73,43 @@ def _pooled(experiments: Findings) -> Findings:
         values = {title: [seed[name] for seed in one["seeds"]] for title, one in experiments.items()}
         seeds = min(map(len, values.values()))
         variance = np.mean([np.var(several, ddof=1) for several in values.values()]) if seeds > 1 else np.nan
-        reach = _student(len(values) * (seeds - 1)) * np.sqrt(variance / seeds) if seeds >= ENOUGH_SEEDS else np.nan
         for title, several in values.items():
             mean = float(np.mean(several))
-            low, high = mean - reach, mean + reach
             if seeds < ENOUGH_SEEDS:
                 low, high = np.mean([seed[interval] for seed in experiments[title]["seeds"]], axis=0)
+            else:
+                student = float(require("scipy.stats").t.ppf(0.975, len(values) * (seeds - 1)))
+                low, high = mean + student * np.sqrt(variance / seeds) * np.array([-1, 1])
             pooled[title][name] = {"mean": mean, "low": float(low), "high": float(high)}
     return pooled
-
-
-def _student(freedom: int) -> float:
-    from daes.extras import require
-
-    return float(require("scipy.stats").t.ppf(0.975, freedom))
 
 
 def markdown(result: ExperimentResult) -> str:
     found = result.results
     market = found["market"]
     rows, details = [], []
-    means = _pooled(found["experiments"])
+    means, seeds = _pooled(found["experiments"]), counted(result.settings["seeds"], "seed")
     for title, one in found["experiments"].items():
         pooled = means[title]
         rows.append([title, *(_interval(pooled[name]) for name in ("lift", "paired_lift", "value_lift"))])
         oracle = float(np.mean([seed["oracle_lift"] for seed in one["seeds"]]))
-        arms = [
-            {
-                name: float(np.mean([seed["arms"][arm][name] for seed in one["seeds"]]))
-                for name in ("auc", "calibration")
-            }
+        users = float(np.mean([sum(seed["users"]) for seed in one["seeds"]]))
+        quality = [
+            fixed(float(np.mean([seed["arms"][arm][name] for seed in one["seeds"]])), digits)
+            for name, digits in (("auc", 4), ("calibration", 2))
             for arm in (0, 1)
         ]
-        users = float(np.mean([sum(seed["users"]) for seed in one["seeds"]]))
-        quality = [fixed(arm[name], digits) for name, digits in (("auc", 4), ("calibration", 2)) for arm in arms]
         details.append([title, count(users), *quality, percent(oracle, 1, sign=True)])
     intro = (
         f"Simulated: {market['days']} days of {count(market['requests_per_day'])} requests after "
         f"{market['warm_up_days']} days of warm-up, {market['candidates']} ads bid for each, generalised second price; "
-        f"{market['backbone']}, batches of {market['batch_size']}; {_seeds(result)}. The paper: "
+        f"{market['backbone']}, batches of {market['batch_size']}; {seeds}. The paper: "
         f"ARPU {percent(ARPU_GAIN, 3, sign=True)} against production bins (EFD, LD). 95 % intervals in brackets."
     )
     lifts = ["experiment", "ARPU, as measured", "expected revenue, paired", "value of shown ads, paired"]
-    columns = [
-        "experiment",
-        "users",
-        "AUC, control",
-        "AUC, treatment",
-        "calibration, control",
-        "calibration, treatment",
-    ]
-    columns.append("revenue of the true click rates")
+    quality = [f"{name}, {arm}" for name in ("AUC", "calibration") for arm in ("control", "treatment")]
+    columns = ["experiment", "users", *quality, "revenue of the true click rates"]
     return f"{intro}\n\n{markdown_table(lifts, rows)}\n\n{markdown_table(columns, details)}"
-
-
-def _seeds(result: ExperimentResult) -> str:
-    seeds = result.settings["seeds"]
-    return counted(seeds, "seed")
 
 
 def _interval(pooled: Findings) -> str:
@@ -194,7 +161,7 @@ def _judged(one: Findings, nothing: Findings, seeds: int) -> str:
     return "more than the A/A test shows" if _beyond(one, nothing) else "not distinguishable from the A/A test"
 
 
-def draw(result: ExperimentResult) -> "Figure":
+def draw(result: ExperimentResult) -> "figures.Figure":
     experiments = result.results["experiments"]
     figure, (left, right) = figures.panels(1, 2, 9.6, 3.8, width_ratios=[1.25, 1])
     kinds = (("lift", 0.22, "o"), ("paired_lift", 0.0, "s"), ("value_lift", -0.22, "D"))
@@ -218,20 +185,17 @@ def draw(result: ExperimentResult) -> "Figure":
     left.axvline(100 * ARPU_GAIN, color=figures.VERMILION, linestyle=":", linewidth=1.2)
     left.text(100 * ARPU_GAIN, -0.72, " the paper's ARPU", color=figures.VERMILION, fontsize=7.5, va="center")
     left.set_yticks(range(len(experiments)), [title.replace(" against ", "\nagainst ") for title in experiments])
-    left.set_ylim(len(experiments) - 0.5, -0.95)
-    left.set_xlabel("treatment over control, %")
+    left.set(ylim=(len(experiments) - 0.5, -0.95), xlabel="treatment over control, %")
     left.set_title("● ARPU measured  ■ revenue paired  ◆ value paired", fontsize=8.5)
     left.grid(axis="y", visible=False)
     right.axhline(0, color=figures.GREY, linewidth=0.8)
-    right.set_xlabel("day")
-    right.set_ylabel("treatment over control, %")
-    right.set_title("Expected revenue day by day, paired")
+    right.set(xlabel="day", ylabel="treatment over control, %", title="Expected revenue day by day, paired")
     market = result.results["market"]
     figures.headline(
         figure,
         "A simulated online experiment",
         f"Simulated: {market['days']} days of {count(market['requests_per_day'])} requests, {market['candidates']} ads "
-        f"each · large: mean of {_seeds(result)} and its 95 % interval · small: seeds",
+        f"each · large: mean of {counted(result.settings['seeds'], 'seed')} and its 95 % interval · small: seeds",
     )
     return figure
 
@@ -264,5 +228,3 @@ EXPERIMENT = Experiment(
     draw=draw,
     uses=("rows", "seeds", "batch_size", "backbones", "device"),
 )
-
-EXPERIMENTS = (EXPERIMENT,)

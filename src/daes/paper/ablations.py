@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise, product
-from typing import TYPE_CHECKING
 
 from daes.formatting import fixed
+from daes.paper import figures
 from daes.paper.experiment import TRAINING, Execution, Experiment, ExperimentSettings, Findings
 from daes.paper.judging import Judgement, most
 from daes.paper.published import BETA
@@ -27,15 +27,10 @@ from daes.paper.titles import backbone_title, method_title
 from daes.paper.variants import Variant, train_variants
 from daes.stream.dataset import Dataset
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 BACKBONES = ("deepfm",)
 """The paper does not say which backbone the figures of its ablations show."""
 FIXED_METHODS = tuple(name for name in TRAINING if name != "methods")
 """The settings of an ablation whose methods are its own."""
-
-Pairs = Iterable[tuple[str, str]]
 
 
 @dataclass(frozen=True)
@@ -94,7 +89,7 @@ def ablation(
         parts = [how_trained(result), (scores or scores_table(found)) + failures(found)]
         return "\n\n".join([*parts, more(result)] if more is not None else parts)
 
-    def draw(result: ExperimentResult) -> "Figure":
+    def draw(result: ExperimentResult) -> "figures.Figure":
         if isinstance(shape, Lines):
             return line_figure(result, shape.series(result), shape.axis, figure)
         return dot_figure(result, shape(result), figure)
@@ -390,5 +385,3 @@ FEATURE_COUNT = ablation(
     more=lambda result: f"Features in the order in which they are added: {', '.join(result.results['features'])}.",
     uses=TRAINING,
 )
-
-EXPERIMENTS = (SPACE, BETA_ABLATION, META_COUNT, FEATURE_COUNT)

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from daes.distribution import ContextRanking, rank_context_fields, smallest_cardinality
 from daes.formatting import count, fixed, p_value
 from daes.paper.ablations import MODULATIONS, ablation
 from daes.paper.experiment import ExperimentSettings, Findings
@@ -13,9 +13,6 @@ from daes.paper.scores import compare_pairs
 from daes.paper.variants import Variant
 from daes.stream.dataset import Dataset
 from daes.table import markdown_table
-
-if TYPE_CHECKING:
-    from daes.distribution import ContextRanking
 
 CHOICES = ("significant", "smallest", "insignificant")
 _FIELDS = 3
@@ -39,10 +36,8 @@ def variants(settings: ExperimentSettings, data: Dataset) -> tuple[Mapping[str, 
     return chosen, {"contexts": contexts, "ranking": fields, "rows_ranked": ranking.rows_used}
 
 
-def _ranking(data: Dataset, settings: ExperimentSettings) -> "ContextRanking":
+def _ranking(data: Dataset, settings: ExperimentSettings) -> ContextRanking:
     """Fields by strength, from the first rows, none of which is judged."""
-    from daes.distribution import rank_context_fields
-
     rows = data.head(settings.rows).count_rows()
     sample = data.sample(max(min(int(rows * _RANKED_SHARE[settings.protocol]), _MOST_ROWS), 1))
     return rank_context_fields(
@@ -51,13 +46,11 @@ def _ranking(data: Dataset, settings: ExperimentSettings) -> "ContextRanking":
     )
 
 
-def _smallest(ranking: "ContextRanking") -> tuple[str, ...]:
-    from daes.distribution import smallest_cardinality
-
+def _smallest(ranking: ContextRanking) -> tuple[str, ...]:
     return smallest_cardinality({row.field: row.cardinality for row in ranking.rows}, _FIELDS)
 
 
-def _weakest(ranking: "ContextRanking") -> tuple[str, ...]:
+def _weakest(ranking: ContextRanking) -> tuple[str, ...]:
     """The weakest fields that are not among the significant ones; a field of one value says nothing and is left out."""
     several = tuple(row for row in ranking.rows if row.cardinality > 1)
     return replace(ranking, rows=several).insignificant(_FIELDS)
@@ -127,5 +120,3 @@ EXPERIMENT = ablation(
     shape=groups,
     more=more,
 )
-
-EXPERIMENTS = (EXPERIMENT,)

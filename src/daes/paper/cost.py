@@ -4,26 +4,26 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
 
 from daes.formatting import count, percent
+from daes.model import CTRModel
 from daes.paper import figures
 from daes.paper.data import without_folders
 from daes.paper.experiment import Execution, Experiment, ExperimentSettings, Findings
 from daes.paper.judging import Judgement
+from daes.paper.pieces import run_pieces
 from daes.paper.published import AS_PUBLISHED, BATCH_SIZE, QPS_CHANGE, RESERVOIR_SIZE
 from daes.paper.result import ExperimentResult
 from daes.paper.titles import method_title
+from daes.stream.batch import Batch
 from daes.stream.dataset import Dataset
 from daes.table import markdown_table
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from daes.stream.batch import Batch
-    from daes.training.step import TrainingStep
+from daes.training.config import TrainConfig
+from daes.training.step import TrainingStep
 
 BASELINE = "efd"
 METHODS = ("efd", "autodis", "ple", "daes-gate", "daes-tran", "daes")
@@ -36,10 +36,6 @@ _AGE = 10  # times its reservoir that a model has observed before it is timed
 
 
 def run(settings: ExperimentSettings, data: Dataset | None, execution: Execution) -> Findings:
-    import torch
-
-    from daes.paper.pieces import run_pieces
-
     assert data is not None
     rows = data.sample(min(settings.rows or _ROWS, _ROWS))
     if len(rows) < _SMALL_BATCH:
@@ -84,13 +80,7 @@ def run(settings: ExperimentSettings, data: Dataset | None, execution: Execution
     }
 
 
-def _aged(method: str, backbone: str, schema: Any, rows: "Batch", device: str) -> "TrainingStep":
-    import torch
-
-    from daes.model import CTRModel
-    from daes.training.config import TrainConfig
-    from daes.training.step import TrainingStep
-
+def _aged(method: str, backbone: str, schema: Any, rows: Batch, device: str) -> TrainingStep:
     torch.manual_seed(0)
     model = CTRModel.from_sample(
         schema,
@@ -111,7 +101,7 @@ def _aged(method: str, backbone: str, schema: Any, rows: "Batch", device: str) -
 
 
 def _measure(
-    learners: dict[str, "TrainingStep"], batches: Sequence["Batch"], small: Sequence["Batch"], repeat: int, device: str
+    learners: dict[str, TrainingStep], batches: Sequence[Batch], small: Sequence[Batch], repeat: int, device: str
 ) -> Findings:
     """Rows per second in one repeat: method → job → a number.
 
@@ -135,8 +125,6 @@ def _measure(
 
 def _now(device: str) -> float:
     if device.startswith("cuda"):
-        import torch
-
         torch.cuda.synchronize(device)
     return perf_counter()
 
@@ -161,14 +149,10 @@ def markdown(result: ExperimentResult) -> str:
     headers = ["method", "parameters"]
     for title in JOBS.values():
         headers += [f"{title}, rows/s", f"against {method_title(found['baseline'])}"]
-    return "\n".join(
-        [
-            f"{result.where}; {found['device']}, {found['threads']} threads, {found['backbone']}, batches of "
-            f"{count(found['batch_size'])}; median of {found['repeats']} repeats in turns (quartiles in brackets). The "
-            f"paper: QPS {percent(QPS_CHANGE, 1)} against its production baseline.",
-            "",
-            markdown_table(headers, rows),
-        ]
+    return (
+        f"{result.where}; {found['device']}, {found['threads']} threads, {found['backbone']}, batches of "
+        f"{count(found['batch_size'])}; median of {found['repeats']} repeats in turns (quartiles in brackets). The "
+        f"paper: QPS {percent(QPS_CHANGE, 1)} against its production baseline.\n\n{markdown_table(headers, rows)}"
     )
 
 
@@ -191,7 +175,7 @@ def judge(result: ExperimentResult) -> Judgement:
     return (), f"Throughput against {baseline} on {found['device']}: {'; '.join(parts) or 'no form of DAES'}."
 
 
-def draw(result: ExperimentResult) -> "Figure":
+def draw(result: ExperimentResult) -> "figures.Figure":
     found = result.results
     methods = [method for method in found["speeds"] if method != found["baseline"]]
     figure, axes = figures.panels(1, len(JOBS), 9.6, 0.9 + 0.4 * len(methods) + 0.5, sharey=True)
@@ -201,20 +185,13 @@ def draw(result: ExperimentResult) -> "Figure":
             colour = figures.BLUE if method.startswith("daes") else figures.GREY
             panel.barh(place, middle, color=colour, alpha=0.8, height=0.55)
             panel.plot([low, high], [place, place], color=figures.BLACK, linewidth=1)
-            panel.annotate(
-                f"{middle:+.0f} %",
-                (max(middle, high, 0), place),
-                (4, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize=8,
-            )
+            figures.at_end(panel, max(middle, high, 0), place, f"{middle:+.0f} %", None, xytext=(4, 0))
         panel.axvline(0, color=figures.GREY, linewidth=0.8)
         panel.axvline(100 * QPS_CHANGE, color=figures.VERMILION, linestyle=":", linewidth=1.4)
         panel.set_yticks(range(len(methods)), [method_title(method) for method in methods])
-        panel.set_ylim(len(methods) - 0.5, -0.5)
-        panel.set_title(title.capitalize())
-        panel.set_xlabel("throughput against the baseline, %")
+        panel.set(
+            ylim=(len(methods) - 0.5, -0.5), title=title.capitalize(), xlabel="throughput against the baseline, %"
+        )
         panel.margins(x=0.18)
         panel.grid(axis="y", visible=False)
     figures.headline(
@@ -245,5 +222,3 @@ EXPERIMENT = Experiment(
     data=("adstream", "flights"),
     uses=("rows", "seeds", "batch_size", "methods", "backbones", "device"),
 )
-
-EXPERIMENTS = (EXPERIMENT,)

@@ -136,15 +136,8 @@ def markdown(result: ExperimentResult) -> str:
             f"{count(found['distinct'])} distinct, {found['bins']} distinct intervals, "
             f"{count(found['batches'])} batches"
         )
-        parts += [
-            heading,
-            "",
-            markdown_table(headers, rows),
-            "",
-            _nearest_reading(found, ESTIMATION["OS"].kl[column]),
-            "",
-        ]
-    return "\n".join(parts).rstrip()
+        parts += [heading, markdown_table(headers, rows), _nearest_reading(found, ESTIMATION["OS"].kl[column])]
+    return "\n\n".join(parts)
 
 
 def _row(errors: Findings, by_chance: float | None = None) -> list[str]:
@@ -267,5 +260,3 @@ EXPERIMENT = Experiment(
     data=("adstream", "flights"),
     accepts=tuple(FEATURES),
 )
-
-EXPERIMENTS = (EXPERIMENT,)

@@ -1,7 +1,7 @@
 """How far each estimate lies from the true distribution, drawn."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,14 +12,11 @@ from daes.paper.experiment import Findings
 from daes.paper.published import ESTIMATION, ESTIMATION_LENGTHS, RESERVOIR_SIZE
 from daes.paper.result import ExperimentResult
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 _COLOURS = (figures.SKY, figures.PURPLE, figures.GREEN)
 _LEAST = 1e-6  # a logarithmic axis has no place for 0
 
 
-def errors_figure(result: ExperimentResult, kinds: Sequence[str], samplers: Mapping[str, str]) -> "Figure":
+def errors_figure(result: ExperimentResult, kinds: Sequence[str], samplers: Mapping[str, str]) -> "figures.Figure":
     """One panel per kind of feature: OS, each sampler (name → title) by slots, and the paper's figures."""
     found = [result.results[kind] for kind in kinds]
     rows = max(len(one["reservoirs"]) for one in found) + 1
@@ -32,8 +29,10 @@ def errors_figure(result: ExperimentResult, kinds: Sequence[str], samplers: Mapp
         panel.set_yticks(list(ticks), list(ticks.values()) if ticks != every[0] or not column else [""] * len(ticks))
         panel.set_ylim(max(ticks) + 0.6, -0.8)
         panel.tick_params(axis="y", length=0)
-        panel.set_xlabel("KL divergence from the truth (less is better)")
-        panel.set_title(f"{one['feature']} ({kind}): {compact(one['values'])} values")
+        panel.set(
+            xlabel="KL divergence from the truth (less is better)",
+            title=f"{one['feature']} ({kind}): {compact(one['values'])} values",
+        )
         panel.grid(axis="y", visible=False)
     _legend(figure)
     figures.headline(
@@ -89,7 +88,7 @@ def _heading(panel: Any, place: int, text: str) -> None:
     panel.text(0.01, place, text, transform=across, va="center", fontsize=8, color="#444444")
 
 
-def _legend(figure: "Figure") -> None:
+def _legend(figure: "figures.Figure") -> None:
     line = require("matplotlib.lines").Line2D
     marks: dict[str, Any] = {"linestyle": "", "color": figures.BLACK}
     handles = [

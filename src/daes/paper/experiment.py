@@ -4,9 +4,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from inspect import cleandoc
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
 
+from daes.backbone import BACKBONES
+from daes.choices import check_choices
+from daes.embedding import METHODS
+from daes.experiments.rivals import RIVALS
+from daes.experiments.runner import is_past
 from daes.paper.data import name_in
 from daes.paper.judging import Judgement
 from daes.stream.dataset import Dataset
@@ -82,18 +86,10 @@ class ExperimentSettings:
             raise ValueError(
                 "tune searches the paper's grid of learning rate and L2: it must be off with recipe=default"
             )
-        for name in ("methods", "given_to"):
+        methods = [*METHODS, *RIVALS]
+        for name, known in {"methods": methods, "given_to": methods, "backbones": list(BACKBONES)}.items():
             if getattr(self, name) is not None:
-                from daes.choices import check_choices
-                from daes.embedding import METHODS
-                from daes.experiments.rivals import RIVALS
-
-                check_choices(name, getattr(self, name), [*METHODS, *RIVALS])
-        if self.backbones is not None:
-            from daes.backbone import BACKBONES
-            from daes.choices import check_choices
-
-            check_choices("backbones", self.backbones, BACKBONES)
+                check_choices(name, getattr(self, name), known)
 
 
 @dataclass(frozen=True)
@@ -116,14 +112,9 @@ class Execution:
     data: Path = Path("data")
     note: Callable[[str], None] = field(default=lambda line: None)
 
-    @property
-    def seconds_left(self) -> float | None:
-        """Until the deadline, 0 once it is past; None without one."""
-        return None if self.deadline is None else max(self.deadline - monotonic(), 0.0)
-
     def check_time(self, done: str) -> None:
         """Stop the run once the deadline is past; `done` says how far it came."""
-        if self.deadline is not None and monotonic() >= self.deadline:
+        if is_past(self.deadline):
             raise OutOfTimeError(done)
 
 

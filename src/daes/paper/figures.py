@@ -10,7 +10,7 @@ from daes.extras import require
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Figure
 
 # Told apart by colour-blind readers (after Okabe and Ito).
 BLUE, ORANGE, GREEN, VERMILION = "#0072b2", "#e69f00", "#009e73", "#d55e00"
@@ -69,7 +69,7 @@ def headline(figure: "Figure", title: str, subtitle: str) -> None:
     figure.text(0.01, 1 - 0.25 * inch, subtitle, ha="left", va="top", fontsize=8.5, color="#555555")
 
 
-def at_end(axes: "Axes", x: float, y: float, text: str, colour: str, **options: Any) -> None:
+def at_end(axes: "Axes", x: float, y: float, text: str, colour: str | None, **options: Any) -> None:
     """A label just right of a line's last point."""
     defaults: dict[str, Any] = {"xytext": (5, 0), "textcoords": "offset points", "va": "center", "fontsize": 8}
     axes.annotate(text, (x, y), color=colour, annotation_clip=False, **{**defaults, **options})

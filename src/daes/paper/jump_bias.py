@@ -1,7 +1,5 @@
 """The published jump rule over-represents the first m values: by how much, and what that does to quantiles."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from daes.distribution import JumpReservoir
@@ -14,9 +12,6 @@ from daes.paper.judging import STANDARD_ERRORS, Judgement
 from daes.paper.result import ExperimentResult
 from daes.stream.dataset import Dataset
 from daes.table import markdown_table
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 RULES: dict[Skip, str] = {"paper": "published rule", "exact": "exact rule"}
 SIZE = 1000
@@ -141,23 +136,17 @@ def _closed_form_by_place(rule: Skip, size: int, length: int) -> Floats:
 def markdown(result: ExperimentResult) -> str:
     found = result.results
     rows = [
-        [f"{part['times']}m", title]
-        + [_first(part[rule])]
-        + [percent(bias, 2, sign=True) for bias in part[rule]["bias"]]
+        [f"{part['times']}m", title, _first(part[rule]), *(percent(bias, 2, sign=True) for bias in part[rule]["bias"])]
         for part in found["streams"]
         for rule, title in RULES.items()
     ]
     levels = [f"bias at {percent(level, 0)}" for level in LEVELS]
-    return "\n".join(
-        [
-            f"m = {found['slots']:,}, {found['runs']} runs. Inclusion of the first m values over m/T, simulated, ± 2 "
-            "standard errors (closed form); bias of quantiles of a stream that drifts evenly from 0 to 1, in "
-            "percent of its range. "
-            f"As m and T/m grow, the first m values stay over-represented {found['limit']:.3f} times.",
-            "",
-            markdown_table(["T", "rule", "first m values", *levels], rows, names=2),
-        ]
+    intro = (
+        f"m = {found['slots']:,}, {found['runs']} runs. Inclusion of the first m values over m/T, simulated, ± 2 "
+        "standard errors (closed form); bias of quantiles of a stream that drifts evenly from 0 to 1, in percent of "
+        f"its range. As m and T/m grow, the first m values stay over-represented {found['limit']:.3f} times."
     )
+    return f"{intro}\n\n{markdown_table(['T', 'rule', 'first m values', *levels], rows, names=2)}"
 
 
 def _first(one: Findings) -> str:
@@ -170,10 +159,9 @@ def verdict(result: ExperimentResult) -> str:
     middle = LEVELS.index(0.5)
     sentences = []
     for rule, title in RULES.items():
-        uniform = all(_within(part[rule]["first"], 1.0, part[rule]["first_error"]) for part in streams)
-        agrees = all(
-            _within(part[rule]["first"], part[rule]["first_closed_form"], part[rule]["first_error"]) for part in streams
-        )
+        found = [part[rule] for part in streams]
+        uniform = all(_within(one["first"], 1.0, one["first_error"]) for one in found)
+        agrees = all(_within(one["first"], one["first_closed_form"], one["first_error"]) for one in found)
         one, bias, error = last[rule], first[rule]["bias"][middle], first[rule]["bias_error"][middle]
         judged = "shows no departure from uniform" if uniform else "is not uniform"
         sentences.append(
@@ -200,7 +188,7 @@ def _within(value: float, expected: float, error: float) -> bool:
     return abs(value - expected) <= STANDARD_ERRORS * error
 
 
-def draw(result: ExperimentResult) -> "Figure":
+def draw(result: ExperimentResult) -> "figures.Figure":
     found = result.results
     figure, (left, right) = figures.panels(1, 2, 9.6, 3.6, width_ratios=[1.25, 1])
     stream = found["streams"][-1]
@@ -216,11 +204,13 @@ def draw(result: ExperimentResult) -> "Figure":
     left.text(0.06, 0.9, "exact rule", color=_COLOURS["exact"])
     left.axvline(1, color=figures.GREY, linewidth=0.8, linestyle=":")
     left.text(1.05, 0.62, "place m", color="#666666", fontsize=7.5)
-    left.set_xscale("log")
-    left.set_ylim(0.5, 1.7)
-    left.set_xlabel("place in the stream, in units of m")
-    left.set_ylabel("inclusion over m/T")
-    left.set_title(f"Who is in the sample at T = {stream['times']}m")
+    left.set(
+        xscale="log",
+        ylim=(0.5, 1.7),
+        xlabel="place in the stream, in units of m",
+        ylabel="inclusion over m/T",
+        title=f"Who is in the sample at T = {stream['times']}m",
+    )
     right.plot([8, 92], [0, 0], color=figures.GREY, linewidth=0.8)
     ends = _spread([100 * part["paper"]["bias"][-1] for part in found["streams"]])
     for shade, part, end in zip((1.0, 0.7, 0.45), found["streams"], ends, strict=False):
@@ -231,8 +221,7 @@ def draw(result: ExperimentResult) -> "Figure":
         figures.at_end(right, 92, end, f"T = {part['times']}m", _COLOURS["paper"])
     right.text(10, 0.45, "exact rule, at all T", color=_COLOURS["exact"], fontsize=8)
     right.text(60, -8.9, "published rule", color=_COLOURS["paper"], fontsize=8)
-    right.set_xlabel("level of the quantile, %")
-    right.set_ylabel("bias, % of the stream's range")
+    right.set(xlabel="level of the quantile, %", ylabel="bias, % of the stream's range")
     right.set_ylim(top=1.2)
     right.set_title("Quantiles of a drifting stream")
     figures.headline(
@@ -280,5 +269,3 @@ EXPERIMENT = Experiment(
     judge=judge,
     draw=draw,
 )
-
-EXPERIMENTS = (EXPERIMENT,)

@@ -3,23 +3,31 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
+
+from daes.embedding import METHODS
+from daes.experiments.compare import read_predictions, with_predictions
+from daes.experiments.log import ResultLog
+from daes.experiments.method_tests import method_tests
+from daes.experiments.rivals import RIVALS
+from daes.experiments.runner import run_missing
+from daes.experiments.trial import Trial, TrialResult, run_trial
 from daes.formatting import counted
 from daes.paper.experiment import Execution, Experiment, ExperimentSettings, Findings, OutOfTimeError
 from daes.paper.judging import Judgement
 from daes.paper.ladder_figure import draw
 from daes.paper.ladder_text import MEASURES, RIVAL, RUNG, SUMMARY, markdown, verdict
 from daes.paper.published import AS_PUBLISHED, PAPER_METHODS
+from daes.paper.result import ExperimentResult
 from daes.paper.titles import method_title
 from daes.stream.dataset import Dataset
-
-if TYPE_CHECKING:
-    from daes.experiments.trial import Trial, TrialResult
-    from daes.paper.result import ExperimentResult
+from daes.training.config import TrainConfig, suggest_batch_size
 
 EXCLUDED = {"hotel_bookings": ("arrival_date",), "nyc_green_tip": ("pickup",), "weather_aus": ("date",)}
 """Columns that spell out the clock."""
@@ -80,9 +88,6 @@ def rivals(methods: Sequence[str], given: Sequence[str], given_to: Sequence[str]
 
     With `given_to`, only those methods are given anything.
     """
-    from daes.embedding import METHODS
-    from daes.experiments.rivals import RIVALS
-
     found = {}
     for name, what in product(methods, given):
         if name in RIVALS:
@@ -101,8 +106,6 @@ def rivals(methods: Sequence[str], given: Sequence[str], given_to: Sequence[str]
 
 def default_rivals() -> tuple[str, ...]:
     """The paper's methods, `plr` and our preset, and the rivals without a backbone."""
-    from daes.experiments.rivals import RIVALS
-
     return (*PAPER_METHODS, "plr", "daes", *RIVALS)
 
 
@@ -111,7 +114,7 @@ class Place:
     """One trial: a rung on a stream, with a backbone and a seed."""
 
     stream: str
-    trial: "Trial"
+    trial: Trial
 
     def describe(self) -> dict[str, Any]:
         """What a line of the log says of it."""
@@ -175,8 +178,6 @@ def _find_streams(settings: ExperimentSettings, folder: Path) -> tuple[dict[str,
 
 def _choose(settings: ExperimentSettings) -> tuple[dict[str, Rung], list[str]]:
     """The rungs and the rivals; LightGBM is left out, with a note, where it is not installed."""
-    from importlib.util import find_spec
-
     methods, notes = settings.methods or default_rivals(), []
     if "lightgbm" in methods and find_spec("lightgbm") is None:
         methods = tuple(name for name in methods if name != "lightgbm")
@@ -189,10 +190,7 @@ def _default(chosen: Mapping[str, Rung]) -> str:
     return next(label for label, rung in chosen.items() if rung is RUNGS[DEFAULT])
 
 
-def _trial(label: str, rung: Rung, backbone: str, seed: int, rows: int, device: str) -> "Trial":
-    from daes.experiments.trial import Trial
-    from daes.training.config import TrainConfig, suggest_batch_size
-
+def _trial(label: str, rung: Rung, backbone: str, seed: int, rows: int, device: str) -> Trial:
     return Trial(
         label,
         rung.method,
@@ -209,12 +207,7 @@ def _trial(label: str, rung: Rung, backbone: str, seed: int, rows: int, device: 
 
 def _train(
     places: Sequence[Place], streams: Mapping[str, Dataset], settings: ExperimentSettings, execution: Execution
-) -> "list[TrialResult]":
-    from daes.experiments.compare import read_predictions
-    from daes.experiments.log import ResultLog
-    from daes.experiments.runner import run_missing
-    from daes.experiments.trial import TrialResult
-
+) -> list[TrialResult]:
     prints = {name: found.fingerprint() for name, found in streams.items()}
     keys = [place.trial.key(prints[place.stream]) for place in places]
     items = dict(zip(keys, places, strict=True))
@@ -244,11 +237,6 @@ def _train(
 
 
 def _run_place(shared: tuple[Path, int | None], place: Place, note: Callable[[Any], None]) -> dict[str, Any]:
-    import torch
-
-    from daes.experiments.compare import with_predictions
-    from daes.experiments.trial import run_trial
-
     torch.set_num_threads(1)
     return with_predictions(run_trial(place.trial, _in_memory(*shared, place.stream)))
 
@@ -260,8 +248,6 @@ def _in_memory(folder: Path, rows: int | None, name: str) -> Dataset:
 
 
 def _describe(data: Dataset) -> Findings:
-    from daes.training.config import suggest_batch_size
-
     rows = data.count_rows()
     schema = data.schema
     return {
@@ -273,13 +259,11 @@ def _describe(data: Dataset) -> Findings:
     }
 
 
-Trained = Sequence[tuple[Place, "TrialResult"]]
+Trained = Sequence[tuple[Place, TrialResult]]
 
 
-def _cells(trained: Trained, backbones: Sequence[str]) -> "Iterator[tuple[Place, str, TrialResult]]":
+def _cells(trained: Trained, backbones: Sequence[str]) -> Iterator[tuple[Place, str, TrialResult]]:
     """Every result with its backbone; a rival's with each of them."""
-    from daes.experiments.rivals import RIVALS
-
     for place, result in trained:
         for backbone in backbones if place.trial.method in RIVALS else [place.trial.backbone]:
             yield place, backbone, result
@@ -318,8 +302,6 @@ def _tests(
     trained: Trained, chosen: Mapping[str, Rung], streams: Sequence[str], backbones: Sequence[str], execution: Execution
 ) -> list[Findings]:
     """Each rung against the one before it and the default against every rival, cell by cell; uncorrected."""
-    from daes.experiments.method_tests import method_tests
-
     rungs = [label for label, rung in chosen.items() if rung.group == RUNG]
     pairs = [
         *zip(rungs[1:], rungs, strict=False),
@@ -339,7 +321,7 @@ def _tests(
     return found
 
 
-def judge(result: "ExperimentResult") -> Judgement:
+def judge(result: ExperimentResult) -> Judgement:
     """Nothing: the paper has no such table."""
     return (), verdict(result)
 
@@ -358,5 +340,3 @@ EXPERIMENT = Experiment(
     uses=("rows", "seeds", "methods", "backbones", "streams", "given", "given_to", "rungs", "device"),
     of_the_paper=False,
 )
-
-EXPERIMENTS = (EXPERIMENT,)

@@ -2,23 +2,18 @@
 
 from collections.abc import Sequence
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from daes.formatting import counted
 from daes.paper import figures
 from daes.paper.experiment import Findings
-from daes.paper.ladder_text import RIVAL, Cells, cells, in_group, rungs
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from daes.paper.result import ExperimentResult
-
+from daes.paper.ladder_text import RIVAL, Cells, cells, differences, in_group, rungs
+from daes.paper.result import ExperimentResult
 
 _SCALE = " (linear up to 0.5, logarithmic beyond)"
 
 
-def draw(result: "ExperimentResult") -> "Figure":
+def draw(result: ExperimentResult) -> "figures.Figure":
     """Above the rungs, each against the one before it; below the rivals, each against the default."""
     found = result.results
     steps = rungs(found)
@@ -27,16 +22,17 @@ def draw(result: "ExperimentResult") -> "Figure":
     # The inputs are compared with everything else alike: with nothing of the default's, and with all of it.
     others = [*in_group(found, "none"), *in_group(found, "both"), *in_group(found, RIVAL)]
     behind = [(label, default, cells(found, label)) for label in others]
-    behind.sort(key=lambda line: median(_gaps(line[1], line[2]) or [0.0]))
+    behind.sort(key=lambda line: median(differences(line[1], line[2]) or [0.0]))
     sizes = [max(len(lines), 4) for lines in (climbed, behind)]
     figure, (upper, lower) = figures.panels(2, 1, 9.6, 2.4 + 0.24 * sum(sizes), height_ratios=sizes)
     colours = dict(zip(found["streams"], figures.CYCLE * 2, strict=False))
     _draw(upper, climbed, colours)
-    upper.set_title("What each change adds")
-    upper.set_xlabel(f"AUC × 100 above the rung before{_SCALE}")
+    upper.set(title="What each change adds", xlabel=f"AUC × 100 above the rung before{_SCALE}")
     _draw(lower, behind, colours)
-    lower.set_title("How far the default is above rivals that are trained as it is")
-    lower.set_xlabel(f"AUC × 100 of the default above the rival{_SCALE}")
+    lower.set(
+        title="How far the default is above rivals that are trained as it is",
+        xlabel=f"AUC × 100 of the default above the rival{_SCALE}",
+    )
     _name_streams(upper, found, colours)
     names = len(found["training"]["backbones"])
     figures.headline(
@@ -48,10 +44,6 @@ def draw(result: "ExperimentResult") -> "Figure":
     return figure
 
 
-def _gaps(one: Cells, other: Cells) -> list[float]:
-    return [one[cell] - other[cell] for cell in one if cell in other]
-
-
 def _draw(panel: Any, lines: Sequence[tuple[str, Cells, Cells]], colours: dict[str, str]) -> None:
     for place, (_, one, other) in enumerate(lines):
         shared = [cell for cell in one if cell in other]
@@ -59,7 +51,7 @@ def _draw(panel: Any, lines: Sequence[tuple[str, Cells, Cells]], colours: dict[s
             colour = colours[cell[0]]
             panel.plot(100 * (one[cell] - other[cell]), place, "o", color=colour, alpha=0.6, markersize=4)
         if shared:
-            middle = 100 * median(_gaps(one, other))
+            middle = 100 * median(differences(one, other))
             panel.plot(middle, place, "|", color=figures.BLACK, markersize=13, markeredgewidth=2.2)
     panel.axvline(0, color=figures.GREY, linewidth=0.8)
     panel.set_yticks(range(len(lines)), [label for label, *_ in lines])

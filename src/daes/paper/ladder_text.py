@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean, median
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,11 +9,9 @@ from daes.experiments.row_tests import bootstrap_p
 from daes.experiments.significance import LEVEL, Friedman, friedman, holm
 from daes.formatting import count, counted, fixed, p_value
 from daes.paper.experiment import Findings
+from daes.paper.result import ExperimentResult
 from daes.paper.titles import backbone_title
 from daes.table import Cell, markdown_table
-
-if TYPE_CHECKING:
-    from daes.paper.result import ExperimentResult
 
 RUNG, RIVAL = "rung", "rival"
 """Groups of labels: the rungs, and rivals without a backbone; the others are what a rival is given."""
@@ -48,11 +45,11 @@ def cells(found: Findings, label: str, measure: str = SUMMARY) -> Cells:
 
 def rungs(found: Findings) -> list[str]:
     """The rungs, from top to bottom."""
-    return [label for label, about in found["labels"].items() if about["group"] == RUNG and cells(found, label)]
+    return in_group(found, RUNG)
 
 
 def in_group(found: Findings, group: str) -> list[str]:
-    """The rivals of a group that have scores."""
+    """The labels of a group that have scores."""
     return [label for label, about in found["labels"].items() if about["group"] == group and cells(found, label)]
 
 
@@ -93,7 +90,7 @@ def best_of(found: Findings, labels: Sequence[str]) -> dict[tuple[str, str], str
     return best
 
 
-def markdown(result: "ExperimentResult") -> str:
+def markdown(result: ExperimentResult) -> str:
     """Tables of rungs and of rivals, and what was tested."""
     found = result.results
     parts = [_intro(result), _table(found, rungs(found), against_previous=True)]
@@ -108,7 +105,7 @@ def markdown(result: "ExperimentResult") -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _intro(result: "ExperimentResult") -> str:
+def _intro(result: ExperimentResult) -> str:
     found = result.results
     names = ", ".join(backbone_title(name) for name in found["training"]["backbones"])
     streams = ", ".join(f"{name} ({count(about['rows'])} rows)" for name, about in found["streams"].items())
@@ -187,7 +184,7 @@ def _friedman(found: Findings) -> str:
     )
 
 
-def verdict(result: "ExperimentResult") -> str:
+def verdict(result: ExperimentResult) -> str:
     """The default against the best rival of each group, cell by cell."""
     found = result.results
     default, lines = cells(found, found["default"]), []

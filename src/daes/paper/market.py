@@ -1,24 +1,27 @@
 """A simulated ad market: users in two arms, models that learn from their own clicks, an auction that charges."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from daes.metrics.auc import exact_auc
+from daes.model import CTRModel
 from daes.paper.data import Floats
 from daes.paper.experiment import Findings
 from daes.paper.published import AS_PUBLISHED
+from daes.paper.variants import L2, LEARNING_RATE
 from daes.simulation import AdStream
 from daes.simulation.draws import uniform_of_code
 from daes.stream.batch import Batch
-
-if TYPE_CHECKING:
-    from daes.training.step import TrainingStep
+from daes.training.config import TrainConfig
+from daes.training.step import TrainingStep
 
 Ints = NDArray[np.int64]
-ARMS = ("control", "treatment")
 _HOURS = 24
 _LEAST_AN_HOUR = 500  # on a small market hours are served together, or most time would go into the calls
 _FITTED_ROWS = 50_000
@@ -72,7 +75,7 @@ def auction(bids: Floats, predicted: Floats) -> tuple[Ints, Floats]:
     return winner, price
 
 
-def simulate(market: Market, methods: tuple[str, str], seed: int) -> Findings:
+def simulate(market: Market, methods: Sequence[str], seed: int) -> Findings:
     """Run one experiment: the first method in the control arm, the second in the treatment arm.
 
     Users are assigned to arms by a hash. In each hour both models score all candidates of all requests. What users see
@@ -91,14 +94,7 @@ def simulate(market: Market, methods: tuple[str, str], seed: int) -> Findings:
     return _findings(market, requests, np.random.default_rng(seed))
 
 
-def _learner(market: Market, method: str, stream: AdStream, rows: int, seed: int) -> "TrainingStep":
-    import torch
-
-    from daes.model import CTRModel
-    from daes.paper.variants import L2, LEARNING_RATE
-    from daes.training.config import TrainConfig
-    from daes.training.step import TrainingStep
-
+def _learner(market: Market, method: str, stream: AdStream, rows: int, seed: int) -> TrainingStep:
     torch.manual_seed(seed)
     model = CTRModel.from_sample(
         stream.schema,
@@ -115,10 +111,8 @@ def _learner(market: Market, method: str, stream: AdStream, rows: int, seed: int
     return TrainingStep(model, config)
 
 
-def _learn(learner: "TrainingStep", batch: Batch, row: int, arm: tuple[int, int]) -> None:
+def _learn(learner: TrainingStep, batch: Batch, row: int, arm: tuple[int, int]) -> None:
     """A step with random numbers of its own: what one arm draws shall not move the other."""
-    import torch
-
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(np.random.SeedSequence([*arm, row]).generate_state(1)[0]))
         learner.learn(batch, row)
@@ -132,7 +126,7 @@ def _hours(market: Market, start: int) -> list[tuple[int, int]]:
 
 
 def _hour(
-    market: Market, stream: AdStream, learners: list["TrainingStep"], start: int, stop: int, seed: int
+    market: Market, stream: AdStream, learners: list[TrainingStep], start: int, stop: int, seed: int
 ) -> dict[str, Any]:
     """Serve the requests of an hour, then let each model learn from what its own users did."""
     candidates = stream.candidates(start, stop, market.candidates)
@@ -144,7 +138,8 @@ def _hour(
     users = candidates[0].codes["user"]
     arm = (uniform_of_code(users, _ARM_SALT + seed) < 0.5).astype(np.int64)
     luck = np.random.default_rng([seed, start]).random(count)
-    served: dict[str, Any] = {"user": users, "arm": arm, "day": np.full(count, _day(market, start))}
+    day = start // market.requests_per_day - market.warm_up_days
+    served: dict[str, Any] = {"user": users, "arm": arm, "day": np.full(count, day)}
     for number, learner in enumerate(learners):
         predicted = _click_rates(learner, rows).reshape(market.candidates, count)
         winner, price = auction(bids, predicted)
@@ -161,23 +156,14 @@ def _hour(
         shown = rows[winner[own] * count + own]
         for first in range(0, own.size, market.batch_size):
             part = slice(first, first + market.batch_size)
-            piece = shown[part]
-            _learn(
-                learner,
-                Batch(piece.numerical, piece.categorical, clicked[own][part]),
-                start + first,
-                (seed, number),
-            )
+            piece = Batch(shown[part].numerical, shown[part].categorical, clicked[own][part])
+            _learn(learner, piece, start + first, (seed, number))
     winner, price = auction(bids, true)
     served["oracle"] = price * true[winner, requests]
     return served
 
 
-def _day(market: Market, start: int) -> int:
-    return start // market.requests_per_day - market.warm_up_days
-
-
-def _click_rates(learner: "TrainingStep", rows: Batch) -> Floats:
+def _click_rates(learner: TrainingStep, rows: Batch) -> Floats:
     logits = learner.score(rows).astype(np.float64)
     rates: Floats = np.maximum(1 / (1 + np.exp(-logits)), _LEAST_CLICK_RATE)
     return rates
@@ -212,8 +198,6 @@ def _findings(market: Market, requests: dict[str, Any], rng: np.random.Generator
 
 def _arm(requests: dict[str, Any], number: int) -> Findings:
     """How the model of an arm did with its own users."""
-    from daes.metrics.auc import exact_auc
-
     own = requests["arm"] == number
     clicks, predicted = requests[f"clicks{number}"][own], requests[f"predicted{number}"][own]
     logits = np.log(predicted) - np.log1p(-predicted)

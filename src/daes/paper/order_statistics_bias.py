@@ -1,7 +1,5 @@
 """The appendix's drifting uniform stream: what order statistics make of it, by formula and by simulation."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from daes.distribution import JumpReservoir, OrderStatistics
@@ -13,9 +11,6 @@ from daes.paper.judging import STANDARD_ERRORS, Judgement
 from daes.paper.result import ExperimentResult
 from daes.stream.dataset import Dataset
 from daes.table import markdown_table
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 BATCHES = (1, 2, 5, 20, 100)
 LEVELS = tuple(level / 100 for level in range(5, 100, 5))
@@ -84,13 +79,10 @@ def markdown(result: ExperimentResult) -> str:
         for part in found["streams"]
         for name, title in (("closed_form", "OS, closed form"), ("order-statistics", "OS"), ("reservoir", "JRS"))
     ]
-    return "\n".join(
-        [
-            "Error of the α-quantile of a stream on [0, 1] that drifts evenly in t batches: "
-            f"{found['values']:,} values, {found['slots']:,} slots, mean of {found['seeds']} seeds.",
-            "",
-            markdown_table(["t", "estimate", *(f"α = {level:g}" for level in SHOWN)], rows, names=2),
-        ]
+    table = markdown_table(["t", "estimate", *(f"α = {level:g}" for level in SHOWN)], rows, names=2)
+    return (
+        "Error of the α-quantile of a stream on [0, 1] that drifts evenly in t batches: "
+        f"{found['values']:,} values, {found['slots']:,} slots, mean of {found['seeds']} seeds.\n\n{table}"
     )
 
 
@@ -143,7 +135,7 @@ def _gaps(found: Findings) -> tuple[Floats, int]:
     return gaps, int((gaps > limits).sum())
 
 
-def draw(result: ExperimentResult) -> "Figure":
+def draw(result: ExperimentResult) -> "figures.Figure":
     found = result.results
     figure, (left, right) = figures.panels(1, 2, 9.6, 3.6, sharey=True, width_ratios=[1.1, 1])
     levels = found["levels"]
@@ -156,8 +148,7 @@ def draw(result: ExperimentResult) -> "Figure":
         figures.at_end(left, levels[0], part["closed_form"][0], title, colour, xytext=(-6, lift), ha="right")
     left.set_xlim(-0.19, 1)
     left.set_xticks(np.arange(0, 1.01, 0.2))
-    left.set_ylabel("estimate − true quantile")
-    left.set_title("Mean of batch quantiles (OS)")
+    left.set(ylabel="estimate − true quantile", title="Mean of batch quantiles (OS)")
     right.set_title("Reservoir (JRS), the same streams")
     for panel in (left, right):
         panel.axhline(0, color=figures.GREY, linewidth=0.8)
@@ -188,5 +179,3 @@ EXPERIMENT = Experiment(
     judge=judge,
     draw=draw,
 )
-
-EXPERIMENTS = (EXPERIMENT,)

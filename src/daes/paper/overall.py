@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import product
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from daes.experiments.scores import ScoreTable
 from daes.experiments.significance import LEVEL, average_rank, holm
 from daes.extras import require
 from daes.formatting import fixed, p_value
+from daes.paper import figures
 from daes.paper.data import Floats
 from daes.paper.experiment import TRAINING, Execution, Experiment, ExperimentSettings, Findings
 from daes.paper.judging import Judgement, shown
@@ -31,9 +31,6 @@ from daes.paper.titles import backbone_title, method_title
 from daes.paper.variants import Variant, train_variants
 from daes.stream.dataset import Dataset
 from daes.table import markdown_table
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 OURS = ("daes-gate", "daes-tran", "daes")
 
@@ -241,7 +238,7 @@ def judge(result: ExperimentResult) -> Judgement:
     return [shown(counts[m][0], counts[m][1], counts[m][-1]) for m in forms], " ".join(sentences)
 
 
-def draw(result: ExperimentResult) -> "Figure":
+def draw(result: ExperimentResult) -> "figures.Figure":
     backbones, published = result.results["training"]["backbones"], _published(result)
     scores = result.results["scores"]
     ours = _means(scores, backbones, "auc") if len(backbones) > 1 else _seeds(scores, backbones[0], "auc")
@@ -290,5 +287,3 @@ EXPERIMENT = Experiment(
     data=("adstream", "flights"),
     uses=TRAINING,
 )
-
-EXPERIMENTS = (EXPERIMENT,)

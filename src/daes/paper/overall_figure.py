@@ -1,7 +1,7 @@
 """All methods against each other, drawn."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,9 +13,6 @@ from daes.paper.result import ExperimentResult
 from daes.paper.scores import how_short
 from daes.paper.titles import backbone_title, method_title
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 _COLOURS = {
     "static binning": figures.ORANGE,
     "neural": figures.PURPLE,
@@ -25,7 +22,7 @@ _COLOURS = {
 """Family → colour; the methods of other families are grey."""
 
 
-def methods_figure(result: ExperimentResult, panels: Mapping[str, Mapping[str, Floats]]) -> "Figure":
+def methods_figure(result: ExperimentResult, panels: Mapping[str, Mapping[str, Floats]]) -> "figures.Figure":
     """One panel per title: the AUC of each method on each backbone, NaN without a result, above the median method.
 
     With one backbone the values are those of the seeds.
@@ -55,8 +52,7 @@ def _draw_methods(panel: Any, methods: list[str], above: dict[str, Floats]) -> N
             panel.plot(np.mean(values), place, "|", color=colour, markersize=13, markeredgewidth=2.5)
     panel.axvline(0, color=figures.GREY, linewidth=0.8)
     panel.set_yticks(range(len(methods)), [method_title(method) for method in methods])
-    panel.set_ylim(len(methods) - 0.4, -0.6)
-    panel.set_xlabel("AUC points × 100 above the median method")
+    panel.set(ylim=(len(methods) - 0.4, -0.6), xlabel="AUC points × 100 above the median method")
     panel.grid(axis="y", visible=False)
 
 

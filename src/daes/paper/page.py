@@ -63,7 +63,7 @@ def write_page(results: Path, out: Path) -> int:
     if not found:
         raise ValueError(f"{results} must hold results of `daes paper`; there is no such file")
     out.parent.mkdir(parents=True, exist_ok=True)
-    write_text(out, page(found, _link(out.parent, results)))
+    write_text(out, page(found, link(out.parent, results)))
     return len(found)
 
 
@@ -179,5 +179,6 @@ def _anchor(title: str) -> str:
     return "".join(c for c in title.lower().replace(" ", "-") if c.isalnum() or c == "-")
 
 
-def _link(start: Path, folder: Path) -> str:
+def link(start: Path, folder: Path) -> str:
+    """A folder as a page in another one links to it."""
     return Path(os.path.relpath(folder.resolve(), start.resolve())).as_posix()

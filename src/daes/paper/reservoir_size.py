@@ -1,7 +1,6 @@
 """How many slots a reservoir needs: error against m, its O(1/m) variance, memory, and what no m can mend."""
 
 from statistics import NormalDist
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,9 +15,6 @@ from daes.paper.judging import STANDARD_ERRORS, Judgement
 from daes.paper.result import ExperimentResult
 from daes.stream.dataset import Dataset
 from daes.table import markdown_table
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 LENGTH = 1_000_000
 SIZES = (100, 300, 1000, 3000, 10_000, 30_000, 100_000)
@@ -182,7 +178,7 @@ def _against_formula(found: Findings) -> tuple[Floats, int]:
     return seen / theory, int((np.abs(seen - theory) > STANDARD_ERRORS * error).sum())
 
 
-def draw(result: ExperimentResult) -> "Figure":
+def draw(result: ExperimentResult) -> "figures.Figure":
     found = result.results
     figure, (left, right) = figures.panels(1, 2, 9.6, 3.6)
     sizes = [part["slots"] for part in found["sizes"]]
@@ -193,9 +189,7 @@ def draw(result: ExperimentResult) -> "Figure":
         reach = 2 * np.array([part["variance_error"][place] for part in found["sizes"]])
         left.errorbar(sizes, seen, np.minimum(reach, 0.99 * seen), fmt="o", color=colour, elinewidth=1)
         figures.at_end(left, sizes[-1], theory[-1], percent(level, 0), colour)
-    left.set_xlabel("slots m")
-    left.set_ylabel("variance of the quantile")
-    left.set_title("Variance, by level of the quantile")
+    left.set(xlabel="slots m", ylabel="variance of the quantile", title="Variance, by level of the quantile")
     series = {
         "rank_error": ("no drift", figures.BLUE, "o-"),
         "drifting_rank_error": ("drift, against the whole stream", figures.GREEN, "s--"),
@@ -209,12 +203,9 @@ def draw(result: ExperimentResult) -> "Figure":
         right.annotate(
             title, (sizes[middle], values[middle]), lift, textcoords="offset points", color=colour, fontsize=8
         )
-    right.set_xlabel("slots m")
-    right.set_ylabel("largest rank error, %")
-    right.set_title("What more slots mend, and what they do not")
+    right.set(xlabel="slots m", ylabel="largest rank error, %", title="What more slots mend, and what they do not")
     for panel in (left, right):
-        panel.set_xscale("log")
-        panel.set_yscale("log")
+        panel.set(xscale="log", yscale="log")
     figures.headline(
         figure,
         "Error against the size of the reservoir",
@@ -245,5 +236,3 @@ EXPERIMENT = Experiment(
     judge=judge,
     draw=draw,
 )
-
-EXPERIMENTS = (EXPERIMENT,)

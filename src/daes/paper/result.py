@@ -13,6 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 import daes
+from daes.experiments.fingerprint import code_fingerprint
 from daes.paper.data import without_folders
 from daes.paper.experiment import Experiment, ExperimentSettings, Findings
 from daes.storage.durable import write_text
@@ -20,7 +21,6 @@ from daes.storage.durable import write_text
 FORMAT = "daes.paper"
 DIGITS = 6
 """Significant digits that a number keeps in a result."""
-_PACKAGES = {"numpy": "numpy", "torch": "torch", "scipy": "scipy"}
 
 
 @dataclass(frozen=True)
@@ -144,12 +144,10 @@ def command_of(experiment: Experiment, settings: ExperimentSettings, data: str |
 
 def versions() -> dict[str, str]:
     """Of daes, Python and the packages that numbers depend on; `code` is a hash of daes' sources."""
-    from daes.experiments.fingerprint import code_fingerprint
-
     found = {"daes": daes.__version__, "code": code_fingerprint("paper"), "python": platform.python_version()}
-    for name, package in _PACKAGES.items():
+    for name in ("numpy", "torch", "scipy"):
         try:
-            found[name] = version(package)
+            found[name] = version(name)
         except PackageNotFoundError:
             continue
     return found

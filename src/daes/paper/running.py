@@ -11,6 +11,7 @@ from daes.paper.data import describe, open_dataset
 from daes.paper.experiment import Execution, Experiment, ExperimentSettings
 from daes.paper.result import ExperimentResult, command_of, plain, settings_of, versions
 from daes.storage.durable import clear_leftovers, write_text
+from daes.storage.lock import WriterLock
 
 WORK = "work"
 """The folder, within the results, of the trials that they are made of."""
@@ -168,8 +169,6 @@ def _leave(work: Path) -> None:
 
 def _forget_results(work: Path) -> None:
     """Remove the results that an experiment's result was made of, and nothing else, while nobody adds to them."""
-    from daes.storage.lock import WriterLock
-
     if not work.is_dir():
         return
     lock = WriterLock(work / LOCK)

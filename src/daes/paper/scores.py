@@ -21,7 +21,6 @@ from daes.table import markdown_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 MEASURES = {"auc": "AUC", "logloss": "LogLoss"}
 SEED_TEST, ROW_TEST = "t-test between seeds", f"{ROW_TESTS}, after Holm's correction"
@@ -169,7 +168,7 @@ def changes(result: ExperimentResult, before: str, after: str) -> list[float | N
     return found
 
 
-def line_figure(result: ExperimentResult, series: Series, xlabel: str, title: str) -> "Figure":
+def line_figure(result: ExperimentResult, series: Series, xlabel: str, title: str) -> "figures.Figure":
     """AUC and LogLoss against a number, one row of panels per backbone."""
     scores, backbones = scores_of(result.results), result.results["training"]["backbones"]
     figure, axes = figures.panels(len(backbones), 2, 9.6, 0.9 + 2.5 * len(backbones), sharex=True, squeeze=False)
@@ -192,7 +191,7 @@ def line_figure(result: ExperimentResult, series: Series, xlabel: str, title: st
     return figure
 
 
-def dot_figure(result: ExperimentResult, groups: Mapping[str, Sequence[str]], title: str) -> "Figure":
+def dot_figure(result: ExperimentResult, groups: Mapping[str, Sequence[str]], title: str) -> "figures.Figure":
     """AUC and LogLoss of labels as dots, one per seed and the mean on top; the labels of a group share a colour."""
     scores, backbones = scores_of(result.results), result.results["training"]["backbones"]
     lines = sum(len(labels) for labels in groups.values())
@@ -210,8 +209,7 @@ def dot_figure(result: ExperimentResult, groups: Mapping[str, Sequence[str]], ti
                     names.append(label)
                     place += 1
             panel.set_yticks(range(place), names)
-            panel.set_ylim(place - 0.5, -0.5)
-            panel.set_title(f"{backbone_title(backbone)}: {name}")
+            panel.set(ylim=(place - 0.5, -0.5), title=f"{backbone_title(backbone)}: {name}")
             panel.grid(axis="y", visible=False)
             panel.margins(x=0.08)
             panel.locator_params(axis="x", nbins=5)  # so that long numbers do not touch

@@ -297,5 +297,3 @@ EXPERIMENT = Experiment(
     data=("adstream", "flights"),
     uses=("rows",),
 )
-
-EXPERIMENTS = (EXPERIMENT,)

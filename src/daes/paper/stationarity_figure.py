@@ -1,7 +1,7 @@
 """How far each segment of a stream is from the first, drawn."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -11,9 +11,6 @@ from daes.paper.data import Floats
 from daes.paper.experiment import Findings
 from daes.paper.result import ExperimentResult
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 SATURATED = 0.95
 """Above such a KS a segment shares next to no value with the first: PSI and KS can grow no further."""
 _FEW_DAYS = 20
@@ -21,7 +18,7 @@ _COLOURS = (figures.BLUE, figures.VERMILION, figures.GREEN)
 _DOTTED = (0, (1, 1.5))
 
 
-def segments_figure(result: ExperimentResult, measures: Mapping[str, str]) -> "Figure":
+def segments_figure(result: ExperimentResult, measures: Mapping[str, str]) -> "figures.Figure":
     """One row per feature, one column per measure (name → title): segments against the first, and chance."""
     found = result.results
     names = list(found["profiles"][-1]["series"])
@@ -35,8 +32,7 @@ def segments_figure(result: ExperimentResult, measures: Mapping[str, str]) -> "F
             for profile, faint in zip(reversed(found["profiles"]), (False, True), strict=False):
                 if name in profile["series"]:
                     beyond |= _draw_series(panel, profile, name, measure, colour, top, faint)
-            panel.set_title(f"{name}: {title}")
-            panel.set_ylim(0, top)
+            panel.set(title=f"{name}: {title}", ylim=(0, top))
             panel.grid(axis="x", visible=dated)
         axes[-1][column].set_xlabel("days since the start" if dated else "part of the stream, %")
     last = float(_places(found["profiles"][-1])[-1])
@@ -86,7 +82,7 @@ def _saturated(profiles: list[Findings]) -> bool:
     return any(value is not None and value > SATURATED for ks in series for value in ks)
 
 
-def _legend(figure: "Figure", profiles: list[Findings], beyond: bool) -> None:
+def _legend(figure: "figures.Figure", profiles: list[Findings], beyond: bool) -> None:
     line = require("matplotlib.lines").Line2D
     dotted: dict[str, Any] = {"linestyle": _DOTTED, "linewidth": 1.4}
     handles = [

@@ -1,6 +1,6 @@
 """The appendix's long-tail example: distances in value space mistake the bucket, places in quantile space do not."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,9 +13,6 @@ from daes.paper.judging import Judgement
 from daes.paper.result import ExperimentResult
 from daes.stream.dataset import Dataset
 from daes.table import markdown_table
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 QUANTILES = (0.0, 100.0, 105.0)
 VALUE = 95.0
@@ -106,7 +103,7 @@ def judge(result: ExperimentResult) -> Judgement:
     )
 
 
-def draw(result: ExperimentResult) -> "Figure":
+def draw(result: ExperimentResult) -> "figures.Figure":
     found = result.results
     figure, (left, right) = figures.panels(1, 2, 9.6, 3.4, width_ratios=[1.35, 1])
     _draw_example(left, found)
@@ -116,9 +113,11 @@ def draw(result: ExperimentResult) -> "Figure":
     for place, share in enumerate(shares):
         right.annotate(f"{share:.1f} %", (share, place), (4, 0), textcoords="offset points", va="center", fontsize=8)
     right.invert_yaxis()
-    right.set_xlim(0, max(shares) * 1.2)
-    right.set_xlabel("values that mistake their bucket, %")
-    right.set_title(f"By law, {found['buckets']} buckets of equal mass")
+    right.set(
+        xlim=(0, max(shares) * 1.2),
+        xlabel="values that mistake their bucket, %",
+        title=f"By law, {found['buckets']} buckets of equal mass",
+    )
     right.grid(axis="y", visible=False)
     figures.headline(
         figure,
@@ -149,8 +148,7 @@ def _draw_example(panel: Any, found: Findings) -> None:
     panel.text(
         value - 2, 0.42, f"x = {value:g}, {percent(found['coordinate'], 0)} through bucket A", ha="right", fontsize=8.5
     )
-    panel.set_xlim(-4, 140)
-    panel.set_ylim(0.1, 4)
+    panel.set(xlim=(-4, 140), ylim=(0.1, 4))
     panel.set_xticks(q, [f"q{i + 1}\n{knot:g}" for i, knot in enumerate(q)])
     panel.get_xticklabels()[1].set_ha("right")
     panel.get_xticklabels()[2].set_ha("left")
@@ -179,5 +177,3 @@ EXPERIMENT = Experiment(
     draw=draw,
     uses=("rows",),
 )
-
-EXPERIMENTS = (EXPERIMENT,)

@@ -5,16 +5,16 @@ from dataclasses import asdict, dataclass, field
 from itertools import combinations, product
 from math import isfinite, log2
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from daes.embedding import METHODS
+from daes.experiments.compare import TrialProgress, run_trials
+from daes.experiments.method_tests import method_tests
+from daes.experiments.trial import Trial, TrialResult
 from daes.paper.experiment import Execution, ExperimentSettings, Findings, OutOfTimeError
 from daes.paper.published import AS_PUBLISHED, BATCH_SIZE, L2_WEIGHTS, LEARNING_RATES
 from daes.stream.dataset import Dataset
-
-if TYPE_CHECKING:
-    from daes.experiments.compare import TrialProgress
-    from daes.experiments.trial import Trial, TrialResult
-    from daes.training.config import TrainConfig
+from daes.training.config import TrainConfig, suggest_batch_size
 
 LEARNING_RATE, L2 = 1e-3, 1e-6
 """Where nothing is tuned: the fastest learning rate and the weakest L2 weight of the paper's grid."""
@@ -105,8 +105,6 @@ def train_variants(
 
 
 def _batch_size(settings: ExperimentSettings, rows: int) -> int:
-    from daes.training.config import suggest_batch_size
-
     return suggest_batch_size(rows) if settings.recipe == "default" else suitable_batch_size(rows)
 
 
@@ -152,7 +150,7 @@ class _Grid:
                 best[label, name] = min(best.get((label, name), found), found, key=lambda pair: pair[0])
         return {place: best[place][1] if place in best else Tuned() for place in product(self.variants, self.backbones)}
 
-    def train(self, places: Sequence[tuple[str, str, int, Tuned]], rows: int, kind: str = "") -> list["TrialResult"]:
+    def train(self, places: Sequence[tuple[str, str, int, Tuned]], rows: int, kind: str = "") -> list[TrialResult]:
         """Results of (label, backbone, seed, tuned), in their order, on the first `rows` rows."""
         trials = [self._trial(*place, rows) for place in places]
         results = self._run(trials, rows)
@@ -167,10 +165,7 @@ class _Grid:
                 self.notes.append(f"{where}: {result.bad_batches} batch{many} skipped, the scores are of the others")
         return results
 
-    def _trial(self, label: str, backbone: str, seed: int, tuned: Tuned, rows: int) -> "Trial":
-        from daes.embedding import METHODS
-        from daes.experiments.trial import Trial
-
+    def _trial(self, label: str, backbone: str, seed: int, tuned: Tuned, rows: int) -> Trial:
         variant = self.variants[label]
         authors = METHODS[variant.method].authors if self.default_recipe else {}
         options = {**authors, **variant.options}
@@ -200,19 +195,15 @@ class _Grid:
         """Whether to train as the defaults do, with the inputs of each method's authors."""
         return self.settings.recipe == "default"
 
-    def _config(self, tuned: Tuned) -> "TrainConfig":
-        from daes.training.config import TrainConfig
-
+    def _config(self, tuned: Tuned) -> TrainConfig:
         if self.default_recipe:
             return TrainConfig(batch_size=self.batch_size, bad_batch="skip")
         return TrainConfig(
             batch_size=self.batch_size, optimizer="adam", learning_rate=tuned.learning_rate, bad_batch="skip"
         )
 
-    def _run(self, trials: Sequence["Trial"], rows: int) -> list["TrialResult"]:
-        from daes.experiments.compare import run_trials
-
-        def progress(state: "TrialProgress") -> None:
+    def _run(self, trials: Sequence[Trial], rows: int) -> list[TrialResult]:
+        def progress(state: TrialProgress) -> None:
             if state.result is not None:
                 trial, outcome = state.trial, state.result.error or f"{state.result.seconds:.0f} s"
                 done = f"{state.trials_done}/{state.trials}"
@@ -224,7 +215,7 @@ class _Grid:
         )
 
 
-def _scores(results: Sequence["TrialResult"], protocol: str) -> Findings:
+def _scores(results: Sequence[TrialResult], protocol: str) -> Findings:
     scores: Findings = {}
     for result in results:
         place = scores.setdefault(result.label, {}).setdefault(result.backbone, {})
@@ -236,10 +227,8 @@ def _scores(results: Sequence["TrialResult"], protocol: str) -> Findings:
 
 
 def _row_tests(
-    results: Sequence["TrialResult"], labels: Iterable[str], backbones: Sequence[str], protocol: str
+    results: Sequence[TrialResult], labels: Iterable[str], backbones: Sequence[str], protocol: str
 ) -> list[Findings]:
-    from daes.experiments.method_tests import method_tests
-
     titles = {measure: name for name, measure in HEADLINE[protocol].items()}
     found = []
     for backbone in backbones:  # one after the other: their predictions need not be in memory at once
@@ -256,7 +245,7 @@ def _finite(value: float | None) -> float | None:
     return value if value is not None and isfinite(value) else None
 
 
-def _seconds(results: Sequence["TrialResult"]) -> dict[str, float]:
+def _seconds(results: Sequence[TrialResult]) -> dict[str, float]:
     found: dict[str, list[float]] = {}
     for result in results:
         found.setdefault(result.label, []).append(result.seconds)

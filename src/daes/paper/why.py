@@ -1,12 +1,12 @@
 """docs/why.md: why the defaults are what they are, made of the ladder's result."""
 
-import os
 from pathlib import Path
 from statistics import median
 
 from daes.formatting import count, fixed, percent
 from daes.paper.experiment import Findings
 from daes.paper.ladder_text import cells, change, differences, markdown, rungs, sure, verdict
+from daes.paper.page import link
 from daes.paper.result import ExperimentResult
 from daes.storage.durable import write_text
 from daes.table import markdown_table
@@ -37,8 +37,7 @@ def write_why(results: Path, place: Path) -> None:
     found = sorted(results.glob("ladder*.json"), key=lambda path: int(path.stem.partition(".rows")[2] or 1 << 62))
     if not found:
         raise FileNotFoundError(f"there is no ladder in {results}: `daes paper ladder --out {results}` makes one")
-    folder = Path(os.path.relpath(results.resolve(), place.parent.resolve())).as_posix()
-    write_text(place, page(ExperimentResult.load(found[-1]), folder))
+    write_text(place, page(ExperimentResult.load(found[-1]), link(place.parent, results)))
 
 
 def page(result: ExperimentResult, folder: str) -> str:
@@ -49,7 +48,10 @@ def page(result: ExperimentResult, folder: str) -> str:
         *(f"**Note:** {line}." for line in found["notes"]),
         f"![What each change adds]({folder}/{result.stem}.png)",
         "## What can be said",
-        "\n".join([*_steps(found), *_evidence(found), *_rivals(result)]),
+        *_steps(found),
+        _evidence(found),
+        "The default against the best rival of each cell:",
+        verdict(result),
         "## The numbers",
         markdown(result),
         _curves(found),
@@ -71,15 +73,11 @@ def _steps(found: Findings) -> list[str]:
         tests = f"; significantly higher in {higher} and lower in {lower} of {tested} cells" if tested else ""
         lines.append((median(differences(one, other) or [0.0]), f"- `{label}`: {change(one, other)}{tests}."))
     ordered = [line for _, line in sorted(lines, key=lambda pair: -pair[0])]
-    return [
-        "Each change, by the median over the cells of what it adds (and in how many cells AUC rose):",
-        "",
-        *ordered,
-        "",
-    ]
+    title = "Each change, by the median over the cells of what it adds (and in how many cells AUC rose):"
+    return [title, "\n".join(ordered)]
 
 
-def _evidence(found: Findings) -> list[str]:
+def _evidence(found: Findings) -> str:
     """Where evidence gives most and least, and what it costs."""
     default = found["default"]
     steps = rungs(found)
@@ -87,20 +85,15 @@ def _evidence(found: Findings) -> list[str]:
     one, other = cells(found, default), cells(found, before)
     gaps = sorted((one[cell] - other[cell], *cell) for cell in one if cell in other)
     if not gaps:
-        return []
+        return ""
     times = [found["seconds"][default][s] / found["seconds"][before][s] - 1 for s in found["seconds"].get(default, {})]
     (least, *where_least), (most, *where_most) = gaps[0], gaps[-1]
-    return [
+    return (
         f"Evidence: {change(one, other)} over the second half, "
         f"{change(cells(found, default, 'auc'), cells(found, before, 'auc'))} over the whole stream; from "
         f"{fixed(least, sign=True)} ({', '.join(where_least)}) to {fixed(most, sign=True)} ({', '.join(where_most)}). "
-        f"A trial takes {percent(median(times), 0, sign=True)} time with it (median over the streams).",
-        "",
-    ]
-
-
-def _rivals(result: ExperimentResult) -> list[str]:
-    return ["The default against the best rival of each cell:", "", verdict(result)]
+        f"A trial takes {percent(median(times), 0, sign=True)} time with it (median over the streams)."
+    )
 
 
 def _curves(found: Findings) -> str:
@@ -118,15 +111,6 @@ def _curves(found: Findings) -> str:
 
 
 def _stream_table(found: Findings) -> str:
-    rows = [
-        [
-            name,
-            count(about["rows"]),
-            about["numerical"],
-            about["categorical"],
-            about["batch_size"],
-            about["fingerprint"],
-        ]
-        for name, about in found["streams"].items()
-    ]
+    rest = ("numerical", "categorical", "batch_size", "fingerprint")
+    rows = [[name, count(about["rows"]), *(about[key] for key in rest)] for name, about in found["streams"].items()]
     return markdown_table(["stream", "rows", "numbers", "categories", "batch size", "fingerprint"], rows)
