@@ -2,9 +2,10 @@
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from daes import native
 from daes.model import CTRModel
+from daes.native import tensors as native
 from daes.training.optimizer import coalesced
 from daes.training.processes.group import Processes
 
@@ -13,8 +14,12 @@ class GradientExchange:
     """Averages the gradients of a step over the rows of all processes.
 
     Process r's rows weigh W_r and have the mean loss L_r. The gradient becomes that of Σ W_r L_r / Σ W_r: the mean
-    over all rows of the step, however many of them a process has, and also if it has none. Tables with sparse
-    gradients exchange the rows that were looked up alone. Running statistics of BatchNorm are averaged the same way.
+    over all rows of the step, however many of them a process has, and also if it has none. Running statistics of
+    BatchNorm are averaged the same way.
+
+    Adding up is divided among the processes: each gets its share of all gradients, adds them up and gives the sums to
+    all. Of a table with sparse gradients only the rows that were looked up are sent, and row i is of the share of
+    process i mod N. Without such a table, as on CUDA devices, `torch.distributed` does it.
 
     Every process ends up with the same bits, so that parameters stay equal if they were equal before.
 
@@ -38,41 +43,78 @@ class GradientExchange:
             row: where in the stream the step is, the same in all processes.
             buffers: tensors to average along.
         """
-        dense, sparse = self.model.parameter_groups()
-        tables = [_one_entry_per_row(parameter) for parameter in sparse]
-        told = self.processes.meet("step", row, weight, *(table._nnz() for table in tables))
+        dense, tables = self.model.parameter_groups()
+        own = [torch.zeros_like(one) if one.grad is None else one.grad for one in dense]
+        tensors = [*own, *buffers, loss.reshape(1).to(own[0] if own else loss)]
+        flat = torch.cat([tensor.flatten() for tensor in tensors])
+        rows, values, to = self._by_share(tables[0]) if tables else (None, None, [])
+        told = self.processes.meet("step", row, weight, *to)
         total = float(told[:, 0].sum())
         share = weight / total if total > 0 else 1 / self.processes.count
-        own = [torch.zeros_like(one) if one.grad is None else one.grad for one in dense]
-        mean = _summed([*own, *buffers, loss.reshape(1).to(own[0] if own else loss)], share, self.processes)
+        flat *= share
+        if rows is None or values is None:
+            self.processes.add(flat)
+        else:
+            of = told[:, 1 + self.processes.rank].int().tolist()
+            flat, rows, values = self._added_up(flat.cpu(), rows, values * share, to, of)
+            tables[0].grad = _sparse(rows, values, tables[0].shape, is_coalesced=True).to(tables[0].device)
+        mean = torch.split(flat.to(loss.device), [tensor.numel() for tensor in tensors])
         for parameter, gradient in zip(dense, mean, strict=False):
-            parameter.grad = gradient
+            parameter.grad = gradient.view_as(parameter)
         for buffer, average in zip(buffers, mean[len(dense) :], strict=False):
-            buffer.copy_(average)
-        for place, (parameter, table) in enumerate(zip(sparse, tables, strict=True)):
-            parameter.grad = self._sum_of_rows(table, share, told[:, 1 + place].int().tolist())
+            buffer.copy_(average.view_as(buffer))
         return mean[-1][0].to(loss)
 
-    def _sum_of_rows(self, table: Tensor, share: float, counts: list[int]) -> Tensor:
-        """The sum of sparse gradients: rows that several processes have are there several times until coalesced."""
-        rows, values = table.indices()[0], table.values() * share
-        # The bits of a row's number are sent as one or two floats, so that one message has both.
-        numbers = rows.unsqueeze(1).view(values.dtype)
-        found = self.processes.gather_rows(torch.cat([numbers, values], 1), counts)
-        where, values = found.split([numbers.shape[1], values.shape[1]], 1)  # type: ignore[no-untyped-call]
-        where, values = where.contiguous().view(torch.int64).flatten(), values.contiguous()
-        if values.dtype == torch.float32 and native.serves(where, values):
-            if len(self._slots) != table.shape[0]:
-                self._slots = torch.full((table.shape[0],), -1, dtype=torch.int32)
-            return _sparse(*native.sum_rows(values.unsqueeze(1), where, self._slots), table.shape, is_coalesced=True)
-        return _sparse(where, values, table.shape)
+    def _by_share(self, table: nn.Parameter) -> tuple[Tensor, Tensor, list[int]]:
+        """The rows (n,) of a table that have a gradient, each once, and these (n, d), on the host.
 
+        Those of process 0's share are first, and so on; how many there are of each.
+        """
+        if table.grad is None:
+            rows, values = torch.empty(0, dtype=torch.int64), torch.empty(0, table.shape[1], dtype=table.dtype)
+        else:
+            gradient = coalesced(table.grad)
+            rows, values = gradient.indices()[0].cpu(), gradient.values().cpu()
+        owners = rows % self.processes.count
+        order = torch.argsort(owners, stable=True)
+        return rows[order], values[order], torch.bincount(owners, minlength=self.processes.count).tolist()
 
-def _one_entry_per_row(parameter: nn.Parameter) -> Tensor:
-    if parameter.grad is None:
-        none = torch.zeros(0, dtype=torch.int64, device=parameter.device)
-        return _sparse(none, parameter.new_zeros(0, parameter.shape[1]), parameter.shape).coalesce()
-    return coalesced(parameter.grad)
+    def _added_up(
+        self, flat: Tensor, rows: Tensor, values: Tensor, to: list[int], of: list[int]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The sums over all processes of a vector (n,), and of the rows of a table, each of which is there once then.
+
+        Of the rows that this process has, the first `to[0]` are of process 0's share, and so on; process r has `of[r]`
+        rows of this one's share. The vector is cut into pieces of equal size.
+        """
+        count, dim = self.processes.count, values.shape[1]
+        width = -(-len(flat) // count)
+        pieces = torch.split(F.pad(flat, (0, width * count - len(flat))), width)
+        entries = torch.split(_joined(rows, values), to)
+        sent = torch.cat([part.flatten() for pair in zip(pieces, entries, strict=True) for part in pair])
+        each = entries[0].shape[1]
+        sizes = [width + each * number for number in of]
+        found = torch.split(self.processes.swap_rows(sent, [width + each * number for number in to], sizes), sizes)
+        piece = torch.stack([one[:width] for one in found]).sum(0)
+        rows, values = self._sum_of_rows(*_parted(torch.cat([one[width:] for one in found]), dim))
+        counts = self.processes.gather_rows(torch.tensor([len(rows)]), [1] * count).tolist()
+        sizes = [width + each * number for number in counts]
+        sums = self.processes.gather_rows(torch.cat([piece, _joined(rows, values).flatten()]), sizes)
+        found = torch.split(sums, sizes)
+        flat = torch.cat([one[:width] for one in found])[: len(flat)]
+        return flat, *_parted(torch.cat([one[width:] for one in found]), dim)
+
+    def _sum_of_rows(self, rows: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Each of the rows once, with the sum of its values (m, d)."""
+        if not len(rows):
+            return rows, values
+        table = self.model.parameter_groups()[1][0]
+        if values.dtype == torch.float32 and native.serves(rows, values):
+            if len(self._slots) != len(table):
+                self._slots = torch.full((len(table),), -1, dtype=torch.int32)
+            return native.sum_rows(values.unsqueeze(1), rows, self._slots)
+        summed = _sparse(rows, values, table.shape).coalesce()
+        return summed.indices()[0], summed.values()
 
 
 def _sparse(rows: Tensor, values: Tensor, shape: torch.Size, *, is_coalesced: bool = False) -> Tensor:
@@ -81,11 +123,12 @@ def _sparse(rows: Tensor, values: Tensor, shape: torch.Size, *, is_coalesced: bo
         return torch.sparse_coo_tensor(rows.unsqueeze(0), values, shape, is_coalesced=is_coalesced)
 
 
-def _summed(tensors: list[Tensor], share: float, processes: Processes) -> list[Tensor]:
-    """The sums of the tensors of all processes, each times its share; one message for all of them."""
-    flat = torch.cat([tensor.flatten() for tensor in tensors]) * share
-    processes.add(flat)
-    return [
-        piece.view_as(tensor)
-        for piece, tensor in zip(torch.split(flat, [t.numel() for t in tensors]), tensors, strict=True)
-    ]
+def _joined(rows: Tensor, values: Tensor) -> Tensor:
+    """Values (n, d) with the numbers of their rows behind: their bits are one or two floats, so as to be one message."""
+    return torch.cat([values, rows.unsqueeze(1).view(values.dtype)], 1)
+
+
+def _parted(entries: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """Rows and values that `_joined` has put together, here as a vector."""
+    entries = entries.view(-1, dim + 8 // entries.element_size())
+    return entries[:, dim:].contiguous().view(torch.int64).flatten(), entries[:, :dim].contiguous()

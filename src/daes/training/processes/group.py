@@ -1,7 +1,8 @@
 """The processes that train one model: which of them this one is, and what they tell each other."""
 
 import os
-from collections.abc import Iterator, Mapping
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -59,18 +60,19 @@ class Processes:
         """What every process gives, in the order of their numbers."""
         if self.count == 1:
             return [value]
-        found: list[Any] = [None] * self.count
-        with self._telling():
-            dist.all_gather_object(found, value)
-        return found
+        written = torch.frombuffer(bytearray(pickle.dumps(value)), dtype=torch.uint8)
+        sizes = self.gather_rows(torch.tensor([len(written)]), [1] * self.count).tolist()
+        return [pickle.loads(one.numpy().data) for one in torch.split(self.gather_rows(written, sizes), sizes)]
 
     def meet(self, place: str, row: int, *numbers: float) -> Tensor:
         """The numbers of every process, (count, numbers); an error if they are not all at the same place of the stream.
 
+        There may be one number, and one for each process.
+
         Called before rows or gradients are exchanged: processes whose data are not of the same length would otherwise
         take one for the other.
         """
-        own = torch.zeros(2 + _MOST_NUMBERS, dtype=torch.float64)  # of one size, wherever a process may be
+        own = torch.zeros(3 + self.count, dtype=torch.float64)  # of one size, wherever a process may be
         own[: 2 + len(numbers)] = torch.tensor([_PLACES.index(place), row, *numbers])
         everyone = self.gather_rows(own.unsqueeze(0), [1] * self.count)
         if (everyone[:, :2] != everyone[0, :2]).any():
@@ -86,16 +88,22 @@ class Processes:
             with self._telling():
                 dist.all_reduce(tensor)
 
-    def gather_rows(self, rows: Tensor, counts: list[int]) -> Tensor:
-        """The rows of all processes, (counts[0] + counts[1] + …, d); this one gives (counts[rank], d)."""
+    def gather_rows(self, rows: Tensor, counts: Sequence[int]) -> Tensor:
+        """The rows of all processes, (counts[0] + counts[1] + …, …); this one gives (counts[rank], …)."""
+        return self.swap_rows(torch.cat([rows] * self.count), [len(rows)] * self.count, counts)
+
+    def swap_rows(self, rows: Tensor, to: Sequence[int], of: Sequence[int]) -> Tensor:
+        """Give the first `to[0]` rows to process 0, the next `to[1]` to process 1, …; return the `of[r]` that each gave.
+
+        Each pair of processes exchanges a message. gloo's own way to gather and to add is a ring: N − 1 messages one
+        after the other.
+        """
         if self.count == 1:
             return rows
-        sent = rows.new_zeros(max(counts), rows.shape[1])
-        sent[: len(rows)] = rows
-        found = [torch.empty_like(sent) for _ in counts]
+        found = rows.new_empty(sum(of), *rows.shape[1:])
         with self._telling():
-            dist.all_gather(found, sent)
-        return torch.cat([part[:count] for part, count in zip(found, counts, strict=True)])
+            dist.all_to_all_single(found, rows, list(of), list(to))
+        return found
 
     def compare(self, described: Mapping[str, Any]) -> None:
         """An error that names what differs, if the processes were not all started with the same."""
@@ -139,7 +147,6 @@ class Processes:
 
 
 _PLACES = ("step", "exchange", "end")
-_MOST_NUMBERS = 4
 
 
 @contextmanager
