@@ -124,7 +124,7 @@ def _sparse(rows: Tensor, values: Tensor, shape: torch.Size, *, is_coalesced: bo
 
 
 def _joined(rows: Tensor, values: Tensor) -> Tensor:
-    """Values (n, d) with the numbers of their rows behind: their bits are one or two floats, so as to be one message."""
+    """Values (n, d) and, behind them, the numbers of their rows: the bits of a number are one or two floats."""
     return torch.cat([values, rows.unsqueeze(1).view(values.dtype)], 1)
 
 

@@ -93,7 +93,7 @@ class Processes:
         return self.swap_rows(torch.cat([rows] * self.count), [len(rows)] * self.count, counts)
 
     def swap_rows(self, rows: Tensor, to: Sequence[int], of: Sequence[int]) -> Tensor:
-        """Give the first `to[0]` rows to process 0, the next `to[1]` to process 1, …; return the `of[r]` that each gave.
+        """Give `to[0]` rows to process 0, the next `to[1]` to process 1, …; return the `of[r]` rows that each gave.
 
         Each pair of processes exchanges a message. gloo's own way to gather and to add is a ring: N − 1 messages one
         after the other.
