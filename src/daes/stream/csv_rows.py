@@ -8,11 +8,11 @@ import numpy as np
 from daes.extras import require
 from daes.stream.bad_rows import BadRow, BadRows
 from daes.stream.csv_text import CsvBlocks, CsvFormat
-from daes.stream.cursor import Position, SourceError
+from daes.stream.cursor import Cursor, Position, SourceError
 from daes.stream.files import DataFile
 
 
-class CsvCursor:
+class CsvCursor(Cursor):
     """One CSV file, as a `Cursor` of the columns in `types`."""
 
     def __init__(

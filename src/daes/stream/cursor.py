@@ -5,8 +5,8 @@ A kind of source implements a `Cursor`, one pass forward through its rows; `Curs
 
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,6 @@ Roles = Mapping[str, str]
 """What each column is read for: numerical, categorical, label, weight or time. Empty for raw tables."""
 
 _ROWS_AT_ONCE = 65_536
-_T = TypeVar("_T")
 
 
 class SourceError(ValueError):
@@ -40,28 +39,30 @@ class BatchError(SourceError):
         self.next_position = next_position
 
 
-class Cursor(Protocol):
+class Cursor(ABC):
     """One pass forward through rows: what a kind of source implements. The policies are `CursorSource`'s."""
 
+    @abstractmethod
     def ready(self) -> bool:
         """Whether there is another row; may read what it takes to know."""
-        ...
 
+    @abstractmethod
     def read(self, limit: int) -> Any:
         """A Table of 1 to `limit` rows. Only after `ready()`."""
-        ...
 
-    def skip(self, rows: int) -> int:
-        """Pass over up to `rows` rows; returns how many there were."""
-        ...
-
+    @abstractmethod
     def place(self) -> Position:
         """Of the next row: where to open another cursor, and under `skip` how many rows to pass over there."""
-        ...
 
-    def close(self) -> None:
+    def skip(self, rows: int) -> int:
+        """Pass over up to `rows` rows; returns how many there were. By reading, where nothing is quicker."""
+        left = rows
+        while left and self.ready():
+            left -= len(self.read(left))
+        return rows - left
+
+    def close(self) -> None:  # noqa: B027 (some have nothing open)
         """Release what is open."""
-        ...
 
 
 class CursorSource(ABC):
@@ -163,45 +164,30 @@ class CursorSource(ABC):
 
     def iter_batches(self, schema: Schema, batch_size: int) -> Iterator[Batch]:
         """Batches of `batch_size` rows (the last may be short, and those with bad rows are), from `position()` on."""
-
-        def convert(table: Any) -> Batch:
-            return batch_from_table(table, schema, label_map=self._label_map)
-
-        return self._iterate(schema.columns, schema_roles(schema), batch_size, convert, lambda batch, rows: batch[rows])
+        return self._iterate(schema.columns, schema_roles(schema), batch_size)
 
     def iter_tables(self, columns: Sequence[str] | None, batch_size: int) -> Iterator[Any]:
         """The same rows as pyarrow Tables of these columns (None: all)."""
         names = tuple(self.arrow_schema.names if columns is None else columns)
         if not names:
             raise ValueError(f"columns must name at least one column, got {columns!r}")
-        return self._iterate(names, {}, batch_size, lambda table: table, _slice_table)
+        return self._iterate(names, {}, batch_size)
 
-    def _iterate(
-        self,
-        columns: Sequence[str],
-        roles: Roles,
-        batch_size: int,
-        convert: Callable[[Any], _T],
-        pick: Callable[[_T, slice], _T],
-    ) -> Iterator[_T]:
+    def _iterate(self, columns: Sequence[str], roles: Roles, batch_size: int) -> Iterator[Any]:
         if not isinstance(batch_size, int) or batch_size < 1:
             raise ValueError(f"batch_size must be a positive integer, got {batch_size!r}")
         self._check_columns(columns)
         self._iterators += 1
-        return self._generate(self._iterators, columns, roles, batch_size, convert, pick)
+        return self._generate(self._iterators, columns, roles, batch_size)
+
+    def _convert(self, table: Any, roles: Roles) -> Any:
+        """What is handed out for a Table that a cursor has read: a batch, or where there are no roles the Table."""
+        return batch_from_table(table, schema_of(roles), label_map=self._label_map) if roles else table
 
     def _check_columns(self, columns: Sequence[str]) -> None:
         check_columns(columns, self.arrow_schema.names)
 
-    def _generate(
-        self,
-        iterator: int,
-        columns: Sequence[str],
-        roles: Roles,
-        batch_size: int,
-        convert: Callable[[Any], _T],
-        pick: Callable[[_T, slice], _T],
-    ) -> Iterator[_T]:
+    def _generate(self, iterator: int, columns: Sequence[str], roles: Roles, batch_size: int) -> Iterator[Any]:
         # Many small batches are read and converted together, then cut: a batch of 128 rows costs a slice.
         at_once = batch_size * (max(1, self._rows_at_once // batch_size) if self._world == 1 else 1)
         row, number = int(self._position["row"]), int(self._position["batch"])
@@ -222,19 +208,19 @@ class CursorSource(ABC):
                     if not self.is_live or left <= 0:
                         return
                     self._move(iterator, {"row": row, "batch": number, **places[-1][1]})
-                    yield convert(self._no_rows(columns, roles))
+                    yield self._convert(self._no_rows(columns, roles), roles)
                     continue
                 cuts = [(start, min(start + batch_size, len(table))) for start in range(0, len(table), batch_size)]
                 try:
-                    whole: _T | None = convert(table)
+                    whole = self._convert(table, roles)
                 except (ValueError, TypeError):
                     whole = None  # the batches before the bad one are good: convert and judge one at a time
                 for start, stop in cuts:
                     following: Position = {"row": row + stop, "batch": number + 1, **_place_of(stop, places)}
                     if whole is None:
-                        item = self._convert_one(table, np.arange(start, stop), places, convert, following)
+                        item = self._convert_one(table, roles, np.arange(start, stop), places, following)
                     else:
-                        item = pick(whole, slice(start, stop))
+                        item = whole[start:stop]
                     self._move(iterator, following)
                     number += 1
                     if item is not None:
@@ -265,15 +251,15 @@ class CursorSource(ABC):
     def _convert_one(
         self,
         table: Any,
+        roles: Roles,
         rows: NDArray[np.int64],
         places: list[tuple[int, Position]],
-        convert: Callable[[Any], _T],
         following: Position,
-    ) -> _T | None:
+    ) -> Any | None:
         """One batch, these rows of the table without the bad ones; None if all are bad."""
         while len(rows):
             try:
-                return convert(table.take(rows))
+                return self._convert(table.take(rows), roles)
             except BadValues as error:
                 bad = [
                     BadRow(*self._row_at(_place_of(int(rows[index]), places)), reason)
@@ -301,6 +287,16 @@ def schema_roles(schema: Schema) -> dict[str, str]:
     return roles | {name: role for role in ("label", "weight", "time") if (name := getattr(schema, role)) is not None}
 
 
+def schema_of(roles: Roles) -> Schema:
+    """The schema of columns with these roles; keys and times of messages are not in it."""
+
+    def named(role: str) -> tuple[str, ...]:
+        return tuple(name for name, of in roles.items() if of == role)
+
+    label, time, weight = (next(iter(named(role)), None) for role in ("label", "time", "weight"))
+    return Schema(label, named("numerical"), named("categorical"), time, weight)
+
+
 def check_shard(shard: tuple[int, int] | None) -> tuple[int, int]:
     """`(rank, world)`, checked; None is the whole source, `(0, 1)`."""
     rank, world = (0, 1) if shard is None else shard
@@ -317,10 +313,6 @@ def check_columns(columns: Sequence[str], available: Sequence[str], where: str =
         count = list(available).count(name)
         if count > 1:
             raise SourceError(f"{where}column names must be unique; {name!r} occurs {count} times")
-
-
-def _slice_table(table: Any, rows: slice) -> Any:
-    return table.slice(rows.start, rows.stop - rows.start)
 
 
 def join_pieces(pieces: Sequence[Any]) -> Any | None:
@@ -347,11 +339,3 @@ def _without_dictionaries(table: Any) -> Any:
         if types.is_dictionary(kind):
             table = table.set_column(number, table.schema.names[number], table.column(number).cast(kind.value_type))
     return table
-
-
-def skip_by_reading(cursor: Cursor, rows: int) -> int:
-    """`Cursor.skip` where nothing is quicker than to read."""
-    left = rows
-    while left and cursor.ready():
-        left -= cursor.read(left).num_rows
-    return rows - left

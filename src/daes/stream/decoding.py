@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from daes.extras import require
 from daes.stream.batch import batch_from_table
 from daes.stream.category_text import category_text
-from daes.stream.cursor import Roles, SourceError
+from daes.stream.cursor import Roles, SourceError, schema_of
 from daes.stream.hashing import hash_column
-from daes.stream.schema import Schema, is_text
+from daes.stream.schema import is_text
 
 if TYPE_CHECKING:
     from daes.stream.messages import Message
@@ -279,18 +279,6 @@ class Decoder:
         if role == "categorical" or (role == "label" and self._label_map):
             return pa.string()
         return pa.int64() if role in ("time", "key", "sent") else pa.float64()
-
-
-def schema_of(roles: Roles) -> Schema:
-    """The schema of columns with these roles; keys and times of messages are not in it."""
-
-    def one(role: str) -> str | None:
-        return next((name for name, of in roles.items() if of == role), None)
-
-    numbers, categories = (
-        tuple(name for name, of in roles.items() if of == kind) for kind in ("numerical", "categorical")
-    )
-    return Schema(one("label"), numbers, categories, one("time"), one("weight"))
 
 
 def is_arrow(data: bytes) -> bool:

@@ -132,7 +132,7 @@ def _kind(arrow_type: Any) -> str:
     return str(arrow_type)
 
 
-class _Chain:
+class _Chain(Cursor):
     """One file's cursor after the other."""
 
     def __init__(

@@ -11,10 +11,10 @@ from typing import Any
 
 from daes.extras import require
 from daes.stream.bad_rows import BadRow
-from daes.stream.cursor import Cursor, Position, Roles, SourceError, skip_by_reading
+from daes.stream.cursor import Cursor, Position, Roles, SourceError
 from daes.stream.files import DataFile, find_files, is_many, natural_order
 from daes.stream.files_source import FilesSource
-from daes.stream.live import LiveSource
+from daes.stream.live import LiveCursor, LiveSource
 
 _log = logging.getLogger("daes.stream")
 
@@ -139,7 +139,7 @@ class FollowedFiles(LiveSource):
         return _FollowCursor(self, columns, roles, place, rows_at_once)
 
 
-class _FollowCursor:
+class _FollowCursor(LiveCursor):
     """One file's cursor after the other, for ever."""
 
     def __init__(
@@ -220,9 +220,6 @@ class _FollowCursor:
     def read(self, limit: int) -> Any:
         assert self._inner is not None
         return self._inner.read(limit)
-
-    def skip(self, rows: int) -> int:
-        return skip_by_reading(self, rows)
 
     def place(self) -> Position:
         inner = {} if self._inner is None else self._inner.place()

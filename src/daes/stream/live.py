@@ -1,8 +1,9 @@
 """Sources without an end: what files that keep arriving and message brokers have in common."""
 
 import time
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from daes.extras import require
 from daes.stream.cursor import Cursor, CursorSource, Position, Roles, join_pieces
@@ -11,12 +12,12 @@ MAX_WAIT = 60.0
 _HEARTBEAT = 1.0
 
 
-class LiveCursor(Cursor, Protocol):
+class LiveCursor(Cursor):
     """A cursor whose `ready` says whether there is another row by now."""
 
+    @abstractmethod
     def wait(self, seconds: float) -> None:
         """Return as soon as there may be another row, after so many seconds at the latest."""
-        ...
 
 
 class LiveSource(CursorSource):

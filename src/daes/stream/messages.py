@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from daes.extras import require
 from daes.stream.batch import Batch, batch_from_table
-from daes.stream.cursor import Cursor, Position, Roles, SourceError, join_pieces, schema_roles
-from daes.stream.decoding import KEY, SENT, Decoder, infer_types, schema_of
-from daes.stream.live import LiveSource
+from daes.stream.cursor import Cursor, Position, Roles, SourceError, join_pieces, schema_of, schema_roles
+from daes.stream.decoding import KEY, SENT, Decoder, infer_types
+from daes.stream.live import LiveCursor, LiveSource
 from daes.stream.schema import Schema
 
 _log = logging.getLogger("daes.stream")
@@ -162,7 +162,10 @@ class MessageSource(LiveSource):
         roles = schema_roles(schema)
         if self.key is not None:
             roles = {name: role for name, role in roles.items() if role != "label"} | {KEY: "key", SENT: "sent"}
-        return self._iterate(tuple(roles), roles, batch_size, lambda batch: batch, lambda batch, rows: batch[rows])
+        return self._iterate(tuple(roles), roles, batch_size)
+
+    def _convert(self, table: Any, roles: Roles) -> Any:
+        return table  # the cursor has converted it
 
     def _to_batch(self, table: Any, roles: Roles) -> Batch:
         batch = batch_from_table(table, schema_of(roles), label_map=self._label_map)
@@ -301,7 +304,7 @@ def _no_labels() -> Labels:
     return Labels(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32))
 
 
-class _MessageCursor:
+class _MessageCursor(LiveCursor):
     """Messages decoded some thousands at a time; the place is exact to the row of a message."""
 
     def __init__(
@@ -378,19 +381,9 @@ class _MessageCursor:
             self._inside.pop(message.partition, None)
 
     def read(self, limit: int) -> Any:
-        left = self._left
-        if isinstance(left, Batch):
-            piece, self._left = left[:limit], left[limit:]
-        else:
-            piece, self._left = left.slice(0, limit), left.slice(limit)
+        piece, self._left = self._left[:limit], self._left[limit:]
         self._pass_on(len(piece))
         return piece
-
-    def skip(self, rows: int) -> int:
-        left = rows
-        while left and self.ready():
-            left -= len(self.read(left))
-        return rows - left
 
     def place(self) -> Position:
         return {"offsets": format_offsets(self._offsets, self._inside), "skip": 0}

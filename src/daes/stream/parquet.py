@@ -102,7 +102,7 @@ class ParquetSource(FilesSource):
         return _ParquetCursor(opened, file.path, list(types), at_once)
 
 
-class _ParquetCursor:
+class _ParquetCursor(Cursor):
     def __init__(self, file: Any, path: str, columns: Sequence[str], at_once: int) -> None:
         self._file, self._path, self._columns, self._at_once = file, path, list(columns), at_once
         metadata = file.metadata

@@ -28,7 +28,6 @@ from daes.stream.cursor import (
     Roles,
     SourceError,
     schema_roles,
-    skip_by_reading,
 )
 from daes.stream.schema import Schema
 
@@ -104,7 +103,7 @@ class TableSource(CursorSource):
         return _TableCursor(self._table.select(list(columns)))
 
 
-class _TableCursor:
+class _TableCursor(Cursor):
     def __init__(self, table: Any) -> None:
         self._table = table
         self._row = 0
@@ -124,9 +123,6 @@ class _TableCursor:
 
     def place(self) -> Position:
         return {"skip": self._row}
-
-    def close(self) -> None:
-        pass
 
 
 class BatchSource:
@@ -263,7 +259,7 @@ class ReaderSource(CursorSource):
         super()._pass_over(cursor, rows - done)
 
 
-class _ReaderCursor:
+class _ReaderCursor(Cursor):
     def __init__(self, reader: Any, columns: Sequence[str]) -> None:
         self._reader = reader
         self._columns = list(columns)
@@ -287,11 +283,5 @@ class _ReaderCursor:
         self._row += batch.num_rows
         return require("pyarrow").Table.from_batches([batch]).select(self._columns)
 
-    def skip(self, rows: int) -> int:
-        return skip_by_reading(self, rows)
-
     def place(self) -> Position:
         return {"skip": self._row}
-
-    def close(self) -> None:
-        pass

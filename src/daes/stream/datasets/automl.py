@@ -20,7 +20,7 @@ from daes.stream.bad_rows import BadRows
 from daes.stream.csv import infer_types
 from daes.stream.csv_rows import CsvCursor
 from daes.stream.csv_text import MISSING, CsvFormat
-from daes.stream.cursor import Cursor, Position, Roles, SourceError, skip_by_reading
+from daes.stream.cursor import Cursor, Position, Roles, SourceError
 from daes.stream.dataset import Dataset
 from daes.stream.files import DataFile, find_files, natural_order
 from daes.stream.files_source import FilesSource
@@ -195,7 +195,7 @@ def _format(file: DataFile, columns: Sequence[str]) -> CsvFormat:
 
 
 @dataclass
-class _Paired:
+class _Paired(Cursor):
     """Rows of a data file with their labels, as a `Cursor`."""
 
     data: CsvCursor
@@ -243,9 +243,6 @@ class _Paired:
                 column = pc.floor(pc.fill_null(column, 0)).cast(pa.int64())
             out[name] = column
         return pa.table(out)
-
-    def skip(self, rows: int) -> int:
-        return skip_by_reading(self, rows)
 
     def place(self) -> Position:
         return {"skip": self.row}
