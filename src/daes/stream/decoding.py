@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +24,16 @@ KEY, SENT = "\x00key", "\x00sent"
 """Columns of a table of messages that no message can have: the hash of the key, and when the message was sent."""
 
 _SHOWN = 60
-_NUMBERS = {int, float, bool, type(None)}
-_SCALARS = {str, int, float, bool, type(None)}
+_NUMBERS = (int, float, bool, type(None))
+_SCALARS = (str, *_NUMBERS)
 _AS_THEY_ARE: dict[str, set[type]] = {"numerical": {float, type(None)}, "categorical": {str, type(None)}}
+
+
+class _Rule(NamedTuple):
+    """How values of a column are read: what converts one, or raises a ValueError or OverflowError, and what it asks."""
+
+    convert: Callable[[Any], Any]
+    says: str
 
 
 class Decoder:
@@ -64,7 +71,7 @@ class Decoder:
         names = [name for name, role in self._roles.items() if role in ("numerical", "categorical")]
         self._features, self._few_features = frozenset(names), ", ".join(names[:5])
         self._types = {name: self._type(role) for name, role in self._roles.items()}
-        self._checks = {name: self._check(name, role) for name, role in self._roles.items() if name not in (KEY, SENT)}
+        self._rules = {name: self._rule(name, role) for name, role in self._roles.items() if name not in (KEY, SENT)}
 
     def decode(self, messages: Sequence["Message"]) -> tuple[Any | None, list[int | str]]:
         """One Table of all rows, None if there are none, and of each message how many it has or why it has none."""
@@ -102,12 +109,14 @@ class Decoder:
             if name == SENT:
                 columns[name] = pa.array([sent for _, sent in rows], pa.int64())
             elif name == KEY:
-                keys = [row.get(str(self._key)) for row, _ in rows]
-                if None in keys or not set(map(type, keys)) <= _SCALARS:
+                keys = _converted([row.get(str(self._key)) for row, _ in rows], _category)
+                if keys is None or None in keys:
                     return None
-                columns[name] = pa.array(hash_column(category_text(pa.array(list(map(_text, keys)), pa.string()))))
+                columns[name] = pa.array(hash_column(category_text(pa.array(keys, pa.string()))))
             else:
-                values = self._good_values(name, [row.get(name) for row, _ in rows])
+                given = [row.get(name) for row, _ in rows]
+                as_they_are = set(map(type, given)) <= _AS_THEY_ARE.get(self._roles[name], set())
+                values = given if as_they_are else _converted(given, self._rules[name].convert)
                 if values is None:
                     return None
                 columns[name] = pa.array(values, self._types[name])
@@ -115,91 +124,32 @@ class Decoder:
             return None
         return columns
 
-    def _good_values(self, name: str, values: list[Any]) -> list[Any] | None:
-        """The values of a column as its type has them; None if one of them is not what it should be."""
-        role, kinds = self._roles[name], set(map(type, values))
-        if kinds <= _AS_THEY_ARE.get(role, set()):
-            return values
-        if role == "categorical":
-            return self._values(values, role) if kinds <= _SCALARS else None
-        if role == "time":
-            moments = self._values(values, role)
-            return None if None in moments else moments
-        if role != "numerical" or not kinds <= _NUMBERS:
-            check = self._checks[name]
-            if any(check(value) is not None for value in values):
-                return None
-        try:
-            return self._values(values, role)
-        except OverflowError:  # an integer that no float can hold
-            return None
-
     def _why_not(self, row: dict[str, Any]) -> str | None:
         """What is wrong with an object."""
-        for name, check in self._checks.items():
-            reason = check(row.get(name))
-            if reason is not None:
-                return reason
-        if self._key is not None and row.get(self._key) is None:
+        for name, rule in self._rules.items():
+            if _converted([row.get(name)], rule.convert) is None:
+                return f"{rule.says}, got {_show(row.get(name))}"
+        key = None if self._key is None else row.get(self._key)
+        if self._key is not None and key is None:
             return f"the key {self._key!r} must have a value"
-        if self._key is not None and type(row[str(self._key)]) not in _SCALARS:
-            return f"the key {self._key!r} must be text or a number, got {_show(row[str(self._key)])}"
+        if type(key) not in _SCALARS:
+            return f"the key {self._key!r} must be text or a number, got {_show(key)}"
         if not self._raw and self._features and self._features.isdisjoint(row):
             return f"it has none of the columns {self._few_features}"
         return None
 
-    def _check(self, name: str, role: str) -> Callable[[Any], str | None]:
-        """What looks at a value of a column: None, or what is wrong with it."""
-        if role == "numerical":
-            return lambda value: (
-                None
-                if type(value) in _NUMBERS and _is_float(value)
-                else f"column {name!r} must hold numbers, got {_show(value)}"
-            )
-        if role == "categorical":
-            return lambda value: (
-                None if type(value) in _SCALARS else f"column {name!r} must hold categories, got {_show(value)}"
-            )
+    def _rule(self, name: str, role: str) -> _Rule:
         if role == "label" and self._label_map:
-            known = {_text(text) for text in self._label_map}
-            rule = f"label column {name!r} must hold {' or '.join(map(repr, self._label_map))}"
-            return lambda value: (
-                None
-                if value is not None and type(value) in _SCALARS and _text(value) in known
-                else f"{rule}, got {_show(value)}"
-            )
-        if role == "outcome":
-            return lambda value: (
-                None
-                if value is None or (type(value) in (int, float, bool) and value in (0, 1))
-                else f"label {name!r} must be 0 or 1, got {_show(value)}"
-            )
-        if role == "label":
-            return lambda value: (
-                None
-                if type(value) in (int, float, bool) and value in (0, 1)
-                else f"label column {name!r} must hold 0 and 1 only, got {_show(value)}"
-            )
-        if role == "weight":
-            return lambda value: (
-                None
-                if type(value) in (int, float) and 0 <= value < inf and _is_float(value)
-                else f"weight column {name!r} must hold finite numbers ≥ 0, got {_show(value)}"
-            )
-        return lambda value: (
-            None
-            if _moment(value) is not None
-            else f"time column {name!r} must hold timestamps or integers, got {_show(value)}"
-        )
-
-    def _values(self, values: list[Any], role: str) -> list[Any]:
-        if role in ("numerical", "weight") or (role == "label" and not self._label_map):
-            return [None if value is None else float(value) for value in values]
-        if role == "time":
-            return [_moment(value) for value in values]
-        if role == "outcome":
-            return [1.0 if value is None else float(value) for value in values]
-        return [value if type(value) is str else None if value is None else _text(value) for value in values]
+            known = set(map(_text, self._label_map))
+            return _Rule(_one_of(known), f"label column {name!r} must hold {' or '.join(map(repr, self._label_map))}")
+        return {
+            "numerical": _Rule(_number, f"column {name!r} must hold numbers"),
+            "categorical": _Rule(_category, f"column {name!r} must hold categories"),
+            "label": _Rule(_zero_or_one, f"label column {name!r} must hold 0 and 1 only"),
+            "outcome": _Rule(_outcome, f"label {name!r} must be 0 or 1"),
+            "weight": _Rule(_weight, f"weight column {name!r} must hold finite numbers ≥ 0"),
+            "time": _Rule(_moment, f"time column {name!r} must hold timestamps or integers"),
+        }[role]
 
     def _from_arrow(self, messages: list["Message"]) -> tuple[list[Any], list[int | str]]:
         """`decode` of messages that are Arrow."""
@@ -343,10 +293,10 @@ def _inferred(values: list[Any]) -> Any:
     if kinds == {bool}:
         return pa.bool_()
     if kinds <= {int, float}:
-        return pa.float64() if float in kinds or not all(map(_is_float, values)) else pa.int64()
-    if kinds <= _SCALARS:
+        return pa.float64() if float in kinds or _converted(values, _number) is None else pa.int64()
+    if kinds <= set(_SCALARS):
         texts = [value for value in values if value is not None]
-        moments = kinds == {str} and all(":" in text and _moment(text) is not None for text in texts)
+        moments = kinds == {str} and all(":" in text for text in texts) and _converted(texts, _moment) is not None
         return pa.timestamp("ns") if moments else pa.string()
     return pa.struct([]) if dict in kinds else pa.list_(pa.null())
 
@@ -359,16 +309,59 @@ def _raw_role(arrow_type: Any) -> str:
     return "numerical" if numbers else "categorical"
 
 
-def _moment(value: Any) -> int | None:
-    """Epoch nanoseconds of an ISO timestamp, UTC where it says nothing else; an integer is itself."""
-    if type(value) is int:
-        return value if -(2**63) <= value < 2**63 else None
-    if type(value) is not str:
-        return None
+def _converted(values: list[Any], convert: Callable[[Any], Any]) -> list[Any] | None:
+    """The values of a column as its type has them; None if one of them is not what it should be."""
     try:
-        found = datetime.fromisoformat(value)
-    except ValueError:
+        return [convert(value) for value in values]
+    except (ValueError, OverflowError):  # the latter of an integer that no float can hold
         return None
+
+
+def _number(value: Any) -> float | None:
+    if type(value) not in _NUMBERS:
+        raise ValueError
+    return None if value is None else float(value)
+
+
+def _category(value: Any) -> str | None:
+    if type(value) not in _SCALARS:
+        raise ValueError
+    return None if value is None else _text(value)
+
+
+def _one_of(known: set[str]) -> Callable[[Any], str]:
+    def convert(value: Any) -> str:
+        text = _category(value)
+        if text not in known:
+            raise ValueError
+        return text
+
+    return convert
+
+
+def _zero_or_one(value: Any) -> float:
+    if type(value) not in (int, float, bool) or value not in (0, 1):
+        raise ValueError
+    return float(value)
+
+
+def _outcome(value: Any) -> float:
+    return 1.0 if value is None else _zero_or_one(value)
+
+
+def _weight(value: Any) -> float:
+    if type(value) not in (int, float) or not 0 <= value < inf:
+        raise ValueError
+    return float(value)
+
+
+def _moment(value: Any) -> int:
+    """Epoch nanoseconds of an ISO timestamp, UTC where it says nothing else; an integer is itself."""
+    if type(value) is int and -(2**63) <= value < 2**63:
+        return value
+    if type(value) is not str:
+        raise ValueError
+    found = datetime.fromisoformat(value)
     found = found if found.tzinfo else found.replace(tzinfo=UTC)
     whole = int(found.replace(microsecond=0).timestamp())
     return whole * 10**9 + found.microsecond * 1000
@@ -381,14 +374,6 @@ def _text(value: Any) -> str:
     if type(value) is float and value.is_integer():
         return str(int(value))
     return str(value)
-
-
-def _is_float(value: Any) -> bool:
-    """Whether a number, or nothing, fits a float."""
-    try:
-        return value is None or float(value) is not None
-    except OverflowError:
-        return False
 
 
 def _show(value: Any) -> str:
