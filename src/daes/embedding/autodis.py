@@ -8,9 +8,9 @@ from torch.nn.functional import leaky_relu
 
 from daes.distribution.base import check_positive
 from daes.embedding.aggregation import aggregate
-from daes.embedding.base import Context, SharedOptions
+from daes.embedding.base import Context
 from daes.embedding.registry import register_method
-from daes.embedding.scaled import Input, ScaledEmbedding
+from daes.embedding.scaled import ScaledEmbedding, ScaledOptions
 from daes.registry import Reference
 
 
@@ -65,14 +65,12 @@ class AutoDis(ScaledEmbedding):
         alpha: float = 0.8,
         temperature: float = 0.1,
         slope: float = 0.01,
-        input: Input = "value",
-        num_knots: int = 100,
-        **shared: Unpack[SharedOptions],
+        **scaling: Unpack[ScaledOptions],
     ) -> None:
         check_positive(num_meta=num_meta)
         if not temperature > 0:
             raise ValueError(f"temperature must be positive, got {temperature}")
-        super().__init__(num_features, dim, input=input, num_knots=num_knots, **shared)
+        super().__init__(num_features, dim, **scaling)
         self.num_meta = num_meta
         self.alpha = alpha
         self.temperature = temperature

@@ -1,7 +1,7 @@
 """One interface for all ways to turn numbers into vectors, and the policies they share."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Self, TypedDict
 
 import torch
@@ -11,6 +11,7 @@ from torch.nn.functional import embedding
 from daes.distribution.base import check_positive
 from daes.embedding.estimator_knots import EstimatorFactory, make_distributions
 from daes.embedding.knots import INPUTS, FeatureInput, FeatureKnots
+from daes.embedding.precision import KeepsPrecision
 from daes.embedding.processes import num_processes, refuse_several_processes
 from daes.registry import Configurable
 
@@ -49,7 +50,7 @@ class SharedOptions(TypedDict, total=False):
     estimator_options: Mapping[str, Any] | None
 
 
-class NumericalEmbedding(Configurable, nn.Module, ABC):
+class NumericalEmbedding(Configurable, KeepsPrecision, ABC):
     """Number → vector: the base class of every method.
 
     The base class owns the policies: shape and dtype checks, missing values (NaN) as a learned vector per feature, ±inf
@@ -285,18 +286,6 @@ class NumericalEmbedding(Configurable, nn.Module, ABC):
     def _cast(self, values: Tensor) -> Tensor:
         """Values in the precision statistics are kept in: that of the parameters, float32 at least."""
         return values.to(torch.promote_types(self.missing.dtype, torch.float32))
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        # Statistics stay in float32 or better when the module is cast to half precision: a CDF does not fit bfloat16.
-        before = {
-            name: buffer for name, buffer in self._buffers.items() if buffer is not None and buffer.is_floating_point()
-        }
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        for name, old in before.items():
-            new = self._buffers[name]
-            if new is not None and torch.finfo(new.dtype).bits < 32 <= torch.finfo(old.dtype).bits:
-                self._buffers[name] = old.to(new.device)
-        return self
 
     def extra_repr(self) -> str:
         return f"num_features={self.num_features}, dim={self.dim}"

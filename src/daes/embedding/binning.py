@@ -5,7 +5,7 @@ from typing import Unpack
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import embedding
 
 from daes.distribution.base import Floats, check_positive
@@ -16,31 +16,36 @@ from daes.embedding.search import count_below
 class RowEmbedding(NumericalEmbedding):
     """Base of the methods that give each value a row of its feature's table.
 
-    A method writes `index`, the row of each value; `rows` may be more than the table itself, as long as it
-    depends on the parameters alone: it is made once per batch, not once per value.
+    A method makes its `table` and writes `index`, the row of each value; `rows` may be more than the table itself, as
+    long as it depends on the parameters alone: it is made once per batch, not once per value.
 
     Args:
-        num_rows: how many rows a feature has.
+        num_bins: how many rows a feature has to choose from.
     """
 
     offline = True
     offsets: Tensor
+    table: nn.Parameter
 
-    def __init__(self, num_features: int, dim: int, *, num_rows: int, **shared: Unpack[SharedOptions]) -> None:
+    def __init__(self, num_features: int, dim: int, *, num_bins: int, **shared: Unpack[SharedOptions]) -> None:
+        check_positive(num_bins=num_bins)
         super().__init__(num_features, dim, **shared)
-        self.num_rows = num_rows
-        self.register_buffer("offsets", torch.arange(num_features) * num_rows, persistent=False)
+        self.num_bins = num_bins
+        self.register_buffer("offsets", torch.arange(num_features) * num_bins, persistent=False)
 
     @abstractmethod
     def index(self, values: Tensor) -> Tensor:
-        """The row of each value (B, q), int64 from 0 to num_rows - 1."""
+        """The row of each value (B, q), int64 from 0 to num_bins - 1."""
 
-    @abstractmethod
     def rows(self) -> Tensor:
-        """The rows to choose from, (q, num_rows, d)."""
+        """The rows to choose from, (q, num_bins, d)."""
+        return self.table
 
     def encode(self, values: Tensor, place: Tensor | None, context: Tensor | Context | None) -> Tensor:
         return embedding(self.index(values) + self.offsets, self.rows().flatten(0, 1))
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, num_bins={self.num_bins}"
 
 
 class EdgeEmbedding(RowEmbedding):
@@ -56,9 +61,7 @@ class EdgeEmbedding(RowEmbedding):
     edges: Tensor
 
     def __init__(self, num_features: int, dim: int, *, num_bins: int, **shared: Unpack[SharedOptions]) -> None:
-        check_positive(num_bins=num_bins)
-        super().__init__(num_features, dim, num_rows=num_bins, **shared)
-        self.num_bins = num_bins
+        super().__init__(num_features, dim, num_bins=num_bins, **shared)
         self.register_buffer("edges", torch.full((num_features, num_bins - 1), torch.inf))
 
     def index(self, values: Tensor) -> Tensor:
@@ -79,9 +82,6 @@ class EdgeEmbedding(RowEmbedding):
     @abstractmethod
     def find_edges(self, column: Floats, labels: Floats | None) -> Floats:
         """At most num_bins - 1 edges for one feature's finite values, at least one of them."""
-
-    def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, num_bins={self.num_bins}"
 
 
 def _round_down(numbers: Tensor, dtype: torch.dtype) -> Tensor:

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from daes.distribution.base import check_positive
-from daes.embedding.base import Context, SharedOptions
+from daes.embedding.base import Context
 from daes.embedding.registry import register_method
-from daes.embedding.scaled import Input, ScaledEmbedding
+from daes.embedding.scaled import ScaledEmbedding, ScaledOptions
 from daes.registry import Reference
 
 _NARROWEST = 1e-6
@@ -66,12 +66,10 @@ class DEER(ScaledEmbedding):
         dim: int = 16,
         *,
         num_meta: int = 10,
-        input: Input = "value",
-        num_knots: int = 100,
-        **shared: Unpack[SharedOptions],
+        **scaling: Unpack[ScaledOptions],
     ) -> None:
         check_positive(num_meta=num_meta)
-        super().__init__(num_features, dim, input=input, num_knots=num_knots, **shared)
+        super().__init__(num_features, dim, **scaling)
         self.num_meta = num_meta
         self.table = self.new_table(num_features, num_meta, dim)
         self.theta = nn.Parameter(torch.zeros(num_features, num_meta - 1))

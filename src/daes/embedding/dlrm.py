@@ -7,9 +7,9 @@ from typing import Unpack
 from torch import Tensor, nn
 
 from daes.distribution.base import check_positive
-from daes.embedding.base import Context, SharedOptions
+from daes.embedding.base import Context
 from daes.embedding.registry import register_method
-from daes.embedding.scaled import Input, ScaledEmbedding
+from daes.embedding.scaled import ScaledEmbedding, ScaledOptions
 from daes.registry import Reference
 
 
@@ -57,13 +57,11 @@ class DLRM(ScaledEmbedding):
         dim: int = 16,
         *,
         hidden: Sequence[int] = (512, 256, 64),
-        input: Input = "value",
-        num_knots: int = 100,
-        **shared: Unpack[SharedOptions],
+        **scaling: Unpack[ScaledOptions],
     ) -> None:
         for width in hidden:
             check_positive(hidden=width)
-        super().__init__(num_features, dim, input=input, num_knots=num_knots, **shared)
+        super().__init__(num_features, dim, **scaling)
         self.num_outputs = 1
         layers: list[nn.Module] = []
         for width_in, width_out in pairwise((num_features, *hidden, dim)):

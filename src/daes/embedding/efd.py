@@ -3,7 +3,6 @@
 from typing import Unpack
 
 import numpy as np
-from torch import Tensor
 
 from daes.distribution.base import Floats, inverted_cdf
 from daes.embedding.base import SharedOptions
@@ -54,9 +53,6 @@ class EFD(EdgeEmbedding):
     ) -> None:
         super().__init__(num_features, dim, num_bins=num_bins, **shared)
         self.table = self.new_table(num_features, num_bins, dim)
-
-    def rows(self) -> Tensor:
-        return self.table
 
     def find_edges(self, column: Floats, labels: Floats | None) -> Floats:
         return equal_frequency_edges(column, self.num_bins)

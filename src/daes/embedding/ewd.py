@@ -5,7 +5,6 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from daes.distribution.base import check_positive
 from daes.embedding.base import SharedOptions
 from daes.embedding.binning import RowEmbedding
 from daes.embedding.registry import register_method
@@ -48,9 +47,7 @@ class EWD(RowEmbedding):
     def __init__(
         self, num_features: int, dim: int = 16, *, num_bins: int = 10, **shared: Unpack[SharedOptions]
     ) -> None:
-        check_positive(num_bins=num_bins)
-        super().__init__(num_features, dim, num_rows=num_bins, **shared)
-        self.num_bins = num_bins
+        super().__init__(num_features, dim, num_bins=num_bins, **shared)
         self.table = self.new_table(num_features, num_bins, dim)
         self.register_buffer("minimum", torch.zeros(num_features))
         self.register_buffer("maximum", torch.zeros(num_features))
@@ -64,14 +61,8 @@ class EWD(RowEmbedding):
         position = (inside - low) * self.num_bins / width
         return position.to(torch.int64).clamp(max=self.num_bins - 1)
 
-    def rows(self) -> Tensor:
-        return self.table
-
     def _fit(self, values: Tensor, labels: Tensor | None) -> None:
         seen = torch.isfinite(values)
         none = ~seen.any(0)
         self.minimum.copy_(values.where(seen, torch.inf).amin(0).masked_fill(none, 0.0))
         self.maximum.copy_(values.where(seen, -torch.inf).amax(0).masked_fill(none, 0.0))
-
-    def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, num_bins={self.num_bins}"

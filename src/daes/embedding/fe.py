@@ -4,9 +4,9 @@ from typing import Unpack
 
 from torch import Tensor
 
-from daes.embedding.base import Context, SharedOptions
+from daes.embedding.base import Context
 from daes.embedding.registry import register_method
-from daes.embedding.scaled import Input, ScaledEmbedding
+from daes.embedding.scaled import ScaledEmbedding, ScaledOptions
 from daes.registry import Reference
 
 
@@ -41,16 +41,8 @@ class FE(ScaledEmbedding):
         num_knots: how finely the rank is known.
     """
 
-    def __init__(
-        self,
-        num_features: int,
-        dim: int = 16,
-        *,
-        input: Input = "value",
-        num_knots: int = 100,
-        **shared: Unpack[SharedOptions],
-    ) -> None:
-        super().__init__(num_features, dim, input=input, num_knots=num_knots, **shared)
+    def __init__(self, num_features: int, dim: int = 16, **scaling: Unpack[ScaledOptions]) -> None:
+        super().__init__(num_features, dim, **scaling)
         self.table = self.new_table(num_features, dim)
 
     def encode(self, values: Tensor, place: Tensor | None, context: Tensor | Context | None) -> Tensor:

@@ -1,14 +1,15 @@
 """Knots per feature, and what is read off them: place, rank, normal score, standardised value."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal, Self
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from daes.embedding.interpolation import coordinate
 from daes.embedding.normal import normal_score
+from daes.embedding.precision import KeepsPrecision
 
 FeatureInput = Literal["value", "score", "rank"]
 """A number of unit scale that is made of a value and its feature's distribution."""
@@ -19,7 +20,7 @@ FARTHEST_DEVIATION = 4.0
 """Standardised values are clamped to this many deviations."""
 
 
-class FeatureKnots(nn.Module):
+class FeatureKnots(KeepsPrecision):
     """Knots q_0 ≤ q_1 ≤ … ≤ q_K of each of q features: a fixed picture of their distributions.
 
     The knots stand for the smallest value, the i/K quantiles for 0 < i < K, and the largest value.
@@ -105,20 +106,6 @@ class FeatureKnots(nn.Module):
     def freeze(self) -> Self:
         """Keep the knots as they are and drop everything that only serves to move them."""
         return self
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        # A CDF does not fit half precision, and some statistics are float64 on purpose.
-        before = dict(self._buffers)
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        for name, old in before.items():
-            new = self._buffers[name]
-            if old is not None and new is not None and not self._may_become(name, new.dtype):
-                self._buffers[name] = old.to(new.device)
-        return self
-
-    def _may_become(self, name: str, dtype: torch.dtype) -> bool:
-        """Whether a cast of the module may give a buffer this dtype."""
-        return not dtype.is_floating_point or torch.finfo(dtype).bits >= 32
 
     def extra_repr(self) -> str:
         return f"num_features={self.num_features}, num_knots={self.num_knots}"

@@ -3,7 +3,6 @@
 from typing import Unpack
 
 import numpy as np
-from torch import Tensor
 
 from daes.distribution.base import Floats, check_positive
 from daes.embedding.base import SharedOptions
@@ -58,9 +57,6 @@ class LD(EdgeEmbedding):
         check_positive(max_ids=max_ids)
         super().__init__(num_features, dim, num_bins=max_ids, **shared)
         self.table = self.new_table(num_features, max_ids, dim)
-
-    def rows(self) -> Tensor:
-        return self.table
 
     def find_edges(self, column: Floats, labels: Floats | None) -> Floats:
         large = column > _LARGEST_VALUE

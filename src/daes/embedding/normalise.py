@@ -6,19 +6,18 @@ A feature of which nothing was observed yet has the normalised value 0.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from daes.distribution.base import check_positive
+from daes.embedding.precision import KeepsPrecision
 
 LARGEST = 1e100
 """Larger magnitudes (float64 alone has them) count as this one, so that their squares do not overflow."""
 
 
-class Statistics(nn.Module, ABC):
+class Statistics(KeepsPrecision, ABC):
     """What a module knows of a stream, in buffers whose dtype stays whatever the model is cast to."""
 
     def __init__(self, num_features: int) -> None:
@@ -30,25 +29,39 @@ class Statistics(nn.Module, ABC):
     def observe(self, values: Tensor) -> None:
         """Take values (B, q), NaN and ±inf included, into the statistics."""
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        before = dict(self._buffers)
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        for name, old in before.items():
-            new = self._buffers[name]
-            if old is not None and new is not None and new.dtype != old.dtype:
-                self._buffers[name] = old.to(new.device)
-        return self
+    def _may_become(self, name: str, dtype: torch.dtype) -> bool:
+        return False
 
     def extra_repr(self) -> str:
         return f"num_features={self.num_features}"
 
 
 class Normaliser(Statistics):
-    """Base of the normalisers."""
+    """Base of the normalisers: owns the range seen."""
+
+    minimum: Tensor
+    maximum: Tensor
+
+    def __init__(self, num_features: int) -> None:
+        super().__init__(num_features)
+        self.register_buffer("minimum", torch.full((num_features,), torch.inf, dtype=torch.float64))
+        self.register_buffer("maximum", torch.full((num_features,), -torch.inf, dtype=torch.float64))
+
+    @torch.no_grad()
+    def observe(self, values: Tensor) -> None:
+        if values.shape[0]:
+            seen = torch.isfinite(values)
+            self.minimum.copy_(torch.minimum(self.minimum, values.where(seen, torch.inf).amin(0)))
+            self.maximum.copy_(torch.maximum(self.maximum, values.where(seen, -torch.inf).amax(0)))
 
     @abstractmethod
     def forward(self, values: Tensor) -> Tensor:
         """Finite values (B, q) → normalised ones; changes nothing."""
+
+    def _range(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """The range in `dtype`; [0, 0] where there is none yet, or but one value, which makes every difference 0."""
+        some = self.maximum > self.minimum
+        return self.minimum.where(some, 0.0).to(dtype), self.maximum.where(some, 0.0).to(dtype)
 
 
 class MinMax(Normaliser):
@@ -64,24 +77,8 @@ class MinMax(Normaliser):
     tensor([0.0000, 0.2500, 1.0000, 1.0000])
     """
 
-    minimum: Tensor
-    maximum: Tensor
-
-    def __init__(self, num_features: int) -> None:
-        super().__init__(num_features)
-        self.register_buffer("minimum", torch.full((num_features,), torch.inf, dtype=torch.float64))
-        self.register_buffer("maximum", torch.full((num_features,), -torch.inf, dtype=torch.float64))
-
-    @torch.no_grad()
-    def observe(self, values: Tensor) -> None:
-        if not values.shape[0]:
-            return
-        seen = torch.isfinite(values)
-        self.minimum.copy_(torch.minimum(self.minimum, values.where(seen, torch.inf).amin(0)))
-        self.maximum.copy_(torch.maximum(self.maximum, values.where(seen, -torch.inf).amax(0)))
-
     def forward(self, values: Tensor) -> Tensor:
-        low, high = _seen_range(self.minimum, self.maximum, values.dtype)
+        low, high = self._range(values.dtype)
         # Of halves the difference cannot overflow.
         width = torch.where(high > low, high / 2 - low / 2, 1.0)
         return (torch.clamp(values, low, high) / 2 - low / 2) / width
@@ -105,15 +102,11 @@ class Standardise(Normaliser):
     count: Tensor
     mean: Tensor
     squares: Tensor
-    minimum: Tensor
-    maximum: Tensor
 
     def __init__(self, num_features: int) -> None:
         super().__init__(num_features)
         for name in ("count", "mean", "squares"):
             self.register_buffer(name, torch.zeros(num_features, dtype=torch.float64))
-        self.register_buffer("minimum", torch.full((num_features,), torch.inf, dtype=torch.float64))
-        self.register_buffer("maximum", torch.full((num_features,), -torch.inf, dtype=torch.float64))
 
     @property
     def variance(self) -> Tensor:
@@ -125,7 +118,8 @@ class Standardise(Normaliser):
         if not values.shape[0]:
             return
         seen = torch.isfinite(values)
-        values = values.double().clamp(-LARGEST, LARGEST)
+        values = values.double().where(seen, torch.nan).clamp(-LARGEST, LARGEST)
+        super().observe(values)
         new = seen.sum(0)
         mean = values.where(seen, 0.0).sum(0) / new.clamp(min=1)
         squares = (values - mean).where(seen, 0.0).square().sum(0)
@@ -134,18 +128,10 @@ class Standardise(Normaliser):
         self.squares.add_(squares + shift.square() * self.count * share)
         self.mean.add_(shift * share)
         self.count.add_(new)
-        self.minimum.copy_(torch.minimum(self.minimum, values.where(seen, torch.inf).amin(0)))
-        self.maximum.copy_(torch.maximum(self.maximum, values.where(seen, -torch.inf).amax(0)))
 
     def forward(self, values: Tensor) -> Tensor:
-        low, high = _seen_range(self.minimum, self.maximum, values.dtype)
+        low, high = self._range(values.dtype)
         half_mean = torch.clamp(self.mean.to(values.dtype), low, high) / 2
         half_deviation = (self.variance.sqrt() / 2).to(values.dtype)
         half_deviation = torch.where(half_deviation > 0, half_deviation, 1.0)
         return (torch.clamp(values, low, high) / 2 - half_mean) / half_deviation
-
-
-def _seen_range(minimum: Tensor, maximum: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """The range in `dtype`; [0, 0] where there is none yet, or but one value, which makes every difference 0."""
-    some = maximum > minimum
-    return minimum.where(some, 0.0).to(dtype), maximum.where(some, 0.0).to(dtype)

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from daes.distribution.base import check_positive
-from daes.embedding.base import Context, SharedOptions
+from daes.embedding.base import Context
 from daes.embedding.registry import register_method
-from daes.embedding.scaled import Input, ScaledEmbedding
+from daes.embedding.scaled import ScaledEmbedding, ScaledOptions
 from daes.registry import Reference
 
 
@@ -54,14 +54,12 @@ class PLR(ScaledEmbedding):
         *,
         num_frequencies: int = 48,
         sigma: float = 0.01,
-        input: Input = "value",
-        num_knots: int = 100,
-        **shared: Unpack[SharedOptions],
+        **scaling: Unpack[ScaledOptions],
     ) -> None:
         check_positive(num_frequencies=num_frequencies)
         if not sigma > 0:
             raise ValueError(f"sigma must be positive, got {sigma}")
-        super().__init__(num_features, dim, input=input, num_knots=num_knots, **shared)
+        super().__init__(num_features, dim, **scaling)
         self.num_frequencies = num_frequencies
         self.sigma = sigma
         self.frequency = nn.Parameter(torch.randn(num_features, num_frequencies) * sigma)

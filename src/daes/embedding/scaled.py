@@ -11,6 +11,13 @@ from daes.embedding.normalise import MinMax, Normaliser, Standardise
 Input = Literal["value", "log", "score", "rank"]
 
 
+class ScaledOptions(SharedOptions, total=False):
+    """Options of every method that scales its numbers; `ScaledEmbedding` says what they mean."""
+
+    input: Input
+    num_knots: int
+
+
 class ScaledEmbedding(NumericalEmbedding):
     """Base of the methods whose formula takes one number per value, scaled by what was seen of the feature.
 

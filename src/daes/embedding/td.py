@@ -65,9 +65,6 @@ class TD(EdgeEmbedding):
         self.learner = learner
         self.table = self.new_table(num_features, num_bins, dim)
 
-    def rows(self) -> Tensor:
-        return self.table
-
     def _fit(self, values: Tensor, labels: Tensor | None) -> None:
         if labels is None:
             raise ValueError("labels must be given, as td cuts where they differ, got None")
