@@ -1,10 +1,24 @@
 """What the check suites of methods and of backbones share: seeds, states, and comparisons that say what is wrong."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+
+def run_checks(checks: Mapping[str, Callable[[Any], None]], make: Any, skip: Iterable[str]) -> None:
+    """Run all checks but those to skip; an AssertionError has the name of the check."""
+    left_out = set(skip)
+    if unknown := left_out - checks.keys():
+        raise ValueError(f"skip must hold names of checks, got {', '.join(sorted(unknown))}")
+    for name, check in checks.items():
+        if name not in left_out:
+            try:
+                check(make)
+            except AssertionError as error:
+                raise AssertionError(f"{name}: {error}") from error
 
 
 @contextmanager

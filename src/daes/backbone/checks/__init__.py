@@ -15,6 +15,7 @@ from collections.abc import Iterable
 
 from daes.backbone.checks import behaviour, graphs
 from daes.backbone.checks.sample import Check, Make
+from daes.checking import run_checks
 
 CHECKS: dict[str, Check] = {
     name: check for module in (behaviour, graphs) for name, check in vars(module).items() if name.startswith("check_")
@@ -32,16 +33,7 @@ def check_backbone(make: Make, *, skip: Iterable[str] = ()) -> None:
             for quick checks.
         skip: names of `CHECKS` to leave out.
     """
-    left_out = set(skip)
-    unknown = left_out - CHECKS.keys()
-    if unknown:
-        raise ValueError(f"skip must hold names of checks, got {', '.join(sorted(unknown))}")
-    for name, check in CHECKS.items():
-        if name not in left_out:
-            try:
-                check(make)
-            except AssertionError as error:
-                raise AssertionError(f"{name}: {error}") from error
+    run_checks(CHECKS, make, skip)
 
 
 __all__ = ["CHECKS", "Check", "Make", "check_backbone"]

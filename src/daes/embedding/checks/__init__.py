@@ -17,6 +17,7 @@ Or each check as a test of its own:
 
 from collections.abc import Iterable
 
+from daes.checking import run_checks
 from daes.embedding.checks import gradients, graphs, state, values
 from daes.embedding.checks.sample import Check, Make
 
@@ -40,16 +41,7 @@ def check_embedding(make: Make, *, skip: Iterable[str] = ()) -> None:
         skip: names of `CHECKS` to leave out, for what a method does not promise: order statistics, for one, depend on
             how a stream is cut into batches (`check_batch_splits`).
     """
-    left_out = set(skip)
-    unknown = left_out - CHECKS.keys()
-    if unknown:
-        raise ValueError(f"skip must hold names of checks, got {', '.join(sorted(unknown))}")
-    for name, check in CHECKS.items():
-        if name not in left_out:
-            try:
-                check(make)
-            except AssertionError as error:
-                raise AssertionError(f"{name}: {error}") from error
+    run_checks(CHECKS, make, skip)
 
 
 __all__ = ["CHECKS", "Check", "Make", "check_embedding"]
