@@ -251,8 +251,9 @@ def _refuse(bad: NDArray[np.bool_], column: Any, rule: str) -> None:
     """An error if there are bad values."""
     rows = np.flatnonzero(bad).tolist()
     if rows:
-        reasons = {row: f"{rule}, got {_show(column, row)}" for row in rows}
-        raise BadValues(f"{rule}; row {rows[0]} is {_show(column, rows[0])}", reasons)
+        values = {row: repr(column[row].as_py()) for row in rows}
+        reasons = {row: f"{rule}, got {value}" for row, value in values.items()}
+        raise BadValues(f"{rule}; row {rows[0]} is {values[rows[0]]}", reasons)
 
 
 def _read_complete_numbers(column: Any, name: str) -> NDArray[np.float64]:
@@ -288,7 +289,3 @@ def _refuse_nulls(column: Any, name: str) -> None:
         rows = np.flatnonzero(np.asarray(column.is_null())).tolist()
         rule = f"column {name!r} must have a value in every row"
         raise BadValues(f"{rule}; row {rows[0]} is null", dict.fromkeys(rows, f"{rule}, got null"))
-
-
-def _show(column: Any, row: int) -> str:
-    return repr(column[row].as_py())

@@ -74,34 +74,20 @@ def summarize_columns(data: Dataset, *, named: Set[str] = frozenset(), rows: int
     if table is None:
         return []
     roles = schema_roles(data.schema)
-    inferred = named.isdisjoint(data.schema.numerical)
-    return [
-        _summary(name, table.column(name), roles.get(name), csv, name in named, data, inferred)
-        for name in table.column_names
-    ]
-
-
-def _summary(
-    name: str,
-    column: Any,
-    role: str | None,
-    csv: CsvSource | None,
-    named: bool,
-    data: Dataset,
-    numbers_inferred: bool,
-) -> InferredColumn:
-    inferred = data.arrow_schema.field(name).type
-    values = _values(column, role, csv)
-    counts = {str(pair["values"]): int(pair["counts"]) for pair in values.value_counts().to_pylist()}
-    part = role or "unused"
-    why = "named" if named and role else _why(name, part, inferred, csv is not None, named)
-    missing = 1 - len(values) / len(column)
     number = _COMMA_NUMBER if csv is not None and csv.format.decimal == "," else _NUMBER
     absent = csv.format.missing if csv is not None else ()  # of numbers: text that some columns have as a category
-    # Text that was to be a number: left out with the text, and missing among the numbers without anyone's intention.
-    lost = numbers_inferred and why == "not in --categorical"
-    warnings = _warnings(name, part, named, counts, missing, number, absent, lost)
-    return InferredColumn(name, part, why, tuple(list(counts)[:_EXAMPLES]), len(counts), missing, tuple(warnings))
+    found = []
+    for name in table.column_names:
+        role = roles.get(name)
+        values = _values(table.column(name), role, csv)
+        counts = {str(pair["values"]): int(pair["counts"]) for pair in values.value_counts().to_pylist()}
+        part, missing = role or "unused", 1 - len(values) / table.num_rows
+        why = _why(name, part, data.arrow_schema.field(name).type, csv is not None, name in named)
+        # Text that was to be a number: left out with the text, and missing among the numbers by nobody's intention.
+        lost = why == "not in --categorical" and named.isdisjoint(data.schema.numerical)
+        warnings = tuple(_warnings(name, part, name in named, counts, missing, number, absent, lost))
+        found.append(InferredColumn(name, part, why, tuple(counts)[:_EXAMPLES], len(counts), missing, warnings))
+    return found
 
 
 def _values(column: Any, role: str | None, csv: CsvSource | None) -> Any:
@@ -132,6 +118,8 @@ def _why(name: str, part: str, inferred: Any, csv: bool, named: bool) -> str:
         if types.is_timestamp(inferred) or types.is_date(inferred):
             return "another is the time"
         return f"not in --{column_kind(inferred)}"
+    if named:
+        return "named"
     if part == "label":
         return "its name"
     if part == "time":

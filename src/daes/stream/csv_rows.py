@@ -1,9 +1,11 @@
 """The rows of a CSV file: parsed a block at a time, the bad ones found and named."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from daes.extras import require
 from daes.stream.bad_rows import BadRow, BadRows
@@ -99,8 +101,7 @@ class CsvCursor(Cursor):
             self._next_row += total
             for row in bad:
                 self._leave_out(row.number, wrong_fields(row))
-            if bad and self._format.bad_rows == "blank":
-                table = _in_place(table, np.setdiff1d(np.arange(1, total + 1), [row.number for row in bad]), total)
+            table = self._in_place(table, np.setdiff1d(np.arange(1, total + 1), [row.number for row in bad]), total)
         return _without_missing(table, self._types, self._format)
 
     def _parse_carefully(self, block: bytes) -> Any:
@@ -113,43 +114,42 @@ class CsvCursor(Cursor):
         except pa.ArrowInvalid as error:
             raise SourceError(f"{self._path} cannot be parsed after row {self._row}: {error}") from error
         reasons = {row.number: wrong_fields(row) for row in bad}
-        numbers = np.setdiff1d(np.arange(1, raw.num_rows + len(bad) + 1), list(reasons))
-        for name, kind in self._types.items():
-            column = raw.column(name).combine_chunks()
-            for index in _unreadable(column, kind, self._format):
-                reason = f"column {name!r} must be {_called(kind)}, got {_shown(column[index].as_py())}"
-                reasons.setdefault(int(numbers[index]), reason)
+        total = raw.num_rows + len(bad)
+        numbers = np.setdiff1d(np.arange(1, total + 1), list(reasons))
+        table, unreadable = parse_text(raw, self._types, self._format)
+        reasons |= {int(numbers[index]): reason for index, reason in unreadable.items()}
         if not reasons:
             raise SourceError(f"{self._path} cannot be parsed after row {self._row}")
         for number in sorted(reasons):
             if self._format.bad_rows == "error":
                 raise SourceError(str(BadRow(self._path, self._row + number, reasons[number])))
             self._leave_out(number, reasons[number])
-        self._next_row += len(numbers) + len(bad)
-        good = raw.filter(pa.array(~np.isin(numbers, list(reasons))))
-        columns = [
-            _convert(good.column(name).combine_chunks(), kind, self._format) for name, kind in self._types.items()
-        ]
-        table = pa.table(columns, names=list(self._types))
-        if self._format.bad_rows == "blank":
-            table = _in_place(table, np.setdiff1d(numbers, list(reasons)), len(numbers) + len(bad))
-        return table
+        self._next_row += total
+        return self._in_place(table, np.delete(numbers, list(unreadable)), total)
+
+    def _in_place(self, table: Any, numbers: NDArray[np.int64], total: int) -> Any:
+        """The rows, where bad ones are to be blank at their numbers, from 1 to `total`, with rows of nulls between."""
+        if self._format.bad_rows != "blank" or len(numbers) == total:
+            return table
+        indices = np.full(total, -1)
+        indices[numbers - 1] = np.arange(len(numbers))
+        return table.take(require("pyarrow").array(indices, mask=indices < 0))
 
     def _leave_out(self, number: int, reason: str) -> None:
         self._bad_rows.add(BadRow(self._path, self._row + number, reason), parsed=False)
 
 
 def parse_text(table: Any, types: Mapping[str, Any], format: CsvFormat) -> tuple[Any, dict[int, str]]:
-    """Columns of text as columns of these types, and why a row cannot be one, by its index; such rows are left out."""
+    """Columns of text, or its bytes, as columns of these types; rows that cannot be are left out: why, by their index."""
     pa = require("pyarrow")
     reasons: dict[int, str] = {}
     columns = {name: table.column(name).combine_chunks() for name in types}
     for name, kind in types.items():
         for index in _unreadable(columns[name], kind, format):
-            text = columns[name][index].as_py()
-            reasons.setdefault(index, f"column {name!r} must be {_called(kind)}, got {_shown(text.encode())}")
-    good = np.setdiff1d(np.arange(table.num_rows), list(reasons))
-    parsed = [_convert(column.take(pa.array(good)), types[name], format) for name, column in columns.items()]
+            shown = _shown(columns[name][index].as_py())
+            reasons.setdefault(index, f"column {name!r} must be {_called(kind)}, got {shown}")
+    good = pa.array(np.delete(np.arange(table.num_rows), list(reasons)))
+    parsed = [_convert(column.take(good), types[name], format) for name, column in columns.items()]
     return _without_missing(pa.table(parsed, names=list(columns)), types, format), reasons
 
 
@@ -161,28 +161,17 @@ def _without_missing(table: Any, types: Mapping[str, Any], format: CsvFormat) ->
     return table
 
 
-def _in_place(table: Any, numbers: Any, total: int) -> Any:
-    """The rows at their numbers, from 1 to `total`, with rows of nulls between them."""
-    pa = require("pyarrow")
-    missing = np.ones(total, dtype=bool)
-    missing[numbers - 1] = False
-    indices = np.zeros(total, dtype=np.int64)
-    indices[numbers - 1] = np.arange(len(numbers))
-    return table.take(pa.array(indices, mask=missing))
-
-
 def wrong_fields(row: Any) -> str:
     """What is wrong with a row that `parse_block` found to be bad."""
     expected = "1 field is" if row.expected_columns == 1 else f"{row.expected_columns} fields are"
     return f"{expected} expected; there are {row.actual_columns}"
 
 
-def _shown(value: bytes) -> str:
+def _shown(value: str | bytes) -> str:
     start = value[:40]
-    try:
-        return repr(start.decode()) + ("…" if len(value) > 40 else "")
-    except UnicodeDecodeError:
-        return repr(start) + ("…" if len(value) > 40 else "")
+    with suppress(UnicodeDecodeError):
+        start = start.decode() if isinstance(start, bytes) else start
+    return repr(start) + ("…" if len(value) > 40 else "")
 
 
 def _called(kind: Any) -> str:

@@ -75,7 +75,8 @@ class FollowedFiles(LiveSource):
         self.where, self.order = where, order
         self._make, self._accepts = make, accepts
         self._schema: Any = None
-        self._waiting_files = 0
+        self.waiting = 0
+        """Files that are there and not begun."""
 
     @property
     def arrow_schema(self) -> Any:
@@ -95,7 +96,7 @@ class FollowedFiles(LiveSource):
     @property
     def lag(self) -> str:
         """How many files wait."""
-        return f"{self._waiting_files} file{'s' if self._waiting_files != 1 else ''} behind"
+        return f"{self.waiting} file{'s' if self.waiting != 1 else ''} behind"
 
     def files(self) -> list[DataFile]:
         """The files that are there now, complete, in order."""
@@ -115,15 +116,6 @@ class FollowedFiles(LiveSource):
         source.configure(bad_rows="skip" if self._skips else "error", label_map=self._label_map)
         source.bad_rows = self.bad_rows
         return source
-
-    @property
-    def skips_bad_rows(self) -> bool:
-        """Whether what cannot be read is passed over."""
-        return self._skips
-
-    def note_waiting(self, files: int) -> None:
-        """Note how many files are there and not begun."""
-        self._waiting_files = files
 
     def _start(self) -> Position:
         return {"name": "", "place": "", "done": "[]", "skip": 0}
@@ -154,14 +146,10 @@ class _FollowCursor(LiveCursor):
         self._done: set[str] = set(json.loads(str(place["done"])))
         self._done_text = str(place["done"])
         if self._name:
-            self._go_on(json.loads(str(place["place"])))
-
-    def _go_on(self, place: Position) -> None:
-        """Open the file in which the position is."""
-        found = [file for file in self._source.files() if file.path == self._name]
-        if not found:
-            raise SourceError(f"{self._name} was not read to its end and is not there any more")
-        self._open(found[0], place)
+            found = [file for file in source.files() if file.path == self._name]
+            if not found:
+                raise SourceError(f"{self._name} was not read to its end and is not there any more")
+            self._open(found[0], json.loads(str(place["place"])))
 
     def _open(self, file: DataFile, place: Position) -> None:
         source = self._source.open_file(file)
@@ -179,7 +167,7 @@ class _FollowCursor(LiveCursor):
             if not self._queue:
                 return False
             file = self._queue.popleft()
-            self._source.note_waiting(len(self._queue))
+            self._source.waiting = len(self._queue)
             self._name = file.path
             self._readable(lambda file=file: self._open(file, {}))  # type: ignore[misc]
 
@@ -188,7 +176,7 @@ class _FollowCursor(LiveCursor):
         try:
             return step()
         except (SourceError, OSError) as error:
-            if not self._source.skips_bad_rows:
+            if not self._source._skips:
                 raise
             self._source.bad_rows.add(BadRow(self._name, 1, f"the file cannot be read from here on: {error}"))
             self._finish()

@@ -90,7 +90,8 @@ class KafkaConsumer:
         """Up to `most` messages, as soon as there are some; none after so many seconds."""
         self._find_new_partitions()
         messages = []
-        for item in self._some(most, seconds):
+        first = self._consumer.poll(seconds)  # `consume` alone would wait for all of them
+        for item in [] if first is None else [first, *self._consumer.consume(most - 1, 0.0)]:
             error = item.error()
             if error is not None:
                 self._complain(error)
@@ -100,13 +101,6 @@ class KafkaConsumer:
             self._sent[partition] = max(sent, self._sent.get(partition, 0))
             messages.append(Message(partition, offset, sent, item.value() or b""))
         return messages
-
-    def _some(self, most: int, seconds: float) -> list[Any]:
-        """What there is after the first message: `consume` alone would wait for all of them."""
-        first = self._consumer.poll(seconds)
-        if first is None:
-            return []
-        return [first, *(self._consumer.consume(most - 1, 0.0) if most > 1 else ())]
 
     def lag(self) -> int | None:
         """How many messages there are after the last one that was polled."""

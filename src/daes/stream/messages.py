@@ -254,7 +254,7 @@ class LabelReader:
         self._consumer = consumer
         roles = {KEY: "key", SENT: "sent", label or "\x00click": "outcome"}
         self._decoder = Decoder(tuple(roles), roles, key=key)
-        self._ahead = _no_labels()
+        self._ahead = Labels(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32))
         self._cursor = self._open(format_offsets(consumer.start(), {}))
 
     def read(self, most: int, moment: int) -> Labels:
@@ -298,10 +298,6 @@ class LabelReader:
     def _report(self, message: Message, reason: str) -> None:
         if self.on_dead_letter is not None:
             self.on_dead_letter(DeadLetter(self.name, *message[:3], reason, message.data))
-
-
-def _no_labels() -> Labels:
-    return Labels(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32))
 
 
 class _MessageCursor(LiveCursor):

@@ -54,7 +54,10 @@ def open_source(
     if waiting:
         raise TypeError(f"{', '.join(waiting)} is for streams without an end, got {what!r} without follow")
     if _is_path(what) or (isinstance(what, Sequence) and all(map(_is_path, what))):
-        return _open_files(what, format, shard, options)
+        files = find_files(what)
+        if format is None:
+            files = [file for file in files if len(files) == 1 or file.suffix in _FORMATS] or files
+        return _source_of(files, format or _format(files), shard, options)
     for key, value in (("format", format), *options.items()):
         if value is not None:
             raise TypeError(f"{key} is for files, got {value!r} and what is a {type(what).__name__}")
@@ -120,15 +123,6 @@ def _follow(where: Any, format: str | None, options: dict[str, Any], waiting: di
 
     accepts = (lambda file: True) if format else (lambda file: file.suffix in _FORMATS)
     return FollowedFiles(where, make, accepts=accepts, **waiting)
-
-
-def _open_files(where: Any, format: str | None, shard: tuple[int, int] | None, options: dict[str, Any]) -> Source:
-    files = find_files(where)
-    if format is None:
-        several = len(files) > 1
-        files = [file for file in files if not several or file.suffix in _FORMATS] or files
-        format = _format(files)
-    return _source_of(files, format, shard, options)
 
 
 def _source_of(

@@ -153,7 +153,11 @@ def infer_schema(
     >>> infer_schema(table, categorical=["city", "hour"])
     Schema(label='click', numerical=('price',), categorical=('city', 'hour'), time=None, weight=None)
     """
-    types = {field.name: field.type for field in _unique_fields(_arrow_schema(source))}
+    fields = _arrow_schema(source)
+    types = {field.name: field.type for field in fields}
+    if len(types) < len(fields):
+        twice = next(name for name in fields.names if fields.names.count(name) > 1)
+        raise ValueError(f"column names must be unique; {twice!r} occurs twice")
     listed = {
         "numerical": None if numerical is None else _names(numerical, "numerical"),
         "categorical": None if categorical is None else _names(categorical, "categorical"),
@@ -171,7 +175,8 @@ def infer_schema(
         if name not in named and name != single["label"] and not is_unnamed(name)
     }
     if time is None:
-        single["time"] = _guess_time(left)
+        times = [name for name, kind in left.items() if kind == "time"]
+        single["time"] = _only(times, "time must be named where several columns hold timestamps")
     for kind in ("numerical", "categorical"):
         if listed[kind] is None:
             listed[kind] = tuple(name for name, other in left.items() if other == kind)
@@ -252,15 +257,6 @@ def _file_schema(path: Path) -> Any:
     raise ValueError(f"source must end in .parquet, .pq, .csv or .tsv, got {path}")
 
 
-def _unique_fields(schema: Any) -> list[Any]:
-    seen: set[str] = set()
-    for name in schema.names:
-        if name in seen:
-            raise ValueError(f"column names must be unique; {name!r} occurs twice")
-        seen.add(name)
-    return list(schema)
-
-
 def column_kind(arrow_type: Any) -> str:
     """Numerical, categorical or time, as a column of this type is inferred to be; otherwise the type."""
     types = require("pyarrow").types
@@ -282,21 +278,15 @@ def is_text(arrow_type: Any) -> bool:
 
 def _guess_label(types: dict[str, Any]) -> str | None:
     is_boolean = require("pyarrow").types.is_boolean
-    candidates = [
-        name
-        for name, arrow_type in types.items()
-        if name.casefold() in LABEL_NAMES
-        and (is_boolean(arrow_type) or column_kind(arrow_type) in ("numerical", "null"))
-    ]
-    if len(candidates) > 1:
-        raise ValueError(f"label must be named where several columns may be it, got {', '.join(candidates)}")
-    return candidates[0] if candidates else None
+    named = {name: of for name, of in types.items() if name.casefold() in LABEL_NAMES}
+    found = [name for name, of in named.items() if is_boolean(of) or column_kind(of) in ("numerical", "null")]
+    return _only(found, "label must be named where several columns may be it")
 
 
-def _guess_time(kinds: dict[str, str]) -> str | None:
-    candidates = [name for name, kind in kinds.items() if kind == "time"]
+def _only(candidates: list[str], rule: str) -> str | None:
+    """The one candidate, None if there is none; several are an error."""
     if len(candidates) > 1:
-        raise ValueError(f"time must be named where several columns hold timestamps, got {', '.join(candidates)}")
+        raise ValueError(f"{rule}, got {', '.join(candidates)}")
     return candidates[0] if candidates else None
 
 

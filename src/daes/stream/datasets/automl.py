@@ -169,10 +169,8 @@ class AutoMLSource(FilesSource):
         parsed = {}
         for name, kind in types.items():
             if name != "label":
-                parsed[name.removesuffix("_count")] = pa.string() if name[0] in "CM" else kind
-        for name, kind in parsed.items():
-            if kind == pa.int64():
-                parsed[name] = pa.float64()  # a time may be written as 1467331200.0
+                number = pa.float64() if kind == pa.int64() else kind  # a time may be written as 1467331200.0
+                parsed[name.removesuffix("_count")] = pa.string() if name[0] in "CM" else number
         data = CsvCursor(file, self._format, parsed or {self._columns[0]: pa.string()}, {}, BadRows())
         labels = None
         if "label" in types:

@@ -49,14 +49,13 @@ def _choose(files: list[DataFile], path: str | Path) -> list[DataFile]:
     """Of a directory, the Parquet files, or else the days, or else the training file; a single file is what it is."""
     if len(files) == 1:
         return files
-    kinds = [
-        [file for file in files if file.suffix in SUFFIXES],
-        [file for file in files if file.name.startswith("day_")],
-        [file for file in files if file.name.startswith("train")],
-    ]
-    for chosen in kinds:
-        if chosen:
-            return chosen
+    chosen = (
+        [file for file in files if file.suffix in SUFFIXES]
+        or [file for file in files if file.name.startswith("day_")]
+        or [file for file in files if file.name.startswith("train")]
+    )
+    if chosen:
+        return chosen
     raise FileNotFoundError(
         f"{path} must contain *.parquet, day_* or train.txt, got {', '.join(f.name for f in files)}"
     )
