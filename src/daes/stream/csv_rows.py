@@ -140,7 +140,7 @@ class CsvCursor(Cursor):
 
 
 def parse_text(table: Any, types: Mapping[str, Any], format: CsvFormat) -> tuple[Any, dict[int, str]]:
-    """Columns of text, or its bytes, as columns of these types; rows that cannot be are left out: why, by their index."""
+    """Columns of text, or its bytes, as columns of these types; why rows cannot be and are left out, by their index."""
     pa = require("pyarrow")
     reasons: dict[int, str] = {}
     columns = {name: table.column(name).combine_chunks() for name in types}
