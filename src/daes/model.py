@@ -398,8 +398,14 @@ class CTRModel(nn.Module):
     @contextmanager
     def scoring(self) -> Iterator[None]:
         """Within it the model is in eval mode and no other thread learns; its modes are then as they were before."""
-        with self.lock, _evaluating(self):
-            yield
+        with self.lock:
+            modes = [(part, part.training) for part in self.modules()]  # a vocabulary may be fixed by itself
+            self.eval()
+            try:
+                yield
+            finally:
+                for part, mode in modes:
+                    part.training = mode
 
     def fit_embedding(self, sample: Batch) -> Self:
         """Fit an offline method on rows of the stream; nothing to do for the others."""
@@ -551,18 +557,6 @@ def ranked_context(schema: Schema, sample: Batch, count: int = 3) -> tuple[str, 
 
 
 @contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    """The model in eval mode; afterwards each part in the mode it was in, as a vocabulary may be fixed by itself."""
-    modes = [(part, part.training) for part in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for part, mode in modes:
-            part.training = mode
-
-
-@contextmanager
 def _drawing_from(seed: int) -> Iterator[None]:
     """Random numbers of a part's own, so that one seed gives models of two methods the same tables and network."""
     with torch.random.fork_rng(devices=[]):
@@ -578,19 +572,17 @@ def _check_columns(schema: Schema, batch: Batch) -> None:
 
 
 def _table_sizes(schema: Schema, sizes: int | Mapping[str, int]) -> dict[str, int]:
-    if isinstance(sizes, Mapping):
-        unknown = [name for name in sizes if name not in schema.categorical]
-        if unknown:
-            raise ValueError(f"sizes must name categorical columns of the schema, got {', '.join(unknown)}")
-        return {name: _whole(sizes.get(name, DEFAULT_SIZE), name) for name in schema.categorical}
-    return {name: _whole(sizes, name) for name in schema.categorical}
-
-
-def _whole(size: int, name: str) -> int:
-    try:
-        return operator.index(size)
-    except TypeError:
-        raise TypeError(f"sizes must be whole numbers; {name} has size {size!r}") from None
+    given = sizes if isinstance(sizes, Mapping) else dict.fromkeys(schema.categorical, sizes)
+    if unknown := [name for name in given if name not in schema.categorical]:
+        raise ValueError(f"sizes must name categorical columns of the schema, got {', '.join(unknown)}")
+    found = {}
+    for name in schema.categorical:
+        size = given.get(name, DEFAULT_SIZE)
+        try:
+            found[name] = operator.index(size)
+        except TypeError:
+            raise TypeError(f"sizes must be whole numbers; {name} has size {size!r}") from None
+    return found
 
 
 def _context_names(

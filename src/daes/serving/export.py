@@ -27,7 +27,10 @@ def export_run(folder: str | Path, out: str | Path, kind: str | None = None) -> 
     """
     path = Path(out)
     if kind is None:
-        kind = _kind(path)
+        kinds = {suffix: kind for kind, suffix in SUFFIXES.items()}
+        if path.suffix.lower() not in kinds:
+            raise ValueError(f"out must end in {' or '.join(kinds)}, or the format be given, got {path}")
+        kind = kinds[path.suffix.lower()]
     check_choices("format", [kind], tuple(SUFFIXES))
     loaded = ModelFolder(folder).load_newest()
     model = loaded.model.freeze()
@@ -38,10 +41,3 @@ def export_run(folder: str | Path, out: str | Path, kind: str | None = None) -> 
     beside = path.with_name(f"{path.stem}_rows.py")
     shutil.copyfile(rows.__file__, beside)
     return loaded, beside
-
-
-def _kind(path: Path) -> str:
-    for kind, suffix in SUFFIXES.items():
-        if path.suffix.lower() == suffix:
-            return kind
-    raise ValueError(f"out must end in {' or '.join(SUFFIXES.values())}, or the format be given, got {path}")

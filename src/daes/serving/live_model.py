@@ -79,7 +79,10 @@ class LiveModel:
                 return False  # a writer has removed it: there is a newer one
             except _LOAD_ERRORS as error:
                 self._seen = newest
-                self._refuse(newest, " ".join(str(error).split()) or type(error).__name__)
+                reason = " ".join(str(error).split()) or type(error).__name__
+                self.refused = RefusedModel(newest, reason, time.time())
+                self.refusals += 1
+                _log.warning("%s is refused and the model before stays: %s", newest.path, reason)
                 return False
             self._seen = newest
             return True
@@ -123,8 +126,3 @@ class LiveModel:
         self.refused = None
         self.changes += 1
         _log.info("%s is live", loaded.version.name)
-
-    def _refuse(self, version: ModelVersion, reason: str) -> None:
-        self.refused = RefusedModel(version, reason, time.time())
-        self.refusals += 1
-        _log.warning("%s is refused and the model before stays: %s", version.path, reason)

@@ -71,6 +71,7 @@ class ModelFolder:
         if not self.path.is_dir():
             raise FileNotFoundError(f"no run and no saved model: there is no folder {self.path}")
         self._run = RunFolder(self.path)
+        self._store = CheckpointStore(self._run.checkpoints)
 
     def schema(self) -> Schema:
         """The columns, which are known before there is a model."""
@@ -84,8 +85,7 @@ class ModelFolder:
         if not self._run.is_run:
             return _saved(self.path)
         found = [_saved(self._run.model)]
-        steps = CheckpointStore(self._run.checkpoints).steps()
-        if steps:
+        if steps := self._store.steps():
             found.append(self._checkpoint(steps[-1]))
         return max((version for version in found if version is not None), key=lambda it: it.modified, default=None)
 
@@ -94,9 +94,9 @@ class ModelFolder:
         if version.step is None:
             model = CTRModel.from_pretrained(version.path)
             return LoadedModel(model, version, self._rows(), self._quantiles(model))
-        checkpoint = CheckpointStore(self._run.checkpoints).load(version.step)
+        checkpoint = self._store.load(version.step)
         assert checkpoint is not None
-        model = self._new_model()
+        model = CTRModel(self.schema(), **self._run.read_config("model")["model"])
         with checkpoint.in_use():
             model.load_state_dict(checkpoint.state["step"]["model"])
             sample = _monitored(checkpoint.state["extra"].get("monitor"))
@@ -111,18 +111,15 @@ class ModelFolder:
             try:
                 return self.load(version)
             except CheckpointError as error:
-                older = [step for step in CheckpointStore(self._run.checkpoints).steps() if step < (version.step or 0)]
+                older = [step for step in self._store.steps() if step < (version.step or 0)]
                 before = self._checkpoint(older[-1]) if older else _saved(self._run.model)
                 if before is None:
                     raise
                 warnings.warn(f"{error}; {before.name} is used", CheckpointWarning, stacklevel=2)
                 version = before
 
-    def _new_model(self) -> CTRModel:
-        return CTRModel(self.schema(), **self._run.read_config("model")["model"])
-
     def _checkpoint(self, step: int) -> ModelVersion | None:
-        path = CheckpointStore(self._run.checkpoints).path(step)
+        path = self._store.path(step)
         return _version(path, path, step)
 
     def _rows(self) -> int | None:

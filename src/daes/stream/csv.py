@@ -91,7 +91,6 @@ class CsvSource(FilesSource):
         self._as_text = False
 
     def configure(self, *, bad_rows: str | None = None, label_map: Mapping[str, int] | None = None) -> None:
-        """Change what is done with bad rows and how labels are read; None leaves it as it is."""
         super().configure(bad_rows=bad_rows, label_map=label_map)
         if bad_rows is not None and hasattr(self, "format"):
             self.format = replace(self.format, bad_rows=bad_rows)

@@ -15,7 +15,7 @@ from daes.stream.batch import batch_from_table
 from daes.stream.category_text import category_text
 from daes.stream.cursor import Roles, SourceError, schema_of
 from daes.stream.hashing import hash_column
-from daes.stream.schema import is_text
+from daes.stream.schema import column_kind, is_text
 
 if TYPE_CHECKING:
     from daes.stream.messages import Message
@@ -64,7 +64,10 @@ class Decoder:
         types: Any = None,
     ) -> None:
         self._columns = tuple(columns)
-        self._roles = dict(roles) or {name: _raw_role(types.field(name).type) for name in columns}
+        self._roles = dict(roles) or {
+            name: "numerical" if column_kind(types.field(name).type) == "numerical" else "categorical"
+            for name in columns
+        }
         self._raw = not roles
         self._key = key
         self._label_map = label_map
@@ -299,14 +302,6 @@ def _inferred(values: list[Any]) -> Any:
         moments = kinds == {str} and all(":" in text for text in texts) and _converted(texts, _moment) is not None
         return pa.timestamp("ns") if moments else pa.string()
     return pa.struct([]) if dict in kinds else pa.list_(pa.null())
-
-
-def _raw_role(arrow_type: Any) -> str:
-    types = require("pyarrow").types
-    if types.is_timestamp(arrow_type) or types.is_date(arrow_type):
-        return "categorical"
-    numbers = types.is_integer(arrow_type) or types.is_floating(arrow_type) or types.is_decimal(arrow_type)
-    return "numerical" if numbers else "categorical"
 
 
 def _converted(values: list[Any], convert: Callable[[Any], Any]) -> list[Any] | None:

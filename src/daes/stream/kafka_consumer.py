@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from daes.extras import require
-from daes.stream.messages import BrokerError, Message, Offsets
+from daes.stream.messages import BrokerError, Consumer, Message, Offsets
 
 _log = logging.getLogger("daes.stream")
 _CONNECT_SECONDS = 5.0
@@ -18,7 +18,7 @@ _BETWEEN_PARTITION_CHECKS = 60.0
 _SETTINGS = "DAES_KAFKA_CONFIG"
 
 
-class KafkaConsumer:
+class KafkaConsumer(Consumer):
     """Reads all partitions of a topic by offsets of its own; nothing is committed to the group.
 
     librdkafka reads ahead up to 64 MB and then waits, so that a slow reader holds nothing back but itself. Partitions
@@ -62,7 +62,6 @@ class KafkaConsumer:
         self._partitions()
 
     def start(self) -> Offsets:
-        """The offset of the first message to read of each partition."""
         place = 1 if self._start == "new" else 0
         return {partition: self._watermarks(partition)[place] for partition in self._partitions()}
 
@@ -87,7 +86,6 @@ class KafkaConsumer:
         self._assign()
 
     def poll(self, most: int, seconds: float) -> list[Message]:
-        """Up to `most` messages, as soon as there are some; none after so many seconds."""
         self._find_new_partitions()
         messages = []
         first = self._consumer.poll(seconds)  # `consume` alone would wait for all of them
@@ -103,7 +101,6 @@ class KafkaConsumer:
         return messages
 
     def lag(self) -> int | None:
-        """How many messages there are after the last one that was polled."""
         behind = 0
         for partition, position in self._positions.items():
             end = self._cached_end(partition)
@@ -128,7 +125,6 @@ class KafkaConsumer:
         return min(done, default=0)
 
     def close(self) -> None:
-        """Disconnect."""
         self._consumer.close()
         self._asking.close()
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from daes.extras import require
-from daes.stream.messages import BrokerError, Message, Offsets
+from daes.stream.messages import BrokerError, Consumer, Message, Offsets
 
 _log = logging.getLogger("daes.stream")
 _T = TypeVar("_T")
@@ -23,7 +23,7 @@ _LOGIN = {"NATS_CREDS": "user_credentials", "NATS_USER": "user", "NATS_PASSWORD"
 """Variables of the environment that log in, and the options of `nats.connect` they become."""
 
 
-class NatsConsumer:
+class NatsConsumer(Consumer):
     """Reads a stream through a pull consumer of its own, which the server forgets when it is gone.
 
     Messages come when they are asked for, so that a slow reader holds nothing back but itself. The consumer numbers
@@ -62,7 +62,6 @@ class NatsConsumer:
         return {0: int(state.last_seq) + 1 if self._start == "new" else max(1, int(state.first_seq))}
 
     def seek(self, offsets: Mapping[int, int]) -> None:
-        """Go on from the message with this sequence number."""
         wanted = int(offsets[0])
         with self._lock:
             state = self._info().state
@@ -80,7 +79,6 @@ class NatsConsumer:
             self._pending, self._last_sent, self._complete = None, 0, 0
 
     def poll(self, most: int, seconds: float) -> list[Message]:
-        """Up to `most` messages, as soon as there are some; none after so many seconds."""
         with self._lock:
             found = self._fetch(min(most, _FETCH), max(seconds, 0.02))
             messages = []
@@ -96,7 +94,6 @@ class NatsConsumer:
             return messages
 
     def lag(self) -> int | None:
-        """How many messages there are after the last one that was polled."""
         return self._pending
 
     def complete_until(self) -> int:
@@ -112,7 +109,6 @@ class NatsConsumer:
             return max(self._complete, self._last_sent - 1)
 
     def close(self) -> None:
-        """Disconnect."""
         with self._lock, suppress(Exception):
             self._drop()
             self._call(self._connection.close())

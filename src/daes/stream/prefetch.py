@@ -13,7 +13,7 @@ from daes.stream.source import Source
 _T = TypeVar("_T")
 
 
-class Prefetch:
+class Prefetch(Source):
     """A source read ahead by a thread of its own; otherwise the same source.
 
     Args:
@@ -43,12 +43,10 @@ class Prefetch:
 
     @property
     def num_rows(self) -> int | None:
-        """All rows of the source."""
         return self.source.num_rows
 
     @property
     def arrow_schema(self) -> Any:
-        """Column names and types as a pyarrow Schema."""
         return self.source.arrow_schema
 
     def position(self) -> Position:
@@ -62,11 +60,9 @@ class Prefetch:
         self._position = self.source.position()
 
     def iter_batches(self, schema: Schema, batch_size: int) -> Iterator[Batch]:
-        """Batches of exactly `batch_size` rows (the last may be short), from `position()` on."""
         return self._start(lambda: self.source.iter_batches(schema, batch_size))
 
     def iter_tables(self, columns: Sequence[str] | None, batch_size: int) -> Iterator[Any]:
-        """The same rows as pyarrow Tables of these columns (None: all)."""
         return self._start(lambda: self.source.iter_tables(columns, batch_size))
 
     def _start(self, make: Callable[[], Iterator[_T]]) -> Iterator[_T]:
