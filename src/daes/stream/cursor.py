@@ -210,12 +210,12 @@ class CursorSource(ABC):
                     self._move(iterator, {"row": row, "batch": number, **places[-1][1]})
                     yield self._convert(self._no_rows(columns, roles), roles)
                     continue
-                cuts = [(start, min(start + batch_size, len(table))) for start in range(0, len(table), batch_size)]
                 try:
                     whole = self._convert(table, roles)
                 except (ValueError, TypeError):
                     whole = None  # the batches before the bad one are good: convert and judge one at a time
-                for start, stop in cuts:
+                for start in range(0, len(table), batch_size):
+                    stop = min(start + batch_size, len(table))
                     following: Position = {"row": row + stop, "batch": number + 1, **_place_of(stop, places)}
                     if whole is None:
                         item = self._convert_one(table, roles, np.arange(start, stop), places, following)
