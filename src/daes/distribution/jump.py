@@ -18,6 +18,7 @@ from daes.distribution.schedule import (
     make_schedule,
     threshold_after,
 )
+from daes.native import arrays
 
 Skip = Literal["exact", "paper"]
 
@@ -101,6 +102,7 @@ class JumpReservoir(SampleEstimator):
         self.schedule = self._new_schedule()
         self._drawn_by_others = 0
         self._born = np.empty(self.size if expiry else 0, np.int64)  # the stream position of each member
+        self._writer: arrays.Writer | None = None
 
     def _new_schedule(self) -> Schedule:
         if self.expiry is not None:
@@ -157,6 +159,36 @@ class JumpReservoir(SampleEstimator):
         self.count, self.skipped, self.minimum, self.maximum = count, skipped, minimum, maximum
         self.schedule = schedule
         schedule.take(count)
+
+    def update(self, values: ArrayLike) -> None:
+        batch = check_values(values)
+        steady = self.expiry is None and self.stability is None
+        if not (batch.size and steady and arrays.serves() and self._update_compiled(np.ascontiguousarray(batch))):
+            super().update(batch)
+
+    def _update_compiled(self, batch: Floats) -> bool:
+        """`update` in compiled loops, unless a value is not finite."""
+        if self._writer is None or self._writer.slots is not self._slots:
+            self._writer = arrays.Writer(self._slots)
+        writer, schedule, tracked, size, where = (
+            self._writer,
+            self.schedule,
+            self._tracked,
+            batch.size,
+            batch.ctypes.data,
+        )
+        span = writer.span(where, size)
+        if span is None:
+            return False
+        end = self.count + size
+        while (block := schedule.block(end)) is not None:
+            first = schedule.taken
+            written, self._filled = writer.write(where, size, self.count, block, first, self._filled, tracked)
+            if written:
+                self._view.mark(block.slots[first : first + written])
+            schedule.skip(written)
+        self.advance(size, *span)
+        return True
 
     def accept(self, accepted: Acceptances, members: Floats) -> None:
         """Write accepted values to their slots."""

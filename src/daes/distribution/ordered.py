@@ -43,8 +43,12 @@ class OrderedView:
     def mark(self, slots: Ints) -> None:
         """Record that these slots were written."""
         self.pending += slots.size
-        if self._ordered is not None:
-            self._dirty.append(slots)
+        if self._ordered is None:
+            return
+        self._dirty.append(slots)
+        if self.pending * 2 > self._ordered.size:  # it would be sorted anew
+            self._ordered = self._seen = None
+            self._dirty = []
 
     def due(self, size: int) -> bool:
         """Whether reading `size` members would sort them again."""
@@ -58,7 +62,7 @@ class OrderedView:
         return self._ordered
 
     def _refresh(self, members: Floats) -> None:
-        if self._ordered is None or self._seen is None or self.pending * 2 > members.size:
+        if self._ordered is None or self._seen is None:
             self._ordered, self._seen = np.sort(members), members.copy()
         else:
             flags = np.zeros(members.size, bool)  # faster than np.unique

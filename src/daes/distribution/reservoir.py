@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from daes.distribution.base import Estimator, Floats, State, check_positive, inverted_cdf
 from daes.distribution.ordered import OrderedView
 from daes.distribution.schedule import Ints, smallest_keys
+from daes.distribution.tracked import TrackedQuantiles
 
 
 class SampleEstimator(Estimator):
@@ -24,6 +26,8 @@ class SampleEstimator(Estimator):
         self._view = OrderedView(tolerance)
         self._slots = np.empty(self.size)
         self._filled = 0
+        self._read_last: tuple[tuple[int, ...], bytes] | None = None  # the levels of quantiles
+        self._tracked: TrackedQuantiles | None = None
 
     @property
     def sample(self) -> Floats:
@@ -42,16 +46,30 @@ class SampleEstimator(Estimator):
 
     @property
     def due(self) -> bool:
-        """Whether the next read sorts again: more was written since the last one than `tolerance` allows."""
+        """Whether quantiles may differ from those read last: more was written since than `tolerance` allows."""
         return self._view.due(self._filled)
 
     def ordered(self) -> Floats:
         """The sorted members (up to `tolerance`); must not be written to."""
         return self._view.read(self._slots[: self._filled])
 
+    def quantile(self, levels: ArrayLike) -> Floats:
+        wanted = np.asarray(levels, dtype=np.float64)
+        if self._tracked is not None and _key(wanted) == self._read_last:
+            found = self._tracked.read(self._slots[: self._filled])
+            if found is not None:
+                return found
+        return super().quantile(wanted)
+
     def _quantile(self, levels: Floats) -> Floats:
-        ordered = self.ordered()
-        return inverted_cdf(ordered, levels) if ordered.size else np.full(levels.shape, np.nan)
+        ordered, self._tracked = self.ordered(), None
+        if not ordered.size:
+            return np.full(levels.shape, np.nan)
+        again, self._read_last = _key(levels) == self._read_last, _key(levels)
+        few = levels.ndim == 1 and 0 < levels.size <= TrackedQuantiles.MOST_LEVELS
+        if again and few and self.tolerance * ordered.size >= 1:
+            self._tracked = TrackedQuantiles(levels, self.tolerance, ordered, self._slots[: self._filled])
+        return inverted_cdf(ordered, levels)
 
     def _cdf(self, values: Floats) -> Floats:
         ordered = self.ordered()
@@ -60,7 +78,13 @@ class SampleEstimator(Estimator):
 
     def _write(self, slots: Ints, values: Floats) -> None:
         # Where a slot occurs twice, NumPy keeps the last value written: the latest acceptance.
-        self._slots[slots] = values
+        if self._tracked is None:
+            self._slots[slots] = values
+        else:
+            once = np.unique(slots)
+            removed = self._slots[once[: int(once.searchsorted(self._tracked.size))]]
+            self._slots[slots] = values
+            self._tracked.replace(self._slots[once], removed)
         self._view.mark(slots)
 
     def _replace(self, members: Floats) -> None:
@@ -68,6 +92,7 @@ class SampleEstimator(Estimator):
         self._slots[: members.size] = members
         self._filled = members.size
         self._view.reset()
+        self._tracked = None
 
     def _union(self, other: Self, limit: int, rng: np.random.Generator) -> Floats:
         r"""A uniform sample of the union of both streams, of at most m = `limit` values.
@@ -183,6 +208,10 @@ class Reservoir(SampleEstimator):
         self._drawn_by_others = int(state["drawn_by_others"])
         self._merges = int(state["merges"])
         self._rng = self._generator(drawn=self._drawn)
+
+
+def _key(levels: Floats) -> tuple[tuple[int, ...], bytes]:
+    return levels.shape, levels.tobytes()
 
 
 def check_seed(seed: int) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daes.distribution.base import Floats, State
+from daes.native import arrays
 
 Ints = NDArray[np.int64]
 BLOCK = 4096
@@ -71,7 +72,7 @@ class Schedule(ABC):
         self._cost = 0.0  # random numbers per acceptance in the current block
         self._start: State = {}
         self._block = _NONE
-        self._taken = 0
+        self.taken = 0
         self._next = position
 
     def start_from(self, origin: Origin) -> Self:
@@ -93,7 +94,7 @@ class Schedule(ABC):
     @property
     def draws(self) -> int:
         """Number of random numbers used by the acceptances taken so far."""
-        return self._used + self._drawn - round(self._cost * (self._block.positions.size - self._taken))
+        return self._used + self._drawn - round(self._cost * (self._block.positions.size - self.taken))
 
     def take(self, end: int) -> Acceptances:
         """The acceptances at positions ≤ end that were not taken before."""
@@ -103,9 +104,9 @@ class Schedule(ABC):
         while True:
             positions, slots = self._block
             stop = int(positions.searchsorted(end, side="right"))
-            if stop > self._taken:
-                parts.append(Acceptances(positions[self._taken : stop], slots[self._taken : stop]))
-                self._taken = stop
+            if stop > self.taken:
+                parts.append(Acceptances(positions[self.taken : stop], slots[self.taken : stop]))
+                self.taken = stop
             if stop < positions.size:
                 self._next = int(positions[stop])
                 break
@@ -113,6 +114,20 @@ class Schedule(ABC):
         if len(parts) == 1:
             return parts[0]
         return Acceptances(*(np.concatenate(columns) for columns in zip(*parts, strict=True))) if parts else _NONE
+
+    def block(self, end: int) -> Acceptances | None:
+        """The drawn acceptances among which the next one is, from `taken` on; None if it comes after `end`."""
+        if self._next > end:
+            return None
+        while self.taken == self._block.positions.size:
+            self._advance()
+        return self._block
+
+    def skip(self, count: int) -> None:
+        """Count acceptances of the current block as taken."""
+        self.taken += count
+        positions = self._block.positions
+        self._next = int(positions[self.taken]) if self.taken < positions.size else self.position
 
     def copy(self) -> Self:
         """A schedule that continues exactly like this one."""
@@ -126,7 +141,7 @@ class Schedule(ABC):
         return {
             "generation": self._generation - 1,
             "used": self._used,
-            "taken": self._taken,
+            "taken": self.taken,
             "has_block": bool(self._start),
             **start,
         }
@@ -140,9 +155,7 @@ class Schedule(ABC):
         self._restore(state)
         if state["has_block"]:
             self._advance()
-            self._taken = int(state["taken"])
-            positions = self._block.positions
-            self._next = int(positions[self._taken]) if self._taken < positions.size else self.position
+            self.skip(int(state["taken"]))
 
     def _drawing_state(self) -> State:
         return {
@@ -165,18 +178,17 @@ class Schedule(ABC):
         else:
             self._block = self._jump()
         self._cost = (self._drawn - before) / max(self._block.positions.size, 1)
-        self._taken = 0
+        self.taken = 0
 
     def _fill(self) -> Acceptances:
         """The next acceptances while slots are free; advances `filled`."""
         count = min(BLOCK, self.size - self.filled)
-        if self.log_threshold == 0.0:
-            gaps = np.zeros(count)
-        else:
-            gaps = _geometric(self._uniform(count), np.exp(self.log_threshold))
         slots = np.arange(self.filled, self.filled + count)
         self.filled += count
-        return Acceptances(self._after(gaps), slots)
+        if self.log_threshold == 0.0:  # every value
+            first, self.position = self.position + 1, self.position + count
+            return Acceptances(np.arange(first, first + count), slots)
+        return Acceptances(self._after(_geometric(self._uniform(count), np.exp(self.log_threshold))), slots)
 
     @abstractmethod
     def _jump(self) -> Acceptances:
@@ -216,11 +228,26 @@ class ExactSchedule(Schedule):
     """
 
     def _jump(self) -> Acceptances:
+        if arrays.serves() and self.size > 1 and self.position < _FARTHEST // 2:
+            return self._jump_compiled()
         slots, shrink = self._slots(BLOCK)
         log_thresholds = self.log_threshold + (np.log(shrink) / self.size).cumsum()
         gaps = _geometric(self._uniform(BLOCK), np.exp(log_thresholds))
         self.log_threshold = float(log_thresholds[-1])
         return Acceptances(self._after(gaps), slots)
+
+    def _jump_compiled(self) -> Acceptances:
+        """The same acceptances, bit for bit."""
+        found = arrays.jump(self._bits, BLOCK, self.size, self.log_threshold, self.position)
+        self._drawn += 2 * BLOCK
+        self.log_threshold = found.log_threshold
+        positions = found.positions
+        if found.unsure.size:
+            gaps = positions.astype(np.float64)
+            gaps[found.unsure] = _geometric(found.uniform, np.exp(found.log_thresholds))
+            positions = self._after(gaps)
+        self.position = int(positions[-1])
+        return Acceptances(positions, found.slots)
 
 
 class PaperSchedule(Schedule):

@@ -5,7 +5,8 @@ A step on 128 rows is some hundred small operations, each of which takes longer 
 `python -m daes.native`; `DAES_NATIVE=0` in the environment turns them off. The plain versions beside their calls
 say what they compute, to float precision.
 
-Here the library is loaded, without torch; `daes.native.tensors`, whose names are also here, calls it on tensors.
+Here the library is loaded, without torch; `daes.native.tensors`, whose names are also here, calls it on tensors, and
+`daes.native.arrays` on NumPy arrays.
 """
 
 import ctypes
@@ -49,7 +50,7 @@ __all__ = [
 ]
 
 
-_COUNTING = ("add_up", "gradients", "observe", "score")
+_COUNTING = ("accept", "add_up", "gaps", "gradients", "observe", "range", "score")
 
 
 def _load() -> Any:
@@ -80,6 +81,11 @@ def _load() -> Any:
         "inputs": "ppppn",
         "gradients": "pppppn",
         "score": "pppnp",
+        "draw": "pnnppp",
+        "gaps": "ppnddnppp",
+        "range": "pnp",
+        "count_up_to": "pnpnnp",
+        "accept": "pnnppnnpppnp",
     }.items():
         function = getattr(loaded, f"daes_{name}")
         function.argtypes = [kinds[kind] for kind in arguments]

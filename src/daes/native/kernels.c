@@ -1,4 +1,4 @@
-/* What a training step on the CPU does besides matrix products, one loop each: see daes/native/__init__.py.
+/* What training steps on the CPU and estimators do besides matrix products, one loop each: see daes/native/__init__.py.
  *
  * Every function has a plain version in torch or NumPy, which says what it computes; tests hold both against each other.
  * Arrays are contiguous unless a stride is given; rows are samples. */
@@ -674,4 +674,158 @@ int64_t daes_score(const whole_model *m, const float *numbers, const int64_t *id
     }
     free(places);
     return 1;
+}
+
+typedef unsigned __int128 uint128;
+
+static const uint128 PCG_FACTOR = ((uint128)2549297995355413924u << 64) + 4865540595714422341u;
+
+static inline uint64_t pcg_output(uint128 state) {
+    uint64_t high = (uint64_t)(state >> 64), both = high ^ (uint64_t)state;
+    unsigned turn = (unsigned)(high >> 58);
+    return both >> turn | both << (-turn & 63);
+}
+
+/* The numbers that NumPy's PCG64 draws next (Schedule._slots, then Schedule._uniform), size >= 2: slots below `size` with
+ * what is left of them as uniforms in `shrink`, and `count` more uniforms. generator: high and low halves of state and
+ * increment. */
+void daes_draw(const uint64_t *generator, int64_t count, uint64_t size, int64_t *slots, double *shrink,
+               double *uniform) {
+    uint128 first = (uint128)generator[0] << 64 | generator[1], increment = (uint128)generator[2] << 64 | generator[3];
+    uint128 factor = 1, sum = 0, power = PCG_FACTOR, add = increment;
+    for (int64_t steps = count; steps; steps >>= 1) { /* `count` steps at once: both halves are drawn side by side */
+        if (steps & 1) factor *= power, sum = sum * power + add;
+        add *= power + 1;
+        power *= power;
+    }
+    uint128 second = factor * first + sum;
+    const uint64_t inverse = (uint64_t)(((uint128)1 << 64) / size);
+    const double scale = (double)size / 0x1p64;
+    for (int64_t i = 0; i < count; i++) {
+        first = first * PCG_FACTOR + increment;
+        second = second * PCG_FACTOR + increment;
+        uint64_t raw = pcg_output(first), rest = (uint64_t)((uint128)raw * inverse >> 64), slot = raw - rest * size;
+        uint64_t more = slot >= size; /* at most one: the inverse is rounded down */
+        slots[i] = (int64_t)(slot - (size & -more));
+        shrink[i] = ((double)(int64_t)(rest + more) + 0.5) * scale;
+        uniform[i] = ((double)(int64_t)(pcg_output(second) >> 11) + 0.5) * 0x1p-53;
+    }
+}
+
+/* exp(x) and 1 - exp(x), each to a few units in the last place, for x in (-80, 0]. */
+static inline void exp_of(float x, float *result, float *rest) {
+    const float shift = 0x1.8p23f;
+    float n = x * 1.44269504f + shift, power; /* the last bits of this sum are x / log 2, rounded */
+    uint32_t bits;
+    memcpy(&bits, &n, 4);
+    bits = (bits + 127) << 23;
+    memcpy(&power, &bits, 4);
+    n -= shift;
+    float r = x - n * 0.693359375f + n * 2.12194440e-4f;
+    float p = 1.9875691500e-4f * r + 1.3981999507e-3f;
+    p = (((p * r + 8.3334519073e-3f) * r + 4.1665795894e-2f) * r + 1.6666665459e-1f) * r + 0.5f;
+    p = p * r * r + r;
+    *result = power + power * p;
+    *rest = (1 - power) - power * p;
+}
+
+/* The gaps of ExactSchedule: floor(log(uniform) / log(1 - W)) for the thresholds log W that it has after each of the
+ * logarithms of `shrink`. Logarithms are taken in single precision here: where that may round to another gap, the place
+ * is listed in `unsure`, and the number of these is returned. If there are none, the gaps become positions. */
+FAST int64_t daes_gaps(const double *restrict logs, const double *restrict uniform, int64_t count, double size,
+                       double log_threshold, int64_t position, double *restrict log_thresholds,
+                       int64_t *restrict positions, int64_t *restrict unsure) {
+    double sum = 0;
+    int64_t found = 0;
+    for (int64_t i = 0; i < count; i++) log_thresholds[i] = logs[i] / size;
+    for (int64_t i = 0; i < count; i++) log_thresholds[i] = log_threshold + (sum += log_thresholds[i]);
+    for (int64_t start = 0; start < count; start += BLOCK) {
+        float threshold[BLOCK] = {0}, rest[BLOCK] = {0}, top[BLOCK] = {0};
+        int32_t least[BLOCK], most[BLOCK];
+        int64_t here = count - start < BLOCK ? count - start : BLOCK;
+        for (int64_t i = 0; i < here; i++) threshold[i] = (float)log_thresholds[start + i];
+        for (int64_t i = 0; i < here; i++) top[i] = (float)uniform[start + i];
+        for (int64_t i = 0; i < BLOCK; i++) exp_of(threshold[i] > -80 ? threshold[i] : -80, threshold + i, rest + i);
+        for (int64_t i = 0; i < BLOCK; i++) top[i] = -log_of(top[i]);
+        for (int64_t i = 0; i < BLOCK; i++) { /* log(1 - W) is log(rest) * W / (1 - rest), as rest is rounded */
+            float inverse = (1 - rest[i]) / (-log_of(rest[i]) * threshold[i]), error = 2e-6f * top[i] + 2e-7f;
+            float low = (top[i] - error) * inverse, high = (top[i] + error) * inverse;
+            least[i] = (int32_t)low;
+            most[i] = high < 1e9f ? (int32_t)high : -1;
+        }
+        for (int64_t i = 0; i < here; i++) {
+            positions[start + i] = least[i];
+            unsure[found] = start + i;
+            found += least[i] != most[i];
+        }
+    }
+    if (!found)
+        for (int64_t i = 0; i < count; i++) positions[i] = position += positions[i] + 1;
+    return found;
+}
+
+/* The least and the largest of the values in `range`; 0 if one of the values is not finite. */
+FAST int64_t daes_range(const double *values, int64_t count, double *range) {
+    enum { SIDE = 64 };
+    double low[SIDE], high[SIDE], zero[SIDE];
+    int64_t i = 0;
+    for (int k = 0; k < SIDE; k++) low[k] = high[k] = values[0], zero[k] = 0;
+    for (; i + SIDE <= count; i += SIDE)
+        for (int k = 0; k < SIDE; k++) {
+            double value = values[i + k];
+            low[k] = value < low[k] ? value : low[k];
+            high[k] = value > high[k] ? value : high[k];
+            zero[k] += value - value; /* NaN for what is not finite */
+        }
+    for (; i < count; i++) {
+        low[0] = values[i] < low[0] ? values[i] : low[0];
+        high[0] = values[i] > high[0] ? values[i] : high[0];
+        zero[0] += values[i] - values[i];
+    }
+    for (int k = 1; k < SIDE; k++) {
+        low[0] = low[k] < low[0] ? low[k] : low[0];
+        high[0] = high[k] > high[0] ? high[k] : high[0];
+        zero[0] += zero[k];
+    }
+    range[0] = low[0], range[1] = high[0];
+    return zero[0] == 0;
+}
+
+/* How many of the values are at most each of the points, added to `counts` as often as `times` says. */
+FAST void daes_count_up_to(const double *restrict values, int64_t count, const double *restrict points, int64_t num,
+                           int64_t times, int64_t *restrict counts) {
+    for (int64_t start = 0; start < count; start += 1024) /* what stays in the cache */
+        for (int64_t k = 0; k < num; k++) {
+            int64_t sum = 0, end = start + 1024 < count ? start + 1024 : count;
+            for (int64_t i = start; i < end; i++) sum += values[i] <= points[k];
+            counts[k] += times * sum;
+        }
+}
+
+/* Write what a reservoir accepts of the next values of a stream, `seen` of which came before (JumpReservoir._absorb):
+ * those at positions[first] and later ones of `accepted` go to their slots, of which `*filled` are occupied. Returns how
+ * many were written. The `counts` of members up to each of the points follow. */
+int64_t daes_accept(const double *values, int64_t count, int64_t seen, const int64_t *positions, const int64_t *targets,
+                    int64_t first, int64_t accepted, double *slots, int64_t *filled, const double *points,
+                    int64_t num_points, int64_t *counts) {
+    int64_t next = first, end = first_after(positions + first, accepted - first, seen + count) + first;
+    while (next < end) {
+        double added[BLOCK], removed[BLOCK];
+        int64_t more = 0, less = 0, stop = next + BLOCK < end ? next + BLOCK : end;
+        for (; next < stop; next++) {
+            double *slot = slots + targets[next];
+            if (next + AHEAD < end) PREFETCH(slots + targets[next + AHEAD]);
+            added[more++] = values[positions[next] - seen - 1];
+            if (targets[next] < *filled)
+                removed[less++] = *slot;
+            else
+                *filled = targets[next] + 1; /* free slots are filled in order */
+            *slot = added[more - 1];
+        }
+        if (num_points) {
+            daes_count_up_to(added, more, points, num_points, 1, counts);
+            daes_count_up_to(removed, less, points, num_points, -1, counts);
+        }
+    }
+    return end - first;
 }

@@ -1,0 +1,133 @@
+"""The loops of `kernels.c` on NumPy arrays, without torch."""
+
+import ctypes
+import threading
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daes import native
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+def serves() -> bool:
+    """Whether compiled loops are there."""
+    return native._library is not None
+
+
+class _Scratch(threading.local):
+    """Memory of one thread that is used again and again: fresh memory takes longer than what is written there."""
+
+    def __init__(self) -> None:
+        self.generator = (ctypes.c_uint64 * 4)()
+        self.size = 0
+
+    def resize(self, size: int) -> None:
+        self.size, memory = size, np.empty((4, size))
+        self.logs, self.uniform, self.log_thresholds = memory[:3]
+        self.unsure = memory[3].view(np.int64)
+        self.addresses = [row.ctypes.data for row in memory]
+
+
+_scratch = _Scratch()
+
+
+class Jump(NamedTuple):
+    """Acceptances of an exact schedule, and how to find what is not sure about them."""
+
+    positions: Ints
+    """Positions; if there are unsure ones, gaps instead, and some of these have to be found otherwise."""
+    slots: Ints
+    log_threshold: float
+    unsure: Ints
+    uniform: Floats
+    """The numbers of the unsure gaps, and log W at them."""
+    log_thresholds: Floats
+
+
+def jump(bits: np.random.PCG64, count: int, size: int, log_threshold: float, position: int) -> Jump:
+    """`ExactSchedule._jump` of `count` acceptances, for a size of at least 2."""
+    state, scratch = bits.state["state"], _scratch
+    if scratch.size != count:
+        scratch.resize(count)
+    logs, uniform, log_thresholds, unsure = scratch.addresses
+    scratch.generator[:] = [*divmod(state["state"], 2**64), *divmod(state["inc"], 2**64)]
+    slots, positions = np.empty(count, np.int64), np.empty(count, np.int64)
+    native._library.daes_draw(scratch.generator, count, size, slots.ctypes.data, logs, uniform)
+    bits.advance(2 * count)
+    np.log(scratch.logs, out=scratch.logs)
+    found = native._library.daes_gaps(
+        logs, uniform, count, size, log_threshold, position, log_thresholds, positions.ctypes.data, unsure
+    )
+    where = scratch.unsure[:found].copy()
+    return Jump(
+        positions,
+        slots,
+        float(scratch.log_thresholds[-1]),
+        where,
+        scratch.uniform[where],
+        scratch.log_thresholds[where],
+    )
+
+
+def count_up_to(values: Floats, points: Floats) -> Ints:
+    """How many of the values are at most each of the points."""
+    counts = np.zeros(points.size, np.int64)
+    native._library.daes_count_up_to(
+        values.ctypes.data, values.size, points.ctypes.data, points.size, 1, counts.ctypes.data
+    )
+    return counts
+
+
+_NOTHING = None, 0, None
+
+
+class Writer:
+    """Writes accepted values into the slots of a reservoir; finds the address of an array that stays only once."""
+
+    def __init__(self, slots: Floats) -> None:
+        self.slots = slots
+        self._to = slots.ctypes.data
+        self._filled, self._range = ctypes.c_int64(), (ctypes.c_double * 2)()
+        self._block: Any = None
+        self._from = 0, 0
+        self._points, self._counts, self._counted = None, None, _NOTHING
+
+    def __reduce__(self) -> Any:
+        return type(None), ()  # a copy finds its own addresses
+
+    def span(self, batch: int, size: int) -> tuple[float, float] | None:
+        """The least and largest of the values at an address; None if one is not finite."""
+        found = self._range
+        return (found[0], found[1]) if native._library.daes_range(batch, size, found) else None
+
+    def write(
+        self, batch: int, size: int, seen: int, block: tuple[Ints, Ints], first: int, filled: int, tracked: Any
+    ) -> tuple[int, int]:
+        """Write the acceptances from the `first` of a block on; returns how many, and how many slots are occupied.
+
+        `tracked` may be quantiles (`TrackedQuantiles`) that follow.
+        """
+        if tracked is not None and tracked.counts is not self._counts:
+            self._points, self._counts = tracked.points, tracked.counts
+            self._counted = tracked.points.ctypes.data, tracked.points.size, tracked.counts.ctypes.data
+        if block is not self._block:
+            self._block, self._from = block, (block[0].ctypes.data, block[1].ctypes.data)
+        self._filled.value = filled
+        written = native._library.daes_accept(
+            batch,
+            size,
+            seen,
+            *self._from,
+            first,
+            block[0].size,
+            self._to,
+            ctypes.byref(self._filled),
+            *(_NOTHING if tracked is None else self._counted),
+        )
+        if tracked is not None:
+            tracked.size = self._filled.value
+        return written, self._filled.value
