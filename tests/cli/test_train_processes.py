@@ -80,6 +80,17 @@ def test_bad_input_is_said_once(started, tmp_path):
     assert second[::2] == (1, "daes: process 0 has failed, and says why\n")
 
 
+def test_standard_input_is_refused(started, tmp_path):
+    _, wait = started(2, "train", "-", "--out", tmp_path / "run")
+    first, second = wait()
+    assert first[0] == 2
+    assert first[2] == (
+        "daes: standard input is read by one process, and 2 were started: give them a file that all of them can open\n"
+    )
+    assert second[::2] == (1, "daes: process 0 has failed, and says why\n")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_killed_process_ends_the_run_with_a_sentence(started, clicks, tmp_path):
     run = tmp_path / "run"
     frequent = ("--checkpoint-every", "40", "--sync-every", "40", "--limit", "600")

@@ -172,6 +172,11 @@ def train(
     err.quiet = err.quiet or not processes.first
     run_folder = RunFolder(out)
     with processes.together():
+        if processes.count > 1 and data == STDIN:
+            raise ValueError(
+                f"standard input is read by one process, and {processes.count} were started: give them a file that "
+                "all of them can open"
+            )
         if processes.first:
             run_folder.recover()
     if resume and run_folder.replacement.exists:
