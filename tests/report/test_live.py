@@ -68,6 +68,7 @@ def running(service):
             answer = client.post("/predict", content=json.dumps({"rows": rows})).json()
             labels = [int(random.random() < score) for score in answer["scores"]]
             client.post("/labels", json={"id": answer["id"], "labels": labels})
+    time.sleep(1.1)  # the charts show seconds that are over
     yield made
     made.close()
 

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from daes.formatting import count, fixed, percent
 from daes.report.content import Block, Paragraph
 from daes.report.features import ColumnSummary
@@ -79,6 +77,7 @@ def category_blocks(run: RunRecord, columns: Sequence[ColumnSummary], tables: Se
                 fixed(column.rise),
             )
         )
+    settled = all(column.fresh < 0.001 for column in categorical)
     head = ("column", "values", "new", "missing", "table rows", "in use", "shared", "LogLoss without it")
     return [
         Paragraph(
@@ -88,12 +87,5 @@ def category_blocks(run: RunRecord, columns: Sequence[ColumnSummary], tables: Se
             "to about 3 %."
         ),
         Table(head, rows),
-        *_all_new(categorical),
+        *([Paragraph("Hardly any row of the second half has a value that was not known before.")] if settled else []),
     ]
-
-
-def _all_new(columns: Sequence[ColumnSummary]) -> list[Block]:
-    settled = [column for column in columns if np.isfinite(column.fresh) and column.fresh < 0.001]
-    if len(settled) == len(columns):
-        return [Paragraph("Hardly any row of the second half has a value that was not known before.")]
-    return []

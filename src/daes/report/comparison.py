@@ -10,7 +10,7 @@ import numpy as np
 from daes.experiments.comparison import Comparison
 from daes.experiments.scores import higher_is_better
 from daes.experiments.trial import TrialResult
-from daes.formatting import count
+from daes.formatting import count, counted
 from daes.report.figures import COLOURS, DASHES
 from daes.storage.run_folder import read_json
 
@@ -120,8 +120,8 @@ class Compared:
         rows = max((result.rows for result in self.results), default=None) if table.protocol == "stream" else None
         what = str(table.about.get("data", {}).get("what", self.name))
         return (
-            f"{_number(len(table.methods), 'method')} × {_number(len(table.backbones), 'backbone')} × "
-            f"{_number(len(table.seeds), 'seed')} on {what}"
+            f"{counted(len(table.methods), 'method')} × {counted(len(table.backbones), 'backbone')} × "
+            f"{counted(len(table.seeds), 'seed')} on {what}"
             f"{'' if rows is None else f', {count(rows)} rows'}, {_HOW[table.protocol]}."
         )
 
@@ -151,7 +151,3 @@ def read_comparison(folder: Path) -> Comparison:
         return Comparison.from_dict(read_json(path))
     except (KeyError, TypeError) as error:
         raise ValueError(f"{path} is not a whole comparison: {error!r}") from error
-
-
-def _number(size: int, what: str) -> str:
-    return f"{size} {what}{'' if size == 1 else 's'}"

@@ -50,16 +50,12 @@ def comparison_sections(compared: Compared, group: str = "") -> list[Section]:
 def best_facts(compared: Compared, group: str = "") -> list[tuple[str, str]]:
     """The best method and its score, by AUC and by LogLoss, on the first backbone."""
     backbone = compared.table.backbones[0]
-    found = []
-    for measure, title in zip(
-        compared.headline,
-        ("highest AUC" if group else "Highest AUC", "lowest LogLoss" if group else "Lowest LogLoss"),
-        strict=True,
-    ):
-        best = compared.best(backbone, measure)
-        if best is not None:
-            found.append((f"{group}{title}: {best}", fixed(compared.mean(best, backbone, measure))))
-    return found
+    titles = ("highest AUC", "lowest LogLoss") if group else ("Highest AUC", "Lowest LogLoss")
+    return [
+        (f"{group}{title}: {best}", fixed(compared.mean(best, backbone, measure)))
+        for measure, title in zip(compared.headline, titles, strict=True)
+        if (best := compared.best(backbone, measure)) is not None
+    ]
 
 
 def work_facts(comparisons: Sequence[Compared]) -> list[tuple[str, str]]:

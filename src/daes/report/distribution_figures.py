@@ -50,18 +50,16 @@ def _drift_map(drift: DriftSeries, order: Sequence[int]) -> Figure:
 
 def _drift_lines(drift: DriftSeries, order: Sequence[int]) -> Figure:
     shown, said = first(order)
-    mode = "lines" if len(drift.rows) > 1 else "markers"
+    mode, y = "lines" if len(drift.rows) > 1 else "markers", "%{y:.3f}<extra></extra>"
     views = []
     for feature in shown:
         series = [
-            Line("psi", "PSI", drift.rows, drift.psi[:, feature], "c1", hover="PSI %{y:.3f}", mode=mode),
-            Line("ks", "KS", drift.rows, drift.ks[:, feature], "c2", dash="dash", hover="KS %{y:.3f}", mode=mode),
+            Line("psi", "PSI", drift.rows, drift.psi[:, feature], "c1", hover=f"PSI {y}", mode=mode),
+            Line("ks", "KS", drift.rows, drift.ks[:, feature], "c2", dash="dash", hover=f"KS {y}", mode=mode),
         ]
         data, layout = lines(series, y_title="drift", height=260)
         low, high = layout["yaxis"].get("range", (0.0, 1.0))
         layout["yaxis"]["range"] = [min(0.0, low), max(high, 0.1)]
-        for trace in data:
-            trace["hovertemplate"] += "<extra></extra>"
         views.append(View(drift.names[feature], data, layout))
     return Figure(
         "drift-lines",
@@ -83,27 +81,19 @@ def _most_drift(drift: DriftSeries) -> str:
 
 
 def _drift_table(drift: DriftSeries, order: Sequence[int]) -> Table:
-    psi, ks = highest(drift.psi), highest(drift.ks)
+    kinds = ((drift.psi, drift.psi_by_chance), (drift.ks, drift.ks_by_chance))
+    columns = [column for seen, chance in kinds for column in (highest(seen), seen[-1], _means(chance))]
     return Table(
         ("feature", "highest PSI", "last PSI", "by chance", "highest KS", "last KS", "by chance"),
-        [
-            (
-                drift.names[i],
-                fixed(float(psi[i]), 3),
-                fixed(float(drift.psi[-1, i]), 3),
-                fixed(_mean(drift.psi_by_chance[:, i]), 3),
-                fixed(float(ks[i]), 3),
-                fixed(float(drift.ks[-1, i]), 3),
-                fixed(_mean(drift.ks_by_chance[:, i]), 3),
-            )
-            for i in order
-        ],
+        [(drift.names[i], *(fixed(column[i], 3) for column in columns)) for i in order],
     )
 
 
-def _mean(values: Floats) -> float:
-    finite = values[np.isfinite(values)]
-    return float(finite.mean()) if finite.size else float("nan")
+def _means(values: Floats) -> Floats:
+    """Of the finite values of each column; NaN where there is none."""
+    finite = np.isfinite(values)
+    means: Floats = np.where(finite, values, 0.0).sum(axis=0) / np.where(finite.any(axis=0), finite.sum(axis=0), np.nan)
+    return means
 
 
 def missing_figure(missing: Mapping[str, Floats], rows: Floats) -> Figure | None:
@@ -114,16 +104,8 @@ def missing_figure(missing: Mapping[str, Floats], rows: Floats) -> Figure | None
     most = [-float(np.nanmax(part)) for part in shown.values()]
     picked, said = first(np.argsort(most, kind="stable").tolist(), keep_order=True)
     names, z = [list(shown)[i] for i in picked], np.stack([list(shown.values())[i] for i in picked])
-    made = HeatMap(
-        names,
-        rows,
-        z,
-        "missing",
-        SEGMENTS_AXIS,
-        limits=(0.0, max(0.05, float(np.nanmax(z)))),
-        form=".1f",
-        percent=True,
-    )
+    limits = (0.0, max(0.05, float(np.nanmax(z))))
+    made = HeatMap(names, rows, z, "missing", SEGMENTS_AXIS, limits=limits, form=".1f", percent=True)
     return Figure(
         "missing-map",
         "Share of missing values",
@@ -134,8 +116,8 @@ def missing_figure(missing: Mapping[str, Floats], rows: Floats) -> Figure | None
         table=Table(
             ("column", "mean", "lowest", "highest"),
             [
-                (name, percent(_mean(part)), percent(float(np.nanmin(part))), percent(float(np.nanmax(part))))
-                for name, part in zip(names, z, strict=True)
+                (name, percent(mean), percent(np.nanmin(part)), percent(np.nanmax(part)))
+                for name, part, mean in zip(names, z, _means(z.T), strict=True)
             ],
         ),
     )
@@ -168,16 +150,8 @@ def knot_figures(knots: KnotPaths) -> list[Figure]:
 def _knot_map(knots: KnotPaths, distance: Mapping[int, Floats], order: Sequence[int]) -> Figure:
     shown, said = first(order, keep_order=True)
     names, z = [knots.names[i] for i in shown], np.stack([distance[i] for i in shown])
-    made = HeatMap(
-        names,
-        knots.rows,
-        z,
-        "ranks away",
-        SEGMENTS_AXIS,
-        limits=(0.0, max(0.02, float(np.nanquantile(z, 0.98)))),
-        form=".1f",
-        percent=True,
-    )
+    limits = (0.0, max(0.02, float(np.nanquantile(z, 0.98))))
+    made = HeatMap(names, knots.rows, z, "ranks away", SEGMENTS_AXIS, limits=limits, form=".1f", percent=True)
     return Figure(
         "knots-map",
         "How far the knots were from their last place",
@@ -188,10 +162,7 @@ def _knot_map(knots: KnotPaths, distance: Mapping[int, Floats], order: Sequence[
         height=made.height,
         table=Table(
             ("feature", "at the first record", "half way"),
-            [
-                (name, percent(float(line[0])), percent(float(line[len(line) // 2])))
-                for name, line in zip(names, z, strict=True)
-            ],
+            [(name, percent(line[0]), percent(line[len(line) // 2])) for name, line in zip(names, z, strict=True)],
         ),
     )
 
@@ -212,15 +183,13 @@ def _knot_lines(knots: KnotPaths, seen: Sequence[int]) -> Figure:
                 paths[:, k],
                 "c1" if abs(k - middle) < 0.75 else "c7",
                 width=2.2 if abs(k - middle) < 0.75 else 1.1,
-                hover=f"{label}: %{{y:.4~g}}",
+                hover=f"{label}: %{{y:.4~g}}<extra></extra>",
                 mode="lines" if len(knots.rows) > 1 else "markers",
             )
             for k, label in enumerate(labels)
         ]
-        data, layout = lines(series, y_title=named(knots.names[feature]), height=340, y_axis=_value_axis(paths))
-        for trace in data:
-            trace["hovertemplate"] += "<extra></extra>"
-        views.append(View(knots.names[feature], data, layout))
+        name, axis = knots.names[feature], _value_axis(paths)
+        views.append(View(name, *lines(series, y_title=named(name), height=340, y_axis=axis)))
     return Figure(
         "knots-lines",
         "Paths of one feature’s knots",
@@ -250,8 +219,5 @@ def _value_axis(paths: Floats) -> Layout:
 
 def _knot_table(knots: KnotPaths, seen: Sequence[int], shown: Sequence[int]) -> Table:
     head = ("feature", *(f"{100 * knots.levels[i]:.3g} %" for i in shown))
-    rows = []
-    for feature in seen:
-        last = knots.values[-1, feature]
-        rows.append((knots.names[feature], *(measured(float(last[i])) for i in shown)))
+    rows = [(knots.names[feature], *map(measured, knots.values[-1, feature, shown])) for feature in seen]
     return Table(head, rows, caption="Values of the quantiles at the end of the stream")

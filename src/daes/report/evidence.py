@@ -1,6 +1,6 @@
 """What past clicks say of each numerical feature: log odds over its quantiles, with what chance alone would move."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -24,8 +24,8 @@ class EvidenceCurve:
 
     **Shape.** K bins that have rows, in the order of their values: `level` (K,) the middle of the bin among the rows
     that have a value, from 0 to 1; `upper` (K,) its largest value, infinite for the last one; `odds`, `error` (K,): log
-    odds against the click rate, and their standard error; `views` (K,). `missing`, `missing_error`: of rows without a
-    value, NaN where there was none.
+    odds against the click rate, and their standard error; `views` (K,). `missing`: of rows without a value, NaN where
+    there was none.
     """
 
     name: str
@@ -35,7 +35,6 @@ class EvidenceCurve:
     error: Floats
     views: Floats
     missing: float
-    missing_error: float
 
     @property
     def strength(self) -> float:
@@ -65,10 +64,10 @@ def evidence_curves(model: CTRModel) -> list[EvidenceCurve]:
             continue
         seen = views[place, :-1][there]
         upper = np.append(np.where(edges[place] < NO_CUT, edges[place], np.inf), np.inf)[there]
-        missing = (odds[place, -1], error[place, -1]) if views[place, -1] else (np.nan, np.nan)
+        missing = float(odds[place, -1]) if views[place, -1] else np.nan
         level = (np.cumsum(seen) - seen / 2) / seen.sum()
         bins = (level, upper, odds[place, :-1][there], error[place, :-1][there], seen)
-        found.append(EvidenceCurve(name, *bins, float(missing[0]), float(missing[1])))
+        found.append(EvidenceCurve(name, *bins, missing))
     return sorted(found, key=lambda curve: -curve.strength)
 
 
@@ -97,7 +96,13 @@ def evidence_figure(curves: list[EvidenceCurve]) -> Figure | None:
 
 def _view(curve: EvidenceCurve) -> View:
     veil = (curve.odds - _ERRORS * curve.error, curve.odds + _ERRORS * curve.error)
-    drawn = [Line("odds", "log odds", curve.level, curve.odds, "c1", width=2.2, band=veil, mode="lines+markers")]
+    texts = [
+        f"value {_upper(curve, i)}, {compact(views)} rows, ± {fixed(_ERRORS * error, 2)}"
+        for i, (views, error) in enumerate(zip(curve.views, curve.error, strict=True))
+    ]
+    hover = "%{y:+.2f}<br>%{customdata}<extra></extra>"
+    odds = Line("odds", "log odds", curve.level, curve.odds, "c1", width=2.2, band=veil, mode="lines+markers")
+    drawn = [replace(odds, hover=hover, texts=texts)]
     if np.isfinite(curve.missing):
         flat = np.full(curve.level.size, curve.missing)
         drawn.append(Line("missing", "if missing", curve.level, flat, "c7", width=1.2, dash="dot"))
@@ -113,13 +118,7 @@ def _view(curve: EvidenceCurve) -> View:
     least, most = (float(f([*veil[0], *veil[1], 0.0, np.nan_to_num(curve.missing)])) for f in (min, max))
     frame = {"range": [least - 0.04 * (most - least), most + 0.04 * (most - least)]}
     data, layout = lines(drawn, y_title="log odds against the click rate", height=320, x_axis=axis, y_axis=frame)
-    main = next(trace for trace in data if trace.get("mode") == "lines+markers")
-    main["marker"] = {**main["marker"], "size": 4}
-    main["customdata"] = [
-        f"value {_upper(curve, i)}, {compact(float(views))} rows, ± {fixed(_ERRORS * error, 2)}"
-        for i, (views, error) in enumerate(zip(curve.views, curve.error, strict=True))
-    ]
-    main["hovertemplate"] = "%{y:+.2f}<br>%{customdata}<extra></extra>"
+    data[2]["marker"]["size"] = 4  # after both sides of the veil
     layout["yaxis"]["zeroline"] = True
     layout["hovermode"] = "closest"
     return View(curve.name, data, layout)
@@ -128,18 +127,11 @@ def _view(curve: EvidenceCurve) -> View:
 def _upper(curve: EvidenceCurve, bin_: int) -> str:
     """The largest value of a bin; of the last one, which has no end, the smallest."""
     if np.isfinite(curve.upper[bin_]):
-        return f"≤ {measured(float(curve.upper[bin_]))}"
-    return f"> {measured(float(curve.upper[bin_ - 1]))}"
+        return f"≤ {measured(curve.upper[bin_])}"
+    return f"> {measured(curve.upper[bin_ - 1])}"
 
 
 def _row(curve: EvidenceCurve) -> tuple[str, ...]:
-    low, high = int(curve.odds.argmin()), int(curve.odds.argmax())
-    return (
-        curve.name,
-        fixed(curve.strength, 2),
-        fixed(float(curve.odds[low]), 2, sign=True),
-        _upper(curve, low),
-        fixed(float(curve.odds[high]), 2, sign=True),
-        _upper(curve, high),
-        fixed(curve.missing, 2, sign=True),
-    )
+    ends = [int(curve.odds.argmin()), int(curve.odds.argmax())]
+    found = [text for i in ends for text in (fixed(curve.odds[i], 2, sign=True), _upper(curve, i))]
+    return (curve.name, fixed(curve.strength, 2), *found, fixed(curve.missing, 2, sign=True))

@@ -74,7 +74,10 @@ class Figure:
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a plot. `band` is a lower and an upper line, filled between them; `label` is at its end."""
+    """A line of a plot. `band` is a lower and an upper line, filled between them; `label` is at its end.
+
+    `hover` is what the pointer shows of a point, `texts` what `%{customdata}` stands for in it.
+    """
 
     group: str
     label: str
@@ -86,6 +89,7 @@ class Line:
     band: tuple[ArrayLike, ArrayLike] | None = None
     hover: str = "%{y:.4f}"
     mode: str = "lines"
+    texts: Sequence[str] = ()
 
 
 def first(order: Sequence[int], *, keep_order: bool = False) -> tuple[list[int], str]:
@@ -150,7 +154,8 @@ def lines(
                 "mode": line.mode,
                 "line": {"color": f"@{line.colour}", "width": line.width, "dash": line.dash},
                 "marker": {"color": f"@{line.colour}", "size": 7},
-                "hovertemplate": f"{line.hover}",
+                "hovertemplate": line.hover,
+                **({"customdata": list(line.texts)} if line.texts else {}),
             }
         )
     layout: Layout = {

@@ -11,6 +11,7 @@ from daes.report.learned import LEVELS, Learned, Modulation, principal_coordinat
 from daes.table import Table
 
 _TICKS = (0, 10, 20, 30, 40)
+_Y = "%{y:.4f}<extra></extra>"
 
 
 def _level_axis(title: str, ticks: Sequence[str]) -> Layout:
@@ -47,14 +48,12 @@ def _response(learned: Learned, seen: np.ndarray) -> Figure:
     views = []
     for feature in shown:
         name, values = learned.names[feature], learned.values[feature]
-        line = Line("response", "predicted", LEVELS, learned.response[feature], "c1", width=2.2)
+        texts, hover = [measured(value) for value in values], f"value %{{customdata}}: {_Y}"
+        line = Line("response", "predicted", LEVELS, learned.response[feature], "c1", 2.2, hover=hover, texts=texts)
         missing = np.full(len(LEVELS), learned.missing_response[feature])
-        other = Line("missing", "if missing", LEVELS, missing, "c7", width=1.2, dash="dot")
-        data, layout = lines([line, other], y_title="predicted probability", height=300, x_axis=_axis_of(values))
-        data[0]["customdata"] = [measured(float(value)) for value in values]
-        data[0]["hovertemplate"] = "value %{customdata}: %{y:.4f}<extra></extra>"
-        data[1]["hovertemplate"] = "if missing: %{y:.4f}<extra></extra>"
-        views.append(View(name, data, layout))
+        other = Line("missing", "if missing", LEVELS, missing, "c7", 1.2, "dot", hover=f"if missing: {_Y}")
+        view = lines([line, other], y_title="predicted probability", height=300, x_axis=_axis_of(values))
+        views.append(View(name, *view))
     return Figure(
         "response",
         "Response to one feature",
@@ -67,14 +66,9 @@ def _response(learned: Learned, seen: np.ndarray) -> Figure:
         table=Table(
             ("feature", "lowest", "at the median", "highest", "if missing"),
             [
-                (
-                    learned.names[i],
-                    fixed(float(learned.response[i].min())),
-                    fixed(float(learned.response[i, len(LEVELS) // 2])),
-                    fixed(float(learned.response[i].max())),
-                    fixed(float(learned.missing_response[i])),
-                )
+                (learned.names[i], *map(fixed, (found.min(), found[len(LEVELS) // 2], found.max(), missing)))
                 for i in order
+                for found, missing in [(learned.response[i], learned.missing_response[i])]
             ],
         ),
     )
@@ -82,7 +76,7 @@ def _response(learned: Learned, seen: np.ndarray) -> Figure:
 
 def _axis_of(values: np.ndarray) -> Layout:
     """Quantiles below the axis, with the value that each of them is."""
-    ticks = [f"{100 * LEVELS[i]:.0f}\u00a0%<br>{measured(float(values[i]))}" for i in _TICKS]
+    ticks = [f"{100 * LEVELS[i]:.0f}\u00a0%<br>{measured(values[i])}" for i in _TICKS]
     return _level_axis("quantile, value", ticks)
 
 
@@ -108,7 +102,7 @@ def _overview(learned: Learned, seen: np.ndarray) -> Figure:
         table=Table(
             ("feature", "range on the first direction", "variance it carries", "mean length"),
             [
-                (name, compact(float(np.ptp(line))), percent(float(part)), compact(float(size.mean())))
+                (name, compact(np.ptp(line)), percent(part), compact(size.mean()))
                 for name, line, part, size in zip(names, coordinates, carried, length, strict=True)
             ],
         ),
@@ -180,7 +174,7 @@ def modulation_figure(modulation: Modulation, learned: Learned) -> Figure | None
         height=made.height,
         table=Table(
             ("feature", "reach of context"),
-            [(learned.names[i], percent(float(modulation.reach[i]))) for i in order],
+            [(learned.names[i], percent(modulation.reach[i])) for i in order],
             caption="Mean length of what context changes over the mean length of the embedding",
         ),
     )

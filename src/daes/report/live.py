@@ -33,21 +33,15 @@ _ADDRESSES = (
 
 def live_page(name: str, *, links: Sequence[str] = ()) -> str:
     """The page of a server or a run; it asks `view`, beside it, for what to show."""
-    html: str = (
-        environment()
-        .get_template("live.html")
-        .render(title=name, lead="", version=daes.__version__, seconds=SECONDS, links=links)
-    )
+    template = environment().get_template("live.html")
+    html: str = template.render(title=name, lead="", version=daes.__version__, seconds=SECONDS, links=links)
     return html
 
 
 def docs_page(schema: Schema) -> str:
     """The page of a server's addresses, with a form for a row of this schema."""
-    html: str = (
-        environment()
-        .get_template("docs.html")
-        .render(numerical=schema.numerical, categorical=schema.categorical, addresses=_ADDRESSES)
-    )
+    template = environment().get_template("docs.html")
+    html: str = template.render(numerical=schema.numerical, categorical=schema.categorical, addresses=_ADDRESSES)
     return html
 
 
@@ -81,32 +75,31 @@ def _lead(model: Mapping[str, Any] | None) -> str:
 def _traffic(traffic: Mapping[str, Any]) -> dict[str, Any]:
     series = traffic["series"]
     x = list(range(-len(series["rows"]), 0))
-    past = {"x": x, "x_unit": "", "zero": True, "kind": "line"}
-    return {
-        "id": "traffic",
-        "title": "Traffic",
-        "charts": [
-            {
-                "id": "requests",
-                "title": "Requests a second",
-                "caption": "The last five minutes, in seconds before now.",
-                "series": [
-                    {"name": "all", "values": series["requests"]},
-                    {"name": "failed", "values": series["errors"]},
-                ],
-                "unit": "",
-                **past,
-            },
-            {
-                "id": "latency",
-                "title": "Latency",
-                "caption": "From a request to its answer within the server; bins are a quarter wide.",
-                "series": [{"name": "p50", "values": series["p50"]}, {"name": "p99", "values": series["p99"]}],
-                "unit": "s",
-                **past,
-            },
-        ],
-    }
+    requests = [("all", series["requests"]), ("failed", series["errors"])]
+    latency = [(name, series[name]) for name in ("p50", "p99")]
+    said = "From a request to its answer within the server; bins are a quarter wide."
+    past = "The last five minutes, in seconds before now."
+    charts = [
+        line_chart("requests", "Requests a second", x, requests, zero=True, caption=past),
+        line_chart("latency", "Latency", x, latency, unit="s", zero=True, caption=said),
+    ]
+    return {"id": "traffic", "title": "Traffic", "charts": charts}
+
+
+def line_chart(
+    name: str,
+    title: str,
+    x: Sequence[float],
+    series: Sequence[tuple[str, Sequence[float | None]]],
+    *,
+    unit: str = "",
+    zero: bool = False,
+    caption: str = "",
+) -> dict[str, Any]:
+    """Lines over one axis; `zero` has the axis start there."""
+    drawn = [{"name": label, "values": list(values)} for label, values in series]
+    common = {"kind": "line", "x_unit": "", "unit": unit, "zero": zero}
+    return {"id": name, "title": title, "caption": caption, "x": list(x), "series": drawn, **common}
 
 
 def _scores(traffic: Mapping[str, Any]) -> dict[str, Any]:
@@ -124,19 +117,15 @@ def _scores(traffic: Mapping[str, Any]) -> dict[str, Any]:
             "series": [{"name": "rows", "values": scores["counts"]}],
         }
     ]
-    notes = []
     metrics = labels["metrics"]
+    said = "No labels have come back: POST /labels says what was clicked."
     if metrics:
-        notes.append(
-            note(
-                f"Of {count(metrics['rows'])} rows the label came back: AUC {fixed(metrics['auc'])}, LogLoss "
-                f"{fixed(metrics['logloss'])}, calibration {fixed(metrics['calibration'])} (1 is calibrated)."
-            )
+        said = (
+            f"Of {count(metrics['rows'])} rows the label came back: AUC {fixed(metrics['auc'])}, LogLoss "
+            f"{fixed(metrics['logloss'])}, calibration {fixed(metrics['calibration'])} (1 is calibrated)."
         )
         charts.append(reliability_chart(labels["reliability"]))
-    else:
-        notes.append(note("No labels have come back: POST /labels says what was clicked."))
-    return {"id": "scores-section", "title": "Scores and clicks", "notes": notes, "charts": charts}
+    return {"id": "scores-section", "title": "Scores and clicks", "notes": [note(said)], "charts": charts}
 
 
 def reliability_chart(reliability: Mapping[str, Any]) -> dict[str, Any]:
@@ -163,43 +152,26 @@ def _drift(drift: Mapping[str, Any]) -> dict[str, Any]:
     notes = [note(f"The last {count(rows)} rows against those that the model learned from.")]
     if alarms:
         notes.append(note(f"Traffic is not what was learned: {listed(alarms)}.", alarm=True))
+    missing = ("missing", "missing_learned")
     numbers = [
-        _row(
-            [
-                name,
-                fixed(column["psi"], 3),
-                fixed(column["psi_by_chance"], 3),
-                fixed(column["ks"], 3),
-                percent(column["missing"]),
-                percent(column["missing_learned"]),
-            ],
-            name,
-            alarms,
-        )
-        for name, column in drift["numerical"].items()
+        [name, *(fixed(of[key], 3) for key in ("psi", "psi_by_chance", "ks")), *(percent(of[key]) for key in missing)]
+        for name, of in drift["numerical"].items()
     ]
     categories = [
-        _row(
-            [
-                name,
-                percent(column["unseen"]),
-                percent(column["unseen_learned"]),
-                percent(column["missing"]),
-                percent(column["missing_learned"]),
-            ],
-            name,
-            alarms,
-        )
-        for name, column in drift["categorical"].items()
+        [name, *(percent(of[key]) for key in ("unseen", "unseen_learned", *missing))]
+        for name, of in drift["categorical"].items()
     ]
-    tables = []
-    if numbers:
-        columns = ["number", "PSI", "by chance", "KS", "missing", "in training"]
-        tables.append({"columns": columns, "rows": numbers})
-    if categories:
-        columns = ["category", "unseen ids", "in training", "missing", "in training"]
-        tables.append({"columns": columns, "rows": categories})
+    tables = [
+        *table(["number", "PSI", "by chance", "KS", "missing", "in training"], numbers, alarms),
+        *table(["category", "unseen ids", "in training", "missing", "in training"], categories, alarms),
+    ]
     return {"id": "drift", "title": "Drift", "notes": notes, "tables": tables}
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]], alarms: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """A table, none without rows; a row whose name an alarm begins with stands out."""
+    marked = [{"cells": row, "alarm": any(alarm.startswith(f"{row[0]}: ") for alarm in alarms)} for row in rows]
+    return [{"columns": columns, "rows": marked}] if rows else []
 
 
 def _model(status: Mapping[str, Any]) -> dict[str, Any]:
@@ -220,7 +192,3 @@ def _model(status: Mapping[str, Any]) -> dict[str, Any]:
 def note(text: str, *, alarm: bool = False) -> dict[str, Any]:
     """A sentence of a section."""
     return {"text": text, "alarm": alarm}
-
-
-def _row(cells: list[str], name: str, alarms: Sequence[str]) -> dict[str, Any]:
-    return {"cells": cells, "alarm": any(alarm.startswith(f"{name}: ") for alarm in alarms)}

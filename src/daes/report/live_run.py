@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from daes.formatting import compact, count, duration, fixed, percent
-from daes.report.live import note, reliability_chart
+from daes.report.live import line_chart, note, reliability_chart, table
 from daes.storage.run_folder import RunFolder
 
 _SILENT = 60.0
@@ -74,7 +74,7 @@ def _metrics(history: Mapping[str, Any]) -> dict[str, Any]:
 
     def chart(name: str, title: str, caption: str) -> dict[str, Any]:
         series = [("last rows", f"window_{name}"), ("all rows", name)]
-        return _line(name, title, rows, [(label, history.get(key, [])) for label, key in series], caption=caption)
+        return line_chart(name, title, rows, [(label, history.get(key, [])) for label, key in series], caption=caption)
 
     charts = [
         chart("auc", "AUC", "Every row is scored before it is learned from."),
@@ -87,8 +87,8 @@ def _stream(monitor: Mapping[str, Any]) -> dict[str, Any]:
     rows = monitor.get("rows", [])
     clicks = [("clicked", monitor.get("click_rate", [])), ("predicted", monitor.get("mean_prediction", []))]
     charts = [
-        _line("clicks", "Click rate", rows, clicks, unit="%", zero=True),
-        _line("speed", "Rows a second", rows, [("rows", monitor.get("rows_per_second", []))], zero=True),
+        line_chart("clicks", "Click rate", rows, clicks, unit="%", zero=True),
+        line_chart("speed", "Rows a second", rows, [("rows", monitor.get("rows_per_second", []))], zero=True),
     ]
     return {"id": "stream", "title": "The stream", "charts": charts}
 
@@ -99,45 +99,21 @@ def _calibration(reliability: Mapping[str, Any]) -> dict[str, Any]:
 
 def _drift(monitor: Mapping[str, Any]) -> dict[str, Any]:
     features, missing = monitor.get("features", {}), monitor.get("missing", {})
+    measures = ("psi", "psi_by_chance", "ks")
     numbers = [
-        {
-            "cells": [
-                name,
-                fixed(_last(column.get("psi")), 3),
-                fixed(_last(column.get("psi_by_chance")), 3),
-                fixed(_last(column.get("ks")), 3),
-                percent(_last(missing.get(name))),
-            ],
-            "alarm": False,
-        }
-        for name, column in features.items()
+        [name, *(fixed(_last(of.get(measure)), 3) for measure in measures), percent(_last(missing.get(name)))]
+        for name, of in features.items()
     ]
     categories = [
-        {"cells": [name, count(_last(counts)), percent(_last(missing.get(name)))], "alarm": False}
+        [name, count(_last(counts)), percent(_last(missing.get(name)))]
         for name, counts in monitor.get("distinct", {}).items()
     ]
-    tables = []
-    if numbers:
-        tables.append({"columns": ["number", "PSI", "by chance", "KS", "missing"], "rows": numbers})
-    if categories:
-        tables.append({"columns": ["category", "distinct ids", "missing"], "rows": categories})
+    tables = [
+        *table(["number", "PSI", "by chance", "KS", "missing"], numbers),
+        *table(["category", "distinct ids", "missing"], categories),
+    ]
     said = f"The last segment against the first {count(monitor.get('reference_rows'))} rows."
     return {"id": "drift", "title": "Drift", "notes": [note(said)], "tables": tables}
-
-
-def _line(
-    name: str,
-    title: str,
-    x: Sequence[float],
-    series: Sequence[tuple[str, Sequence[float | None]]],
-    *,
-    unit: str = "",
-    zero: bool = False,
-    caption: str = "",
-) -> dict[str, Any]:
-    drawn = [{"name": label, "values": list(values)} for label, values in series]
-    common = {"kind": "line", "x_unit": "", "unit": unit, "zero": zero}
-    return {"id": name, "title": title, "caption": caption, "x": list(x), "series": drawn, **common}
 
 
 def _last(values: Sequence[float | None] | None) -> float | None:

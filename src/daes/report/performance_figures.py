@@ -11,6 +11,7 @@ from daes.table import Table
 
 _SCORES = {"auc": "AUC", "logloss": "LogLoss"}
 _SETTLE = 0.1
+_Y = "%{y:.4f}<extra></extra>"
 
 
 def score_figures(run: RunRecord) -> list[Figure]:
@@ -27,12 +28,11 @@ def score_figures(run: RunRecord) -> list[Figure]:
         series = [line for line in series if np.isfinite(np.asarray(line.y)).any()]
         if not series:
             continue
-        data, layout = lines(series, y_title="", height=300, settle=_SETTLE)
         found.append(
             Figure(
                 f"stream-{metric}",
                 title,
-                [View("", data, layout)],
+                [View("", *lines(series, y_title="", height=300, settle=_SETTLE))],
                 alt=f"{title} along the stream: {_ends(series)}.",
                 keys=[Key(line.group, line.label, line.colour) for line in series],
                 labelled=True,
@@ -107,7 +107,9 @@ def calibration_figure(found: ReliabilityBins) -> Figure | None:
     air = 0.04 * (most - least) or 0.05
     frame = [max(0.0, least - air), min(1.0, most + air)]
     diagonal = Line("diagonal", "perfect", frame, frame, "c7", width=1, dash="dot")
-    line = Line("found", "found", x, y, "c1", mode="lines+markers")
+    hover = "predicted %{x:.3f}<br>clicked %{y:.3f}<br>%{customdata} of the rows<extra></extra>"
+    shares = [percent(part) for part in weight / total]
+    line = Line("found", "found", x, y, "c1", mode="lines+markers", hover=hover, texts=shares)
     data, layout = lines(
         [diagonal, line],
         y_title="clicked",
@@ -119,8 +121,6 @@ def calibration_figure(found: ReliabilityBins) -> Figure | None:
     layout["hovermode"] = "closest"
     data[0]["hoverinfo"] = "skip"
     del data[0]["hovertemplate"]
-    data[1]["customdata"] = [percent(float(part)) for part in weight / total]
-    data[1]["hovertemplate"] = "predicted %{x:.3f}<br>clicked %{y:.3f}<br>%{customdata} of the rows<extra></extra>"
     return Figure(
         "reliability",
         "Reliability",
@@ -131,10 +131,7 @@ def calibration_figure(found: ReliabilityBins) -> Figure | None:
         height=380,
         table=Table(
             ("predicted", "clicked", "share", "rows"),
-            [
-                (fixed(float(p), 3), fixed(float(c), 3), percent(float(w) / total), count(float(w)))
-                for p, c, w in zip(x, y, weight, strict=True)
-            ],
+            [(fixed(p, 3), fixed(c, 3), s, count(w)) for p, c, s, w in zip(x, y, shares, weight, strict=True)],
         ),
     )
 
@@ -144,20 +141,17 @@ def throughput_figure(run: RunRecord) -> Figure | None:
     rows, speed = run.segment_rows, run.speed
     if len(rows) < 2 or not np.isfinite(speed).any():
         return None
-    line = Line("speed", "rows per second", rows, speed, "c1", hover="%{y:,.0f} rows per second")
+    line = Line("speed", "rows per second", rows, speed, "c1", hover="%{y:,.0f} rows per second<extra></extra>")
     frame = [0.0, 1.1 * float(np.nanmax(speed))]
-    data, layout = lines([line], y_title="", height=220, y_axis={"range": frame, "tickformat": "~s"}, end_labels=False)
-    data[0]["hovertemplate"] += "<extra></extra>"
+    view = lines([line], y_title="", height=220, y_axis={"range": frame, "tickformat": "~s"}, end_labels=False)
     return Figure(
         "throughput-lines",
         "Rows per second",
-        [View("", data, layout)],
+        [View("", *view)],
         alt=f"Rows per second along the stream, {compact(float(np.nanmedian(speed)))} in the median.",
         caption="Reading, scoring and training together; other work of the machine shows as well.",
         height=220,
-        table=Table(
-            ("rows", "rows per second"), [(count(rows[i]), count(float(speed[i]))) for i in thinned(len(rows), 20)]
-        ),
+        table=Table(("rows", "rows per second"), [(count(rows[i]), count(speed[i])) for i in thinned(len(rows), 20)]),
     )
 
 
@@ -167,16 +161,13 @@ def rate_figure(run: RunRecord) -> Figure | None:
     if len(rows) < 2 or not np.isfinite(run.click_rate).any():
         return None
     series = [
-        Line("predicted", "predicted", rows, run.mean_prediction, "c1", hover="predicted %{y:.4f}"),
-        Line("clicked", "clicked", rows, run.click_rate, "c2", width=1.3, hover="clicked %{y:.4f}"),
+        Line("predicted", "predicted", rows, run.mean_prediction, "c1", hover=f"predicted {_Y}"),
+        Line("clicked", "clicked", rows, run.click_rate, "c2", width=1.3, hover=f"clicked {_Y}"),
     ]
-    data, layout = lines(series, y_title="", height=380, settle=_SETTLE)
-    for trace in data:
-        trace["hovertemplate"] += "<extra></extra>"
     return Figure(
         "rate-lines",
         "Predicted and clicked along the stream",
-        [View("", data, layout)],
+        [View("", *lines(series, y_title="", height=380, settle=_SETTLE))],
         alt=f"Mean prediction and rate of clicks along the stream: {_ends(series)}.",
         caption="Mean prediction and rate of clicks of each segment of the stream.",
         height=380,
@@ -184,9 +175,6 @@ def rate_figure(run: RunRecord) -> Figure | None:
         labelled=True,
         table=Table(
             ("rows", "predicted", "clicked"),
-            [
-                (count(rows[i]), fixed(float(run.mean_prediction[i])), fixed(float(run.click_rate[i])))
-                for i in thinned(len(rows), 20)
-            ],
+            [(count(rows[i]), fixed(run.mean_prediction[i]), fixed(run.click_rate[i])) for i in thinned(len(rows), 20)],
         ),
     )

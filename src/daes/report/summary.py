@@ -31,7 +31,8 @@ def summary(run: RunRecord, columns: Sequence[ColumnSummary], tables: Sequence[T
 
 def findings(run: RunRecord, columns: Sequence[ColumnSummary]) -> Iterator[str]:
     """How well the model predicts, and by what."""
-    where = f"over the last {compact(run.window)} rows" if _windowed(run) else "over all rows"
+    windowed = run.window and run.rows and run.rows > run.window
+    where = f"over the last {compact(run.window)} rows" if windowed else "over all rows"
     auc = _recent(run, "auc")
     if isfinite(auc):
         yield (
@@ -43,7 +44,9 @@ def findings(run: RunRecord, columns: Sequence[ColumnSummary]) -> Iterator[str]:
         side = "lower" if entropy < 1 else "higher"
         told = f"Its LogLoss is {percent(abs(1 - entropy))} {side} than that of always predicting the click rate"
         yield f"{told}." if entropy < 1 else f"{told}: so far it is worse than no model."
-    yield from _promise(run)
+    calibration = _recent(run, "calibration")
+    if isfinite(calibration):
+        yield f"It {promised(calibration)}."
     yield from _trend(run)
     yield from _reliance(columns)
     yield from _drift(columns)
@@ -58,12 +61,6 @@ def promised(calibration: float) -> str:
     if abs(calibration - 1) < 0.01:
         return "promises as many clicks as there are"
     return f"promises {percent(abs(calibration - 1), 0)} too {'many' if calibration > 1 else 'few'} clicks"
-
-
-def _promise(run: RunRecord) -> Iterator[str]:
-    calibration = _recent(run, "calibration")
-    if isfinite(calibration):
-        yield f"It {promised(calibration)}."
 
 
 def _trend(run: RunRecord) -> Iterator[str]:
@@ -119,23 +116,20 @@ def warnings(run: RunRecord, columns: Sequence[ColumnSummary], tables: Sequence[
         number = len(run.bad_batches)
         yield f"{count(number)} {'batch' if number == 1 else 'batches'} could not be learned from."
     if run.bad_rows[0]:
-        yield f"{counted(run.bad_rows[0], 'row')} could not be read and {_were(run.bad_rows[0])} left out."
-    empty = [column.name for column in columns if column.missing == 1]
-    if empty:
-        yield f"Without any value: {_listed(empty)}."
-    sparse = [column.name for column in columns if 0.5 < column.missing < 1]
-    if sparse:
-        yield f"More than half of the values are missing in {_listed(sparse)}."
-    constant = [column.name for column in columns if column.distinct == 1]
-    if constant:
-        yield f"With one value only: {_listed(constant)}."
-    unique = [column.name for column in columns if column.fresh > 0.5 and not column.matters]
-    if unique:
-        names = _listed(unique)
-        yield f"Most rows have a value of their own in {names}: what hardly recurs cannot be learned (--exclude)."
-    crowded = [table.name for table in tables if table.shared > 0.5]
-    if crowded:
-        yield f"Most values share their row of the table with others in {_listed(crowded)} (--table-size)."
+        were = "was" if run.bad_rows[0] == 1 else "were"
+        yield f"{counted(run.bad_rows[0], 'row')} could not be read and {were} left out."
+    said = {
+        "Without any value: {}.": [column.name for column in columns if column.missing == 1],
+        "More than half of the values are missing in {}.": [c.name for c in columns if 0.5 < c.missing < 1],
+        "With one value only: {}.": [column.name for column in columns if column.distinct == 1],
+        "Most rows have a value of their own in {}: what hardly recurs cannot be learned (--exclude).": [
+            column.name for column in columns if column.fresh > 0.5 and not column.matters
+        ],
+        "Most values share their row of the table with others in {} (--table-size).": [
+            table.name for table in tables if table.shared > 0.5
+        ],
+    }
+    yield from (sentence.format(_listed(names)) for sentence, names in said.items() if names)
 
 
 def next_commands(run: RunRecord) -> list[Block]:
@@ -161,10 +155,6 @@ def next_commands(run: RunRecord) -> list[Block]:
     ]
 
 
-def _windowed(run: RunRecord) -> bool:
-    return bool(run.window and run.rows and run.rows > run.window)
-
-
 def _recent(run: RunRecord, name: str) -> float:
     """A metric over the window, or over all rows where there is no window."""
     return run.metrics.get(f"window_{name}", run.metrics.get(name, float("nan")))
@@ -173,10 +163,6 @@ def _recent(run: RunRecord, name: str) -> float:
 def _steps(run: RunRecord) -> int | None:
     size = run.config.get("training", {}).get("batch_size")
     return -(-run.rows // size) if run.rows and size else None
-
-
-def _were(number: int) -> str:
-    return "was" if number == 1 else "were"
 
 
 def _listed(names: Sequence[str]) -> str:
