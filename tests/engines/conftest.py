@@ -1,3 +1,8 @@
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -5,6 +10,8 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
+
+from daes.storage.checkpoint import CheckpointStore
 
 ROWS = 6000
 
@@ -33,3 +40,51 @@ def folder(table: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "broken" / "a.csv").write_text("price,hour\n1.5,3\n")
     (folder / "broken" / "b.csv").write_text("price,hour\n1.5,3\n1.x,4\n")
     return folder
+
+
+def _worker_processes() -> list[int]:
+    """The processes of Ray Train's workers that this process has started."""
+
+    def parent(pid: int) -> int:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if b"RayTrainWorker" not in (folder / "cmdline").read_bytes():
+                continue
+            ancestor = int(folder.name)
+            while ancestor > 1 and ancestor != os.getpid():
+                ancestor = parent(ancestor)
+        except OSError:
+            continue  # it has ended meanwhile
+        if ancestor == os.getpid():
+            found.append(int(folder.name))
+    return found
+
+
+@pytest.fixture
+def kill_a_worker() -> Callable[[Path], Callable[[], list[int]]]:
+    """Kill a worker of Ray Train once the run has a checkpoint; a function that waits for that, and says which."""
+
+    def start(run: Path) -> Callable[[], list[int]]:
+        killed: list[int] = []
+        end = time.monotonic() + 300
+
+        def kill() -> None:
+            while not CheckpointStore(run / "checkpoints").steps() and time.monotonic() < end:
+                time.sleep(0.02)
+            killed.extend(_worker_processes()[:1])
+            for pid in killed:
+                os.kill(pid, signal.SIGKILL)
+
+        killer = threading.Thread(target=kill, daemon=True)
+        killer.start()
+
+        def wait() -> list[int]:
+            killer.join(300)
+            return killed
+
+        return wait
+
+    return start

@@ -1,15 +1,9 @@
 import json
-import os
-import signal
-import threading
-import time
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from daes.cli.app import build_app
-from daes.storage.checkpoint import CheckpointStore
 from daes.storage.run_folder import RunFolder
 
 pytestmark = pytest.mark.engines
@@ -29,45 +23,12 @@ def run(*arguments):
     return CliRunner().invoke(build_app(), ["train", *map(str, arguments)])
 
 
-def worker_processes():
-    """The processes of Ray Train's workers that this process has started."""
-
-    def parent(pid):
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if b"RayTrainWorker" not in (folder / "cmdline").read_bytes():
-                continue
-            ancestor = int(folder.name)
-            while ancestor > 1 and ancestor != os.getpid():
-                ancestor = parent(ancestor)
-        except OSError:
-            continue  # it has ended meanwhile
-        if ancestor == os.getpid():
-            found.append(int(folder.name))
-    return found
-
-
-def test_a_killed_worker_is_replaced_and_the_run_finishes(tmp_path):
+def test_a_killed_worker_is_replaced_and_the_run_finishes(tmp_path, kill_a_worker):
     out = tmp_path / "run"
-    killed = []
-
-    def kill():
-        while not CheckpointStore(out / "checkpoints").steps() and time.monotonic() < end:
-            time.sleep(0.05)
-        killed.extend(worker_processes()[:1])
-        for pid in killed:
-            os.kill(pid, signal.SIGKILL)
-
-    end = time.monotonic() + 300
-    killer = threading.Thread(target=kill)
-    killer.start()
+    killed = kill_a_worker(out)
     options = ["--backbone", "fnn", "--batch-size", "256", "--checkpoint-every", "5000", "--no-report", "--json"]
     result = run("adstream:40000", *options, "--ray", "--workers", "2", "--out", out)
-    killer.join()
-    assert killed
+    assert killed()
     assert result.exit_code == 0, result.output
     assert "workers were lost and replaced 1 time;" in result.stderr
     found = json.loads(result.stdout)
