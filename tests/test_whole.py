@@ -6,6 +6,7 @@ import torch
 
 from daes import native
 from daes.model import CTRModel
+from daes.native import whole as whole_model
 from daes.serving.scorer import probe_batch
 from daes.simulation import AdStream
 from daes.whole import WholeModel, few_rows
@@ -96,7 +97,10 @@ def gradients(model):
         {"embedding_options": {"plain": []}},
     ],
 )
-def test_gradients_are_those_of_autograd(options, weighted, rows):
+@pytest.mark.parametrize("many", [2, 1000])
+def test_gradients_are_those_of_autograd(options, weighted, rows, many, monkeypatch):
+    monkeypatch.setattr(whole_model, "_MANY_ROWS", many)  # from 2 rows on by two threads
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     model = make_model(**options)
     model.categorical.sparse = True
     batch = next(STREAM.iter_batches(STREAM.schema, 400))
@@ -112,8 +116,10 @@ def test_gradients_are_those_of_autograd(options, weighted, rows):
         again = inputs if size == rows else [torch.from_numpy(array) for array in (numerical, categorical, batch.label)]
         found = whole(*again)
     assert found is not None
-    assert torch.equal(found[1], expected[1])
+    torch.testing.assert_close(found[1], expected[1], rtol=0, atol=0 if many > rows else 1e-6)
     torch.testing.assert_close(found[0], expected[0])
+    norm = torch.linalg.vector_norm(torch.cat([one.flatten() for one in gradients(model).values()]))
+    assert whole.norm() == pytest.approx(float(norm), rel=1e-5)
     assert torch.equal(whole.rows, model.categorical.rows(inputs[1]))
     mine = gradients(model)
     assert mine.keys() == of_autograd.keys()

@@ -438,7 +438,7 @@ class CTRModel(nn.Module):
     @property
     def device(self) -> torch.device:
         """Where the parameters are."""
-        return next(self.parameters()).device
+        return self.evidence.total.device  # to look for a parameter takes longer
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "lock"}  # a lock cannot be copied
@@ -450,12 +450,11 @@ class CTRModel(nn.Module):
     def prepare(self, batch: Batch) -> DeviceBatch:
         """The batch's tensors on the model's device; its columns must be those of the schema."""
         _check_columns(self.schema, batch)
-        device = self.device
-
-        def move(array: NDArray[Any] | None) -> Any:
-            return None if array is None else torch.from_numpy(array).to(device, non_blocking=True)
-
-        return DeviceBatch(move(batch.numerical), move(batch.categorical), move(batch.label), move(batch.weight))
+        arrays = batch.numerical, batch.categorical, batch.label, batch.weight
+        found: list[Any] = [None if array is None else torch.from_numpy(array) for array in arrays]
+        if (device := self.device).type != "cpu":
+            found = [None if one is None else one.to(device, non_blocking=True) for one in found]
+        return DeviceBatch(*found)
 
     def parameter_groups(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
         """Parameters with dense and with sparse gradients: the latter need an optimiser such as SparseAdam."""

@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.hooks import RemovableHandle
 
 from daes import native
 from daes.backbone import Backbone
@@ -40,6 +41,11 @@ class WholeModel:
     def __init__(self, model: CTRModel) -> None:
         self._model = model
         self._gradients: Gradients | None = None
+        self._hooks = -1
+
+    def norm(self) -> float | None:
+        """That of the gradients of the last batch, if it was differentiated here."""
+        return None if self._gradients is None else self._gradients.norm()
 
     @property
     def rows(self) -> Tensor | None:
@@ -66,17 +72,19 @@ class WholeModel:
         return loss, logits
 
     def _fitting(self, numerical: Tensor, categorical: Tensor) -> Gradients | None:
-        parts = _parts(self._model) if len(categorical) else None
+        if not native.serves(numerical, categorical) or numerical.dtype != torch.float32 or not len(categorical):
+            return None
+        hooks = RemovableHandle.next_id  # of the next hook of whatever module or tensor
+        if self._gradients is not None and hooks == self._hooks and self._gradients.is_current:
+            return self._gradients
+        self._hooks = hooks
+        parts = _parts(self._model)
         numbers, table = self._model.numerical, self._model.categorical
         if parts is None or numbers.basis != "hat" or not table.sparse:  # type: ignore[union-attr]
-            return None
-        if not native.serves(numerical, categorical) or numerical.dtype != torch.float32:
             return None
         layers, values = parts
         if not all(_is_plain(one) for one in (*layers, *(values[name] for name in LEARNED)) if one is not None):
             return None
-        if self._gradients is not None and self._gradients.is_of(layers, values):
-            return self._gradients
         return Gradients(layers, values) if Gradients.serves(layers, values) else None
 
 

@@ -78,7 +78,7 @@ def _load() -> Any:
         "join_backward": "pnnnnnpppnppp",
         "relu_backward": "ppnnp",
         "squares": "ppn",
-        "inputs": "ppppn",
+        "inputs": "ppppnnp",
         "gradients": "pppppn",
         "score": "pppnp",
         "draw": "pnnppp",

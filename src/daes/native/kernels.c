@@ -578,7 +578,7 @@ typedef struct {
 typedef struct {
     int64_t *places;
     int64_t stride;
-    float *x, *inputs, *odds, *upper, *sums, *logits;
+    float *x, *inputs, *upper, *sums, *logits;
     int32_t *lower;
 } workspace;
 
@@ -591,22 +591,23 @@ static inline float *plain_of(const whole_model *m, const workspace *w, int64_t 
     return m->plain ? w->x + row * w->stride + (m->q + m->p) * m->d : w->inputs + row * 2 * m->q;
 }
 
-/* What the network reads of numbers (rows, q) and ids (rows, p), and the logits around it. */
-FAST void daes_inputs(const whole_model *m, const workspace *w, const float *numbers, const int64_t *ids,
-                      int64_t rows) {
+/* What the network reads of numbers (rows, q) and ids (rows, p), and the logits around it, of the rows from `start` to
+ * `stop`. odds (q, bins + 1) is scratch. */
+FAST void daes_inputs(const whole_model *m, const workspace *w, const float *numbers, const int64_t *ids, int64_t start,
+                      int64_t stop, float *odds) {
     int64_t q = m->q, p = m->p, d = m->d, width = m->widths[0], stride = w->stride, plain_stride;
     float logit = (float)m->start + *m->layers[2 * m->num_layers - 1];
-    daes_hash_rows(ids, m->sizes, m->offsets, rows, p, w->places);
-    bin_odds(m->number_counts, m->counted_numbers * (m->bins + 1), m->prior, m->strength, w->odds);
-    for (int64_t i = 0; i < rows; i += ROWS) {
-        int64_t count = rows - i < ROWS ? rows - i : ROWS;
+    daes_hash_rows(ids + start * p, m->sizes, m->offsets, stop - start, p, w->places + start * p);
+    bin_odds(m->number_counts, m->counted_numbers * (m->bins + 1), m->prior, m->strength, odds);
+    for (int64_t i = start; i < stop; i += ROWS) {
+        int64_t count = stop - i < ROWS ? stop - i : ROWS;
         const int64_t *places = w->places + i * p;
         float *x = w->x + i * stride, *plain = plain_of(m, w, i, &plain_stride);
         daes_blend(numbers + i * q, count, q, m->knots, m->K, m->centre, m->scale, NULL, m->table, m->M, d, m->linear,
                    m->missing, x, stride, plain, plain_stride, w->lower + i * q, w->upper + i * q);
         daes_look_up(m->rows, places, count, p, d, x + q * d, stride);
         past_clicks(numbers + i * q, q, places, count, m->counted_numbers, m->counted_categories, m->edges, m->bins,
-                    w->odds, m->row_counts, m->prior, m->strength, x + width - counted(m), stride);
+                    odds, m->row_counts, m->prior, m->strength, x + width - counted(m), stride);
         for (int64_t k = i; k < i + count; k++)
             w->logits[k] = around(w->x + k * stride, width, q + p, d, m->first_order, m->evidence, counted(m), logit,
                                   w->sums + k * d);
@@ -656,8 +657,8 @@ int64_t daes_score(const whole_model *m, const float *numbers, const int64_t *id
     if (!places) return 0;
     float *odds = (float *)(places + rows * p), *inputs = odds + cells, *upper = inputs + rows * 2 * q;
     float *sums = upper + rows * q, *x = sums + rows * d, *y = x + rows * widest;
-    workspace w = {places, m->widths[0], x, inputs, odds, upper, sums, logits, (int32_t *)(y + rows * widest)};
-    daes_inputs(m, &w, numbers, ids, rows);
+    workspace w = {places, m->widths[0], x, inputs, upper, sums, logits, (int32_t *)(y + rows * widest)};
+    daes_inputs(m, &w, numbers, ids, 0, rows, odds);
     for (int64_t l = 0; l < m->num_layers; l++) {
         int64_t from = m->widths[l], to = m->widths[l + 1], last = l == m->num_layers - 1;
         for (int64_t j = 0; j < to; j++)

@@ -5,7 +5,12 @@ puts every part where the network reads it.
 """
 
 import ctypes
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
+from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -21,6 +26,8 @@ _FLOATS = ("knots", "centre", "scale", "table", "linear", "missing", "rows", "ed
 _WHOLE = ("sizes", "offsets", "widths")
 _DOUBLES = ("number_counts", "row_counts")
 _SETTINGS = ("prior", "strength", "start")
+_MANY_ROWS = 2048
+"""From so many rows on a second thread takes its share."""
 _KINDS = dict.fromkeys(_WHOLE, torch.int64) | dict.fromkeys(_DOUBLES, torch.float64)
 
 
@@ -40,7 +47,7 @@ class _Workspace(ctypes.Structure):
     _fields_ = (
         ("places", ctypes.c_void_p),
         ("stride", ctypes.c_int64),
-        *((name, ctypes.c_void_p) for name in ("x", "inputs", "odds", "upper", "sums", "logits", "lower")),
+        *((name, ctypes.c_void_p) for name in ("x", "inputs", "upper", "sums", "logits", "lower")),
     )
 
 
@@ -106,7 +113,8 @@ class Gradients(Whole):
 
     def __init__(self, layers: Sequence[Tensor], values: Mapping[str, Any]) -> None:
         super().__init__(layers, values)
-        self._known = [one.data_ptr() for one in (*layers, *values.values()) if isinstance(one, Tensor)]
+        self._tensors = [one for one in (*layers, *values.values()) if isinstance(one, Tensor)]
+        self._known = [one.data_ptr() for one in self._tensors]
         self._weights = [one.detach() for one in layers]
         self._table: Tensor = values["rows"]
         learned = {name: values[name] for name in LEARNED if name != "rows" and values[name] is not None}
@@ -117,9 +125,11 @@ class Gradients(Whole):
         self.rows = torch.empty(0, 0, dtype=torch.int64)
         """Of the table, (B, p), that the ids of the last batch have."""
 
-    def is_of(self, layers: Sequence[Tensor], values: Mapping[str, Any]) -> bool:
-        """Whether these are the tensors it was made for, where they were then."""
-        return [one.data_ptr() for one in (*layers, *values.values()) if isinstance(one, Tensor)] == self._known
+    @property
+    def is_current(self) -> bool:
+        """Whether all tensors are where they were, and learned."""
+        here = [one.data_ptr() for one in self._tensors]
+        return here == self._known and all(one.requires_grad for one in self._parameters)
 
     def _make_room(self, rows: int) -> None:
         """Memory for a batch of so many rows."""
@@ -130,7 +140,6 @@ class Gradients(Whole):
         kept = {
             "x": x,
             "inputs": torch.empty(0 if self._values["plain"] else rows, 2 * q),
-            "odds": torch.empty(q, self._values["bins"] + 1),
             "upper": torch.empty(rows, q),
             "sums": torch.empty(rows, d),
             "logits": torch.empty(rows),
@@ -148,20 +157,47 @@ class Gradients(Whole):
             table_rows=len(self._slots),
             **{name: one.data_ptr() for name, one in self._gradients.items()},
         )
+        dense = (*self._gradients.values(), *self._by_layer)
+        self._all = (ctypes.c_void_p * (len(dense) + 1))(*[one.data_ptr() for one in (self._sums, *dense)])
+        self._sizes = (ctypes.c_int64 * (len(dense) + 1))(0, *[one.numel() for one in dense])
         self._kept = kept
+        ends = [0, rows // 2, rows] if rows >= _MANY_ROWS else [0, rows]
+        self._shares = [
+            _Share(
+                start,
+                stop,
+                torch.empty(q, self._values["bins"] + 1),
+                kept["logits"][start:stop],
+                [one[start:stop] for one in self._hidden],
+            )
+            for start, stop in pairwise(ends)
+        ]
 
     def forward(self, numbers: Tensor, ids: Tensor, prior: float, start: float) -> Tensor:
         """Logits (B,) of numbers (B, q) and ids (B, p), from the logit `start` of the click rate `prior` on."""
         if len(self.rows) != len(ids):
             self._make_room(len(ids))
         self._model.prior, self._model.start = prior, start
+        first, *others = self._shares
+        waiting = [_aside(len(ids), self._forward, numbers, ids, share) for share in others]
+        self._forward(numbers, ids, first)
+        _wait(waiting)
+        return self._kept["logits"].clone()
+
+    def _forward(self, numbers: Tensor, ids: Tensor, share: "_Share") -> None:
         native._library.daes_inputs(
-            self._address, ctypes.addressof(self._space), numbers.data_ptr(), ids.data_ptr(), len(ids)
+            self._address,
+            ctypes.addressof(self._space),
+            numbers.data_ptr(),
+            ids.data_ptr(),
+            share.start,
+            share.stop,
+            share.odds.data_ptr(),
         )
-        for place, into in enumerate(self._hidden[1:]):
+        for place, into in enumerate(share.hidden[1:]):
             weight, bias = self._weights[2 * place : 2 * place + 2]
-            torch.addmm(bias, self._hidden[place], weight.t(), out=into).relu_()
-        return torch.addmv(self._kept["logits"], self._hidden[-1], self._weights[-2][0])
+            torch.addmm(bias, share.hidden[place], weight.t(), out=into).relu_()
+        torch.addmv(share.logits, share.hidden[-1], self._weights[-2][0], out=share.logits)
 
     def backward(self, gradient: Tensor) -> None:
         """Write the gradients of all parameters, given that of the logits of the last batch, (B,)."""
@@ -169,12 +205,13 @@ class Gradients(Whole):
         torch.mv(hidden[-1].t(), gradient, out=found[-2][0])
         torch.sum(gradient, 0, keepdim=True, out=found[-1])
         torch.mul(gradient.unsqueeze(1), self._weights[-2], out=down[-1])
+        waiting = []
         for place in reversed(range(len(hidden) - 1)):
             here, outputs, weight = down[place + 1], hidden[place + 1], self._weights[2 * place]
             native._library.daes_relu_backward(
                 here.data_ptr(), outputs.data_ptr(), *outputs.shape, found[2 * place + 1].data_ptr()
             )
-            torch.mm(here.t(), hidden[place], out=found[2 * place])
+            waiting.append(_aside(len(gradient), torch.mm, here.t(), hidden[place], out=found[2 * place]))
             torch.mm(here, weight if place else weight[:, : down[0].shape[1]], out=down[place])  # plain inputs are last
         count = native._library.daes_gradients(
             self._address,
@@ -184,6 +221,8 @@ class Gradients(Whole):
             down[0].data_ptr(),
             len(gradient),
         )
+        self._sizes[0] = count * self._sums.shape[1]
+        _wait(waiting)
         for parameter, own in zip(self._parameters, (*self._gradients.values(), *found), strict=True):
             parameter.grad = own
         self._table.grad = torch.sparse_coo_tensor(
@@ -194,5 +233,43 @@ class Gradients(Whole):
             check_invariants=False,
         )
 
+    def norm(self) -> float:
+        """The Euclidean norm of all gradients, as they are."""
+        squares: float = native._library.daes_squares(self._all, self._sizes, len(self._sizes))
+        return sqrt(squares)
+
     def __reduce__(self) -> Any:
         return type(None), ()  # a copy of a model has its own
+
+
+@dataclass(frozen=True)
+class _Share:
+    """The rows of a batch from `start` to `stop`, in the memory that is kept for it."""
+
+    start: int
+    stop: int
+    odds: Tensor
+    logits: Tensor
+    hidden: list[Tensor]
+
+
+_helpers: dict[int, ThreadPoolExecutor] = {}
+
+
+def _aside(rows: int, work: Callable[..., Any], *arguments: Any, **options: Any) -> Future[Any] | None:
+    """Do work on so many rows in another thread, if that pays; otherwise at once.
+
+    Torch may have threads of its own for matrix products, which is better with many cores.
+    """
+    if rows < _MANY_ROWS or torch.get_num_threads() > 1:
+        work(*arguments, **options)
+        return None
+    if os.getpid() not in _helpers:  # a thread does not outlive a fork
+        _helpers[os.getpid()] = ThreadPoolExecutor(1, "daes-step", torch.set_num_threads, (1,))
+    return _helpers[os.getpid()].submit(work, *arguments, **options)
+
+
+def _wait(work: Sequence[Future[Any] | None]) -> None:
+    for one in work:
+        if one is not None:
+            one.result()

@@ -108,7 +108,7 @@ class _Channel(Generic[_T]):
     """A bounded queue with an end: of the data, by an error, or because there is no consumer any more."""
 
     def __init__(self, depth: int) -> None:
-        self._depth = depth
+        self._depth, self._refill = depth, depth - max(1, depth // 2)
         self._items: deque[_T] = deque()
         self._changed = Condition()
         self._ended = self._stopped = False
@@ -117,7 +117,8 @@ class _Channel(Generic[_T]):
     def put(self, item: _T) -> bool:
         """Wait for space and put; False if there is no consumer any more."""
         with self._changed:
-            self._changed.wait_for(lambda: self._stopped or len(self._items) < self._depth)
+            if len(self._items) == self._depth:  # many at a time: every change of threads costs
+                self._changed.wait_for(lambda: self._stopped or len(self._items) <= self._refill)
             if not self._stopped:
                 self._items.append(item)
                 self._changed.notify_all()
@@ -147,5 +148,6 @@ class _Channel(Generic[_T]):
                         raise self._error
                     return
                 item = self._items.popleft()
-                self._changed.notify_all()
+                if len(self._items) == self._refill:
+                    self._changed.notify_all()
             yield item

@@ -45,6 +45,8 @@ _CHANGEABLE = {
     "run": ("keep", "prefetch", "world_size"),
 }
 
+_ROWS_AHEAD = 4096
+"""Rows read ahead, if the batches are small: every change between the threads costs."""
 _LISTED_BAD_ROWS = 20
 
 
@@ -110,7 +112,7 @@ def train_run(
         sample_rows: first rows, from which table sizes, context fields and offline methods are determined.
         device: "cpu", "cuda", "cuda:1", … or "auto" for a CUDA device if there is one.
         keep: number of checkpoints to keep.
-        prefetch: batches read ahead in a thread; 0 for none.
+        prefetch: batches read ahead in a thread, more of small ones; 0 for none.
         resume: continue the run in the folder from its newest checkpoint, to the same bits as without the
             interruption; whatever determines the result must be unchanged. Data may have grown at the end since, by
             rows or by files; if the rows read so far have changed, that is an error. Starts a new run if there is none.
@@ -202,7 +204,8 @@ def train_run(
                     written.write("config", _config(description, ctr_model, device, options))
         written = RunFolder(processes.gather(written.path)[0])
         with processes.together():
-            source = read_together(data, processes, prefetch=prefetch)
+            ahead = max(prefetch, _ROWS_AHEAD // config.batch_size) if prefetch and not data.is_live else prefetch
+            source = read_together(data, processes, prefetch=ahead)
             checkpoint = (trainer.store or CheckpointStore(written.checkpoints)).load()
             _check_same_run(written, description, ("data", "schema"))
             place = None

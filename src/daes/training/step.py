@@ -324,6 +324,10 @@ class TrainingStep:
 
     def _clip(self) -> Tensor:
         """The norm of all gradients together, which are scaled down where it is too large."""
+        if self._whole is not None and self.exchange is None and self.config.clip_norm is None:
+            known = self._whole.norm()
+            if known is not None:
+                return torch.tensor(known)
         gradients = [_values(one, gradient) for one in self._parameters if (gradient := one.grad) is not None]
         if native.serves(*gradients) and all(one.dtype == torch.float32 for one in gradients):
             norm = torch.tensor(native.norm(gradients))

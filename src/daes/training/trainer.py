@@ -115,6 +115,7 @@ class StreamTrainer:
         self.metrics = StreamMetrics(self.config.window)
         """Of the rows scored so far, but for the last few thousand: they are taken in together, and for each record."""
         self._unmeasured: list[tuple[NDArray[np.float32], ...]] = []
+        self._rows_unmeasured = 0
         self.rows = 0
         self.batches = 0
         self.seconds = 0.0
@@ -254,7 +255,8 @@ class StreamTrainer:
         if batch.label is None:
             return
         self._unmeasured.append((logits, batch.label, *(() if batch.weight is None else (batch.weight,))))
-        if sum(len(rows[0]) for rows in self._unmeasured) >= _ROWS_MEASURED:
+        self._rows_unmeasured += len(batch)
+        if self._rows_unmeasured >= _ROWS_MEASURED:
             self._measure()
 
     def _learn_due(self, batch: Batch | None) -> None:
@@ -269,7 +271,7 @@ class StreamTrainer:
         """Take the rows since the last time into the metrics."""
         if self._unmeasured:
             self.metrics.update(*(np.concatenate(column) for column in zip(*self._unmeasured, strict=True)))
-            self._unmeasured = []
+            self._unmeasured, self._rows_unmeasured = [], 0
 
     def _record_if_due(self, new: int) -> None:
         if self._record_is_due(new):
@@ -334,6 +336,7 @@ class StreamTrainer:
         self.step.load_state_dict(state["step"])
         self.metrics.load_state_dict(state["metrics"])
         self._unmeasured = [tuple(rows) for rows in state["unmeasured"]]
+        self._rows_unmeasured = sum(len(rows[0]) for rows in self._unmeasured)
         set_random_state(state["random"], self.model.device)
         self._position = state["position"]
         self.rows, self.batches, self.seconds = state["rows"], state["batches"], state["seconds"]
