@@ -9,7 +9,7 @@ from daes.model import CTRModel
 from daes.native import whole as whole_model
 from daes.serving.scorer import probe_batch
 from daes.simulation import AdStream
-from daes.whole import WholeModel, few_rows
+from daes.whole import WholeModel, whole_scores
 
 pytestmark = pytest.mark.skipif(native._library is None, reason="the loops are not compiled: python -m daes.native")
 
@@ -42,10 +42,11 @@ def make_model(**options):
     ],
 )
 @pytest.mark.parametrize("rows", [0, 1, 40])
-def test_scores_are_those_of_the_model(options, rows):
+def test_scores_are_those_of_the_model(options, rows, monkeypatch):
+    monkeypatch.setattr(whole_model, "_ROWS_SCORED", 33)
     model = make_model(**options)
     batch = probe_batch(model)[:rows]
-    scores = few_rows(model)
+    scores = whole_scores(model)
     assert scores is not None
     with torch.no_grad():
         expected = model(batch).numpy()
@@ -65,11 +66,11 @@ def test_scores_are_those_of_the_model(options, rows):
     ],
 )
 def test_other_models_are_called(options):
-    assert few_rows(make_model(**options)) is None
+    assert whole_scores(make_model(**options)) is None
 
 
 def test_a_model_in_double_precision_is_called():
-    assert few_rows(make_model().double()) is None
+    assert whole_scores(make_model().double()) is None
 
 
 def differentiated(model, *inputs):

@@ -1,4 +1,4 @@
-"""Which models compiled loops compute as a whole: to score a few rows, and to learn on the CPU."""
+"""Which models compiled loops compute as a whole: to score with a frozen model, and to learn on the CPU."""
 
 from typing import Any
 
@@ -13,14 +13,11 @@ from daes.embedding import DAES, CategoricalEmbedding
 from daes.embedding.interpolation import blend_rows
 from daes.evidence import EvidenceInputs
 from daes.model import CTRModel
-from daes.native.whole import LEARNED, FewRows, Gradients
-
-MOST_ROWS = 32
-"""From there on matrix products of torch are quicker."""
+from daes.native.whole import LEARNED, Gradients, Scores
 
 
-def few_rows(model: CTRModel) -> FewRows | None:
-    """The logits of a frozen model for a few rows, by one call, if its parts are those of the default."""
+def whole_scores(model: CTRModel) -> Scores | None:
+    """The logits of a frozen model, of a few rows by one call, if its parts are those of the default."""
     parts = _parts(model)
     if parts is None:
         return None
@@ -28,7 +25,7 @@ def few_rows(model: CTRModel) -> FewRows | None:
     assert isinstance(model.numerical, DAES)
     values["table"] = blend_rows(values["table"].detach(), model.numerical.basis)
     values |= {"M": values["table"].shape[1] - 1, "prior": model.evidence.prior(), "start": model.evidence.base()}
-    return FewRows(layers, values) if FewRows.serves(layers, values) else None
+    return Scores(layers, values) if Scores.serves(layers, values) else None
 
 
 class WholeModel:

@@ -26,8 +26,12 @@ _FLOATS = ("knots", "centre", "scale", "table", "linear", "missing", "rows", "ed
 _WHOLE = ("sizes", "offsets", "widths")
 _DOUBLES = ("number_counts", "row_counts")
 _SETTINGS = ("prior", "strength", "start")
+FEW_ROWS = 32
+"""From there on matrix products of torch are quicker than loops."""
+_ROWS_SCORED = 1024
+"""Rows scored at a time, which stay in the cache."""
 _MANY_ROWS = 2048
-"""From so many rows on a second thread takes its share."""
+"""From so many rows on a second thread takes its share of learning."""
 _KINDS = dict.fromkeys(_WHOLE, torch.int64) | dict.fromkeys(_DOUBLES, torch.float64)
 
 
@@ -79,9 +83,26 @@ class Whole:
             **{name: one.data_ptr() if isinstance(one, Tensor) else one for name, one in self._values.items()},
         )
         self._address = ctypes.addressof(self._model)
+        self._weights = [one.detach() for one in layers]
 
-    @classmethod
-    def serves(cls, layers: Sequence[Tensor], values: Mapping[str, Any]) -> bool:
+    def _forward(self, numbers: Tensor, ids: Tensor, share: "_Share") -> None:
+        """The logits of a share of a batch."""
+        native._library.daes_inputs(
+            self._address,
+            share.space,
+            numbers.data_ptr(),
+            ids.data_ptr(),
+            share.start,
+            share.stop,
+            share.odds.data_ptr(),
+        )
+        for place, into in enumerate(share.hidden[1:]):
+            weight, bias = self._weights[2 * place : 2 * place + 2]
+            torch.addmm(bias, share.hidden[place], weight.t(), out=into).relu_()
+        torch.addmv(share.logits, share.hidden[-1], self._weights[-2][0], out=share.logits)
+
+    @staticmethod
+    def serves(layers: Sequence[Tensor], values: Mapping[str, Any]) -> bool:
         """Whether the tensors are of the right types and lie in memory row by row."""
         tensors = {name: one for name, one in values.items() if isinstance(one, Tensor)}
         return (
@@ -91,18 +112,27 @@ class Whole:
         )
 
 
-class FewRows(Whole):
+class Scores(Whole):
     """Logits of a model that does not change any more; any number of threads may call it."""
 
     def __call__(self, numbers: NDArray[np.float32], ids: NDArray[np.int64]) -> NDArray[np.float32]:
         """Logits (B,) of numbers (B, q) and ids (B, p)."""
         numbers, ids = np.ascontiguousarray(numbers, np.float32), np.ascontiguousarray(ids, np.int64)
         logits = np.empty(len(numbers), np.float32)
-        if not native._library.daes_score(
+        if len(numbers) > FEW_ROWS:
+            self._score(torch.from_numpy(numbers), torch.from_numpy(ids), torch.from_numpy(logits))
+        elif not native._library.daes_score(
             self._address, numbers.ctypes.data, ids.ctypes.data, len(numbers), logits.ctypes.data
         ):
             raise MemoryError(f"no memory to score {len(numbers)} rows")
         return logits
+
+    def _score(self, numbers: Tensor, ids: Tensor, logits: Tensor) -> None:
+        room = _Room(self._values, self._widths, min(len(ids), _ROWS_SCORED))
+        for start in range(0, len(ids), _ROWS_SCORED):
+            (share,) = room.shares(0, min(len(ids) - start, _ROWS_SCORED))
+            self._forward(numbers[start:], ids[start:], share)
+            logits[start : start + share.stop] = share.logits
 
 
 class Gradients(Whole):
@@ -115,7 +145,6 @@ class Gradients(Whole):
         super().__init__(layers, values)
         self._tensors = [one for one in (*layers, *values.values()) if isinstance(one, Tensor)]
         self._known = [one.data_ptr() for one in self._tensors]
-        self._weights = [one.detach() for one in layers]
         self._table: Tensor = values["rows"]
         learned = {name: values[name] for name in LEARNED if name != "rows" and values[name] is not None}
         self._gradients = {name: torch.empty_like(one).detach() for name, one in learned.items()}
@@ -133,23 +162,13 @@ class Gradients(Whole):
 
     def _make_room(self, rows: int) -> None:
         """Memory for a batch of so many rows."""
-        q, p, d = (self._values[name] for name in "qpd")
-        width, *hidden = self._widths[:-1]
-        x = torch.empty(rows, -(-width // 8) * 8)  # rows start at multiples of eight numbers: see `Network`
-        self.rows = torch.empty(rows, p, dtype=torch.int64)
-        kept = {
-            "x": x,
-            "inputs": torch.empty(0 if self._values["plain"] else rows, 2 * q),
-            "upper": torch.empty(rows, q),
-            "sums": torch.empty(rows, d),
-            "logits": torch.empty(rows),
-            "lower": torch.empty(rows, q, dtype=torch.int32),
-        }
-        pointers = {name: one.data_ptr() for name, one in kept.items()}
-        self._space = _Workspace(places=self.rows.data_ptr(), stride=x.shape[1], **pointers)
-        self._hidden = [x[:, :width], *(torch.empty(rows, size) for size in hidden)]
-        self._down = [torch.empty(rows, (q + p) * d), *(torch.empty(rows, size) for size in hidden)]
-        self._distinct, self._sums = torch.empty(2 * rows * p, dtype=torch.int64), torch.empty(rows * p, d)
+        self._room = _Room(self._values, self._widths, rows)
+        self._shares = self._room.shares(0, *([rows // 2] if rows >= _MANY_ROWS else []), rows)
+        self.rows = self._room.places
+        fields = self._values["q"] + self._values["p"]
+        self._down = [torch.empty(rows, fields * self._values["d"]), *map(torch.empty_like, self._room.hidden[1:])]
+        self._distinct = torch.empty(2 * self.rows.numel(), dtype=torch.int64)
+        self._sums = torch.empty(self.rows.numel(), self._values["d"])
         self._to = _Gradients(
             rows=self._sums.data_ptr(),
             distinct=self._distinct.data_ptr(),
@@ -160,18 +179,6 @@ class Gradients(Whole):
         dense = (*self._gradients.values(), *self._by_layer)
         self._all = (ctypes.c_void_p * (len(dense) + 1))(*[one.data_ptr() for one in (self._sums, *dense)])
         self._sizes = (ctypes.c_int64 * (len(dense) + 1))(0, *[one.numel() for one in dense])
-        self._kept = kept
-        ends = [0, rows // 2, rows] if rows >= _MANY_ROWS else [0, rows]
-        self._shares = [
-            _Share(
-                start,
-                stop,
-                torch.empty(q, self._values["bins"] + 1),
-                kept["logits"][start:stop],
-                [one[start:stop] for one in self._hidden],
-            )
-            for start, stop in pairwise(ends)
-        ]
 
     def forward(self, numbers: Tensor, ids: Tensor, prior: float, start: float) -> Tensor:
         """Logits (B,) of numbers (B, q) and ids (B, p), from the logit `start` of the click rate `prior` on."""
@@ -182,26 +189,11 @@ class Gradients(Whole):
         waiting = [_aside(len(ids), self._forward, numbers, ids, share) for share in others]
         self._forward(numbers, ids, first)
         _wait(waiting)
-        return self._kept["logits"].clone()
-
-    def _forward(self, numbers: Tensor, ids: Tensor, share: "_Share") -> None:
-        native._library.daes_inputs(
-            self._address,
-            ctypes.addressof(self._space),
-            numbers.data_ptr(),
-            ids.data_ptr(),
-            share.start,
-            share.stop,
-            share.odds.data_ptr(),
-        )
-        for place, into in enumerate(share.hidden[1:]):
-            weight, bias = self._weights[2 * place : 2 * place + 2]
-            torch.addmm(bias, share.hidden[place], weight.t(), out=into).relu_()
-        torch.addmv(share.logits, share.hidden[-1], self._weights[-2][0], out=share.logits)
+        return self._room.logits.clone()
 
     def backward(self, gradient: Tensor) -> None:
         """Write the gradients of all parameters, given that of the logits of the last batch, (B,)."""
-        hidden, down, found = self._hidden, self._down, self._by_layer
+        hidden, down, found = self._room.hidden, self._down, self._by_layer
         torch.mv(hidden[-1].t(), gradient, out=found[-2][0])
         torch.sum(gradient, 0, keepdim=True, out=found[-1])
         torch.mul(gradient.unsqueeze(1), self._weights[-2], out=down[-1])
@@ -215,7 +207,7 @@ class Gradients(Whole):
             torch.mm(here, weight if place else weight[:, : down[0].shape[1]], out=down[place])  # plain inputs are last
         count = native._library.daes_gradients(
             self._address,
-            ctypes.addressof(self._space),
+            self._room.address,
             ctypes.addressof(self._to),
             gradient.data_ptr(),
             down[0].data_ptr(),
@@ -242,12 +234,49 @@ class Gradients(Whole):
         return type(None), ()  # a copy of a model has its own
 
 
+class _Room:
+    """Memory for rows on their way through a model."""
+
+    def __init__(self, values: Mapping[str, Any], widths: Sequence[int], rows: int) -> None:
+        q, (width, *hidden) = values["q"], widths[:-1]
+        x = torch.empty(rows, -(-width // 8) * 8)  # rows start at multiples of eight numbers: see `Network`
+        self._kept = {
+            "x": x,
+            "inputs": torch.empty(0 if values["plain"] else rows, 2 * q),
+            "upper": torch.empty(rows, q),
+            "sums": torch.empty(rows, values["d"]),
+            "lower": torch.empty(rows, q, dtype=torch.int32),
+            "logits": torch.empty(rows),
+            "places": torch.empty(rows, values["p"], dtype=torch.int64),
+        }
+        self.places, self.logits = self._kept["places"], self._kept["logits"]
+        self.hidden = [x[:, :width], *(torch.empty(rows, size) for size in hidden)]
+        self._space = _Workspace(stride=x.shape[1], **{name: one.data_ptr() for name, one in self._kept.items()})
+        self.address = ctypes.addressof(self._space)
+        self._odds = q, values["bins"] + 1
+
+    def shares(self, *ends: int) -> list["_Share"]:
+        """The rows between each two ends."""
+        return [
+            _Share(
+                start,
+                stop,
+                self.address,
+                torch.empty(self._odds),
+                self.logits[start:stop],
+                [one[start:stop] for one in self.hidden],
+            )
+            for start, stop in pairwise(ends)
+        ]
+
+
 @dataclass(frozen=True)
 class _Share:
-    """The rows of a batch from `start` to `stop`, in the memory that is kept for it."""
+    """The rows from `start` to `stop` of a room, and scratch memory of their own."""
 
     start: int
     stop: int
+    space: int
     odds: Tensor
     logits: Tensor
     hidden: list[Tensor]

@@ -10,11 +10,12 @@ from torch import Tensor
 
 from daes.extras import require
 from daes.model import CTRModel
+from daes.native.whole import FEW_ROWS
 from daes.serving.compiled import CompiledScores
 from daes.serving.rows import RowError, prepare
 from daes.stream.batch import Batch, batch_from_table
 from daes.stream.schema import Schema, no_such_column
-from daes.whole import MOST_ROWS, few_rows
+from daes.whole import whole_scores
 
 _PROBE_ROWS = 64
 _SAME_LOGIT = 1e-3
@@ -46,7 +47,7 @@ class Scorer:
         self._accepted = self._names | {
             name for name in (model.schema.label, model.schema.time, model.schema.weight) if name is not None
         }
-        self._few_rows = few_rows(model)
+        self._whole = whole_scores(model)
         self._compiled: CompiledScores | None = None
         self._tensors: Mapping[str, Tensor] = {}
         if compiled is not None:
@@ -71,8 +72,8 @@ class Scorer:
 
     def logits(self, batch: Batch) -> Tensor:
         """Logits (B,) as the model computes them."""
-        if self._few_rows is not None and len(batch) <= MOST_ROWS:
-            return torch.from_numpy(self._few_rows(batch.numerical, batch.categorical))
+        if self._whole is not None and (self._compiled is None or len(batch) <= FEW_ROWS):
+            return torch.from_numpy(self._whole(batch.numerical, batch.categorical))
         numerical, categorical = torch.from_numpy(batch.numerical), torch.from_numpy(batch.categorical)
         if self._compiled is None or not len(batch):
             with torch.inference_mode():
