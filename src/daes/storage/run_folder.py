@@ -47,36 +47,18 @@ class RunFolder:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-
-    @property
-    def model(self) -> Path:
+        self.model = self.path / "model"
         """The trained model, as `CTRModel.save_pretrained` writes it."""
-        return self.path / "model"
-
-    @property
-    def checkpoints(self) -> Path:
+        self.checkpoints = self.path / "checkpoints"
         """The folder of the `CheckpointStore`."""
-        return self.path / "checkpoints"
-
-    @property
-    def bad_rows(self) -> Path:
+        self.bad_rows = self.path / "bad_rows.csv"
         """The rows that were left out, if there are any: file, row, reason."""
-        return self.path / "bad_rows.csv"
-
-    @property
-    def dead_letters(self) -> Path:
+        self.dead_letters = self.path / "dead_letters.jsonl"
         """The messages of a broker that could not be read, if there are any, as JSON lines."""
-        return self.path / "dead_letters.jsonl"
-
-    @property
-    def pending(self) -> Path:
+        self.pending = self.path / "pending"
         """Rows that wait for their labels and have no place in memory; the checkpoints refer to them."""
-        return self.path / "pending"
-
-    @property
-    def report(self) -> Path:
+        self.report = self.path / "report.html"
         """The HTML report."""
-        return self.path / "report.html"
 
     @property
     def replacement(self) -> "RunFolder":

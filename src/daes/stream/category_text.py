@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daes.extras import require
+from daes.stream.hashing import string_buffers
 from daes.stream.schema import is_text
 
 _WORDS = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false", "-0": "0"}
@@ -119,12 +120,10 @@ def _from_text(column: Any) -> Any:
 
 def _content(column: Any) -> tuple[bytes, NDArray[np.integer[Any]]]:
     """The bytes of all values of a string column, back to back, and how many each has."""
-    width = np.dtype(np.int64 if require("pyarrow").types.is_large_string(column.type) else np.int32)
-    _, offset_buffer, data_buffer = column.buffers()
-    if not len(column) or data_buffer is None:
-        return b"", np.zeros(len(column), dtype=width)
-    offsets = np.frombuffer(offset_buffer, dtype=width)[column.offset : column.offset + len(column) + 1]
-    return data_buffer[int(offsets[0]) : int(offsets[-1])].to_pybytes(), np.diff(offsets)
+    if not len(column):
+        return b"", np.zeros(0, dtype=np.int32)
+    offsets, data = string_buffers(column)
+    return data[int(offsets[0]) : int(offsets[-1])].tobytes(), np.diff(offsets)
 
 
 def _without_exponents(column: Any) -> Any:

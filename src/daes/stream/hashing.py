@@ -201,13 +201,9 @@ def _eight_digits(values: _Words) -> _Words:
 
 def _hash_strings(array: Any, out: Hashes) -> None:
     """Hash a string or large_string array from its buffers; what null slots get is left open."""
-    pa = require("pyarrow")
     if not len(array):
         return
-    width = np.dtype(np.int64 if pa.types.is_large_string(array.type) else np.int32)
-    _, offset_buffer, data_buffer = array.buffers()
-    offsets = np.frombuffer(offset_buffer, dtype=width)[array.offset : array.offset + len(array) + 1]
-    data = np.frombuffer(data_buffer or b"", dtype=np.uint8)
+    offsets, data = string_buffers(array)
     hashes = out.view(np.uint64)
     # Words are read 8 bytes at a time, up to 8 past the end of a text. The last few texts may not have as many bytes
     # after them: they are hashed from a copy with space after it.
@@ -218,6 +214,14 @@ def _hash_strings(array: Any, out: Hashes) -> None:
         padded = np.zeros(last - first + 8, dtype=np.uint8)
         padded[: last - first] = data[first:last]
         _hash_blocks(offsets[roomy:] - offsets[roomy], padded, hashes[roomy:])
+
+
+def string_buffers(array: Any) -> tuple[NDArray[Any], NDArray[np.uint8]]:
+    """Of a string or large_string array, not empty: where its texts start and the last one ends, and all bytes."""
+    width = np.int64 if require("pyarrow").types.is_large_string(array.type) else np.int32
+    _, offsets, data = array.buffers()
+    starts = np.frombuffer(offsets, dtype=width)[array.offset : array.offset + len(array) + 1]
+    return starts, np.frombuffer(data or b"", dtype=np.uint8)
 
 
 def _hash_blocks(offsets: NDArray[Any], data: NDArray[np.uint8], out: _Words) -> None:
