@@ -1,12 +1,10 @@
 """DeepFM: a factorisation machine beside an MLP."""
 
-from typing import Unpack
-
 from torch import Tensor
 
-from daes.backbone.base import Backbone, Settings
 from daes.backbone.layers import LinearPart, Readout, pool_pairs, unchanged
 from daes.backbone.registry import register_backbone
+from daes.backbone.widedeep import WideDeep
 from daes.native.network import Network
 from daes.registry import Reference
 
@@ -23,8 +21,8 @@ from daes.registry import Reference
     order=3,
     interactions="1, 2, beside implicit",
 )
-class DeepFM(Backbone):
-    """DeepFM: a factorisation machine beside an MLP, both on the same vectors.
+class DeepFM(WideDeep):
+    """DeepFM: a factorisation machine, in place of a linear part, beside an MLP, both on the same vectors.
 
         logit = Σ_i ⟨w_i, e_i⟩ + Σ_{i<j} ⟨e_i, e_j⟩ + MLP([e_1, …, e_n, plain])
 
@@ -37,11 +35,6 @@ class DeepFM(Backbone):
     >>> DeepFM(num_fields=4, dim=16)(torch.randn(8, 4, 16)).shape
     torch.Size([8])
     """
-
-    def __init__(self, num_fields: int, dim: int, **settings: Unpack[Settings]) -> None:
-        super().__init__(num_fields, dim, **settings)
-        self.linear = LinearPart(self.num_fields, self.dim, bias=False)
-        self.mlp = self._mlp(self.input_dim)
 
     def _logit(self, fields: Tensor, plain: Tensor | None) -> Tensor:
         pairs = pool_pairs(fields).sum(dim=1)

@@ -2,8 +2,8 @@
 
 from torch import Tensor
 
-from daes.backbone.base import Backbone
-from daes.backbone.layers import LinearPart, pool_pairs
+from daes.backbone.layers import pool_pairs
+from daes.backbone.lr import LR
 from daes.backbone.registry import register_backbone
 from daes.registry import Reference
 
@@ -20,8 +20,8 @@ from daes.registry import Reference
     order=8,
     interactions="1, 2",
 )
-class FM(Backbone):
-    """Factorisation machine: every pair of fields by the inner product of their vectors.
+class FM(LR):
+    """Factorisation machine: beside LR, every pair of fields by the inner product of their vectors.
 
         logit = Σ_i ⟨w_i, e_i⟩ + b + Σ_{i<j} ⟨e_i, e_j⟩
 
@@ -37,12 +37,5 @@ class FM(Backbone):
     torch.Size([8])
     """
 
-    takes_plain = False
-
-    def __init__(self, num_fields: int, dim: int, *, plain_dim: int = 0) -> None:
-        super().__init__(num_fields, dim, plain_dim=plain_dim, hidden=())
-        self.linear = LinearPart(self.num_fields, self.dim)
-
     def _logit(self, fields: Tensor, plain: Tensor | None) -> Tensor:
-        logit: Tensor = self.linear(fields) + pool_pairs(fields).sum(dim=1)
-        return logit
+        return super()._logit(fields, plain) + pool_pairs(fields).sum(dim=1)

@@ -2,8 +2,8 @@
 
 from torch import Tensor, nn
 
-from daes.backbone.base import Backbone
-from daes.backbone.layers import InnerProducts, LinearPart, Readout
+from daes.backbone.layers import InnerProducts, Readout
+from daes.backbone.lr import LR
 from daes.backbone.registry import register_backbone
 from daes.registry import Reference
 
@@ -20,7 +20,7 @@ from daes.registry import Reference
     order=9,
     interactions="1, 2 (weighted by field pair)",
 )
-class FwFM(Backbone):
+class FwFM(LR):
     """Field-weighted factorisation machine: FM with a learned strength for every pair of fields.
 
         logit = Σ_i ⟨w_i, e_i⟩ + b + Σ_{i<j} r_ij ⟨e_i, e_j⟩
@@ -41,15 +41,12 @@ class FwFM(Backbone):
     True
     """
 
-    takes_plain = False
-
     def __init__(self, num_fields: int, dim: int, *, plain_dim: int = 0) -> None:
-        super().__init__(num_fields, dim, plain_dim=plain_dim, hidden=())
-        self.linear = LinearPart(self.num_fields, self.dim)
+        super().__init__(num_fields, dim, plain_dim=plain_dim)
         self.pairs = InnerProducts(self.num_fields)
         self.strength = Readout(self.num_fields * (self.num_fields - 1) // 2, bias=False)
         nn.init.ones_(self.strength.weight)
 
     def _logit(self, fields: Tensor, plain: Tensor | None) -> Tensor:
-        logit: Tensor = self.linear(fields) + self.strength(self.pairs(fields))
+        logit: Tensor = super()._logit(fields, plain) + self.strength(self.pairs(fields))
         return logit
