@@ -143,7 +143,12 @@ class CheckpointStore:
         Raises `CheckpointError` if there are checkpoints and none is valid: a run must not silently start again.
         """
         if step is not None:
-            return self._load_one(step)
+            if step not in self.steps():
+                raise CheckpointError(f"{self.directory} has no checkpoint of step {step}, only of {self.steps()}")
+            try:
+                return self._read(step)
+            except (StateError, OSError) as error:
+                raise CheckpointError(f"{self.path(step)} is refused: {error}") from error
         while True:
             self.refused = []
             vanished = False
@@ -260,14 +265,6 @@ class CheckpointStore:
             case {"step": int(saved), "state": state} if saved == step:
                 return Checkpoint(step, state, path)
         raise StateError("it is not a checkpoint of the step in its name")
-
-    def _load_one(self, step: int) -> Checkpoint:
-        if step not in self.steps():
-            raise CheckpointError(f"{self.directory} has no checkpoint of step {step}, only of {self.steps()}")
-        try:
-            return self._read(step)
-        except (StateError, OSError) as error:
-            raise CheckpointError(f"{self.path(step)} is refused: {error}") from error
 
 
 def _file_name(step: int) -> str:

@@ -239,7 +239,10 @@ def _tensor(stored: StoredArray) -> Tensor:
 def _array(stored: StoredArray, other: Mapping[str, Any]) -> NDArray[Any]:
     match other:
         case {"dtype": str(text), "shape": list(shape)} if len(other) == 2 and _OTHER_DTYPE.fullmatch(text):
-            dtype = _dtype(text)
+            try:
+                dtype = np.dtype(text)
+            except TypeError:
+                raise StateError(f"its structure has an array of a dtype that NumPy does not know: {text}") from None
         case {} if not other and stored.tag in _NUMPY:
             dtype, shape = np.dtype(_NUMPY[stored.tag]), list(stored.shape)
         case _:
@@ -249,13 +252,6 @@ def _array(stored: StoredArray, other: Mapping[str, Any]) -> NDArray[Any]:
     if not stored.data.size:
         return np.empty(shape, dtype=dtype)
     return stored.data.view(dtype).reshape(shape)
-
-
-def _dtype(text: str) -> np.dtype[Any]:
-    try:
-        return np.dtype(text)
-    except TypeError:
-        raise StateError(f"its structure has an array of a dtype that NumPy does not know: {text}") from None
 
 
 def _refuse_constant(name: str) -> Any:

@@ -81,16 +81,14 @@ class FollowedFiles(LiveSource):
     @property
     def arrow_schema(self) -> Any:
         """The columns of the first file; waits for it."""
-        said = False
-        while self._schema is None:
+        if self._schema is None:
             files = self.files()
-            if files:
-                self._schema = self._make(files[0]).arrow_schema
-            else:
-                if not said:
-                    _log.warning("there is no file in %s yet: waiting for the first one", self.where)
-                said = True
+            if not files:
+                _log.warning("there is no file in %s yet: waiting for the first one", self.where)
+            while not files:
                 time.sleep(_BETWEEN_LISTINGS)
+                files = self.files()
+            self._schema = self._make(files[0]).arrow_schema
         return self._schema
 
     @property

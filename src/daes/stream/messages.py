@@ -204,21 +204,15 @@ class MessageSource(LiveSource):
         decoder = Decoder(columns, roles, key=self.key, label_map=self._label_map, types=types)
         # Thousands of messages are converted together where they are there, which makes a row cheap.
         convert = (lambda table: self._to_batch(table, roles)) if roles else None
-        return _MessageCursor(self.consumer, decoder, str(place["offsets"]), self._report, convert)
-
-    def _report(self, message: Message, reason: str) -> None:
-        if self.on_dead_letter is not None:
-            self.on_dead_letter(DeadLetter(self.consumer.name, *message[:3], reason, message.data))
+        return _MessageCursor(self.consumer, decoder, str(place["offsets"]), self, convert)
 
     def _first_messages(self) -> list[Message]:
         self.consumer.seek(parse_offsets(str(self._start()["offsets"]))[0])
-        found: list[Message] = []
-        said = False
+        found = self.consumer.poll(_INFERRED_FROM, _ONE_WAIT)
+        if not found:
+            _log.warning("there is no message in %s yet: waiting for the first one", self.consumer.name)
         while not found:
             found = self.consumer.poll(_INFERRED_FROM, _ONE_WAIT)
-            if not found and not said:
-                _log.warning("there is no message in %s yet: waiting for the first one", self.consumer.name)
-                said = True
         while len(found) < _INFERRED_FROM and (more := self.consumer.poll(_INFERRED_FROM - len(found), _ONE_WAIT)):
             found += more
         return found
@@ -293,11 +287,7 @@ class LabelReader:
         self._cursor = self._open(state["offsets"])
 
     def _open(self, offsets: str) -> "_MessageCursor":
-        return _MessageCursor(self._consumer, self._decoder, offsets, self._report)
-
-    def _report(self, message: Message, reason: str) -> None:
-        if self.on_dead_letter is not None:
-            self.on_dead_letter(DeadLetter(self.name, *message[:3], reason, message.data))
+        return _MessageCursor(self._consumer, self._decoder, offsets, self)
 
 
 class _MessageCursor(LiveCursor):
@@ -308,11 +298,11 @@ class _MessageCursor(LiveCursor):
         consumer: Consumer,
         decoder: Decoder,
         offsets: str,
-        report: Callable[[Message, str], None],
+        owner: "MessageSource | LabelReader",
         convert: Callable[[Any], Batch] | None = None,
     ) -> None:
         self._convert = convert
-        self._consumer, self._decoder, self._report = consumer, decoder, report
+        self._consumer, self._decoder, self._owner = consumer, decoder, owner
         self._offsets, self._inside = parse_offsets(offsets)
         self._to_skip = dict(self._inside)
         consumer.seek(self._offsets)
@@ -340,8 +330,9 @@ class _MessageCursor(LiveCursor):
         if self._to_skip and table is not None:
             table, found = self._without_read(messages, table, found)
         for message, rows in zip(messages, found, strict=True):
-            if isinstance(rows, str):
-                self._report(message, rows)
+            if isinstance(rows, str) and self._owner.on_dead_letter is not None:
+                letter = DeadLetter(self._consumer.name, *message[:3], rows, message.data)
+                self._owner.on_dead_letter(letter)
         counts = [0 if isinstance(rows, str) else rows for rows in found]
         self._messages = list(zip(messages, counts, strict=True))[::-1]
         self._left = table if self._convert is None or table is None else self._convert(table)

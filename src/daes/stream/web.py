@@ -25,14 +25,11 @@ class WebFile(io.RawIOBase):
         self.url = url
         self._position = 0
         self._response: Any = None
-        self._size = self._ask_size()
-
-    def _ask_size(self) -> int:
-        with _request(self.url, method="HEAD") as response:
+        with _request(url, method="HEAD") as response:
             length = response.headers.get("Content-Length")
         if length is None:
-            raise OSError(f"the server does not say how long {self.url} is")
-        return int(length)
+            raise OSError(f"the server does not say how long {url} is")
+        self._size = int(length)
 
     def readable(self) -> bool:
         return True
