@@ -160,22 +160,20 @@ class NumericalEmbedding(Configurable, KeepsPrecision, ABC):
         return nn.Parameter(torch.randn(*shape) * self.init_std)
 
     def forward(self, values: Tensor, context: Tensor | Context | None = None) -> Tensor:
-        values = self._prepare(values)
-        if (fused := self._fused(values, context, ())) is not None:
-            return fused.fields
-        finite, missing = _part(values)
-        place = self._place(finite) if self.reads_place else None
-        return self._fields(finite, missing, place, context)
+        return self._outputs(values, context, with_plain=False).fields
 
     def outputs(self, values: Tensor, context: Tensor | Context | None = None) -> Outputs:
         """The vectors that a call gives, and the plain inputs beside them, from one search among the knots."""
-        values = self._prepare(values)
-        if (fused := self._fused(values, context, self.plain)) is not None:
+        return self._outputs(values, context, with_plain=True)
+
+    def _outputs(self, values: Tensor, context: Tensor | Context | None, *, with_plain: bool) -> Outputs:
+        values, plain = self._prepare(values), self.plain if with_plain else ()
+        if (fused := self._fused(values, context, plain)) is not None:
             return fused
-        finite, missing = _part(values)
-        place = self._place(finite) if self.reads_place or {"score", "rank"} & set(self.plain) else None
+        missing, finite = torch.isnan(values), torch.nan_to_num(values, nan=0.0)
+        place = self._place(finite) if self.reads_place or {"score", "rank"} & set(plain) else None
         fields = self._fields(finite, missing, place, context)
-        return Outputs(fields, self._plain(finite, place, missing) if self.plain_dim else None)
+        return Outputs(fields, self._plain(finite, place, missing) if with_plain and self.plain_dim else None)
 
     def observe(self, values: Tensor) -> None:
         """Take the batch into the method's statistics; nothing for a stateless method."""
@@ -289,8 +287,3 @@ class NumericalEmbedding(Configurable, KeepsPrecision, ABC):
 
     def extra_repr(self) -> str:
         return f"num_features={self.num_features}, dim={self.dim}"
-
-
-def _part(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Finite values with 0 for missing ones, and a mask of the missing."""
-    return torch.nan_to_num(values, nan=0.0), torch.isnan(values)

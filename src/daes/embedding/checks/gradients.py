@@ -8,7 +8,7 @@ from torch.func import functional_call
 
 from daes.checking import ensure, ensure_close, ensure_finite, ensure_same
 from daes.embedding.base import Context, NumericalEmbedding
-from daes.embedding.checks.sample import FlatOutputs, Make, Sample, make_sample, outputs, ready, started
+from daes.embedding.checks.sample import FlatOutputs, Make, make_sample, outputs, ready, started
 
 
 def check_gradients_reach_every_parameter(make: Make) -> None:
@@ -63,28 +63,16 @@ def check_context_forms(make: Make) -> None:
 
 def check_float64(make: Make) -> None:
     """Cast to float64 a method gives float64, the same as in float32 but for rounding."""
-    method = ready(make)
-    sample = make_sample(method)
-    expected = outputs(method, sample.values, sample.context)
-    double = deepcopy(method).double()
-    result = outputs(double, sample.values.double(), sample.context.double())
-    ensure(result.dtype == torch.float64, f"the output must be float64, got {result.dtype}")
-    ensure_close(result.float(), expected, "outputs in float64 and in float32", tolerance=1e-3)
-    _train_on(double, sample, torch.float64)
+    _check_cast(ready(make), torch.float64, tolerance=1e-3)
 
 
 def check_bfloat16(make: Make) -> None:
     """Cast to bfloat16 a method keeps its statistics as they were: a distribution does not fit eight bits."""
     method = ready(make)
-    sample = make_sample(method)
-    expected = outputs(method, sample.values, sample.context)
     half = deepcopy(method).to(torch.bfloat16)
     for (name, buffer), kept in zip(method.named_buffers(), half.buffers(), strict=True):
         ensure_same(kept, buffer, f"the statistic {name} before and after the cast")
-    result = outputs(half, sample.values, sample.context.bfloat16())
-    ensure(result.dtype == torch.bfloat16, f"the output must be bfloat16, got {result.dtype}")
-    ensure_close(result.float(), expected, "outputs in bfloat16 and in float32", tolerance=0.05)
-    _train_on(half, sample, torch.bfloat16)
+    _check_cast(method, torch.bfloat16, tolerance=0.05)
 
 
 def check_autocast(make: Make) -> None:
@@ -105,11 +93,17 @@ def check_autocast(make: Make) -> None:
         ensure(parameter.grad is not None, f"{name} must get a gradient under autocast")
 
 
-def _train_on(method: NumericalEmbedding, sample: Sample, dtype: torch.dtype) -> None:
-    """A training step on rows of either context form works in this dtype."""
-    shared = Context(sample.shared.vectors.to(dtype), sample.shared.index)
-    for context in (sample.context.to(dtype), shared):
-        FlatOutputs(method.train())(sample.values, context).square().sum().backward()
+def _check_cast(method: NumericalEmbedding, dtype: torch.dtype, *, tolerance: float) -> None:
+    """Outputs in a dtype are of it and close to those in float32, and rows of either context form can be trained on."""
+    sample = make_sample(method)
+    expected = outputs(method, sample.values, sample.context)
+    method = deepcopy(method).to(dtype)
+    context = sample.context.to(dtype)
+    result = outputs(method, sample.values, context)
+    ensure(result.dtype == dtype, f"the output must be {dtype}, got {result.dtype}")
+    ensure_close(result.float(), expected, f"outputs in {dtype} and in float32", tolerance=tolerance)
+    for form in (context, Context(sample.shared.vectors.to(dtype), sample.shared.index)):
+        FlatOutputs(method.train())(sample.values, form).square().sum().backward()
     for name, parameter in method.named_parameters():
         if parameter.grad is None:
             raise AssertionError(f"{name} must get a gradient in {dtype}")
