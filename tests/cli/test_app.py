@@ -203,18 +203,18 @@ def test_names_are_known_without_torch_as_the_registries_have_them():
 
 
 def test_numbers():
-    assert number(least=0, below=1)("0") == 0
-    assert number(above=0)("3e-2") == 0.03
+    assert number(least=0, below=1).parse("0") == 0
+    assert number(above=0).parse("3e-2") == 0.03
     for text in ("0", "-3", "x", "", "nan", "inf"):
         with pytest.raises(typer.BadParameter, match=f"a number above 0 is needed, got {text}$"):
-            number(above=0)(text)
+            number(above=0).parse(text)
 
 
 def test_whole_numbers():
-    assert whole_number(1)("8192") == 8192
+    assert whole_number(1).parse("8192") == 8192
     for text in ("0", "-3", "1.5", "x", ""):
         with pytest.raises(typer.BadParameter, match=f"at least 1 is needed, got {text}$"):
-            whole_number(1)(text)
+            whole_number(1).parse(text)
 
 
 def test_python_m_daes_runs_the_program():

@@ -42,10 +42,10 @@ def parse_seeds(given: str | list[str]) -> tuple[int, ...]:
     >>> parse_seeds("3"), parse_seeds("7,11")
     ((0, 1, 2), (7, 11))
     """
-    numbers = [whole_number(0)(text) for text in names(given)]
+    numbers = [whole_number(0).parse(text) for text in names(given)]
     if len(numbers) != 1:
         return tuple(numbers)
-    return tuple(range(whole_number(1)(str(numbers[0]))))
+    return tuple(range(whole_number(1).parse(str(numbers[0]))))
 
 
 def parse_split(given: str | list[str]) -> Names:
@@ -53,7 +53,7 @@ def parse_split(given: str | list[str]) -> Names:
     parts = names(given)
     if len(parts) != 3:
         raise typer.BadParameter(f"three numbers are needed, got {','.join(parts)}")
-    return Names(str(number(above=0, below=1)(part)) for part in parts)
+    return Names(str(number(above=0, below=1).parse(part)) for part in parts)
 
 
 @dataclass(frozen=True)
@@ -65,19 +65,14 @@ class ProtocolOptions:
         _protocol(
             "stream: one pass, each row scored before it is learned from. paper: chronological training, "
             "validation and test parts, several epochs.",
-            parser=one_of("stream", "paper"),
-            metavar="NAME",
+            of=one_of("stream", "paper"),
         ),
     ] = "stream"
     split: Annotated[Names, _protocol("The three parts (paper).", parser=parse_split, metavar="LIST")] = _SPLIT
-    epochs: Annotated[int, _protocol("At most (paper).", parser=whole_number(1), metavar="N")] = 50
+    epochs: Annotated[int, _protocol("At most (paper).", of=whole_number(1))] = 50
     patience: Annotated[
         int,
-        _protocol(
-            "Epochs without a lower validation LogLoss that end the training (paper).",
-            parser=whole_number(1),
-            metavar="N",
-        ),
+        _protocol("Epochs without a lower validation LogLoss that end the training (paper).", of=whole_number(1)),
     ] = 5
     shuffle: Annotated[bool, _protocol("Shuffle the training part in each epoch (paper).", "--shuffle")] = False
 
@@ -97,14 +92,10 @@ class ProtocolOptions:
 def compare(
     call: typer.Context,
     data: DataArgument,
-    methods: Annotated[
-        Names, option("Some of {method}; {rival}.", parser=registered_list("method", "rival"), metavar="LIST")
-    ] = _METHODS,
-    backbones: Annotated[
-        Names, option("Some of {backbone}.", parser=registered_list("backbone"), metavar="LIST")
-    ] = _BACKBONES,
+    methods: Annotated[Names, option("Some of {method}; {rival}.", of=registered_list("method", "rival"))] = _METHODS,
+    backbones: Annotated[Names, option("Some of {backbone}.", of=registered_list("backbone"))] = _BACKBONES,
     seeds: Annotated[Any, option("How many seeds, or which: 5, or 1,2,3.", parser=parse_seeds, metavar="N")] = "5",
-    jobs: Annotated[int, option("Processes to use.", "--jobs", "-j", parser=whole_number(1), metavar="N")] = 1,
+    jobs: Annotated[int, option("Processes to use.", "--jobs", "-j", of=whole_number(1))] = 1,
     ray: Annotated[
         bool, option("Run trials as tasks of a Ray cluster, --jobs at a time, by default all it has room for.", "--ray")
     ] = False,

@@ -18,16 +18,12 @@ if TYPE_CHECKING:
 @grouped
 def context(
     data: DataArgument,
-    rows: Annotated[
-        int, option("Rows at the start of the stream to test.", parser=whole_number(1), metavar="N")
-    ] = 100_000,
-    top: Annotated[int, option("How many fields to choose.", parser=whole_number(1), metavar="N")] = 3,
-    alpha: Annotated[float, option("Level of significance.", parser=number(above=0, below=1), metavar="NUMBER")] = 0.01,
+    rows: Annotated[int, option("Rows at the start of the stream to test.", of=whole_number(1))] = 100_000,
+    top: Annotated[int, option("How many fields to choose.", of=whole_number(1))] = 3,
+    alpha: Annotated[float, option("Level of significance.", of=number(above=0, below=1))] = 0.01,
     space: Annotated[
         str,
-        option(
-            "Measure distances between rank or value distributions.", parser=one_of("rank", "value"), metavar="NAME"
-        ),
+        option("Measure distances between rank or value distributions.", of=one_of("rank", "value")),
     ] = "rank",
     columns: Columns = Columns(),  # noqa: B008 (frozen)
     reading: Reading = Reading(),  # noqa: B008

@@ -27,9 +27,9 @@ MODEL: dict[str, Any] = {"backbone_options": {"batch_norm": False}}
 
 
 def demo(
-    rows: Annotated[int, option("Maximum rows of each stream.", parser=whole_number(1000), metavar="N")] = 90_000,
-    seeds: Annotated[int, option("Models per method.", parser=whole_number(1), metavar="N")] = 2,
-    jobs: Annotated[int, option("Models trained at the same time.", parser=whole_number(1), metavar="N")] = 2,
+    rows: Annotated[int, option("Maximum rows of each stream.", of=whole_number(1000))] = 90_000,
+    seeds: Annotated[int, option("Models per method.", of=whole_number(1))] = 2,
+    jobs: Annotated[int, option("Models trained at the same time.", of=whole_number(1))] = 2,
     folder: Annotated[
         Path, option("Folder for results and report; an older demo is replaced.", "--out", metavar="DIR")
     ] = Path("runs/demo"),

@@ -28,9 +28,7 @@ def distribution(
     column: Annotated[
         str | None, option("The column to read; needed unless only one is numeric.", "--column", "-c", metavar="NAME")
     ] = None,
-    size: Annotated[
-        int, option("Values that each reservoir keeps.", parser=whole_number(1), metavar="SLOTS")
-    ] = 100_000,
+    size: Annotated[int, option("Values that each reservoir keeps.", of=whole_number(1, "SLOTS"))] = 100_000,
     levels: Annotated[
         str | None,
         option(
@@ -60,8 +58,7 @@ def distribution(
         int,
         option(
             "With --ray or --spark: cut the table into so many parts. A CSV file is always one part.",
-            parser=whole_number(1),
-            metavar="N",
+            of=whole_number(1),
         ),
     ] = 16,
     batch_size: BatchSize = 8192,

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 def drift(
     data: DataArgument,
     segments: Annotated[
-        int, option("Number of segments of the stream; the paper uses 1000.", parser=whole_number(2), metavar="N")
+        int, option("Number of segments of the stream; the paper uses 1000.", of=whole_number(2))
     ] = 100,
-    bins: Annotated[int, option("Bins of the PSI.", parser=whole_number(2), metavar="N")] = 10,
+    bins: Annotated[int, option("Bins of the PSI.", of=whole_number(2))] = 10,
     plot: Annotated[
         Path | None, option("Also write a page with figures, which works offline.", metavar="OUT.html")
     ] = None,

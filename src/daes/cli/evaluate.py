@@ -10,13 +10,13 @@ from daes.cli.console import note, out
 from daes.cli.groups import grouped
 from daes.cli.options import BatchSize, Json, option
 from daes.cli.reading import DataArgument, Reading
-from daes.cli.settings import device_name, find_device
+from daes.cli.settings import DEVICE, find_device
 
 RunArgument = Annotated[
     Path,
     typer.Argument(metavar="RUN", help="A folder of `daes train`, or a saved model.", show_default=False),
 ]
-Device = Annotated[str, option("cpu, cuda, cuda:1, … or auto.", parser=device_name, metavar="NAME")]
+Device = Annotated[str, option("cpu, cuda, cuda:1, … or auto.", of=DEVICE)]
 
 
 @grouped

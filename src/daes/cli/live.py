@@ -56,8 +56,7 @@ class Live:
         str | None,
         _live(
             "Which of the files that are there is read first: by name or by time (the oldest).",
-            parser=one_of("name", "time"),
-            metavar="BY",
+            of=one_of("name", "time", metavar="BY"),
             show_default="name",
         ),
     ] = None
@@ -65,8 +64,7 @@ class Live:
         float | None,
         _live(
             "How long a row waits at most for its batch to be full.",
-            parser=number(above=0),
-            metavar="SECONDS",
+            of=number(above=0, metavar="SECONDS"),
             show_default="1",
         ),
     ] = None
@@ -90,15 +88,14 @@ class Live:
         ),
     ] = None
     max_pending: Annotated[
-        int, _live("Rows that wait in memory for their labels at most.", parser=whole_number(1), metavar="ROWS")
+        int, _live("Rows that wait in memory for their labels at most.", of=whole_number(1, "ROWS"))
     ] = 1_000_000
     overflow: Annotated[
         str,
         _live(
             "If more wait: no-click (learn from the oldest now, with the label it has), drop (leave it out) or "
             "spill (features of the newest go to disk).",
-            parser=one_of(*OVERFLOW),
-            metavar="POLICY",
+            of=one_of(*OVERFLOW, metavar="POLICY"),
         ),
     ] = "no-click"
 

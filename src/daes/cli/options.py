@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from math import inf, nan
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -15,10 +15,17 @@ LEFT_OUT = "daes.left_out"
 """The key in a call's `meta` of the names of parameters that are not taken from the configuration file."""
 
 
-def whole_number(least: int) -> Callable[[str], int]:
-    """A parser of whole numbers, for `typer.Option(parser=…)`; its error names the value.
+class Kind(NamedTuple):
+    """What an option takes: how its text is parsed, and what the help calls it."""
 
-    >>> whole_number(1)("8192")
+    parse: Callable[[Any], Any]
+    metavar: str
+
+
+def whole_number(least: int, metavar: str = "N") -> Kind:
+    """Whole numbers; the error names the value.
+
+    >>> whole_number(1).parse("8192")
     8192
     """
 
@@ -31,13 +38,15 @@ def whole_number(least: int) -> Callable[[str], int]:
             raise typer.BadParameter(f"a whole number of at least {least} is needed, got {text}")
         return number
 
-    return parse
+    return Kind(parse, metavar)
 
 
-def number(*, above: float | None = None, least: float | None = None, below: float = inf) -> Callable[[str], float]:
-    """A parser of numbers in a range, which are finite; its error names the range and the value.
+def number(
+    *, above: float | None = None, least: float | None = None, below: float = inf, metavar: str = "NUMBER"
+) -> Kind:
+    """Finite numbers in a range; the error names the range and the value.
 
-    >>> number(above=0)("0.03")
+    >>> number(above=0).parse("0.03")
     0.03
     """
     ends = {"above": above, "of at least": least, "below": below}
@@ -52,13 +61,13 @@ def number(*, above: float | None = None, least: float | None = None, below: flo
             raise typer.BadParameter(f"a number {said} is needed, got {text}")
         return found
 
-    return parse
+    return Kind(parse, metavar)
 
 
-def one_of(*known: str) -> Callable[[str], str]:
-    """A parser of a name; its error lists the names there are.
+def one_of(*known: str, metavar: str = "NAME") -> Kind:
+    """A name; the error lists the names there are.
 
-    >>> one_of("stop", "skip")("skip")
+    >>> one_of("stop", "skip").parse("skip")
     'skip'
     """
 
@@ -67,7 +76,7 @@ def one_of(*known: str) -> Callable[[str], str]:
             raise typer.BadParameter(not_one_of(text, known))
         return text
 
-    return parse
+    return Kind(parse, metavar)
 
 
 REGISTRIES = {"method": "daes.embedding", "backbone": "daes.backbone", "rival": "daes.experiments.rivals"}
@@ -79,16 +88,18 @@ def registered(*kinds: str) -> tuple[str, ...]:
     return tuple(name for kind in kinds for name in registered_names(REGISTRIES[kind], kind))
 
 
-def registered_name(kind: str) -> Callable[[str], str]:
-    """A parser of a registered name."""
-    return lambda text: one_of(*registered(kind))(text)
+def registered_name(kind: str) -> Kind:
+    """A registered name."""
+    return Kind(lambda text: one_of(*registered(kind)).parse(text), "NAME")
 
 
-def option(help: str, *flags: str, panel: str | None = None, **more: Any) -> Any:
+def option(help: str, *flags: str, of: Kind | None = None, panel: str | None = None, **more: Any) -> Any:
     """An option in a panel of the help, called as its argument is where no flags are given."""
+    if of is not None:
+        more |= {"parser": of.parse, "metavar": of.metavar}
     return typer.Option(*flags, help=help, rich_help_panel=panel, **more)
 
 
-BatchSize = Annotated[int, option("Rows read at a time.", parser=whole_number(1), metavar="ROWS")]
-Seed = Annotated[int, option("Seed of the random numbers.", parser=whole_number(0), metavar="N")]
+BatchSize = Annotated[int, option("Rows read at a time.", of=whole_number(1, "ROWS"))]
+Seed = Annotated[int, option("Seed of the random numbers.", of=whole_number(0))]
 Json = Annotated[bool, option("Print one JSON object instead of tables.", "--json")]

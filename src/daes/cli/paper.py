@@ -12,7 +12,7 @@ import typer
 from daes.cli.console import note, out, say
 from daes.cli.groups import grouped, was_given
 from daes.cli.options import Json, one_of, option, whole_number
-from daes.cli.settings import Names, device_name, find_device, given_options, names
+from daes.cli.settings import DEVICE, NAMES, Names, find_device, given_options
 
 if TYPE_CHECKING:
     from daes.paper.experiment import ExperimentSettings
@@ -34,8 +34,7 @@ class TrainingChoices:
         _training(
             "stream: one pass, each batch scored before it is learned from. paper: chronological training, "
             "validation and test parts, several epochs.",
-            parser=one_of("stream", "paper"),
-            metavar="NAME",
+            of=one_of("stream", "paper"),
         ),
     ] = "stream"
     recipe: Annotated[
@@ -43,42 +42,36 @@ class TrainingChoices:
         _training(
             "paper: Adam, BatchNorm, dropout. default: as `daes train` does, without evidence, numbers scaled as "
             "each method's authors do.",
-            parser=one_of("paper", "default"),
-            metavar="NAME",
+            of=one_of("paper", "default"),
         ),
     ] = "paper"
     batch_size: Annotated[
         int | None,
-        _training("Rows per step.", parser=whole_number(1), metavar="ROWS", show_default="8192, less on few rows"),
+        _training("Rows per step.", of=whole_number(1, "ROWS"), show_default="8192, less on few rows"),
     ] = None
     tune: Annotated[
         bool, _training("Tune learning rate and L2 over the paper's grid, on validation data.", "--tune")
     ] = False
-    methods: Annotated[Names | None, _training("Train these methods only.", parser=names, metavar="LIST")] = None
-    backbones: Annotated[Names | None, _training("Train on these backbones.", parser=names, metavar="LIST")] = None
+    methods: Annotated[Names | None, _training("Train these methods only.", of=NAMES)] = None
+    backbones: Annotated[Names | None, _training("Train on these backbones.", of=NAMES)] = None
     streams: Annotated[
         Names | None,
-        _training(
-            "Of `ladder`: train on these streams, files NAME.parquet of the folder.", parser=names, metavar="LIST"
-        ),
+        _training("Of `ladder`: train on these streams, files NAME.parquet of the folder.", of=NAMES),
     ] = None
     given: Annotated[
         Names | None,
         _training(
             "Of `ladder`: what rivals are given of the default's inputs: none, plain, evidence, both.",
-            parser=names,
-            metavar="LIST",
+            of=NAMES,
             show_default="all four",
         ),
     ] = None
     given_to: Annotated[
         Names | None,
-        _training(
-            "Of `ladder`: only these rivals are given anything.", parser=names, metavar="LIST", show_default="all"
-        ),
+        _training("Of `ladder`: only these rivals are given anything.", of=NAMES, show_default="all"),
     ] = None
     rungs: Annotated[str, _training("Of `ladder`: all, or ends (the published gate and the default).")] = "all"
-    device: Annotated[str, _training("auto, cpu, cuda or cuda:1.", parser=device_name, metavar="NAME")] = "cpu"
+    device: Annotated[str, _training("auto, cpu, cuda or cuda:1.", of=DEVICE)] = "cpu"
 
 
 @grouped
@@ -108,20 +101,12 @@ def paper(
     ] = None,
     rows: Annotated[
         int | None,
-        option("Use no more than so many rows.", "--rows", "--rows-per-stream", parser=whole_number(1), metavar="ROWS"),
+        option("Use no more than so many rows.", "--rows", "--rows-per-stream", of=whole_number(1, "ROWS")),
     ] = None,
-    seeds: Annotated[int, option("How many seeds: 0, 1, …, N − 1.", parser=whole_number(1), metavar="N")] = 5,
+    seeds: Annotated[int, option("How many seeds: 0, 1, …, N − 1.", of=whole_number(1))] = 5,
     jobs: Annotated[
         int | None,
-        option(
-            "Processes to use.",
-            "--jobs",
-            "--workers",
-            "-j",
-            parser=whole_number(1),
-            metavar="N",
-            show_default="one per core",
-        ),
+        option("Processes to use.", "--jobs", "--workers", "-j", of=whole_number(1), show_default="one per core"),
     ] = None,
     place: Annotated[
         Path | None,
@@ -141,8 +126,7 @@ def paper(
         int | None,
         option(
             "Stop after the trial in progress; --resume goes on. The exit code is then 3.",
-            parser=whole_number(1),
-            metavar="SECONDS",
+            of=whole_number(1, "SECONDS"),
         ),
     ] = None,
     results: Annotated[Path, option("The folder of results that `report` and `why` read.", metavar="DIR")] = Path(

@@ -12,7 +12,7 @@ from daes.cli.evaluate import Device, RunArgument
 from daes.cli.groups import grouped
 from daes.cli.options import BatchSize, Json, option
 from daes.cli.reading import DataArgument, Reading
-from daes.cli.settings import Names, find_device, names
+from daes.cli.settings import NAMES, Names, find_device
 
 
 @grouped
@@ -23,9 +23,7 @@ def predict(
         Path,
         option("Output: .parquet or .csv; - writes CSV to stdout.", "--out", "-o", metavar="FILE", show_default=False),
     ],
-    keep: Annotated[
-        Names | None, option("Columns of the data to copy to the output, as they are.", parser=names, metavar="LIST")
-    ] = None,
+    keep: Annotated[Names | None, option("Columns of the data to copy to the output, as they are.", of=NAMES)] = None,
     column: Annotated[str, option("Name of the score column.", metavar="NAME")] = "score",
     reading: Reading = Reading(),  # noqa: B008 (frozen)
     batch_size: BatchSize = 8192,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from daes.cli.options import one_of, option, whole_number
-from daes.cli.settings import Names, given_options, names
+from daes.cli.settings import NAMES, Names, given_options
 
 if TYPE_CHECKING:
     from daes.stream.dataset import Dataset
@@ -48,29 +48,27 @@ def label_meaning(text: str) -> str:
 class Reading:
     """How to read."""
 
-    limit: Annotated[
-        int | None, _reading("Read no more than so many rows.", parser=whole_number(1), metavar="ROWS")
-    ] = None
+    limit: Annotated[int | None, _reading("Read no more than so many rows.", of=whole_number(1, "ROWS"))] = None
     format: Annotated[
         str | None,
-        _reading("parquet or csv, where file names do not tell.", parser=one_of("parquet", "csv"), metavar="NAME"),
+        _reading("parquet or csv, where file names do not tell.", of=one_of("parquet", "csv")),
     ] = None
     separator: Annotated[
         str | None, _reading("Between the fields of a CSV file; \\t is a tab.", parser=character, metavar="CHAR")
     ] = None
     decimal: Annotated[
         str | None,
-        _reading("Before the fraction of a number in a CSV file: . or ,", parser=one_of(".", ","), metavar="CHAR"),
+        _reading("Before the fraction of a number in a CSV file: . or ,", of=one_of(".", ",", metavar="CHAR")),
     ] = None
-    missing: Annotated[
-        Names | None, _reading("Further text that means a missing value in a CSV file.", parser=names, metavar="LIST")
-    ] = None
+    missing: Annotated[Names | None, _reading("Further text that means a missing value in a CSV file.", of=NAMES)] = (
+        None
+    )
     no_header: Annotated[
         bool, _reading("CSV files start with a row: the columns are column_1, column_2, …", "--no-header")
     ] = False
     column_names: Annotated[
         Names | None,
-        _reading("The names of the columns, of CSV files without a header.", "--names", parser=names, metavar="LIST"),
+        _reading("The names of the columns, of CSV files without a header.", "--names", of=NAMES),
     ] = None
     label_map: Annotated[
         list[str],
@@ -85,8 +83,7 @@ class Reading:
         _reading(
             "Rows that cannot be read (a number that is none, a label that is neither 0 nor 1, …): error (stop "
             "and name the row) or skip (leave them out and list them).",
-            parser=one_of("error", "skip"),
-            metavar="POLICY",
+            of=one_of("error", "skip", metavar="POLICY"),
             show_default="error",
         ),
     ] = None
@@ -140,15 +137,15 @@ class Columns:
     """What the columns mean."""
 
     label: Annotated[str | None, _columns("The column of 0 and 1: was it clicked.", metavar="NAME")] = None
-    numerical: Annotated[Names | None, _columns("The numerical features.", parser=names, metavar="LIST")] = None
-    categorical: Annotated[
-        Names | None, _columns("The categorical features; numbers may be among them.", parser=names, metavar="LIST")
-    ] = None
+    numerical: Annotated[Names | None, _columns("The numerical features.", of=NAMES)] = None
+    categorical: Annotated[Names | None, _columns("The categorical features; numbers may be among them.", of=NAMES)] = (
+        None
+    )
     time: Annotated[
         str | None, _columns("The column that orders the stream; rows out of order are sorted.", metavar="NAME")
     ] = None
     weight: Annotated[str | None, _columns("The column of sample weights.", metavar="NAME")] = None
-    exclude: Annotated[Names | None, _columns("Columns to leave alone.", parser=names, metavar="LIST")] = None
+    exclude: Annotated[Names | None, _columns("Columns to leave alone.", of=NAMES)] = None
     schema: Annotated[
         str | None,
         _columns(

@@ -15,7 +15,7 @@ KEY_VARIABLE = "DAES_API_KEY"
 
 def serve(
     run: RunArgument,
-    port: Annotated[int, option("The port; 0 takes a free one.", parser=whole_number(0), metavar="N")] = 8000,
+    port: Annotated[int, option("The port; 0 takes a free one.", of=whole_number(0))] = 8000,
     host: Annotated[str, option("The address to listen on.", metavar="ADDRESS")] = "127.0.0.1",
     api_key_file: Annotated[
         Path | None, option(f"A file that holds the API key; or set {KEY_VARIABLE}.", metavar="FILE", dir_okay=False)
@@ -24,23 +24,21 @@ def serve(
         bool, option("Serve without an API key on an address that others can reach.", "--without-key")
     ] = False,
     follow: Annotated[
-        float, option("Time between looks for a newer model.", parser=number(least=0.05), metavar="SECONDS")
+        float, option("Time between looks for a newer model.", of=number(least=0.05, metavar="SECONDS"))
     ] = 1.0,
     compile: Annotated[
         bool, option("Compile the model in the background: ten times as fast for single rows.", "--compile")
     ] = False,
     batch_wait: Annotated[
-        float, option("Time that a request waits to be scored with others.", parser=number(least=0), metavar="MS")
+        float, option("Time that a request waits to be scored with others.", of=number(least=0, metavar="MS"))
     ] = 0.0,
-    max_body: Annotated[int, option("Largest body of a request.", parser=whole_number(1), metavar="BYTES")] = 8 << 20,
-    max_rows: Annotated[int, option("Most rows of a request.", parser=whole_number(1), metavar="ROWS")] = 10_000,
+    max_body: Annotated[int, option("Largest body of a request.", of=whole_number(1, "BYTES"))] = 8 << 20,
+    max_rows: Annotated[int, option("Most rows of a request.", of=whole_number(1, "ROWS"))] = 10_000,
     max_seconds: Annotated[
-        float, option("Longest time until an answer.", parser=number(least=0.01), metavar="SECONDS")
+        float, option("Longest time until an answer.", of=number(least=0.01, metavar="SECONDS"))
     ] = 10.0,
-    drift_window: Annotated[
-        int, option("Rows that are compared with training.", parser=whole_number(1), metavar="ROWS")
-    ] = 10_000,
-    threads: Annotated[int, option("Threads of a computation.", parser=whole_number(1), metavar="N")] = 1,
+    drift_window: Annotated[int, option("Rows that are compared with training.", of=whole_number(1, "ROWS"))] = 10_000,
+    threads: Annotated[int, option("Threads of a computation.", of=whole_number(1))] = 1,
 ) -> None:
     """Serve a trained model over HTTP, and follow its training.
 

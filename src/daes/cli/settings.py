@@ -3,14 +3,14 @@
 import csv
 import re
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from daes.cli.options import number, one_of, option, registered, whole_number
+from daes.cli.options import Kind, number, one_of, option, registered, whole_number
 from daes.training.config import LEARNING_RATES
 
 if TYPE_CHECKING:
@@ -35,14 +35,14 @@ def names(given: str | Sequence[str]) -> Names:
     return Names(part.strip() for part in parts if part.strip())
 
 
-def registered_list(*kinds: str) -> Callable[[str | Sequence[str]], Names]:
-    """A parser of registered names."""
+def registered_list(*kinds: str) -> Kind:
+    """Registered names."""
 
     def parse(given: str | Sequence[str]) -> Names:
-        known = registered(*kinds)
-        return Names(one_of(*known)(name) for name in names(given))
+        known = one_of(*registered(*kinds))
+        return Names(known.parse(name) for name in names(given))
 
-    return parse
+    return Kind(parse, "LIST")
 
 
 def widths(given: str | Sequence[str]) -> Names:
@@ -52,7 +52,7 @@ def widths(given: str | Sequence[str]) -> Names:
     (('128', '32'), ())
     """
     listed = names(given)
-    return Names(() if listed == ("none",) else (str(whole_number(1)(width)) for width in listed))
+    return Names(() if listed == ("none",) else (str(whole_number(1).parse(width)) for width in listed))
 
 
 def pair(text: str) -> str:
@@ -70,6 +70,7 @@ def device_name(text: str) -> str:
     return text
 
 
+NAMES, DEVICE = Kind(names, "LIST"), Kind(device_name, "NAME")
 _model = partial(option, panel="Model")
 _training = partial(option, panel="Training")
 
@@ -78,7 +79,7 @@ _training = partial(option, panel="Training")
 class ModelOptions:
     """Options of the model, except method and backbone."""
 
-    dim: Annotated[int, _model("Dimension of every embedding.", parser=whole_number(1), metavar="N")] = 16
+    dim: Annotated[int, _model("Dimension of every embedding.", of=whole_number(1))] = 16
     hidden: Annotated[
         Names | None,
         _model("Widths of the MLP's hidden layers, or none.", parser=widths, metavar="LIST", show_default="128,32,8"),
@@ -86,36 +87,23 @@ class ModelOptions:
     dropout: Annotated[
         float | None,
         _model(
-            "Share of hidden units that are dropped.",
-            parser=number(least=0, below=1),
-            metavar="SHARE",
-            show_default="0",
+            "Share of hidden units that are dropped.", of=number(least=0, below=1, metavar="SHARE"), show_default="0"
         ),
     ] = None
     batch_norm: Annotated[bool | None, _model("Normalise hidden layers.", show_default="no-batch-norm")] = None
     evidence: Annotated[bool, _model("Give the network what past clicks say of each value and id, by counting.")] = True
-    pairs: Annotated[
-        int, _model("Pairs of fields whose combinations are counted as well.", parser=whole_number(0), metavar="N")
-    ] = 0
-    l2: Annotated[
-        float, _model("λ of the paper's loss, cross-entropy + λ‖Θ‖².", parser=number(least=0), metavar="NUMBER")
-    ] = 0.0
+    pairs: Annotated[int, _model("Pairs of fields whose combinations are counted as well.", of=whole_number(0))] = 0
+    l2: Annotated[float, _model("λ of the paper's loss, cross-entropy + λ‖Θ‖².", of=number(least=0))] = 0.0
     tables: Annotated[
         str,
         _model(
             "How a category is mapped to its row: hash, or vocabulary (learned from the stream).",
-            parser=one_of("hash", "vocabulary"),
-            metavar="MODE",
+            of=one_of("hash", "vocabulary", metavar="MODE"),
         ),
     ] = "hash"
     table_size: Annotated[
         int | None,
-        _model(
-            "Rows of each category's table.",
-            parser=whole_number(1),
-            metavar="N",
-            show_default="by the cardinalities in the sample",
-        ),
+        _model("Rows of each category's table.", of=whole_number(1), show_default="by the cardinalities in the sample"),
     ] = None
     sparse: Annotated[bool, _model("Sparse gradients, for very large tables; excludes --l2.", "--sparse")] = False
     context: Annotated[
@@ -126,26 +114,21 @@ class ModelOptions:
             metavar="CHOICE",
         ),
     ] = "smallest"
-    num_context: Annotated[
-        int, _model("Number of fields that smallest and ranked choose.", parser=whole_number(1), metavar="N")
-    ] = 3
+    num_context: Annotated[int, _model("Number of fields that smallest and ranked choose.", of=whole_number(1))] = 3
     reservoir_size: Annotated[
         int | None,
-        _model(
-            "Values that each feature's reservoir keeps.", parser=whole_number(1), metavar="N", show_default="100000"
-        ),
+        _model("Values that each feature's reservoir keeps.", of=whole_number(1), show_default="100000"),
     ] = None
     half_life: Annotated[
         float | None,
         _model(
             "Decay: a value of this age is half as likely to be in the reservoir as a new one.",
-            parser=number(above=0),
-            metavar="ROWS",
+            of=number(above=0, metavar="ROWS"),
         ),
     ] = None
-    expiry: Annotated[
-        int | None, _model("Drop values of this age from the reservoir.", parser=whole_number(1), metavar="ROWS")
-    ] = None
+    expiry: Annotated[int | None, _model("Drop values of this age from the reservoir.", of=whole_number(1, "ROWS"))] = (
+        None
+    )
     method_option: Annotated[
         list[str],
         _model(
@@ -162,8 +145,7 @@ class ModelOptions:
         int,
         _model(
             "Rows at the start on which table sizes, context and offline methods are fitted.",
-            parser=whole_number(1),
-            metavar="ROWS",
+            of=whole_number(1, "ROWS"),
         ),
     ] = 10_000
 
@@ -195,52 +177,43 @@ class TrainingOptions:
 
     batch_size: Annotated[
         int | None,
-        _training(
-            "Rows per step.", parser=whole_number(1), metavar="ROWS", show_default="by the number of rows, 32 to 1024"
-        ),
+        _training("Rows per step.", of=whole_number(1, "ROWS"), show_default="by the number of rows, 32 to 1024"),
     ] = None
-    optimizer: Annotated[
-        str, _training(f"One of {', '.join(LEARNING_RATES)}.", parser=one_of(*LEARNING_RATES), metavar="NAME")
-    ] = "adagrad"
+    optimizer: Annotated[str, _training(f"One of {', '.join(LEARNING_RATES)}.", of=one_of(*LEARNING_RATES))] = "adagrad"
     learning_rate: Annotated[
         float | None,
         _training(
             "Step size of the optimiser.",
             "--learning-rate",
             "--lr",
-            parser=number(above=0),
-            metavar="NUMBER",
+            of=number(above=0),
             show_default="0.03 for adagrad, 0.001 for adam",
         ),
     ] = None
     clip_norm: Annotated[
         float | None,
-        _training("Scale gradients with a larger norm down to it.", parser=number(above=0), metavar="NUMBER"),
+        _training("Scale gradients with a larger norm down to it.", of=number(above=0)),
     ] = None
     max_norm: Annotated[
         float | None,
-        _training(
-            "A gradient with a larger norm makes its batch a bad batch.", parser=number(above=0), metavar="NUMBER"
-        ),
+        _training("A gradient with a larger norm makes its batch a bad batch.", of=number(above=0)),
     ] = None
     bad_batch: Annotated[
         str,
         _training(
             "A batch that cannot be learned from (a label that is neither 0 nor 1, a loss that is not finite): "
             "stop, or skip it and report its row.",
-            parser=one_of("stop", "skip"),
-            metavar="POLICY",
+            of=one_of("stop", "skip", metavar="POLICY"),
         ),
     ] = "stop"
     label_delay: Annotated[
-        int, _training("Batches between scoring a row and learning its label.", parser=whole_number(0), metavar="N")
+        int, _training("Batches between scoring a row and learning its label.", of=whole_number(0))
     ] = 0
     window: Annotated[
         int | None,
         _training(
             "Rows of the window metrics.",
-            parser=whole_number(1),
-            metavar="ROWS",
+            of=whole_number(1, "ROWS"),
             show_default="a tenth of the rows, 100000 at most",
         ),
     ] = None
@@ -251,13 +224,10 @@ class TrainingOptions:
         _training(
             "With several processes (torchrun): rows after which they exchange what they have learned from, at the "
             "latest; sooner while the stream is short.",
-            parser=whole_number(1),
-            metavar="ROWS",
+            of=whole_number(1, "ROWS"),
         ),
     ] = 20_000
-    device: Annotated[
-        str, _training("cpu, cuda, cuda:1, … or auto: cuda where there is one.", parser=device_name, metavar="NAME")
-    ] = "auto"
+    device: Annotated[str, _training("cpu, cuda, cuda:1, … or auto: cuda where there is one.", of=DEVICE)] = "auto"
 
     def resolved(self, data: "Dataset") -> "TrainingOptions":
         """The same with batch size, window and device decided, by the number of rows and the available hardware."""

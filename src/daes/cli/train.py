@@ -33,7 +33,7 @@ _run = partial(option, panel="Run")
 
 def tracker(text: str) -> str:
     """Parse NAME[:WHERE], which stays as it is."""
-    one_of(*CALLBACKS)(text.partition(":")[0])
+    one_of(*CALLBACKS).parse(text.partition(":")[0])
     return text
 
 
@@ -41,12 +41,8 @@ def tracker(text: str) -> str:
 class ModelChoice:
     """Method, backbone and seed."""
 
-    method: Annotated[
-        str, _model("How numbers become vectors: {method}.", parser=registered_name("method"), metavar="NAME")
-    ] = "daes"
-    backbone: Annotated[
-        str, _model("How vectors interact: {backbone}.", parser=registered_name("backbone"), metavar="NAME")
-    ] = "deepfm"
+    method: Annotated[str, _model("How numbers become vectors: {method}.", of=registered_name("method"))] = "daes"
+    backbone: Annotated[str, _model("How vectors interact: {backbone}.", of=registered_name("backbone"))] = "deepfm"
     seed: Seed = 0
 
 
@@ -82,25 +78,22 @@ def train(
             metavar="RUN",
         ),
     ] = None,
-    checkpoint_every: Annotated[
-        int, _run("Rows between two checkpoints.", parser=whole_number(1), metavar="ROWS")
-    ] = 1_000_000,
+    checkpoint_every: Annotated[int, _run("Rows between two checkpoints.", of=whole_number(1, "ROWS"))] = 1_000_000,
     checkpoint_minutes: Annotated[
-        float, _run("Minutes after which a checkpoint is due at the latest.", parser=number(above=0), metavar="MINUTES")
+        float, _run("Minutes after which a checkpoint is due at the latest.", of=number(above=0, metavar="MINUTES"))
     ] = 5.0,
-    keep: Annotated[int, _run("Number of checkpoints to keep.", parser=whole_number(1), metavar="N")] = 3,
+    keep: Annotated[int, _run("Number of checkpoints to keep.", of=whole_number(1))] = 3,
     process_timeout: Annotated[
         float,
         _run(
             "With several processes (torchrun): one that does not answer for so long ends the run.",
-            parser=number(above=0),
-            metavar="SECONDS",
+            of=number(above=0, metavar="SECONDS"),
         ),
     ] = 600.0,
     ray: Annotated[
         bool, _run("Train in --workers processes of a Ray cluster, which replaces those that are lost.")
     ] = False,
-    workers: Annotated[int, _run("With --ray: how many.", parser=whole_number(1), metavar="N")] = 2,
+    workers: Annotated[int, _run("With --ray: how many.", of=whole_number(1))] = 2,
     report: Annotated[bool, _run("Write report.html.")] = True,
     track: Annotated[
         list[str] | None,

@@ -8,8 +8,8 @@ import numpy as np
 
 from daes.experiments.predictions import Predictions
 from daes.experiments.row_tests import RowStatistics, compare_rows
-from daes.experiments.scores import higher_is_better
-from daes.experiments.significance import LEVEL, holm
+from daes.experiments.scores import Tested
+from daes.experiments.significance import holm
 from daes.experiments.trial import TrialResult
 
 HALF = "half_"
@@ -19,7 +19,7 @@ ROW_TESTS = "paired DeLong test (AUC) and bootstrap over 64 blocks of consecutiv
 
 
 @dataclass(frozen=True)
-class MethodTest:
+class MethodTest(Tested):
     """The subject against one baseline in one column of a table, on the rows.
 
     Args:
@@ -43,16 +43,6 @@ class MethodTest:
     bootstrap: float
     p_value: float
     rows: int
-
-    @property
-    def better(self) -> bool:
-        """Whether the subject has the better score: a higher AUC, a lower LogLoss."""
-        return self.difference > 0 if higher_is_better(self.measure) else self.difference < 0
-
-    @property
-    def significant(self) -> bool:
-        """Whether the models differ at the 5 % level by both tests, corrected."""
-        return self.p_value < LEVEL
 
 
 def method_tests(

@@ -48,8 +48,26 @@ class SeedScores:
         return with_spread(self.mean, self.std)
 
 
+class Tested:
+    """What a test of a difference in a measure says, whatever the test."""
+
+    measure: str
+    difference: float
+    p_value: float | None
+
+    @property
+    def better(self) -> bool:
+        """Whether the subject has the better score: a higher AUC, a lower LogLoss."""
+        return self.difference > 0 if higher_is_better(self.measure) else self.difference < 0
+
+    @property
+    def significant(self) -> bool:
+        """Whether both differ at the 5 % level."""
+        return self.p_value is not None and self.p_value < LEVEL
+
+
 @dataclass(frozen=True)
-class BaselineTest:
+class BaselineTest(Tested):
     """The subject against the best baseline in one column; `p_value` is None with fewer than two seeds."""
 
     backbone: str
@@ -58,16 +76,6 @@ class BaselineTest:
     baseline: str
     difference: float
     p_value: float | None
-
-    @property
-    def better(self) -> bool:
-        """Whether the subject has the better mean: a higher AUC, a lower LogLoss."""
-        return self.difference > 0 if higher_is_better(self.measure) else self.difference < 0
-
-    @property
-    def significant(self) -> bool:
-        """Whether the means differ at the 5 % level."""
-        return self.p_value is not None and self.p_value < LEVEL
 
 
 @dataclass(frozen=True)

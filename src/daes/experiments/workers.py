@@ -10,27 +10,14 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any, Protocol
+from typing import Any
 
 Task = Callable[[Any, Any, Callable[[Any], None]], Any]
 """task(shared, item, note) → result, where `note(message)` sends a message to the parent; a function of a module."""
 
 
-class RunTasks(Protocol):
-    """What runs independent tasks: `run_tasks`, or an engine's own, as `daes.engines.ray.RayTasks`."""
-
-    def __call__(
-        self,
-        task: Task,
-        shared: Any,
-        items: Iterable[Any],
-        *,
-        jobs: int,
-        threads: int = 1,
-        on_note: Callable[[Any, Any], None] | None = None,
-        enough: Callable[[], bool] = lambda: False,
-    ) -> Iterator[tuple[Any, Any]]:
-        """As of `run_tasks`."""
+RunTasks = Callable[..., Iterator[tuple[Any, Any]]]
+"""What runs independent tasks: `run_tasks`, or what takes the same arguments, as `daes.engines.ray.RayTasks`."""
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,9 @@ A field has a `name`, a `side` ("request" or "ad"), and `draw(draws, stream, sta
 of rows start, start + 1, … from uniforms called `stream`, from the codes of fields drawn before, and from the time.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,48 +19,36 @@ Array = NDArray[np.float64]
 Codes = NDArray[np.int64]
 
 
-class CategoricalField(Protocol):
-    """What the generator and the truth need of a categorical field."""
+class CategoricalField(ABC):
+    """What the generator and the truth need of a categorical field.
 
-    @property
-    def name(self) -> str: ...
+    Args:
+        name: of the field.
+        side: "request" or "ad".
+        parent: the field it depends on.
+        generation_size: codes come in runs of this many, of which no more than two or three are alive at a time.
+        size: number of codes; None where new ones go on to appear.
+    """
 
-    @property
-    def side(self) -> str:
-        """ "request" or "ad"."""
+    def __init__(self, name: str, side: str, parent: str | None, generation_size: int, size: int | None) -> None:
+        self.name, self.side, self.parent = name, side, parent
+        self.generation_size, self.size = generation_size, size
 
-    @property
-    def parent(self) -> str | None:
-        """The field it depends on."""
-
-    @property
-    def size(self) -> int | None:
-        """Number of codes; None where new ones go on to appear."""
-
+    @abstractmethod
     def draw(self, draws: Draws, stream: str, start: int, codes: Mapping[str, Codes], days: Array) -> Codes:
         """The codes of rows start … start + len(days) − 1."""
 
-    @property
-    def generation_size(self) -> int:
-        """Codes come in runs of this many, of which no more than two or three are alive at a time."""
-
+    @abstractmethod
     def texts(self, codes: Codes) -> Any:
         """The texts of these codes as an Arrow string array; null is a missing category."""
 
 
-class _Listed:
+class _Listed(CategoricalField):
     """A field whose values are known beforehand: a text each, None being a missing category."""
 
     def __init__(self, name: str, side: str, values: tuple[str | None, ...], parent: str | None) -> None:
-        self.name, self.side, self.values, self.parent = name, side, values, parent
-
-    @property
-    def size(self) -> int:
-        return len(self.values)
-
-    @property
-    def generation_size(self) -> int:
-        return len(self.values)
+        super().__init__(name, side, parent, len(values), len(values))
+        self.values = values
 
     def texts(self, codes: Codes) -> Any:
         pa = require("pyarrow")
@@ -136,7 +125,7 @@ class CalendarField(_Listed):
         return ((part - np.floor(part)) * len(self.values)).astype(np.int64)
 
 
-class IdField:
+class IdField(CategoricalField):
     """Zipf-distributed ids that belong to the codes of a parent field and are replaced by new ones over time.
 
     Every code g of the parent owns `slots[g]` slots. A row takes slot k = 0, 1, … of its parent's n with probability
@@ -177,17 +166,13 @@ class IdField:
         cohort: int = 1,
         parent_slots: int | None = None,
     ) -> None:
-        self.name, self.side, self.parent, self.slots = name, side, parent, slots
-        self.exponent, self.prefix, self.lifetime = exponent, prefix, lifetime
         self.num_slots = int(slots.sum())
+        super().__init__(name, side, parent, self.num_slots, self.num_slots if np.isinf(lifetime) else None)
+        self.slots, self.exponent, self.prefix, self.lifetime = slots, exponent, prefix, lifetime
         self._stagger = lifetime if stagger is None else stagger
         self._salt, self._cohort, self._parent_slots = salt, cohort, parent_slots
         self._first = np.cumsum(slots) - slots
         self._reach = (slots + 1.0) ** (1 - exponent) - 1
-
-    @property
-    def size(self) -> int | None:
-        return self.num_slots if np.isinf(self.lifetime) else None
 
     def draw(self, draws: Draws, stream: str, start: int, codes: Mapping[str, Codes], days: Array) -> Codes:
         owner = codes[self.parent]
@@ -206,10 +191,6 @@ class IdField:
         ahead = uniform_of_code(slot // self._cohort, self._salt) * self._stagger
         return ((days + ahead) / self.lifetime).astype(np.int64)
 
-    @property
-    def generation_size(self) -> int:
-        return self.num_slots
-
     def texts(self, codes: Codes) -> Any:
         pa, pc = require("pyarrow"), require("pyarrow.compute")
         return pc.binary_join_element_wise(self.prefix, pa.array(codes).cast(pa.string()), "")
@@ -223,23 +204,19 @@ class Vocabulary:
     """
 
     def __init__(self, field: CategoricalField) -> None:
-        self._field = field
+        self.field = field
         self._low = self._high = 0
         self._hashes: NDArray[np.int64] = np.empty(0, dtype=np.int64)
 
-    def texts(self, codes: Codes) -> Any:
-        """An Arrow string array, null where the category is missing."""
-        return self._field.texts(codes)
-
     def hashes(self, codes: Codes) -> NDArray[np.int64]:
-        """What `hash_column` gives for `texts(codes)`."""
+        """What `hash_column` gives for `field.texts(codes)`."""
         if not len(codes):
             return np.empty(0, dtype=np.int64)
-        size = self._field.generation_size
+        size = self.field.generation_size
         low, high = int(codes.min()) // size * size, (int(codes.max()) // size + 1) * size
         if low < self._low or high > self._high:
             if high - low > 3 * size:  # rows so far apart that most ids in between are not among them
-                return hash_column(self.texts(codes))
+                return hash_column(self.field.texts(codes))
             self._low, self._high = low, high
-            self._hashes = hash_column(self.texts(np.arange(low, high)))
+            self._hashes = hash_column(self.field.texts(np.arange(low, high)))
         return self._hashes[codes - self._low]

@@ -275,7 +275,7 @@ class AdStream:
             if name == TIME:
                 return pa.array(features.time, type=pa.timestamp("ns"))
             if name in features.codes:
-                return self._vocabularies[name].texts(features.codes[name])
+                return self._vocabularies[name].field.texts(features.codes[name])
             values = features.numerical[name]
             missing = np.isnan(values)
             if self.laws[name].is_integer:

@@ -72,7 +72,6 @@ class RetrainedTrees(Rival):
         self._rate = ClickRate()
         self._past: list[Batch] = []
         self._rows = 0
-        self._trained_at = 0
         self._codes: list[_Codes] = []
         self._booster: Any = None
 
