@@ -51,24 +51,35 @@ def work(rank: int, world: int, store: str, given: argparse.Namespace, seed: int
     data, prefetch = open_data(given.data, given.limit, given.read), 0 if given.read is None else 2
     torch.manual_seed(seed)
     sample = data.sample(10_000)
-    model = CTRModel.from_sample(data.schema, sample, backbone=given.backbone).to(given.device)
+    options = {"hidden": tuple(int(width) for width in given.hidden.split(","))} if given.hidden else {}
+    model = CTRModel.from_sample(data.schema, sample, backbone=given.backbone, backbone_options=options)
+    model = model.to(given.device)
     batch_size = given.batch_size * (world if given.weak else 1)
     config = TrainConfig(batch_size=batch_size, seed=seed, window=10_000, sync_every=given.sync_every)
     trainer: StreamTrainer
     processes = Processes()
+    marks: list[tuple[int, float, float]] = []
+
+    def mark(trainer: StreamTrainer, *_: Any) -> None:
+        marks.append((trainer.rows, time.perf_counter(), time.process_time()))
+
     if world == 1:
-        trainer, source = StreamTrainer(model, config), data.from_start(prefetch=prefetch)
+        trainer, source = StreamTrainer(model, config, callbacks=[mark]), data.from_start(prefetch=prefetch)
     else:
-        trainer, source = ProcessTrainer(model, config, processes), read_together(data, processes, prefetch=prefetch)
+        trainer = ProcessTrainer(model, config, processes, callbacks=[mark])
+        source = read_together(data, processes, prefetch=prefetch)
         if given.read == "each":
             source = data.from_start(prefetch=prefetch)
-    processor, wall = time.process_time(), time.perf_counter()
+    processes.gather(None)  # all have their data
+    marks.append((0, time.perf_counter(), time.process_time()))
     result = trainer.run(source)
-    processor, wall = time.process_time() - processor, time.perf_counter() - wall
+    begun = next(one for one in marks if one[0] >= given.skip)
+    mark(trainer)
+    rows, wall, processor = (end - start for start, end in zip(begun, marks[-1], strict=True))
     results.put(
         {
             "rank": rank,
-            "rows": result.rows,
+            "rows": rows,
             "seconds": wall,
             "processor_seconds": processor,
             "auc": result.metrics["auc"],
@@ -108,6 +119,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", help="what `daes train` takes; random:ROWS for random ones")
     parser.add_argument("--limit", type=int, default=None, help="rows")
+    parser.add_argument("--skip", type=int, default=0, help="rows before the clock starts")
     parser.add_argument("--processes", default="1,2", help="numbers of processes, separated by commas")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--batch-size", type=int, default=32)
@@ -119,6 +131,7 @@ def main() -> None:
         help="read the files while training, as `daes train` does, or everything in each process; default: in memory",
     )
     parser.add_argument("--backbone", default="deepfm")
+    parser.add_argument("--hidden", help="widths of the backbone's hidden layers, separated by commas")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, default=Path("build/benchmarks/processes.json"))
     given = parser.parse_args()
