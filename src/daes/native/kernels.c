@@ -269,99 +269,145 @@ static inline float normal_score(float rank) {
     return c >= 0 ? centre : deviation < 0 ? -tail : tail; /* c is negative where |deviation| > 0.425 */
 }
 
+enum { SIDE = 64 }; /* rows that are worked on at a time, as vectors */
+
+/* What one feature's values, at most SIDE of them, are among its knots (K + 1): the lower one of two rows of a table and
+ * the weight of the other one, the normal score and the standardised value. */
+typedef struct {
+    int32_t low[SIDE];
+    float high[SIDE], score[SIDE], standard[SIDE];
+} feature_places;
+
+static inline __attribute__((always_inline)) void find_places(const float *values, int64_t count, int64_t q,
+                                                              const float *own, int64_t K, float centre, float scale,
+                                                              int64_t M, feature_places *found) {
+    const float half = (float)(0.5 / K), ratio = (float)((double)M / K);
+    const int known = !isnan(own[0]), spread = scale > 0;
+    float value[SIDE], left[SIDE], right[SIDE];
+    int32_t passed[SIDE];
+    for (int64_t i = 0; i < SIDE; i++) value[i] = NAN;
+    for (int64_t i = 0; i < count; i++) value[i] = values[i * q];
+    for (int64_t i = 0; i < SIDE; i++) {
+        float finite = clamped(value[i]), deviation = (finite / 2 - centre / 2) / (scale / 2);
+        deviation = deviation < -4 ? -4 : deviation > 4 ? 4 : deviation;
+        found->standard[i] = spread && value[i] == value[i] ? deviation : 0;
+        found->low[i] = value[i] == value[i] ? 0 : -1;
+        value[i] = finite;
+        passed[i] = 0;
+    }
+    if (!known) {
+        for (int64_t i = 0; i < SIDE; i++) {
+            found->low[i] = found->low[i] ? -1 : -2;
+            found->score[i] = normal_score(0.5f);
+            found->high[i] = 0;
+        }
+        return;
+    }
+    for (int64_t rest = K + 1, step; rest > 0; rest -= step) { /* `not_above`, of all values at once */
+        step = (rest + 1) / 2;
+        for (int64_t i = 0; i < SIDE; i++)
+            passed[i] += (int32_t)step & -(int32_t)(own[passed[i] + step - 1] <= value[i]);
+    }
+    for (int64_t i = 0; i < SIDE; i++) {
+        int32_t at = passed[i] > K ? (int32_t)K : passed[i] > 0 ? passed[i] : 1;
+        left[i] = own[at - 1];
+        right[i] = own[at];
+    }
+    for (int64_t i = 0; i < SIDE; i++) {
+        float width = right[i] / 2 - left[i] / 2, inner = (value[i] / 2 - left[i] / 2) / (width > 0 ? width : 1);
+        float place = (float)(passed[i] - 1) + inner;
+        place = passed[i] > K ? (float)K : passed[i] > 0 ? place : 0.0f;
+        float rank = place / K;
+        rank = rank < half ? half : rank > 1 - half ? 1 - half : rank;
+        found->score[i] = found->low[i] < 0 ? 0.5f : rank;
+        if (K != M) place *= ratio;
+        int32_t low = (int32_t)place;
+        low = low >= M ? (int32_t)M - 1 : low;
+        found->high[i] = place - low;
+        found->low[i] = found->low[i] < 0 ? -1 : low;
+    }
+    for (int64_t i = 0; i < SIDE; i++) found->score[i] = normal_score(found->score[i]);
+}
+
+typedef float eight __attribute__((vector_size(32), aligned(4), may_alias)); /* one register, or two smaller ones */
+
+/* to = (1 - high) * a + high * b + z * u, without the last if u is NULL. */
+static inline void blend_row(float *to, const float *a, const float *b, float high, const float *u, float z, int64_t d) {
+    int64_t k = 0;
+    for (; k + 8 <= d; k += 8) {
+        eight sum = (1 - high) * *(const eight *)(a + k) + high * *(const eight *)(b + k);
+        if (u) sum += z * *(const eight *)(u + k);
+        *(eight *)(to + k) = sum;
+    }
+    for (; k < d; k++) {
+        to[k] = (1 - high) * a[k] + high * b[k];
+        if (u) to[k] += z * u[k];
+    }
+}
+
+/* to += factor * from */
+static inline void add_row(float *to, const float *from, float factor, int64_t d) {
+    int64_t k = 0;
+    for (; k + 8 <= d; k += 8) *(eight *)(to + k) += factor * *(const eight *)(from + k);
+    for (; k < d; k++) to[k] += factor * from[k];
+}
+
 /* Two neighbouring rows blended and a linear path added, and the plain inputs (DAES._fused).
  * values (rows, q), knots (q, K + 1), centre and scale (q,), index (rows,) of contexts or NULL, table (contexts, q,
  * M + 1, d), linear (q, d) or NULL, missing (q, d) -> fields (rows, q, d), plain (rows, 2q): scores, then standardised
- * values, rows of both so far apart as their strides say; and for the backward: lower (rows, q), the lower one of the rows, -1 where the value is missing and -2 where
- * nothing is known of the feature, and upper (rows, q), the weight of the other one. */
+ * values, rows of both so far apart as their strides say; and for the backward: lower (rows, q), the lower one of the
+ * rows, -1 where the value is missing and -2 where nothing is known of the feature, and upper (rows, q), the weight of
+ * the other one. */
 FAST void daes_blend(const float *values, int64_t rows, int64_t q, const float *knots, int64_t K, const float *centre,
                      const float *scale, const int64_t *index, const float *table, int64_t M, int64_t d,
                      const float *linear, const float *missing, float *fields, int64_t stride, float *plain,
                      int64_t plain_stride, int32_t *lower, float *upper) {
-    const float half = (float)(0.5 / K), ratio = (float)((double)M / K);
-    for (int64_t i = 0; i < rows; i++) {
-        const float *own_table = table + (index ? index[i] * q * (M + 1) * d : 0);
+    for (int64_t start = 0; start < rows; start += SIDE)
         for (int64_t f = 0; f < q; f++) {
-            float value = values[i * q + f], *to = fields + i * stride + f * d;
-            float *score = plain + i * plain_stride + f, *standard = score + q;
-            const float *own = knots + f * (K + 1);
-            if (isnan(value)) {
-                memcpy(to, missing + f * d, d * sizeof(float));
-                *score = 0.5f; /* a rank, for now */
-                *standard = 0;
-                lower[i * q + f] = -1;
-                continue;
-            }
-            value = clamped(value);
-            float deviation = scale[f] > 0 ? (value / 2 - centre[f] / 2) / (scale[f] / 2) : 0.0f;
-            *standard = deviation < -4 ? -4 : deviation > 4 ? 4 : deviation;
-            if (isnan(own[0])) {
-                memset(to, 0, d * sizeof(float));
-                *score = 0.5f;
-                lower[i * q + f] = -2;
-            } else {
-                int64_t passed = not_above(own, K + 1, value);
-                float place = passed > K ? (float)K : 0.0f;
-                if (passed > 0 && passed <= K) {
-                    float left = own[passed - 1] / 2, width = own[passed] / 2 - left;
-                    place = (float)(passed - 1) + (value / 2 - left) / (width > 0 ? width : 1);
-                }
-                float rank = place / K;
-                *score = rank < half ? half : rank > 1 - half ? 1 - half : rank;
-                if (K != M) place *= ratio;
-                int32_t low = (int32_t)place;
-                if (low >= M) low = (int32_t)M - 1;
-                float high = place - low;
+            feature_places found;
+            const float *u = linear ? linear + f * d : NULL;
+            int64_t count = rows - start < SIDE ? rows - start : SIDE;
+            find_places(values + start * q + f, count, q, knots + f * (K + 1), K, centre[f], scale[f], M, &found);
+            for (int64_t i = start; index && i < start + count; i++)
+                PREFETCH(table + ((index[i] * q + f) * (M + 1) + found.low[i - start]) * d);
+            for (int64_t i = start; i < start + count; i++) {
+                int32_t low = found.low[i - start];
+                float high = found.high[i - start], z = found.standard[i - start], *to = fields + i * stride + f * d;
+                const float *own = table + ((index ? index[i] * q : 0) + f) * (M + 1) * d + low * d;
+                plain[i * plain_stride + f] = found.score[i - start];
+                plain[i * plain_stride + q + f] = z;
                 lower[i * q + f] = low;
                 upper[i * q + f] = high;
-                const float *a = own_table + (f * (M + 1) + low) * d, *b = a + d;
-                for (int64_t k = 0; k < d; k++) to[k] = (1 - high) * a[k] + high * b[k];
+                if (low >= 0)
+                    blend_row(to, own, own + d, high, u, z, d);
+                else if (low == -1)
+                    memcpy(to, missing + f * d, d * sizeof(float));
+                else {
+                    memset(to, 0, d * sizeof(float));
+                    if (u) add_row(to, u, z, d);
+                }
             }
-            if (linear) {
-                const float *u = linear + f * d, z = *standard;
-                for (int64_t k = 0; k < d; k++) to[k] += z * u[k];
-            }
         }
-    }
-    for (int64_t start = 0; start < rows * q; start += BLOCK) { /* as vectors, whatever the number of features */
-        float scores[BLOCK];
-        int64_t count = rows * q - start < BLOCK ? rows * q - start : BLOCK;
-        for (int64_t k = 0, i = start / q, f = start % q; k < BLOCK; k++) {
-            scores[k] = k < count ? plain[i * plain_stride + f] : 0.5f;
-            if (++f == q) f = 0, i++;
-        }
-        for (int64_t k = 0; k < BLOCK; k++) scores[k] = normal_score(scores[k]);
-        for (int64_t k = 0, i = start / q, f = start % q; k < count; k++) {
-            plain[i * plain_stride + f] = scores[k];
-            if (++f == q) f = 0, i++;
-        }
-    }
 }
 
 /* The gradients of table, linear (or NULL) and missing are added to, from that of the fields; strides as above. */
 FAST void daes_blend_backward(const float *gradient, int64_t stride, int64_t rows, int64_t q, const int64_t *index,
-                              int64_t M, int64_t d, const float *plain, int64_t plain_stride,
-                              const int32_t *lower, const float *upper, float *table, float *linear, float *missing) {
+                              int64_t M, int64_t d, const float *plain, int64_t plain_stride, const int32_t *lower,
+                              const float *upper, float *table, float *linear, float *missing) {
     for (int64_t i = 0; i < rows; i++) {
         float *own_table = table + (index ? index[i] * q * (M + 1) * d : 0);
         for (int64_t f = 0; f < q; f++) {
             const float *from = gradient + i * stride + f * d;
             int32_t low = lower[i * q + f];
             if (low == -1) {
-                float *to = missing + f * d;
-                for (int64_t k = 0; k < d; k++) to[k] += from[k];
+                add_row(missing + f * d, from, 1, d);
                 continue;
             }
-            if (linear) {
-                float z = plain[i * plain_stride + q + f], *u = linear + f * d;
-                for (int64_t k = 0; k < d; k++) u[k] += z * from[k];
-            }
+            if (linear) add_row(linear + f * d, from, plain[i * plain_stride + q + f], d);
             if (low < 0) continue;
-            float high = upper[i * q + f], *a = own_table + (f * (M + 1) + low) * d, *b = a + d;
-            for (int64_t k = 0; k < d; k++) {
-                a[k] += (1 - high) * from[k];
-                b[k] += high * from[k];
-            }
+            float high = upper[i * q + f], *a = own_table + (f * (M + 1) + low) * d;
+            add_row(a, from, 1 - high, d);
+            add_row(a + d, from, high, d);
         }
     }
 }
@@ -381,6 +427,7 @@ int64_t daes_observe(const float *values, int64_t rows, int64_t q, const int64_t
         int64_t f = features[k], seen = count[f], before = seen;
         int64_t first = first_after(positions, accepted, seen), next = first;
         float low = minimum[f], high = maximum[f];
+        float *own_slots = slots + f * (size + 1);
         for (int64_t i = 0; i < rows; i++) {
             float value = values[i * q + f];
             if (!(value >= -FLT_MAX && value <= FLT_MAX)) continue;
@@ -388,7 +435,8 @@ int64_t daes_observe(const float *values, int64_t rows, int64_t q, const int64_t
             low = value < low || isnan(low) ? value : low;
             high = value > high || isnan(high) ? value : high;
             if (next < accepted && positions[next] == seen) {
-                float *slot = slots + f * (size + 1) + targets[next];
+                float *slot = own_slots + targets[next];
+                if (next + AHEAD < accepted) PREFETCH(own_slots + targets[next + AHEAD]);
                 int64_t place = pending[f] + next++ - first;
                 if (place < room) {
                     added[f * room + place] = value + 0.0f; /* no negative zero: equal numbers are to look alike */
@@ -425,13 +473,23 @@ static void sort_numbers(float *numbers, int64_t count, int64_t *keys, int64_t *
     }
 }
 
+enum { STRIDE = 32 }; /* members between two looks for the place of a number */
+
+/* How many of at most STRIDE members lie below a number: quicker than halving, where vectors serve. */
+static inline int64_t below_nearby(const float *members, int64_t count, float number) {
+    if (count < STRIDE) return below(members, count, number);
+    int32_t sum = 0;
+    for (int k = 0; k < STRIDE; k++) sum += members[k] < number;
+    return sum;
+}
+
 /* Put `more` sorted numbers into `end` sorted members, from behind: all of these move right. */
-static void put_in(float *members, int64_t end, const float *numbers, int64_t more) {
+static inline void put_in(float *members, int64_t end, const float *numbers, int64_t more) {
     for (int64_t i = more - 1, to = end + more; i >= 0; i--) {
-        int64_t step = 1;
-        while (step < end && members[end - step] >= numbers[i]) step *= 2;
-        int64_t start = step < end ? end - step : 0;
-        start += below(members + start, end - start, numbers[i]);
+        int64_t start = end;
+        while (start > STRIDE && members[start - STRIDE] >= numbers[i]) start -= STRIDE;
+        int64_t width = start < STRIDE ? start : STRIDE;
+        start += below_nearby(members + start - width, width, numbers[i]) - width;
         to -= end - start;
         memmove(members + to, members + start, (end - start) * sizeof(float));
         members[--to] = numbers[i];
@@ -440,12 +498,12 @@ static void put_in(float *members, int64_t end, const float *numbers, int64_t mo
 }
 
 /* Take `less` sorted numbers out of `total` sorted members, from the front: all others move left. */
-static void take_out(float *members, int64_t total, const float *numbers, int64_t less) {
+static inline void take_out(float *members, int64_t total, const float *numbers, int64_t less) {
     int64_t from = 0, to = 0;
     for (int64_t i = 0; i < less; i++) {
-        int64_t step = 1;
-        while (from + step < total && members[from + step - 1] < numbers[i]) step *= 2;
-        int64_t here = below(members + from, from + step < total ? step : total - from, numbers[i]);
+        int64_t here = 0, rest = total - from;
+        while (here + STRIDE < rest && members[from + here + STRIDE - 1] < numbers[i]) here += STRIDE;
+        here += below_nearby(members + from + here, rest - here < STRIDE ? rest - here : STRIDE, numbers[i]);
         memmove(members + to, members + from, here * sizeof(float));
         to += here;
         from += here + 1;
@@ -456,7 +514,7 @@ static void take_out(float *members, int64_t total, const float *numbers, int64_
 /* Refresh the inner knots, centre and scale of some features (FeatureDistributions._set_knots) from their sorted samples
  * (q, width), which are brought up to date by what was added and removed, as `daes_observe` noted it. `levels` are those
  * of the K - 1 inner knots and `likely` others, for centre and scale; scratch has room for 2 * room. */
-void daes_refresh(const int64_t *features, int64_t num_features, float *ordered, int64_t width, int64_t size,
+FAST void daes_refresh(const int64_t *features, int64_t num_features, float *ordered, int64_t width, int64_t size,
                   const int64_t *count, int64_t *pending, float *added, float *removed, int64_t room, int64_t *scratch,
                   const double *levels, int64_t K, int64_t likely, float *knots, float *centre, float *scale) {
     for (int64_t k = 0; k < num_features; k++) {
