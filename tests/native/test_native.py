@@ -13,6 +13,7 @@ import torch
 from daes import native
 from daes.embedding import DAES, CategoricalEmbedding, Context, build_embedding
 from daes.embedding.distributions import FeatureDistributions
+from daes.embedding.interpolation import blend_rows
 from daes.evidence import Evidence, EvidenceInputs
 from daes.model import CTRModel
 from daes.native.build import build, library
@@ -161,6 +162,18 @@ def test_knots_that_follow_many_small_batches(reservoir_size, tolerance):
     found = observed()
     with plainly():
         torch.testing.assert_close(found, observed(), rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("basis", ["hat", "thermometer"])
+@pytest.mark.parametrize(("contexts", "q", "rows", "dim"), [(0, 2, 3, 4), (1, 1, 1, 1), (7, 3, 10, 16), (4, 2, 5, 11)])
+def test_tables_of_contexts(basis, contexts, q, rows, dim):
+    table, factors = torch.randn(q, rows, dim, requires_grad=True), torch.rand(contexts, q, rows, requires_grad=True)
+    found = native.gated(table, factors, sums=basis == "thermometer")
+    expected = blend_rows(table * factors.unsqueeze(-1), basis)
+    torch.testing.assert_close(found, expected)
+    target = torch.randn_like(expected)
+    gradients = (torch.autograd.grad(one, (table, factors), target) for one in (found, expected))
+    torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("contexts", [0, 1, 5])

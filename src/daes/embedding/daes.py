@@ -251,14 +251,16 @@ class DAES(NumericalEmbedding):
         self, values: Tensor, vectors: Tensor | None, index: Tensor | None, plain: Sequence[FeatureInput]
     ) -> Outputs:
         known = self.distributions
-        table: Tensor = self.meta_embeddings
         assert known is not None
         if vectors is not None and index is not None:
             self._check_context(Context(vectors, index), values.shape[0])
-            table = table.unsqueeze(0) * gate_factors(vectors, self.modulation_weight, self.beta).unsqueeze(-1)
+            factors = gate_factors(vectors, self.modulation_weight, self.beta)
+            table = native.gated(self.meta_embeddings, factors, sums=self.basis == "thermometer")
+        else:
+            table = blend_rows(self.meta_embeddings, self.basis)
         linear = None if self.linear is None else self.linear_weight
         fields, inputs = native.blend(
-            values, known.knots, known.centre, known.scale, index, blend_rows(table, self.basis), linear, self.missing
+            values, known.knots, known.centre, known.scale, index, table, linear, self.missing
         )
         return Outputs(fields, inputs if plain else None)
 

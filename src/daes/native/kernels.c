@@ -888,3 +888,37 @@ int64_t daes_accept(const double *values, int64_t count, int64_t seen, const int
     }
     return end - first;
 }
+
+/* The rows of a table (q, M, d) as a gate makes them for every context: times its factors (contexts, q, M). With `sums`
+ * their sums from 0 on, M + 1 rows a feature (`blend_rows` on the thermometer basis). */
+FAST void daes_gate(const float *table, const float *factors, int64_t contexts, int64_t q, int64_t M, int64_t d,
+                    int64_t sums, float *restrict out) {
+    for (int64_t u = 0; u < contexts; u++)
+        for (int64_t f = 0; f < q; f++) {
+            float *to = out + (u * q + f) * (M + sums) * d;
+            if (sums) memset(to, 0, d * sizeof(float));
+            for (int64_t k = 0; k < M; k++, to += d) {
+                if (sums)
+                    memcpy(to + d, to, d * sizeof(float));
+                else
+                    memset(to, 0, d * sizeof(float));
+                add_row(to + sums * d, table + (f * M + k) * d, factors[(u * q + f) * M + k], d);
+            }
+        }
+}
+
+/* The gradients of table, which is added to, and of factors, from that of what `daes_gate` made; sum (d,) is scratch. */
+FAST void daes_gate_backward(const float *gradient, const float *table, const float *factors, int64_t contexts, int64_t q,
+                             int64_t M, int64_t d, int64_t sums, float *sum, float *to_table, float *to_factors) {
+    for (int64_t u = 0; u < contexts; u++)
+        for (int64_t f = 0; f < q; f++) {
+            const float *from = gradient + (u * q + f) * (M + sums) * d;
+            memset(sum, 0, d * sizeof(float));
+            for (int64_t k = M - 1; k >= 0; k--) {
+                if (!sums) memset(sum, 0, d * sizeof(float));
+                add_row(sum, from + (k + sums) * d, 1, d);
+                add_row(to_table + (f * M + k) * d, sum, factors[(u * q + f) * M + k], d);
+                to_factors[(u * q + f) * M + k] = dot(sum, table + (f * M + k) * d, d);
+            }
+        }
+}

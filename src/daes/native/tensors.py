@@ -288,6 +288,43 @@ def blend(
     return fields, plain
 
 
+class _Gated(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, table: Tensor, factors: Tensor, sums: bool) -> Tensor:
+        table, factors = table.contiguous(), factors.contiguous()
+        ctx.save_for_backward(table, factors)
+        ctx.sums = sums
+        (q, rows, dim), contexts = table.shape, factors.shape[0]
+        out = torch.empty(contexts, q, rows + sums, dim)
+        native._library.daes_gate(table.data_ptr(), factors.data_ptr(), contexts, q, rows, dim, sums, out.data_ptr())
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        refuse_second_derivatives()
+        table, factors = ctx.saved_tensors
+        gradient = gradient.contiguous()
+        to_table, to_factors, scratch = torch.zeros_like(table), torch.empty_like(factors), torch.empty(table.shape[2])
+        native._library.daes_gate_backward(
+            gradient.data_ptr(),
+            table.data_ptr(),
+            factors.data_ptr(),
+            factors.shape[0],
+            *table.shape,
+            ctx.sums,
+            scratch.data_ptr(),
+            to_table.data_ptr(),
+            to_factors.data_ptr(),
+        )
+        return to_table, to_factors, None
+
+
+def gated(table: Tensor, factors: Tensor, *, sums: bool) -> Tensor:
+    """Tables of contexts: table (q, M, d) times factors (contexts, q, M); with `sums` their prefix sums from 0 on."""
+    found: Tensor = _Gated.apply(table, factors, sums)  # type: ignore[no-untyped-call]
+    return found
+
+
 class Writes:
     """What was written into samples of q features since they were last in order, and what it replaced."""
 
