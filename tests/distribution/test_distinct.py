@@ -1,7 +1,14 @@
 import numpy as np
 import pytest
 
+from daes import native
 from daes.distribution.distinct import DistinctCounts
+
+
+@pytest.fixture(autouse=True, params=["compiled", "plain"])
+def loops(request, monkeypatch):
+    if request.param == "plain":
+        monkeypatch.setattr(native, "_library", None)
 
 
 def hashes(distinct, rows, seed=0):
@@ -48,3 +55,11 @@ def test_no_columns():
     counts = DistinctCounts(0)
     counts.update(np.empty((5, 0), np.int64))
     assert counts.estimate().shape == (0,)
+
+
+def test_what_is_kept_are_the_smallest():
+    columns = np.stack([hashes(5000, 9000), hashes(30, 9000, 1)], axis=1)
+    columns[::9] = 0
+    kept = counted(columns, batch=37, size=100).state_dict()["smallest"]
+    for column, found in zip(columns.T, kept, strict=True):
+        assert found.tolist() == np.unique(column[column > 0])[:100].tolist()

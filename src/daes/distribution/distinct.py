@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from daes.native import arrays
+
 _RANGE = 2.0**63
-_TOGETHER = 8192
 
 
 class DistinctCounts:
@@ -29,41 +30,35 @@ class DistinctCounts:
 
     def __init__(self, columns: int, size: int = 1024) -> None:
         self.size = size
-        self._smallest: list[NDArray[np.int64]] = [np.empty(0, np.int64) for _ in range(columns)]
-        self._waiting: list[NDArray[np.int64]] = []
+        self._smallest = np.zeros((columns, size), np.int64)
+        self._counts = np.zeros(columns, np.int64)
+        self._seen = np.zeros((columns, 512), np.int64)
 
     def update(self, hashes: NDArray[np.int64]) -> None:
         """Take in rows (B, p) of hashes, uniform in [1, 2⁶³); 0 is a missing value and does not count."""
-        self._waiting.append(hashes)
-        if sum(map(len, self._waiting)) >= _TOGETHER:  # sorting few values at a time would cost more
-            self._take_in()
+        if arrays.serves():
+            arrays.take_smallest(hashes, self._smallest, self._counts, self._seen)
+            return
+        for column, (values, known) in enumerate(zip(hashes.T, self._known(), strict=True)):
+            found = np.union1d(known, values[values > 0])[: self.size]
+            self._smallest[column, : found.size], self._counts[column] = found, found.size
 
     def estimate(self) -> NDArray[np.float64]:
         """How many distinct values each column has had, (p,)."""
-        self._take_in()
-        return np.array([self._estimate(smallest) for smallest in self._smallest])
+        return np.array([self._estimate(smallest) for smallest in self._known()])
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to continue."""
-        self._take_in()
-        return {"smallest": list(self._smallest)}
+        return {"smallest": [smallest.copy() for smallest in self._known()]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a state that counts of the same size saved."""
-        self._smallest, self._waiting = list(state["smallest"]), []
+        self._seen[:] = 0
+        for column, smallest in enumerate(state["smallest"]):
+            self._smallest[column, : len(smallest)], self._counts[column] = smallest, len(smallest)
 
-    def _take_in(self) -> None:
-        if not self._waiting or not self._smallest:
-            self._waiting = []
-            return
-        rows = np.concatenate(self._waiting)
-        self._waiting = []
-        for column, smallest in enumerate(self._smallest):
-            values = rows[:, column]
-            largest = smallest[-1] if len(smallest) == self.size else np.iinfo(np.int64).max
-            values = values[(values > 0) & (values <= largest)]
-            if len(values):
-                self._smallest[column] = np.union1d(smallest, values)[: self.size]
+    def _known(self) -> list[NDArray[np.int64]]:
+        return [smallest[:count] for smallest, count in zip(self._smallest, self._counts, strict=True)]
 
     def _estimate(self, smallest: NDArray[np.int64]) -> float:
         if len(smallest) < self.size:

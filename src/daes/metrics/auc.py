@@ -170,6 +170,10 @@ class WindowAUC(Metric):
 def _auc(rows: Rows) -> float:
     if not len(rows):
         return float("nan")
+    if (rows.weights == 1).all():  # counting takes a fraction of the time
+        clicked, other = np.sort(rows.logits[rows.labels]), np.sort(rows.logits[~rows.labels])
+        twice = other.searchsorted(clicked).sum() + other.searchsorted(clicked, side="right").sum()
+        return ratio(float(twice / 2), float(clicked.size * other.size))
     order = np.argsort(rows.logits)
     scores = rows.logits[order]
     ties_start = np.flatnonzero(np.concatenate([[True], scores[1:] != scores[:-1]]))

@@ -1,6 +1,6 @@
 """LogLoss, Brier score, normalized entropy and calibration, and all metrics of a stream together."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -207,11 +207,11 @@ class StreamMetrics:
 
     def compute(self) -> dict[str, float]:
         """Every metric by name."""
-        return {"rows": float(self.count)} | {name: value for name, value, _ in self._results()}
+        return {"rows": float(self.count)} | {name: compute() for name, compute, _ in self._results()}
 
     def undefined(self) -> dict[str, str]:
         """Why metrics are undefined, by name, for those that are."""
-        return {name: reason for name, _, reason in self._results() if reason}
+        return {name: reason for name, _, metric in self._results() if (reason := metric.undefined)}
 
     def merge(self, other: "StreamMetrics") -> None:
         """Add the rows of other metrics, for example those of another process."""
@@ -236,7 +236,8 @@ class StreamMetrics:
         names = ("auc", "logloss", "normalized_entropy", "brier", "calibration", "window")
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
-    def _results(self) -> Iterator[tuple[str, float, str | None]]:
+    def _results(self) -> Iterator[tuple[str, Callable[[], float], Metric]]:
+        """Each result by name, what computes it, and the metric that says whether it is defined."""
         overall = (self.auc, self.logloss, self.normalized_entropy, self.brier, self.calibration)
         yield from _results("", *overall)
         if self.window is not None:
@@ -249,13 +250,13 @@ class StreamMetrics:
 
 def _results(
     prefix: str, auc: Metric, logloss: LogLoss, entropy: NormalizedEntropy, brier: BrierScore, calibration: Calibration
-) -> Iterator[tuple[str, float, str | None]]:
-    yield f"{prefix}auc", auc.compute(), auc.undefined
-    yield f"{prefix}logloss", logloss.compute(), logloss.undefined
-    yield f"{prefix}normalized_entropy", entropy.compute(), entropy.undefined
-    yield f"{prefix}brier", brier.compute(), brier.undefined
-    yield f"{prefix}calibration", calibration.compute(), calibration.undefined
-    yield f"{prefix}ece", calibration.ece(), logloss.undefined
+) -> Iterator[tuple[str, Callable[[], float], Metric]]:
+    yield f"{prefix}auc", auc.compute, auc
+    yield f"{prefix}logloss", logloss.compute, logloss
+    yield f"{prefix}normalized_entropy", entropy.compute, entropy
+    yield f"{prefix}brier", brier.compute, brier
+    yield f"{prefix}calibration", calibration.compute, calibration
+    yield f"{prefix}ece", calibration.ece, logloss
 
 
 def _loss(rows: Rows) -> float:

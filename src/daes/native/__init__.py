@@ -90,6 +90,7 @@ def _load() -> Any:
         "range": "pnp",
         "count_up_to": "pnpnnp",
         "accept": "pnnppnnpppnp",
+        "distinct": "pnnnppnp",
     }.items():
         function = getattr(loaded, f"daes_{name}")
         function.argtypes = [kinds[kind] for kind in arguments]

@@ -131,3 +131,20 @@ class Writer:
         if tracked is not None:
             tracked.size = self._filled.value
         return written, self._filled.value
+
+
+def take_smallest(hashes: Ints, smallest: Ints, counts: Ints, seen: Ints) -> None:
+    """Rows (B, p) of hashes into the smallest ones of each column (p, k), of which there are counts (p,).
+
+    `seen` (p, a power of two), zeros at first, remembers some, which need not be looked for.
+    """
+    hashes = np.ascontiguousarray(hashes)
+    native._library.daes_distinct(
+        hashes.ctypes.data,
+        *hashes.shape,
+        smallest.shape[1],
+        smallest.ctypes.data,
+        counts.ctypes.data,
+        seen.shape[1],
+        seen.ctypes.data,
+    )
