@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fastapi import Depends, FastAPI, HTTPException, Request
+from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -67,7 +67,7 @@ def create_app(
         if given is None or not hmac.compare_digest(given.credentials.encode(), api_key.encode()):
             raise HTTPException(401, "an API key is needed: Authorization: Bearer KEY", {"WWW-Authenticate": "Bearer"})
 
-    protected = [] if api_key is None else [Depends(authorised)]
+    protected = APIRouter(dependencies=[] if api_key is None else [Depends(authorised)])
     metrics = CollectorRegistry()
     metrics.register(ServingCollector(service))
 
@@ -75,9 +75,8 @@ def create_app(
     async def bad_request(_: Request, error: BadRequest) -> Response:
         return _refusal(error)
 
-    @app.post(
+    @protected.post(
         "/predict",
-        dependencies=protected,
         openapi_extra={"requestBody": describe_rows(service.model.schema, service.limits.rows)},
         responses=describe_answer(),
         summary="Score rows",
@@ -100,9 +99,8 @@ def create_app(
         finally:
             service.traffic.request(status, time.perf_counter() - started, rows)
 
-    @app.post(
+    @protected.post(
         "/labels",
-        dependencies=protected,
         openapi_extra={"requestBody": LABELS},
         responses=ERRORS,
         summary="Say what was clicked",
@@ -123,6 +121,25 @@ def create_app(
         except ValueError as error:
             raise BadRequest(409, str(error), "body", "labels") from None
 
+    @protected.get("/metrics", response_class=PlainTextResponse, summary="Metrics for Prometheus", tags=["state"])
+    def prometheus() -> Response:
+        return Response(generate_latest(metrics), media_type=CONTENT_TYPE_LATEST)
+
+    @protected.get("/drift", summary="The last rows against those of training", tags=["state"])
+    def drift() -> JSONResponse:
+        return JSONResponse(strict(service.drift.report()))
+
+    @protected.get("/status", summary="What the page shows", tags=["state"])
+    def status() -> JSONResponse:
+        return JSONResponse(strict(service.status()))
+
+    @protected.get("/view", include_in_schema=False)
+    def viewed() -> JSONResponse:
+        content = service.status()
+        return JSONResponse(strict(content if view is None else view(content)))
+
+    app.include_router(protected)
+
     @app.get("/healthz", summary="Whether the process answers", tags=["state"])
     async def healthz() -> dict[str, bool]:
         return {"alive": True}
@@ -131,29 +148,6 @@ def create_app(
     async def readyz() -> JSONResponse:
         state = service.state()
         return JSONResponse(state, 200 if state["ready"] else 503)
-
-    @app.get(
-        "/metrics",
-        dependencies=protected,
-        response_class=PlainTextResponse,
-        summary="Metrics for Prometheus",
-        tags=["state"],
-    )
-    def prometheus() -> Response:
-        return Response(generate_latest(metrics), media_type=CONTENT_TYPE_LATEST)
-
-    @app.get("/drift", dependencies=protected, summary="The last rows against those of training", tags=["state"])
-    def drift() -> JSONResponse:
-        return JSONResponse(strict(service.drift.report()))
-
-    @app.get("/status", dependencies=protected, summary="What the page shows", tags=["state"])
-    def status() -> JSONResponse:
-        return JSONResponse(strict(service.status()))
-
-    @app.get("/view", dependencies=protected, include_in_schema=False)
-    def viewed() -> JSONResponse:
-        content = service.status()
-        return JSONResponse(strict(content if view is None else view(content)))
 
     @app.get("/", include_in_schema=False)
     async def index() -> HTMLResponse:

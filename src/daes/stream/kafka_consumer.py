@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from daes.extras import require
-from daes.stream.messages import BrokerError, Consumer, Message, Offsets
+from daes.stream.messages import BrokerError, Consumer, Message, Offsets, next_offset
 
 _log = logging.getLogger("daes.stream")
 _CONNECT_SECONDS = 5.0
@@ -71,17 +71,7 @@ class KafkaConsumer(Consumer):
         for partition in self._partitions():
             first, end = self._watermarks(partition)
             wanted = int(offsets.get(partition, first))
-            if wanted > end:
-                raise BrokerError(
-                    f"partition {partition} of {self.name} ends before message {end}, and message {wanted} is next: it "
-                    "was made anew"
-                )
-            if wanted < first:
-                _log.warning(
-                    "%s has no messages %d to %d of partition %d any more: going on with %d",
-                    *(self.name, wanted, first - 1, partition, first),
-                )
-            self._positions[partition] = max(wanted, first)
+            self._positions[partition] = next_offset(f"partition {partition} of {self.name}", wanted, first, end)
         self._sent, self._complete = {}, {}
         self._assign()
 

@@ -379,6 +379,15 @@ class _MessageCursor(LiveCursor):
         self._left, self._messages = None, []
 
 
+def next_offset(what: str, wanted: int, first: int, end: int) -> int:
+    """Where to go on in what has messages from `first` on and before `end`: at `wanted`, or `first` if that is gone."""
+    if wanted > end:
+        raise BrokerError(f"{what} ends before message {end}, and message {wanted} is next: it was made anew")
+    if wanted < first:
+        _log.warning("%s has no messages %d to %d any more: going on with %d", what, wanted, first - 1, first)
+    return max(wanted, first)
+
+
 def format_offsets(offsets: Mapping[int, int], inside: Mapping[int, int]) -> str:
     """Offsets as text: the next message of each partition, and how many of its rows were read.
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from daes.extras import require
-from daes.stream.messages import BrokerError, Consumer, Message, Offsets
+from daes.stream.messages import BrokerError, Consumer, Message, Offsets, next_offset
 
 _log = logging.getLogger("daes.stream")
 _T = TypeVar("_T")
@@ -62,20 +62,11 @@ class NatsConsumer(Consumer):
         return {0: int(state.last_seq) + 1 if self._start == "new" else max(1, int(state.first_seq))}
 
     def seek(self, offsets: Mapping[int, int]) -> None:
-        wanted = int(offsets[0])
         with self._lock:
             state = self._info().state
-            first, last = int(state.first_seq), int(state.last_seq)
-            if wanted > last + 1:
-                raise BrokerError(
-                    f"{self.name} ends with message {last}, and message {wanted} is next: it was made anew"
-                )
-            if first > wanted:
-                _log.warning(
-                    "%s has no messages %d to %d any more: going on with %d", self.name, wanted, first - 1, first
-                )
+            start = next_offset(self.name, int(offsets[0]), int(state.first_seq), int(state.last_seq) + 1)
             self._drop()
-            self._next = max(wanted, first)
+            self._next = start
             self._pending, self._last_sent, self._complete = None, 0, 0
 
     def poll(self, most: int, seconds: float) -> list[Message]:
