@@ -215,7 +215,9 @@ class TestRooms:
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
                 called = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
                 first = node.args[0] if node.args else None
-                if called in ("import_module", "require", "find_spec") and isinstance(first, ast.Constant):
+                if called in ("import_module", "require", "lazy_module", "find_spec") and isinstance(
+                    first, ast.Constant
+                ):
                     yield str(first.value), node.lineno
 
     def home(self, name):

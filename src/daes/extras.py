@@ -53,3 +53,24 @@ def require(module: str) -> Any:
         extra = EXTRA_OF.get(package)
         hint = f"pip install 'daes[{extra}]'" if extra else f"pip install {package}"
         raise MissingExtraError(f"{package} is needed here and not installed: {hint}") from error
+
+
+def lazy_module(module: str) -> Any:
+    """A stand-in for a module that is loaded, by `require`, when something of it is first used.
+
+    >>> lazy_module("math").floor(1.5)
+    1
+    """
+    return _LazyModule(module)
+
+
+class _LazyModule:
+    def __init__(self, module: str) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # asked for by those who look at objects, not by those who use the module
+            raise AttributeError(name)
+        found = getattr(require(self._module), name)
+        setattr(self, name, found)
+        return found

@@ -6,6 +6,7 @@ from typing import Any
 from daes.classifier import StreamingClassifier
 from daes.distribution.base import check_positive
 from daes.extras import require
+from daes.stream.arrow import pa
 from daes.stream.schema import Schema
 
 require("river")
@@ -83,7 +84,6 @@ class RiverClassifier(MiniBatchClassifier):  # type: ignore[misc]
 
     def _table(self, rows: Sequence[dict[Any, Any]]) -> Any:
         """Rows as a pyarrow Table: of the model's columns once it has some."""
-        pa = require("pyarrow")
         if not hasattr(self._model, "schema_"):
             names = list(dict.fromkeys(str(name) for row in rows for name in row))
             return pa.table({name: [row.get(name) for row in rows] for name in names})

@@ -7,11 +7,11 @@ from typing import Any
 from fastapi import Request
 from fastapi.responses import Response
 
-from daes.extras import require
 from daes.serving.batching import ScoredRows
 from daes.serving.openapi import ARROW
 from daes.serving.rows import RowError
 from daes.serving.scorer import Scorer
+from daes.stream.arrow import pa
 from daes.stream.batch import Batch
 
 _LONGEST_ID = 200
@@ -77,7 +77,6 @@ def read_rows(body: bytes, scorer: Scorer, most: int) -> tuple[str | None, Batch
 
 def read_arrow(body: bytes, scorer: Scorer, most: int) -> tuple[str | None, Batch]:
     """The rows of a request as an Arrow stream, which has no name."""
-    pa = require("pyarrow")
     try:
         with pa.ipc.open_stream(body) as reader:
             batches, rows = [], 0
@@ -134,7 +133,6 @@ def json_answer(name: str, scored: ScoredRows) -> Response:
 
 def arrow_answer(name: str, scored: ScoredRows) -> Response:
     """Scores as an Arrow stream."""
-    pa = require("pyarrow")
     table = pa.table({"score": scored.scores})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:

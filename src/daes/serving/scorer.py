@@ -8,11 +8,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from daes.extras import require
 from daes.model import CTRModel
 from daes.native.whole import FEW_ROWS
 from daes.serving.compiled import CompiledScores
 from daes.serving.rows import RowError, prepare
+from daes.stream.arrow import pa
 from daes.stream.batch import Batch, batch_from_table
 from daes.stream.schema import Schema, no_such_column
 from daes.whole import whole_scores
@@ -102,7 +102,6 @@ class Scorer:
 
     def read_table(self, table: Any) -> Batch:
         """An Arrow table or record batch as a batch; columns are treated as those of rows."""
-        pa = require("pyarrow")
         for name in table.schema.names:
             if name not in self._accepted:
                 raise ValueError(self._unknown(name))

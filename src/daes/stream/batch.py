@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from daes.extras import require
+from daes.stream.arrow import pa, pc
 from daes.stream.category_text import category_text
 from daes.stream.hashing import hash_column
 from daes.stream.schema import Schema, is_text, no_such_column
@@ -149,7 +149,6 @@ def batch_from_table(
     >>> batch.missing_rate()
     (array([0.5]), array([0.5]))
     """
-    pa = require("pyarrow")
     if not isinstance(table, pa.Table | pa.RecordBatch):
         raise TypeError(f"table must be a pyarrow Table or RecordBatch, got {type(table).__name__}")
     rows = table.num_rows
@@ -196,7 +195,6 @@ def _column(table: Any, name: str) -> Any:
 
 def _read_numbers(column: Any, name: str, out: NDArray[Any]) -> None:
     """Write a column of numbers into `out`, NaN where null."""
-    pa = require("pyarrow")
     types = pa.types
     kind = column.type
     if types.is_dictionary(kind):
@@ -230,7 +228,6 @@ def _read_label(column: Any, name: str, label_map: Mapping[str, int] | None) -> 
 
 
 def _mapped_label(column: Any, name: str, label_map: Mapping[str, int]) -> NDArray[np.float32]:
-    pa, pc = require("pyarrow"), require("pyarrow.compute")
     known = category_text(pa.array(list(label_map), pa.string()))
     text = pc.cast(category_text(column), pa.string())
     places = pc.fill_null(pc.index_in(text, value_set=known, skip_nulls=True), -1)
@@ -265,7 +262,6 @@ def _read_complete_numbers(column: Any, name: str) -> NDArray[np.float64]:
 
 
 def _read_time(column: Any, name: str) -> NDArray[np.int64]:
-    pa = require("pyarrow")
     types = pa.types
     _refuse_nulls(column, name)
     kind = column.type

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daes.extras import require
+from daes.stream.arrow import pa, pc
 from daes.stream.hashing import string_buffers
 from daes.stream.schema import is_text
 
@@ -46,7 +46,6 @@ def category_text(column: Any) -> Any:
     >>> category_text(pa.array([3.0, None])).to_pylist(), category_text(pa.array([3.0, 0.5])).to_pylist()
     ([3, None], ['3', '0.5'])
     """
-    pa = require("pyarrow")
     if isinstance(column, pa.ChunkedArray):
         if pa.types.is_floating(column.type):  # whole numbers or text: one decision for the column
             return category_text(_one_array(column))
@@ -57,18 +56,17 @@ def category_text(column: Any) -> Any:
     if types.is_floating(kind):
         return _from_floats(column)
     if types.is_decimal(kind) or types.is_date(kind) or types.is_timestamp(kind) or types.is_time(kind):
-        return _from_text(require("pyarrow.compute").cast(column, pa.string()))
+        return _from_text(pc.cast(column, pa.string()))
     return _from_text(column) if is_text(kind) else column
 
 
 def _one_array(column: Any) -> Any:
     combined = column.combine_chunks()
-    return combined.chunk(0) if isinstance(combined, require("pyarrow").ChunkedArray) else combined
+    return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined
 
 
 def _from_floats(column: Any) -> Any:
     """Floats as integers if all are whole, otherwise as text; NaN is null."""
-    pa = require("pyarrow")
     values = column.to_numpy(zero_copy_only=False)
     missing = np.isnan(values)
     # Beyond this limit a float stands for several integers, so that different categories may look alike.
@@ -88,7 +86,6 @@ def _from_floats(column: Any) -> Any:
 
 def _positional(values: NDArray[np.floating[Any]], missing: NDArray[np.bool_]) -> Any:
     """The shortest text of each float without an exponent, null where it is missing."""
-    pa = require("pyarrow")
     different, places = np.unique(values + 0.0, return_inverse=True)  # -0.0 becomes 0.0
     texts = pa.array([np.format_float_positional(value, trim="-") for value in different], pa.string())
     return texts.take(pa.array(places, mask=missing))
@@ -99,7 +96,6 @@ def _from_text(column: Any) -> Any:
 
     A search through the bytes of all values tells which forms may occur: in most columns none does.
     """
-    pa, pc = require("pyarrow"), require("pyarrow.compute")
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
         column = pc.cast(column, pa.large_string())
     text, lengths = _content(column)
@@ -127,7 +123,6 @@ def _content(column: Any) -> tuple[bytes, NDArray[np.integer[Any]]]:
 
 
 def _without_exponents(column: Any) -> Any:
-    pa, pc = require("pyarrow"), require("pyarrow.compute")
     written = pc.fill_null(pc.match_substring_regex(column, _EXPONENT), False)
     if not pc.any(written).as_py():
         return column

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from shlex import quote
 from typing import Any
 
-from daes.extras import require
+from daes.stream.arrow import pa, pc
 from daes.stream.category_text import category_text
 from daes.stream.csv import CsvSource
 from daes.stream.cursor import schema_roles
@@ -92,7 +92,6 @@ def summarize_columns(data: Dataset, *, named: Set[str] = frozenset(), rows: int
 
 def _values(column: Any, role: str | None, csv: CsvSource | None) -> Any:
     """The values that are there, as text."""
-    pa, pc = require("pyarrow"), require("pyarrow.compute")
     types, kind = pa.types, column.type
     if csv is None and not (types.is_nested(kind) or types.is_binary(kind)):
         column = category_text(column) if role == "categorical" else column
@@ -107,7 +106,7 @@ def _values(column: Any, role: str | None, csv: CsvSource | None) -> Any:
 
 
 def _why(name: str, part: str, inferred: Any, csv: bool, named: bool) -> str:
-    types = require("pyarrow").types
+    types = pa.types
     if part == "unused":
         if is_unnamed(name):
             return "no name"

@@ -11,7 +11,7 @@ from copy import copy
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from daes.extras import require
+from daes.stream.arrow import pa
 from daes.stream.bad_rows import BadRow, BadRows
 from daes.stream.csv_rows import CsvCursor, parse_block, parse_text, wrong_fields
 from daes.stream.csv_text import MISSING, CsvBlocks, CsvFormat
@@ -123,7 +123,6 @@ class CsvSource(FilesSource):
         return column_type("categorical" if role == "label" and self._label_map else role, inferred)
 
     def _file_schema(self, file: DataFile) -> Any:
-        pa = require("pyarrow")
         if file is self._files[0] and self._schema is None:
             return infer_types(file, self.format)
         with CsvBlocks(file, self.format) as blocks:
@@ -135,7 +134,7 @@ class CsvSource(FilesSource):
         self, file: DataFile, types: Mapping[str, Any], roles: Roles, place: Position, rows_at_once: int
     ) -> Cursor:
         if self._as_text:
-            parsed = dict.fromkeys(types, require("pyarrow").string())
+            parsed = dict.fromkeys(types, pa.string())
         else:
             roles = schema_roles(self.schema) if not roles and self.schema is not None else roles
             parsed = {name: self._type(roles.get(name), inferred) for name, inferred in types.items()}
@@ -144,7 +143,6 @@ class CsvSource(FilesSource):
 
 def column_type(role: str | None, inferred: Any) -> Any:
     """The Arrow type a column of text is parsed as, given its role and what its first rows look like."""
-    pa = require("pyarrow")
     types = pa.types
     if role == "categorical":
         return pa.string()
@@ -159,7 +157,6 @@ def column_type(role: str | None, inferred: Any) -> Any:
 
 def infer_types(file: DataFile, format: CsvFormat) -> Any:
     """The columns of a file as a pyarrow Schema, by its first block of rows."""
-    pa = require("pyarrow")
     with CsvBlocks(file, format) as blocks:
         block = blocks.next()
         if block is None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daes.extras import require
+from daes.stream.arrow import pa, pa_csv, pc
 from daes.stream.bad_rows import BadRow, BadRows
 from daes.stream.csv_text import CsvBlocks, CsvFormat
 from daes.stream.cursor import Cursor, Position, SourceError
@@ -83,11 +83,10 @@ class CsvCursor(Cursor):
         """How many rows a block has, at the price of cutting it into fields alone."""
         names = self._blocks.names
         bad: list[Any] = []
-        table = parse_block(block, names, self._format, {names[0]: require("pyarrow").binary()}, bad)
+        table = parse_block(block, names, self._format, {names[0]: pa.binary()}, bad)
         return int(table.num_rows) + len(bad)
 
     def _parse(self, block: bytes) -> Any:
-        pa = require("pyarrow")
         bad: list[Any] = []
         try:
             table = parse_block(block, self._blocks.names, self._format, self._types, bad)
@@ -106,7 +105,6 @@ class CsvCursor(Cursor):
 
     def _parse_carefully(self, block: bytes) -> Any:
         """Find the rows at fault; stop at the first or leave all of them out."""
-        pa = require("pyarrow")
         bad: list[Any] = []
         try:
             raw_types = dict.fromkeys(self._types, pa.binary())
@@ -133,7 +131,7 @@ class CsvCursor(Cursor):
             return table
         indices = np.full(total, -1)
         indices[numbers - 1] = np.arange(len(numbers))
-        return table.take(require("pyarrow").array(indices, mask=indices < 0))
+        return table.take(pa.array(indices, mask=indices < 0))
 
     def _leave_out(self, number: int, reason: str) -> None:
         self._bad_rows.add(BadRow(self._path, self._row + number, reason), parsed=False)
@@ -141,7 +139,6 @@ class CsvCursor(Cursor):
 
 def parse_text(table: Any, types: Mapping[str, Any], format: CsvFormat) -> tuple[Any, dict[int, str]]:
     """Columns of text, or its bytes, as columns of these types; why rows cannot be and are left out, by their index."""
-    pa = require("pyarrow")
     reasons: dict[int, str] = {}
     columns = {name: table.column(name).combine_chunks() for name in types}
     for name, kind in types.items():
@@ -156,7 +153,7 @@ def parse_text(table: Any, types: Mapping[str, Any], format: CsvFormat) -> tuple
 def _without_missing(table: Any, types: Mapping[str, Any], format: CsvFormat) -> Any:
     """The table with null where its columns of text hold what means a missing category."""
     for position, (name, kind) in enumerate(types.items()):
-        if kind == require("pyarrow").string():
+        if kind == pa.string():
             table = table.set_column(position, name, _without(table.column(name), format.missing_categories))
     return table
 
@@ -175,7 +172,7 @@ def _shown(value: str | bytes) -> str:
 
 
 def _called(kind: Any) -> str:
-    types = require("pyarrow").types
+    types = pa.types
     if types.is_floating(kind) or types.is_integer(kind):
         return "a number" if types.is_floating(kind) else "an integer"
     return "UTF-8 text" if types.is_string(kind) else f"a {kind}"
@@ -186,7 +183,6 @@ def parse_block(block: bytes, names: Sequence[str], format: CsvFormat, types: Ma
 
     Rows with the wrong number of fields are left out and added to `bad`.
     """
-    pa, pa_csv = require("pyarrow"), require("pyarrow.csv")
 
     def leave_out(row: Any) -> str:
         bad.append(row)
@@ -214,7 +210,6 @@ def parse_block(block: bytes, names: Sequence[str], format: CsvFormat, types: Ma
 
 def _convert(column: Any, kind: Any, format: CsvFormat) -> Any:
     """Bytes of text as a column of that type, as the CSV parser would read it."""
-    pa, pc = require("pyarrow"), require("pyarrow.compute")
     text = pc.cast(column, pa.string())
     if kind == pa.string():
         return text
@@ -225,14 +220,12 @@ def _convert(column: Any, kind: Any, format: CsvFormat) -> Any:
 
 
 def _without(column: Any, values: Sequence[str]) -> Any:
-    pa, pc = require("pyarrow"), require("pyarrow.compute")
     found = pc.is_in(column, value_set=pa.array(values, pa.string()))
     return pc.if_else(found, pa.scalar(None, column.type), column) if pc.any(found).as_py() else column
 
 
 def _unreadable(column: Any, kind: Any, format: CsvFormat, start: int = 0) -> list[int]:
     """The indices of what cannot be converted, by halving: quick where it is little."""
-    pa = require("pyarrow")
     try:
         _convert(column, kind, format)
         return []

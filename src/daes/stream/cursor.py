@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daes.extras import require
+from daes.stream.arrow import pa
 from daes.stream.bad_rows import BadRow, BadRows
 from daes.stream.batch import BadValues, Batch, batch_from_table
 from daes.stream.schema import Schema, no_such_column
@@ -317,7 +317,6 @@ def check_columns(columns: Sequence[str], available: Sequence[str], where: str =
 
 def join_pieces(pieces: Sequence[Any]) -> Any | None:
     """Tables of the same columns as one, None if there are none."""
-    pa = require("pyarrow")
     if len(pieces) <= 1:
         return pieces[0] if pieces else None
     try:
@@ -334,7 +333,7 @@ def _place_of(row: int, places: list[tuple[int, Position]]) -> Position:
 
 
 def _without_dictionaries(table: Any) -> Any:
-    types = require("pyarrow").types
+    types = pa.types
     for number, kind in enumerate(table.schema.types):
         if types.is_dictionary(kind):
             table = table.set_column(number, table.schema.names[number], table.column(number).cast(kind.value_type))

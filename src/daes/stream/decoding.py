@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from daes.extras import require
+from daes.stream.arrow import pa, pc
 from daes.stream.batch import batch_from_table
 from daes.stream.category_text import category_text
 from daes.stream.cursor import Roles, SourceError, schema_of
@@ -87,7 +87,7 @@ class Decoder:
                 some, outcomes = self._from_objects(list(run))
             found += outcomes
             tables += some
-        return (require("pyarrow").concat_tables(tables) if tables else None), found
+        return (pa.concat_tables(tables) if tables else None), found
 
     def _from_objects(self, messages: list["Message"]) -> tuple[list[Any], list[int | str]]:
         """`decode` of messages none of which is Arrow."""
@@ -100,11 +100,10 @@ class Decoder:
             good = [place for place, outcome in enumerate(found) if outcome == 1]
             columns = self._columns_of([(parsed[place], messages[place].sent) for place in good])  # type: ignore[misc]
             assert columns is not None
-        return [require("pyarrow").table(columns)] if columns else [], found
+        return [pa.table(columns)] if columns else [], found
 
     def _columns_of(self, rows: list[tuple[dict[str, Any], int]]) -> dict[str, Any] | None:
         """The columns of a table, {} if there are no rows; None if something is wrong with one of them."""
-        pa = require("pyarrow")
         if not rows:
             return {}
         columns = {}
@@ -156,7 +155,6 @@ class Decoder:
 
     def _from_arrow(self, messages: list["Message"]) -> tuple[list[Any], list[int | str]]:
         """`decode` of messages that are Arrow."""
-        pa = require("pyarrow")
         read = [_read_arrow(message.data) for message in messages]
         tables = [table for table in read if not isinstance(table, str)]
         if len(tables) == len(read) > 1 and all(table.schema.equals(tables[0].schema) for table in tables):
@@ -174,7 +172,6 @@ class Decoder:
 
     def _from_table(self, table: Any, sent: NDArray[np.int64]) -> Any:
         """The rows of a table that was sent, with the types that rows of JSON have; or what is wrong with it."""
-        pa = require("pyarrow")
         rows = table.num_rows
         try:
             columns = {}
@@ -205,7 +202,6 @@ class Decoder:
 
     def _outcomes(self, table: Any, name: str) -> Any:
         """The labels of rows of which each means a click where it says nothing else."""
-        pa, pc = require("pyarrow"), require("pyarrow.compute")
         if name not in table.column_names:
             return pa.array(np.ones(table.num_rows))
         column = pc.fill_null(table.column(name).cast(pa.float64()), 1.0)
@@ -215,7 +211,6 @@ class Decoder:
         return column
 
     def _cast(self, column: Any, name: str) -> Any:
-        pa = require("pyarrow")
         role, kind = self._roles[name], self._types[name]
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
@@ -228,7 +223,6 @@ class Decoder:
         return column.cast(kind)
 
     def _type(self, role: str) -> Any:
-        pa = require("pyarrow")
         if role == "categorical" or (role == "label" and self._label_map):
             return pa.string()
         return pa.int64() if role in ("time", "key", "sent") else pa.float64()
@@ -241,7 +235,6 @@ def is_arrow(data: bytes) -> bool:
 
 def _read_arrow(data: bytes) -> Any:
     """The Table of a message, or what is wrong with it."""
-    pa = require("pyarrow")
     try:
         with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
             return reader.read_all()
@@ -266,7 +259,6 @@ def parse_object(data: bytes) -> dict[str, Any] | str:
 
 def infer_types(messages: Sequence["Message"], name: str) -> Any:
     """The columns of some messages as a pyarrow Schema; messages that cannot be read are passed over."""
-    pa = require("pyarrow")
     columns: dict[str, list[Any]] = {}
     rows = 0
     for message in messages:
@@ -289,7 +281,6 @@ def infer_types(messages: Sequence["Message"], name: str) -> Any:
 
 
 def _inferred(values: list[Any]) -> Any:
-    pa = require("pyarrow")
     kinds = {type(value) for value in values} - {type(None)}
     if not kinds:
         return pa.null()

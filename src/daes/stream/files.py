@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 from urllib.request import url2pathname
 
 from daes.extras import require
+from daes.stream.arrow import fs
 from daes.stream.cursor import SourceError
 from daes.stream.web import web_filesystem
 
@@ -65,7 +66,6 @@ def find_files(where: Where, suffixes: tuple[str, ...] = ()) -> list[DataFile]:
             raise ValueError(f"at least one path is needed, got {where!r}")
         return [file for one in where for file in find_files(one, suffixes)]
     filesystem, path = _filesystem(where)
-    fs = require("pyarrow.fs")
     try:
         kind = filesystem.get_file_info(path).type
         if kind == fs.FileType.File:
@@ -96,7 +96,6 @@ def is_many(where: str | Path) -> bool:
     A bucket has no empty directories: there, what ends in `/` is one that has no files yet.
     """
     filesystem, path = _filesystem(where)
-    fs = require("pyarrow.fs")
     kind = filesystem.get_file_info(path).type
     if kind == fs.FileType.NotFound and not _is_web(path):
         local = isinstance(filesystem, fs.LocalFileSystem)
@@ -108,7 +107,6 @@ def is_many(where: str | Path) -> bool:
 
 
 def _filesystem(where: str | Path) -> tuple[Any, str]:
-    fs = require("pyarrow.fs")
     text = str(where)
     scheme = urlsplit(text).scheme if "://" in text else ""
     if isinstance(where, Path) or not scheme:
@@ -136,7 +134,6 @@ def _is_web(path: str) -> bool:
 
 
 def _list(filesystem: Any, base: str, pattern: str, nothing: str) -> list[DataFile]:
-    fs = require("pyarrow.fs")
     deep = "/" in pattern or "**" in pattern
     selector = fs.FileSelector(base, recursive=deep, allow_not_found=True)
     accept = _glob(pattern)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from daes.extras import require
+from daes.stream.arrow import pa
 from daes.stream.cursor import Cursor, CursorSource, Position, Roles, SourceError, check_columns
 from daes.stream.files import DataFile, Where, find_files
 from daes.stream.schema import is_text
@@ -66,7 +66,6 @@ class FilesSource(CursorSource):
     @property
     def arrow_schema(self) -> Any:
         """Names and types of the first file's columns, then of the partitions."""
-        pa = require("pyarrow")
         if self._schema is None:
             schema = self._file_schema(self._files[0])
             for key in self._files[0].partitions:
@@ -120,7 +119,7 @@ class FilesSource(CursorSource):
 
 
 def _kind(arrow_type: Any) -> str:
-    types = require("pyarrow").types
+    types = pa.types
     if types.is_dictionary(arrow_type):
         arrow_type = arrow_type.value_type
     if types.is_integer(arrow_type) or types.is_floating(arrow_type) or types.is_decimal(arrow_type):
@@ -164,7 +163,6 @@ class _Chain(Cursor):
         return False
 
     def read(self, limit: int) -> Any:
-        pa = require("pyarrow")
         assert self._inner is not None
         table = self._inner.read(limit)
         for key, value in self._partitions.items():
@@ -192,7 +190,6 @@ class _Chain(Cursor):
 
 def _partition(key: str, value: str | None, role: str | None, path: str) -> Any:
     """A partition's value as an Arrow scalar of the type its role asks for."""
-    pa = require("pyarrow")
     try:
         if role in ("numerical", "label", "weight"):
             return pa.scalar(None if value is None else float(value), pa.float64())

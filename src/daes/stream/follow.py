@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from daes.extras import require
+from daes.stream.arrow import fs
 from daes.stream.bad_rows import BadRow
 from daes.stream.cursor import Cursor, Position, Roles, SourceError
 from daes.stream.files import DataFile, find_files, is_many, natural_order
@@ -225,7 +225,7 @@ class _FollowCursor(LiveCursor):
 
 def _absolute(file: DataFile) -> DataFile:
     """The file by a path that is the same from every working directory."""
-    local = isinstance(file.filesystem, require("pyarrow.fs").LocalFileSystem)
+    local = isinstance(file.filesystem, fs.LocalFileSystem)
     return replace(file, path=str(Path(file.path).absolute())) if local else file
 
 

@@ -41,7 +41,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daes.extras import require
+from daes.stream.arrow import pa, pc
 from daes.stream.schema import is_text
 
 Hashes = NDArray[np.int64]
@@ -82,7 +82,6 @@ def hash_column(column: Any) -> Hashes:
     >>> hash_column(pa.array([5])) == hash_column(pa.array(["5"]))
     array([ True])
     """
-    pa = require("pyarrow")
     if not isinstance(column, pa.Array | pa.ChunkedArray):
         raise TypeError(f"column must be a pyarrow Array or ChunkedArray, got {type(column).__name__}")
     chunks = (column.chunks or [pa.nulls(0, column.type)]) if isinstance(column, pa.ChunkedArray) else [column]
@@ -95,7 +94,6 @@ def hash_column(column: Any) -> Hashes:
 
 
 def _hash_array(array: Any, out: Hashes) -> None:
-    pa, pc = require("pyarrow"), require("pyarrow.compute")
     kind = array.type
     if pa.types.is_null(kind):
         out[:] = 0
@@ -118,7 +116,7 @@ def _hash_array(array: Any, out: Hashes) -> None:
 
 
 def _not_a_category(kind: Any) -> str:
-    types = require("pyarrow").types
+    types = pa.types
     if types.is_floating(kind) or types.is_decimal(kind):
         advice = "list it as numerical, or cast it to integers or strings"
     elif types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
@@ -144,7 +142,6 @@ def _hash_dictionary(array: Any, out: Hashes) -> None:
 
 def _hash_integers(array: Any, out: Hashes) -> None:
     """Hash a block of integers as their decimal text; what null slots get is left open."""
-    pa, pc = require("pyarrow"), require("pyarrow.compute")
     values = (array.fill_null(0) if array.null_count else array).to_numpy()
     if values.min() < 0:
         _hash_strings(pc.cast(array, pa.string()), out)
@@ -218,7 +215,7 @@ def _hash_strings(array: Any, out: Hashes) -> None:
 
 def string_buffers(array: Any) -> tuple[NDArray[Any], NDArray[np.uint8]]:
     """Of a string or large_string array, not empty: where its texts start and the last one ends, and all bytes."""
-    width = np.int64 if require("pyarrow").types.is_large_string(array.type) else np.int32
+    width = np.int64 if pa.types.is_large_string(array.type) else np.int32
     _, offsets, data = array.buffers()
     starts = np.frombuffer(offsets, dtype=width)[array.offset : array.offset + len(array) + 1]
     return starts, np.frombuffer(data or b"", dtype=np.uint8)

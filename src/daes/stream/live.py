@@ -5,7 +5,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from daes.extras import require
+from daes.stream.arrow import pa
 from daes.stream.cursor import Cursor, CursorSource, Position, Roles, join_pieces
 
 MAX_WAIT = 60.0
@@ -72,6 +72,5 @@ class LiveSource(CursorSource):
         return join_pieces(pieces)
 
     def _no_rows(self, columns: Sequence[str], roles: Roles) -> Any:
-        pa = require("pyarrow")
         kinds = {"categorical": pa.string(), "time": pa.int64()}
         return pa.table({name: pa.array([], kinds.get(roles.get(name, ""), pa.float64())) for name in columns})

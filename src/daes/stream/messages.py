@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from daes.extras import require
+from daes.stream.arrow import pa
 from daes.stream.batch import Batch, batch_from_table
 from daes.stream.cursor import Cursor, Position, Roles, SourceError, join_pieces, schema_of, schema_roles
 from daes.stream.decoding import KEY, SENT, Decoder, infer_types
@@ -351,7 +351,7 @@ class _MessageCursor(LiveCursor):
                 row += rows
                 rows -= read
             left.append(rows)
-        return table.filter(require("pyarrow").array(keep)), left
+        return table.filter(pa.array(keep)), left
 
     def _pass_on(self, rows: int) -> None:
         """Note that so many further rows are handed out, and with them the messages that have none left."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from daes.extras import require
+from daes.stream.arrow import pa
 from daes.stream.broker_url import BrokerURL, connect, is_broker
 from daes.stream.csv import SEPARATORS, CsvSource
 from daes.stream.cursor import SourceError
@@ -61,7 +61,7 @@ def open_source(
     for key, value in (("format", format), *options.items()):
         if value is not None:
             raise TypeError(f"{key} is for files, got {value!r} and what is a {type(what).__name__}")
-    if isinstance(what, require("pyarrow").RecordBatchReader):
+    if isinstance(what, pa.RecordBatchReader):
         return ReaderSource(what, shard=shard)
     if _is_source(what):
         if shard is not None:
@@ -79,7 +79,7 @@ def name_of(what: Any) -> str:
     """
     if _is_source(what):
         return type(what).__name__
-    if isinstance(what, require("pyarrow").RecordBatchReader):
+    if isinstance(what, pa.RecordBatchReader):
         return "reader"
     first = what[0] if isinstance(what, list | tuple) else what
     if is_broker(first):

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from daes.extras import require
+from daes.stream.arrow import fs, pa, pq
 from daes.stream.cursor import Cursor, Position, Roles, SourceError
 from daes.stream.files import DataFile, Where
 from daes.stream.files_source import FilesSource
@@ -67,8 +67,7 @@ class ParquetSource(FilesSource):
 
     def _open(self, file: DataFile, dictionaries: Sequence[str] = ()) -> Any:
         """A ParquetFile that reads `dictionaries` as dictionaries."""
-        pa, pq = require("pyarrow"), require("pyarrow.parquet")
-        local = isinstance(file.filesystem, require("pyarrow.fs").LocalFileSystem)
+        local = isinstance(file.filesystem, fs.LocalFileSystem)
         try:
             if self._handle[0] != file.path:
                 self._handle = (file.path, file.open())
@@ -121,7 +120,6 @@ class _ParquetCursor(Cursor):
 
     def _load(self) -> Any:
         """The rows of the batch in hand that are not handed out, or of the next."""
-        pa = require("pyarrow")
         while self._left is None or not self._left.num_rows:
             try:
                 batch = next(self._batches)

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Self
 
-from daes.extras import require
+from daes.stream.arrow import pa, pa_csv, pq
 
 FORMAT = "daes.schema"
 VERSION = 1
@@ -227,7 +227,6 @@ def _names(names: Sequence[str], part: str) -> tuple[str, ...]:
 
 
 def _arrow_schema(source: Any) -> Any:
-    pa = require("pyarrow")
     if isinstance(source, pa.Schema):
         return source
     if isinstance(source, str | Path):
@@ -240,17 +239,15 @@ def _arrow_schema(source: Any) -> Any:
 
 
 def _file_schema(path: Path) -> Any:
-    pa = require("pyarrow")
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if path.is_dir():
         raise ValueError(f"source must be one Parquet or CSV file; {path} is a directory")
     try:
         if ".parquet" in suffixes or ".pq" in suffixes:
-            return require("pyarrow.parquet").read_schema(path)
+            return pq.read_schema(path)
         if ".csv" in suffixes or ".tsv" in suffixes:
-            csv = require("pyarrow.csv")
-            options = csv.ParseOptions(delimiter="\t" if ".tsv" in suffixes else ",")
-            with pa.input_stream(str(path)) as stream, csv.open_csv(stream, parse_options=options) as reader:
+            options = pa_csv.ParseOptions(delimiter="\t" if ".tsv" in suffixes else ",")
+            with pa.input_stream(str(path)) as stream, pa_csv.open_csv(stream, parse_options=options) as reader:
                 return reader.schema
     except pa.ArrowException as error:
         raise ValueError(f"{path} cannot be read: {error}") from error
@@ -259,7 +256,7 @@ def _file_schema(path: Path) -> Any:
 
 def column_kind(arrow_type: Any) -> str:
     """Numerical, categorical or time, as a column of this type is inferred to be; otherwise the type."""
-    types = require("pyarrow").types
+    types = pa.types
     if types.is_integer(arrow_type) or types.is_floating(arrow_type) or types.is_decimal(arrow_type):
         return "numerical"
     if types.is_boolean(arrow_type) or types.is_dictionary(arrow_type) or is_text(arrow_type):
@@ -271,13 +268,13 @@ def column_kind(arrow_type: Any) -> str:
 
 def is_text(arrow_type: Any) -> bool:
     """Whether an Arrow type is one of the string types."""
-    types = require("pyarrow").types
+    types = pa.types
     view = getattr(types, "is_string_view", None)  # newer than the oldest pyarrow supported
     return bool(types.is_string(arrow_type) or types.is_large_string(arrow_type) or (view and view(arrow_type)))
 
 
 def _guess_label(types: dict[str, Any]) -> str | None:
-    is_boolean = require("pyarrow").types.is_boolean
+    is_boolean = pa.types.is_boolean
     named = {name: of for name, of in types.items() if name.casefold() in LABEL_NAMES}
     found = [name for name, of in named.items() if is_boolean(of) or column_kind(of) in ("numerical", "null")]
     return _only(found, "label must be named where several columns may be it")

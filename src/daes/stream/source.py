@@ -17,7 +17,7 @@ store with a model; after `seek(position)` the stream goes on with the same valu
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from daes.extras import require
+from daes.stream.arrow import pa
 from daes.stream.bad_rows import BadRows
 from daes.stream.batch import Batch
 from daes.stream.cursor import (
@@ -197,7 +197,6 @@ class BatchSource:
 
 def as_table(data: Any) -> Any:
     """A pyarrow Table of what is given, without copying where that is possible."""
-    pa = require("pyarrow")
     if isinstance(data, pa.Table):
         return data
     if isinstance(data, pa.RecordBatch):
@@ -231,7 +230,7 @@ class ReaderSource(CursorSource):
         super().__init__(shard)
         self._make: Callable[[], Any] | None = reader if callable(reader) else None
         self._reader = reader() if callable(reader) else reader
-        if not isinstance(self._reader, require("pyarrow").RecordBatchReader):
+        if not isinstance(self._reader, pa.RecordBatchReader):
             raise TypeError(f"reader must be a pyarrow RecordBatchReader, got {type(self._reader).__name__}")
         if self._make is None:
             self._rows_at_once = 0  # what is read is gone: never read ahead of what is handed out
@@ -281,7 +280,7 @@ class _ReaderCursor(Cursor):
     def read(self, limit: int) -> Any:
         batch, self._left = self._left.slice(0, limit), self._left.slice(limit)
         self._row += batch.num_rows
-        return require("pyarrow").Table.from_batches([batch]).select(self._columns)
+        return pa.Table.from_batches([batch]).select(self._columns)
 
     def place(self) -> Position:
         return {"skip": self._row}

@@ -5,7 +5,7 @@ from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
-from daes.extras import require
+from daes.stream.arrow import fs, pa
 
 _TIMEOUT = 60.0
 _BUFFER = 1 << 20
@@ -97,7 +97,6 @@ def _request(url: str, **options: Any) -> Any:
 
 def web_filesystem() -> Any:
     """A pyarrow FileSystem whose paths are http:// and https:// URLs of single files."""
-    pa, fs = require("pyarrow"), require("pyarrow.fs")
     base: Any = fs.FileSystemHandler
 
     class Handler(base):  # type: ignore[misc]

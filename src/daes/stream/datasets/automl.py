@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from daes.extras import require
+from daes.stream.arrow import pa, pc
 from daes.stream.bad_rows import BadRows
 from daes.stream.csv import infer_types
 from daes.stream.csv_rows import CsvCursor
@@ -147,7 +147,6 @@ class AutoMLSource(FilesSource):
         self._columns = list(columns)
 
     def _file_schema(self, file: DataFile) -> Any:
-        pa = require("pyarrow")
         if self._schema is not None:
             return self._schema
         inferred = infer_types(self._files[0], self._format)
@@ -165,7 +164,6 @@ class AutoMLSource(FilesSource):
     def _file_cursor(
         self, file: DataFile, types: Mapping[str, Any], roles: Roles, place: Position, rows_at_once: int
     ) -> Cursor:
-        pa = require("pyarrow")
         parsed = {}
         for name, kind in types.items():
             if name != "label":
@@ -226,10 +224,9 @@ class _Paired(Cursor):
             part = self.labels.read(rows)
             chunks.extend(part.column("label").chunks)
             rows -= part.num_rows
-        return require("pyarrow").chunked_array(chunks)
+        return pa.chunked_array(chunks)
 
     def _finish(self, table: Any) -> Any:
-        pa, pc = require("pyarrow"), require("pyarrow.compute")
         out = {}
         for name in self.columns:
             column = table.column(name.removesuffix("_count"))

