@@ -269,7 +269,7 @@ static inline float normal_score(float rank) {
     return c >= 0 ? centre : deviation < 0 ? -tail : tail; /* c is negative where |deviation| > 0.425 */
 }
 
-enum { SIDE = 64 }; /* rows that are worked on at a time, as vectors */
+enum { SIDE = 64, GROUP = 16 }; /* rows, and features of them, that are worked on at a time, as vectors */
 
 /* What one feature's values, at most SIDE of them, are among its knots (K + 1): the lower one of two rows of a table and
  * the weight of the other one, the normal score and the standardised value. */
@@ -362,31 +362,33 @@ FAST void daes_blend(const float *values, int64_t rows, int64_t q, const float *
                      const float *scale, const int64_t *index, const float *table, int64_t M, int64_t d,
                      const float *linear, const float *missing, float *fields, int64_t stride, float *plain,
                      int64_t plain_stride, int32_t *lower, float *upper) {
+    feature_places found[GROUP];
     for (int64_t start = 0; start < rows; start += SIDE)
-        for (int64_t f = 0; f < q; f++) {
-            feature_places found;
-            const float *u = linear ? linear + f * d : NULL;
-            int64_t count = rows - start < SIDE ? rows - start : SIDE;
-            find_places(values + start * q + f, count, q, knots + f * (K + 1), K, centre[f], scale[f], M, &found);
-            for (int64_t i = start; index && i < start + count; i++)
-                PREFETCH(table + ((index[i] * q + f) * (M + 1) + found.low[i - start]) * d);
-            for (int64_t i = start; i < start + count; i++) {
-                int32_t low = found.low[i - start];
-                float high = found.high[i - start], z = found.standard[i - start], *to = fields + i * stride + f * d;
-                const float *own = table + ((index ? index[i] * q : 0) + f) * (M + 1) * d + low * d;
-                plain[i * plain_stride + f] = found.score[i - start];
-                plain[i * plain_stride + q + f] = z;
-                lower[i * q + f] = low;
-                upper[i * q + f] = high;
-                if (low >= 0)
-                    blend_row(to, own, own + d, high, u, z, d);
-                else if (low == -1)
-                    memcpy(to, missing + f * d, d * sizeof(float));
-                else {
-                    memset(to, 0, d * sizeof(float));
-                    if (u) add_row(to, u, z, d);
+        for (int64_t group = 0; group < q; group += GROUP) { /* rows are written as they lie in memory */
+            int64_t end = start + SIDE < rows ? start + SIDE : rows, last = group + GROUP < q ? group + GROUP : q;
+            for (int64_t f = group; f < last; f++)
+                find_places(values + start * q + f, end - start, q, knots + f * (K + 1), K, centre[f], scale[f], M,
+                            found + f - group);
+            for (int64_t i = start; i < end; i++)
+                for (int64_t f = group; f < last; f++) {
+                    const feature_places *here = found + f - group;
+                    int32_t low = here->low[i - start];
+                    float high = here->high[i - start], z = here->standard[i - start], *to = fields + i * stride + f * d;
+                    const float *own = table + (((index ? index[i] * q : 0) + f) * (M + 1) + low) * d;
+                    const float *u = linear ? linear + f * d : NULL;
+                    plain[i * plain_stride + f] = here->score[i - start];
+                    plain[i * plain_stride + q + f] = z;
+                    lower[i * q + f] = low;
+                    upper[i * q + f] = high;
+                    if (low >= 0)
+                        blend_row(to, own, own + d, high, u, z, d);
+                    else if (low == -1)
+                        memcpy(to, missing + f * d, d * sizeof(float));
+                    else {
+                        memset(to, 0, d * sizeof(float));
+                        if (u) add_row(to, u, z, d);
+                    }
                 }
-            }
         }
 }
 
