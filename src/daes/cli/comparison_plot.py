@@ -24,10 +24,10 @@ _DASHED = {"reservoir": "dot", "jump-paper": "dash", "gk": "dashdot"}
 _HEIGHT = 380
 
 
-def check_plot(path: Path) -> None:
+def check_plot(path: Path, *endings: str) -> None:
     """Find out before a long stream is read whether the picture can be written after it."""
-    if path.suffix.lower() not in (".html", ".png"):
-        raise ValueError(f"--plot must end in .html or .png, got {path}")
+    if path.suffix.lower() not in endings:
+        raise ValueError(f"--plot must end in {' or '.join(endings)}, got {path}")
     if not path.parent.is_dir():
         raise ValueError(f"--plot must lie in a folder that exists, got {path}")
     require("jinja2" if path.suffix.lower() == ".html" else "matplotlib.figure")

@@ -48,8 +48,9 @@ def demo(
     started = perf_counter()
     streams = _streams(rows)
     train = TrainConfig(batch_size=BATCH_SIZE, window=max(rows // 10, 1000))
-    for stream in streams:
-        _remove_results(folder / stream.name)
+    for stream in streams:  # `compare` would reuse the results of an older demo, whatever version of daes made them
+        for name in ("results.jsonl", "comparison.json"):
+            (folder / stream.name / name).unlink(missing_ok=True)
     with _progress(len(streams) * (len(METHODS) * seeds + 1) * rows) as bar:
         tables = [_compare(stream, folder, train, seeds, jobs, bar) for stream in streams]
         _record(streams, folder, train, jobs, bar)
@@ -89,12 +90,6 @@ def _streams(rows: int) -> list[DemoStream]:
     ceiling = {"auc": whole.auc, "logloss": whole.logloss, "half_auc": half.auc, "half_logloss": half.logloss}
     found.append(DemoStream("adstream", Dataset.open(f"adstream:{rows}"), ceiling))
     return found
-
-
-def _remove_results(folder: Path) -> None:
-    """Remove the results of an older demo: `compare` would reuse them, whatever version of daes made them."""
-    for name in ("results.jsonl", "comparison.json"):
-        (folder / name).unlink(missing_ok=True)
 
 
 def _compare(stream: DemoStream, folder: Path, train: Any, seeds: int, jobs: int, bar: "DemoProgress") -> Any:

@@ -96,9 +96,9 @@ def distribution(
     from daes.distribution.estimator_report import PERCENTILES, NoValuesError, compare_estimators
 
     wanted = PERCENTILES if levels is None else _numbers("--levels", levels)
-    names = None if estimators is None else _names(estimators)
+    names = None if estimators is None else [name.strip() for name in estimators.split(",")]
     if plot is not None:
-        check_plot(plot)
+        check_plot(plot, ".html", ".png")
     stream = _open(file, column, seed)
     for remark in stream.notes:
         note(f"note: {remark}")
@@ -154,10 +154,6 @@ def _numbers(option: str, text: str) -> list[float]:
         return [float(part) for part in text.split(",")]
     except ValueError:
         raise ValueError(f"{option} must be numbers separated by commas, got {text!r}") from None
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",")]
 
 
 def _open(file: str | None, column: str | None, seed: int) -> "FileColumn | GeneratedColumn":

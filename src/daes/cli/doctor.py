@@ -54,8 +54,9 @@ def doctor(json: Json = False) -> None:
     machine = found["machine"]
     out.print(f"daes {found['daes']}, python {machine['python']}, torch {machine['torch']}, {machine['system']}")
     rows = [
-        (name, _BRINGS.get(name, ""), _packages(extra["packages"]), extra["install"] or "installed")
+        (name, _BRINGS.get(name, ""), packages, extra["install"] or "installed")
         for name, extra in found["extras"].items()
+        for packages in [", ".join(f"{package} {there or '–'}" for package, there in extra["packages"].items())]
     ]
     out.print(Table(("extra", "brings", "packages", "state"), rows, left=frozenset(range(4))))
     out.print(f"{machine['cores']} cores, {machine['threads']} threads for torch")
@@ -98,10 +99,6 @@ def examine() -> dict[str, Any]:
         },
         "extras": extras,
     }
-
-
-def _packages(packages: dict[str, str | None]) -> str:
-    return ", ".join(f"{name} {found or '–'}" for name, found in packages.items())
 
 
 def _version(package: str) -> str | None:

@@ -45,7 +45,9 @@ def drift(
         daes drift clicks.parquet --numerical price,age --segments 1000 --plot drift.html
     """
     if plot is not None:
-        _check_plot(plot)
+        from daes.cli.comparison_plot import check_plot
+
+        check_plot(plot, ".html")
     found = columns.open(data, reading, needs_label=False)
     if not found.schema.numerical:
         raise ValueError(f"there is no numerical column in {data}")
@@ -127,28 +129,15 @@ def _range(missing: Any) -> str:
 def _plain(profiles: "dict[str, DriftProfile]") -> dict[str, Any]:
     from daes.training.monitor import plain
 
+    series = ("psi", "ks", "psi_by_chance", "ks_by_chance", "missing")
     return {
         name: {
-            "psi": plain(profile.psi),
-            "ks": plain(profile.ks),
-            "psi_by_chance": plain(profile.psi_by_chance),
-            "ks_by_chance": plain(profile.ks_by_chance),
-            "missing": plain(profile.missing),
+            **{kind: plain(getattr(profile, kind)) for kind in series},
             "counts": profile.counts.tolist(),
             "rows": profile.bounds[1:].tolist(),
         }
         for name, profile in profiles.items()
     }
-
-
-def _check_plot(path: Path) -> None:
-    from daes.extras import require
-
-    if path.suffix.lower() != ".html":
-        raise ValueError(f"--plot must end in .html, got {path}")
-    if not path.parent.is_dir():
-        raise ValueError(f"--plot must lie in a folder that exists, got {path}")
-    require("jinja2")
 
 
 def _write_page(profiles: "dict[str, DriftProfile]", rows: int, data: str, path: Path) -> None:

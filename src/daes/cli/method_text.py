@@ -1,7 +1,7 @@
 """The methods in words: what is known of each, its options and their defaults."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from inspect import cleandoc, getdoc
 from textwrap import dedent
@@ -35,14 +35,16 @@ class Explanation:
     options: Sequence[Option] = field(default_factory=tuple)
 
     def to_dict(self) -> dict[str, Any]:
-        options = [{**asdict(option), "default": _plain(option.default)} for option in self.options]
-        return {**self.entry.to_dict(), "text": self.text, "options": options}
+        return {**self.entry.to_dict(), "text": self.text, "options": [asdict(option) for option in self.options]}
 
 
 def explanation(name: str) -> Explanation:
     """One method: its docstring without the list of arguments, and these with their defaults."""
     entry = METHODS.find(name)
-    return Explanation(entry, _without_arguments(getdoc(entry.cls) or ""), list(_options(entry)))
+    helps = _argument_helps(entry.cls)
+    options = [Option(name, default, helps.get(name, "")) for name, default in entry.options.items()]
+    text = re.sub(r"\n{3,}", "\n\n", _ARGUMENTS.sub("", getdoc(entry.cls) or "")).strip()
+    return Explanation(entry, text, options)
 
 
 def table(width: int) -> RenderableType:
@@ -64,7 +66,9 @@ def table(width: int) -> RenderableType:
             grid.add_section()
             grid.add_row(Text(family, style="italic cyan", overflow="ignore"))
         title, reference = ([entry.title], [entry.citation]) if wide else ([], [])
-        grid.add_row("  " + _starred(entry), *title, _learning(entry), *_marks(entry), *reference)
+        grid.add_row(
+            f"  {entry.name}{'*' * entry.reconstruction}", *title, _learning(entry), *_marks(entry), *reference
+        )
     return Group(grid, "", Text("\n".join(_notes()).replace("`", ""), style="dim"))
 
 
@@ -118,12 +122,6 @@ def page(family: str) -> str:
     return f"{family.replace(' ', '-')}.md"
 
 
-def _options(entry: MethodEntry) -> Iterator[Option]:
-    helps = _argument_helps(entry.cls)
-    for name, default in entry.options.items():
-        yield Option(name, default, helps.get(name, ""))
-
-
 _ARGUMENTS = re.compile(r"^[A-Z][^\n.]*:\n((?: +.*\n?)+)", re.MULTILINE)
 """A list of arguments: a heading that ends in a colon, and indented items right below it."""
 
@@ -137,10 +135,6 @@ def _argument_helps(method: type[NumericalEmbedding]) -> dict[str, str]:
                 argument, _, text = item.partition(": ")
                 helps[argument] = " ".join(text.split())
     return helps
-
-
-def _without_arguments(text: str) -> str:
-    return re.sub(r"\n{3,}", "\n\n", _ARGUMENTS.sub("", text)).strip()
 
 
 def _reflowed(text: str) -> str:
@@ -175,10 +169,6 @@ def _styled(text: str) -> Text:
     return styled
 
 
-def _starred(entry: MethodEntry) -> str:
-    return entry.name + "*" * entry.reconstruction
-
-
 def _learning(entry: MethodEntry) -> str:
     return "streaming" if entry.streaming else "offline"
 
@@ -190,7 +180,3 @@ def _marks(entry: MethodEntry) -> list[str]:
 
 def _shown(default: Any) -> str:
     return f"{default:_}" if isinstance(default, int) and abs(default) >= 10_000 else repr(default)
-
-
-def _plain(default: Any) -> Any:
-    return list(default) if isinstance(default, tuple) else default

@@ -24,7 +24,7 @@ def variants(settings: ExperimentSettings, data: Dataset) -> tuple[Mapping[str, 
     ranking = _ranking(data, settings)
     contexts = {
         "significant": ranking.significant(_FIELDS),
-        "smallest": _smallest(ranking),
+        "smallest": smallest_cardinality({row.field: row.cardinality for row in ranking.rows}, _FIELDS),
         "insignificant": _weakest(ranking),
     }
     chosen = {"no modulation": Variant("daes-gate", {"beta": 0.0})}
@@ -46,10 +46,6 @@ def _ranking(data: Dataset, settings: ExperimentSettings) -> ContextRanking:
     )
 
 
-def _smallest(ranking: ContextRanking) -> tuple[str, ...]:
-    return smallest_cardinality({row.field: row.cardinality for row in ranking.rows}, _FIELDS)
-
-
 def _weakest(ranking: ContextRanking) -> tuple[str, ...]:
     """The weakest fields that are not among the significant ones; a field of one value says nothing and is left out."""
     several = tuple(row for row in ranking.rows if row.cardinality > 1)
@@ -60,8 +56,9 @@ def more(result: ExperimentResult) -> str:
     found = result.results
     chosen = [[choice, ", ".join(fields) or "none"] for choice, fields in found["contexts"].items()]
     fields = [
-        [row["field"], count(row["cardinality"]), fixed(row["strength"]), p_value(row["p_value"]), _yes(row)]
+        [row["field"], count(row["cardinality"]), fixed(row["strength"]), p_value(row["p_value"]), sure]
         for row in found["ranking"]
+        for sure in ["yes" if row["significant"] else "no"]
     ]
     return "\n\n".join(
         [
@@ -71,10 +68,6 @@ def more(result: ExperimentResult) -> str:
             markdown_table(["field", "cardinality", "strength", "p", "significant"], fields),
         ]
     )
-
-
-def _yes(row: Findings) -> str:
-    return "yes" if row["significant"] else "no"
 
 
 def further(result: ExperimentResult) -> str:

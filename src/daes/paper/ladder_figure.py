@@ -6,7 +6,6 @@ from typing import Any
 
 from daes.formatting import counted
 from daes.paper import figures
-from daes.paper.experiment import Findings
 from daes.paper.ladder_text import RIVAL, Cells, cells, differences, in_group, rungs
 from daes.paper.result import ExperimentResult
 
@@ -33,7 +32,8 @@ def draw(result: ExperimentResult) -> "figures.Figure":
         title="How far the default is above rivals that are trained as it is",
         xlabel=f"AUC × 100 of the default above the rival{_SCALE}",
     )
-    _name_streams(upper, found, colours)
+    handles = [upper.plot([], [], "o", color=colours[name], markersize=4, label=name)[0] for name in found["streams"]]
+    upper.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.02))  # right of the rungs
     names = len(found["training"]["backbones"])
     figures.headline(
         figure,
@@ -60,9 +60,3 @@ def _draw(panel: Any, lines: Sequence[tuple[str, Cells, Cells]], colours: dict[s
     panel.set_xticks([-5, -1, 0, 1, 5], ["−5", "−1", "0", "1", "5"])
     panel.set_xticks([], minor=True)
     panel.grid(axis="y", visible=False)
-
-
-def _name_streams(panel: Any, found: Findings, colours: dict[str, str]) -> None:
-    """The streams' colours right of the rungs."""
-    handles = [panel.plot([], [], "o", color=colours[name], markersize=4, label=name)[0] for name in found["streams"]]
-    panel.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.02))

@@ -126,10 +126,10 @@ def rank_agreement(ours: dict[str, float], theirs: dict[str, float]) -> float:
 def markdown(result: ExperimentResult) -> str:
     found, published = result.results, _published(result)
     theirs = _published_ranks(result)
-    parts = [how_trained(result), scores_table(found, _titles(found)) + failures(found)]
+    parts = [how_trained(result), scores_table(found) + failures(found)]
     if published is not None:
         title, scores = published
-        parts += [f"The paper's figures, {title}:", scores_table(scores, _titles(scores))]
+        parts += [f"The paper's figures, {title}:", scores_table(scores)]
     if found["ranks"]:
         parts.append(_rank_table(found, theirs))
     if theirs:
@@ -140,21 +140,11 @@ def markdown(result: ExperimentResult) -> str:
     return "\n\n".join(parts)
 
 
-def _titles(found: Findings) -> dict[str, str]:
-    return {method: method_title(method) for method in found["scores"]}
-
-
 def _rank_table(found: Findings, theirs: dict[str, float]) -> str:
     headers = ["method", "average rank by AUC", "by LogLoss", *(["by AUC, paper"] if theirs else [])]
-    rows = [
-        [
-            method_title(method),
-            fixed(rank, 2),
-            fixed(found["logloss_ranks"].get(method), 2),
-            *([fixed(theirs[method], 2)] if theirs else []),
-        ]
-        for method, rank in sorted(found["ranks"].items(), key=lambda item: item[1])
-    ]
+    columns = [found["ranks"], found["logloss_ranks"], *([theirs] if theirs else [])]
+    order = sorted(found["ranks"], key=lambda method: found["ranks"][method])
+    rows = [[method_title(method), *(fixed(ranks.get(method), 2) for ranks in columns)] for method in order]
     return markdown_table(headers, rows)
 
 

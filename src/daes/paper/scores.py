@@ -16,7 +16,7 @@ from daes.paper import figures
 from daes.paper.experiment import Findings
 from daes.paper.judging import Part, shown
 from daes.paper.result import ExperimentResult
-from daes.paper.titles import backbone_title
+from daes.paper.titles import backbone_title, method_title
 from daes.table import markdown_table
 
 if TYPE_CHECKING:
@@ -36,21 +36,20 @@ def scores_of(found: Findings) -> ScoreTable:
     return ScoreTable.of(found["scores"])
 
 
-def scores_table(found: Findings, titles: Mapping[str, str] | None = None) -> str:
+def scores_table(found: Findings) -> str:
     """AUC and LogLoss of each label on each backbone, mean ± deviation between seeds; the best mean in bold.
 
     One table, or one for each measure where there are many backbones.
     """
     backbones = found["training"]["backbones"]
     if len(backbones) <= _BACKBONES_SIDE_BY_SIDE:
-        return _scores_table(found, titles, list(product(backbones, MEASURES)))
-    return "\n\n".join(_scores_table(found, titles, list(product(backbones, [measure]))) for measure in MEASURES)
+        return _scores_table(found, list(product(backbones, MEASURES)))
+    return "\n\n".join(_scores_table(found, list(product(backbones, [measure]))) for measure in MEASURES)
 
 
-def _scores_table(found: Findings, titles: Mapping[str, str] | None, columns: Sequence[tuple[str, str]]) -> str:
+def _scores_table(found: Findings, columns: Sequence[tuple[str, str]]) -> str:
     scores = scores_of(found)
-    titles = titles or {label: label for label in scores.labels}
-    rows = [[title, *(scores.cell(label, *column) for column in columns)] for label, title in titles.items()]
+    rows = [[method_title(label), *(scores.cell(label, *column) for column in columns)] for label in scores.labels]
     return markdown_table(["", *(f"{backbone_title(name)} {MEASURES[measure]}" for name, measure in columns)], rows)
 
 
@@ -69,10 +68,9 @@ def series_table(found: Findings, series: Series, place: str) -> str:
     return "\n\n".join(parts)
 
 
-def how_trained(result: ExperimentResult, found: Findings | None = None) -> str:
+def how_trained(result: ExperimentResult) -> str:
     """A sentence on the training."""
-    training = (found or result.results)["training"]
-    seeds = result.settings["seeds"]
+    training, seeds = result.results["training"], result.settings["seeds"]
     choice = (
         "trained as the defaults are (Adagrad, no BatchNorm, no dropout), without evidence"
         if training.get("recipe") == "default"

@@ -77,7 +77,8 @@ def train_variants(
     data = data.head(settings.rows)
     rows = data.count_rows()
     names = settings.backbones or tuple(backbones)
-    batch_size = settings.batch_size or _batch_size(settings, rows)
+    suitable = suggest_batch_size if settings.recipe == "default" else suitable_batch_size
+    batch_size = settings.batch_size or suitable(rows)
     grid = _Grid(settings, data, execution, variants, names, rows, batch_size)
     chosen = grid.tune() if settings.tune else {place: Tuned() for place in product(variants, names)}
     places = [
@@ -102,10 +103,6 @@ def train_variants(
         "failures": grid.failures,
         "notes": grid.notes,
     }
-
-
-def _batch_size(settings: ExperimentSettings, rows: int) -> int:
-    return suggest_batch_size(rows) if settings.recipe == "default" else suitable_batch_size(rows)
 
 
 def suitable_batch_size(rows: int) -> int:
@@ -234,9 +231,8 @@ def _row_tests(
     for backbone in backbones:  # one after the other: their predictions need not be in memory at once
         here = [result for result in results if result.backbone == backbone]
         for test in method_tests(here, combinations(labels, 2), [backbone], list(titles)):
-            about = asdict(test)
             kept = ("subject", "baseline", "backbone", "difference", "low", "high", "delong", "bootstrap")
-            found.append({"measure": titles[test.measure], **{name: about[name] for name in kept}})
+            found.append({"measure": titles[test.measure], **{name: getattr(test, name) for name in kept}})
     return found
 
 
@@ -255,5 +251,5 @@ def _seconds(results: Sequence[TrialResult]) -> dict[str, float]:
 def _chosen(chosen: Mapping[tuple[str, str], Tuned]) -> Findings:
     nested: Findings = {}
     for (label, backbone), tuned in chosen.items():
-        nested.setdefault(label, {})[backbone] = {"learning_rate": tuned.learning_rate, "l2": tuned.l2}
+        nested.setdefault(label, {})[backbone] = asdict(tuned)
     return nested

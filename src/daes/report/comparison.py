@@ -102,8 +102,7 @@ class Compared:
 
     def best(self, backbone: str, measure: str) -> str | None:
         """The method with the best mean on a backbone; None where no value is known."""
-        first = self.order(backbone, measure)[0]
-        return first if np.isfinite(self.mean(first, backbone, measure)) else None
+        return self.table.scores.best(backbone, measure)
 
     def style(self, label: str) -> Style:
         """The subject stands out; the others take the remaining colours in order, then other dashes."""

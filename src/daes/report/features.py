@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from daes.report.learned import Learned
-from daes.report.run_record import Floats, RunRecord, highest
+from daes.report.run_record import Floats, RunRecord, highest, number
 
 MOST_LISTED = 2_000
 """The most columns that are listed; more would make the page large."""
@@ -74,8 +74,8 @@ def column_summaries(run: RunRecord, learned: Learned | None) -> list[ColumnSumm
                 ColumnSummary(
                     name,
                     kind,
-                    rise=_number(known.get("logloss")),
-                    error=_number(known.get("error")),
+                    rise=number(known.get("logloss")),
+                    error=number(known.get("error")),
                     evidence=known.get("evidence"),
                     missing=_mean(run.missing.get(name)),
                     drift=float(drift.get(name, np.nan)),
@@ -120,7 +120,3 @@ def _mean(values: Any) -> float:
     found = np.asarray([] if values is None else values, dtype=np.float64)
     found = found[np.isfinite(found)]
     return float(found.mean()) if found.size else float("nan")
-
-
-def _number(value: Any) -> float:
-    return float("nan") if value is None else float(value)

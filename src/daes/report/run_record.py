@@ -105,7 +105,7 @@ def read_run(folder: Path) -> RunRecord:
         title=f"{method}{model.get('backbone')} on {data.get('name') or data.get('what')}",
         lead=_lead(config, results),
         folder=str(folder),
-        metrics={name: _float(value) for name, value in results.get("metrics", {}).items()},
+        metrics={name: number(value) for name, value in results.get("metrics", {}).items()},
         undefined=dict(results.get("undefined", {})),
         history={name: floats(values) for name, values in _optional(files, "history").items()},
         config={name: value for name, value in config.items() if name not in ("environment", "schema")},
@@ -166,23 +166,21 @@ def without_short_end(monitor: Mapping[str, Any]) -> Mapping[str, Any]:
 def _lead(config: Mapping[str, Any], results: Mapping[str, Any]) -> str:
     schema = config.get("schema", {})
     numerical, categorical = len(schema.get("numerical", [])), len(schema.get("categorical", []))
+    when = str(config.get("created", "")).replace("T", " ").replace("+00:00", " UTC")
     return (
         f"{count(results.get('rows'))} rows of {config.get('data', {}).get('what')} in one pass, each scored before it "
         f"was learned from; {numerical} numerical and {categorical} categorical features; "
-        f"{compact(config.get('parameters'))} parameters; started {_when(config)}."
+        f"{compact(config.get('parameters'))} parameters; started {when or 'at an unknown time'}."
     )
-
-
-def _when(config: Mapping[str, Any]) -> str:
-    return str(config.get("created", "")).replace("T", " ").replace("+00:00", " UTC") or "at an unknown time"
 
 
 def floats(values: Sequence[Any]) -> Floats:
     """Numbers from JSON, in which null is NaN."""
-    return np.array([_float(value) for value in values], dtype=np.float64)
+    return np.array(values, dtype=np.float64)
 
 
-def _float(value: Any) -> float:
+def number(value: Any) -> float:
+    """A number from JSON, in which null is NaN."""
     return float("nan") if value is None else float(value)
 
 

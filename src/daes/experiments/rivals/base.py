@@ -57,22 +57,3 @@ class RivalEntry(Entry[Rival]):
 RIVALS = Registry("rival", RivalEntry)
 """Name → entry."""
 register_rival = RIVALS.register
-
-
-class ClickRate:
-    """The logit of the click rate so far, of weighted rows, starting at one click in two views."""
-
-    def __init__(self) -> None:
-        self.clicks, self.views = 1.0, 2.0
-
-    def add(self, batch: Batch) -> None:
-        """Count the rows of a batch."""
-        assert batch.label is not None
-        weights = np.ones(len(batch)) if batch.weight is None else batch.weight.astype(np.float64)
-        self.clicks += float(weights @ batch.label)
-        self.views += float(weights.sum())
-
-    @property
-    def logit(self) -> float:
-        """log(clicks / others)."""
-        return float(np.log(self.clicks / (self.views - self.clicks)))

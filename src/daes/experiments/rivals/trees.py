@@ -1,13 +1,12 @@
 """Boosted trees, retrained on all of the past as the stream goes."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from daes.experiments.rivals.base import ClickRate, Floats, Rival, register_rival
+from daes.experiments.rivals.base import Floats, Rival, register_rival
 from daes.extras import require
 from daes.registry import Reference
 from daes.stream.batch import Batch
@@ -69,7 +68,7 @@ class RetrainedTrees(Rival):
             "verbosity": -1,
             "seed": 0,
         }
-        self._rate = ClickRate()
+        self._clicks, self._others = 1.0, 1.0  # weights of the rows so far, starting at one click in two views
         self._past: list[Batch] = []
         self._rows = 0
         self._codes: list[_Codes] = []
@@ -77,13 +76,16 @@ class RetrainedTrees(Rival):
 
     def score(self, batch: Batch) -> NDArray[np.float32]:
         if self._booster is None:
-            return np.full(len(batch), self._rate.logit, np.float32)
+            return np.full(len(batch), np.log(self._clicks / self._others), np.float32)
         scores = self._booster.predict(self._table(batch), raw_score=True, num_threads=self._parameters["num_threads"])
         return np.asarray(scores, np.float32)
 
     def learn(self, batch: Batch) -> None:
         self._past.append(batch)
-        self._rate.add(batch)
+        assert batch.label is not None
+        weights = np.ones(len(batch)) if batch.weight is None else batch.weight.astype(np.float64)
+        self._clicks += float(weights @ batch.label)
+        self._others += float(weights @ (1 - batch.label))
         before, self._rows = self._rows, self._rows + len(batch)
         if self.total_rows is not None:
             part = self.total_rows / self.parts
@@ -123,11 +125,7 @@ class RetrainedTrees(Rival):
 
     @property
     def size(self) -> int:
-        return 0 if self._booster is None else sum(tree["num_leaves"] for tree in self._dump()["tree_info"])
-
-    def _dump(self) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self._booster.dump_model()
-        return found
+        return 0 if self._booster is None else sum(t["num_leaves"] for t in self._booster.dump_model()["tree_info"])
 
 
 @dataclass(frozen=True)
