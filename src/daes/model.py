@@ -269,6 +269,16 @@ class CTRModel(nn.Module):
         logits: Tensor = backbone(torch.cat(fields, dim=1), torch.cat(plain, 1) if plain else None)
         return logits + evidence.logit(counted).to(logits.dtype)
 
+    def correction(self, numerical: Tensor, categorical: Tensor) -> Tensor | None:
+        """What to add to the logits of rows that come next in the stream, for the errors of the last ones, (B,).
+
+        A score by itself, outside of a stream, is that of `forward`. None without `Evidence(recent=…)`.
+        """
+        if self.evidence.recent is None:
+            return None
+        rows = categorical if self.categorical is None else self.categorical.rows(categorical)
+        return self.evidence.correction(numerical, rows)
+
     def observe(self, numerical: Tensor, categorical: Tensor) -> None:
         """Take a batch into the distributions and the vocabularies, as a forward in `train()` does first."""
         if self.categorical is not None and self.categorical.vocabulary is not None:
@@ -276,16 +286,17 @@ class CTRModel(nn.Module):
         if self.numerical is not None and self.numerical.observe_in_forward:
             self.numerical.observe(numerical)
 
-    def count(self, batch: DeviceBatch, rows: Tensor | None = None) -> None:
+    def count(self, batch: DeviceBatch, rows: Tensor | None = None, logits: Tensor | None = None) -> None:
         """Take the labels of a batch that was learned from into the evidence: later batches are scored with them.
 
-        `rows` (B, p) are those that its ids have in the categorical table, where they are known.
+        `rows` (B, p) are those that its ids have in the categorical table, where they are known; `logits` (B,) those
+        of the batch before the step, without which no errors are noted.
         """
         if batch.label is None:
             return
         if rows is None:
             rows = batch.categorical if self.categorical is None else self.categorical.rows(batch.categorical)
-        self.evidence.update(batch.numerical, rows, batch.label)
+        self.evidence.update(batch.numerical, rows, batch.label, logits)
 
     @contextmanager
     def without_observing(self) -> Iterator[None]:

@@ -51,14 +51,27 @@ class WholeModel:
 
     @torch.no_grad()
     def __call__(
-        self, numerical: Tensor, categorical: Tensor, label: Tensor, weight: Tensor | None = None
+        self,
+        numerical: Tensor,
+        categorical: Tensor,
+        label: Tensor,
+        weight: Tensor | None = None,
+        *,
+        correcting: bool = True,
     ) -> tuple[Tensor, Tensor] | None:
-        """Write the gradients of the mean cross-entropy; the loss and the logits. None where the model does not fit."""
+        """Write the gradients of the mean cross-entropy; the loss and the logits. None where the model does not fit.
+
+        With `correcting`, `CTRModel.correction` is in the logits.
+        """
         self._gradients = self._fitting(numerical, categorical)
         if self._gradients is None:
             return None
         evidence = self._model.evidence
         logits = self._gradients.forward(numerical, categorical, evidence.prior(), evidence.base())
+        recent, late = evidence.recent if correcting else None, None
+        if recent is not None:
+            late = evidence.recent_errors(numerical, self._gradients.rows)
+            logits.addmv_(late, recent.weight)
         loss = self._model.cross_entropy(logits, label, weight)
         error = torch.sigmoid(logits).sub_(label)
         if weight is None:
@@ -66,6 +79,8 @@ class WholeModel:
         else:
             error.mul_(weight / weight.sum().clamp(min=torch.finfo(weight.dtype).tiny))
         self._gradients.backward(error)
+        if recent is not None and late is not None:
+            recent.weight.grad = late.t().mv(error)
         return loss, logits
 
     def _fitting(self, numerical: Tensor, categorical: Tensor) -> Gradients | None:
@@ -80,7 +95,8 @@ class WholeModel:
         if parts is None or numbers.basis != "hat" or not table.sparse:  # type: ignore[union-attr]
             return None
         layers, values = parts
-        if not all(_is_plain(one) for one in (*layers, *(values[name] for name in LEARNED)) if one is not None):
+        learned = [*layers, *(values[name] for name in LEARNED), *self._model.evidence.parameters()]
+        if not all(_is_plain(one) for one in learned if one is not None):
             return None
         return Gradients(layers, values) if Gradients.serves(layers, values) else None
 

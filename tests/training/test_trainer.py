@@ -46,6 +46,10 @@ def oracle(model, rows, delay=0, size=100, rate=0.01, never=()):
     scored = []
     observed = False
 
+    def scores(features):
+        """Errors of rows before correct a score where they are known at once."""
+        return model(*features) + (0 if delay else model.correction(*features))
+
     def learn():
         nonlocal observed
         number, batch = waiting.popleft()
@@ -57,20 +61,20 @@ def oracle(model, rows, delay=0, size=100, rate=0.01, never=()):
         model.train()
         optimizer.zero_grad()
         with model.without_observing():
-            logits = model(*features)
+            logits = scores(features)
         binary_cross_entropy_with_logits(logits, torch.from_numpy(batch.label)).backward()
         optimizer.step()
         if observed:
             model.observe(*features)
         observed = True
-        model.count(model.prepare(batch))
+        model.count(model.prepare(batch), logits=None if delay or number == 0 else logits.detach())
 
     torch.manual_seed(0)
     for number, start in enumerate(range(0, len(rows), size)):
         batch = rows[start : start + size]
         model.eval()
         with torch.no_grad():
-            logits = model(torch.from_numpy(batch.numerical), torch.from_numpy(batch.categorical))
+            logits = scores((torch.from_numpy(batch.numerical), torch.from_numpy(batch.categorical)))
         scored.append(logits.numpy())
         waiting.append((number, batch))
         if len(waiting) > delay:
@@ -218,7 +222,8 @@ def test_a_loss_that_is_not_finite_stops_the_run_with_its_row(marked, make_model
 
 @NOT_FINITE
 def test_a_bad_batch_is_skipped_and_reported_and_leaves_no_trace(marked, make_model, schema, kind, dropout, reason):
-    model, other = (make_model(backbone_options={"hidden": (8,), "dropout": dropout}) for _ in range(2))
+    options = {"backbone_options": {"hidden": (8,), "dropout": dropout}, "evidence": {"recent": None}}
+    model, other = (make_model(**options) for _ in range(2))
     spoil(model, {1004.0, 1007.0}, kind)
     spoil(other, {}, kind)  # nothing, but its network has hooks too, and is called layer by layer
     result = StreamTrainer(model, replace(CONFIG, bad_batch="skip")).run(BatchSource(marked, schema))

@@ -2,5 +2,6 @@
 
 from daes.evidence.inputs import EvidenceInputs
 from daes.evidence.options import Evidence
+from daes.evidence.recent import RecentErrors
 
-__all__ = ["Evidence", "EvidenceInputs"]
+__all__ = ["Evidence", "EvidenceInputs", "RecentErrors"]

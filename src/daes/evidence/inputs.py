@@ -14,6 +14,7 @@ from daes.embedding.search import count_below
 from daes.evidence.odds import NO_CUT, confidence, cut_points, log_odds
 from daes.evidence.options import Evidence
 from daes.evidence.pairs import choose_pairs, pair_cells
+from daes.evidence.recent import RecentErrors
 from daes.evidence.sample import RowSample
 
 _Number = TypeVar("_Number", float, Tensor)
@@ -35,7 +36,8 @@ class EvidenceInputs(nn.Module):
 
     They are inputs of a network, and they add up to a logit of their own, `logit`: logit p̄ + Σ w·input, where the
     learned w start at `weight` for numbers and categories and at 0 for the rest. A network that has learned nothing yet
-    thus scores by what was counted.
+    thus scores by what was counted. With `recent`, a `correction` says what the model itself has lately got wrong of
+    the same values (`RecentErrors`): training adds it to the logits of a stream.
 
     A forward changes nothing. `update` counts labelled rows: call it once their labels are known and they have been
     learned from, so that nothing is ever scored or learned with its own label.
@@ -96,6 +98,10 @@ class EvidenceInputs(nn.Module):
         self.sample: RowSample | None = None
         if numbers or self.num_pairs:
             self.sample = RowSample(options.sample_rows, num_numerical, self.num_categorical, seed)
+        self.recent: RecentErrors | None = None
+        if self.dim and options.recent is not None:
+            cells = 1 + numbers * (options.bins + 1) + len(self.row_counts)
+            self.recent = RecentErrors(cells, 1 + numbers + categories, options.recent, options.strength)
 
     def forward(self, numbers: Tensor | None, rows: Tensor | None) -> Tensor:
         numbers, rows = _both(numbers, rows)
@@ -122,11 +128,41 @@ class EvidenceInputs(nn.Module):
             inputs.append(self._pair_odds(parts, self._cells(bins, rows)))
         return torch.cat(inputs, 1).to(torch.float32)
 
+    def cells(self, numbers: Tensor, rows: Tensor) -> Tensor:
+        """The cells of `recent` that rows have, (B, 1 + q + p): that of all rows, then those of bins and of ids."""
+        numbers = numbers if self.options.numbers else numbers[:, :0]
+        rows = rows if self.options.categories else rows[:, :0]
+        if native.serves(numbers, rows, self.edges) and numbers.dtype == torch.float32:
+            return native.cells(numbers, rows, self.edges, self.options.bins)
+        bins, each = self._bins(numbers), self.options.bins + 1
+        first = torch.arange(bins.shape[1], device=bins.device) * each + 1
+        return torch.cat([bins.new_zeros(len(bins), 1), bins + first, rows + (1 + bins.shape[1] * each)], 1)
+
+    def recent_errors(self, numbers: Tensor | None, rows: Tensor | None) -> Tensor:
+        """What `recent` says of a batch, (B, 1 + q + p)."""
+        assert self.recent is not None
+        numbers, rows = _both(numbers, rows)
+        compiled = native.serves(self.total)
+        prior = self.prior() if compiled else self._prior()
+        found: Tensor = self.recent(self.cells(numbers, rows), prior * (1 - prior))
+        return found
+
+    def correction(self, numbers: Tensor | None, rows: Tensor | None) -> Tensor | None:
+        """What to add to the logits of a batch for what the model has lately got wrong, (B,); None without `recent`."""
+        if self.recent is None:
+            return None
+        return self.recent_errors(numbers, rows) @ self.recent.weight.float()
+
     @torch.no_grad()
-    def update(self, numbers: Tensor, rows: Tensor, labels: Tensor) -> None:
-        """Count labelled rows: numbers (B, q), rows (B, p), labels (B,) of 0 and 1."""
+    def update(self, numbers: Tensor, rows: Tensor, labels: Tensor, logits: Tensor | None = None) -> None:
+        """Count labelled rows: numbers (B, q), rows (B, p), labels (B,) of 0 and 1.
+
+        Given the logits (B,) that a model scored them with, it notes the errors of these too.
+        """
         if self.frozen or not len(labels):
             return
+        if self.recent is not None and logits is not None:
+            self.recent.update(self.cells(numbers, rows), labels, logits)
         if self.options.half_life is not None:
             self._fade(len(labels))
         before = 0 if self.sample is None else self.sample.count
@@ -195,8 +231,10 @@ class EvidenceInputs(nn.Module):
             self.sample.advance(rows)
 
     @torch.no_grad()
-    def count_ahead(self, numbers: Tensor, rows: Tensor, labels: Tensor) -> None:
+    def count_ahead(self, numbers: Tensor, rows: Tensor, labels: Tensor, logits: Tensor | None = None) -> None:
         """The device's part of `update` for rows that the host was told of by `advance`: it can be recorded."""
+        if self.recent is not None and logits is not None:
+            self.recent.update(self.cells(numbers, rows), labels, logits)
         if self.options.half_life is not None:
             self._fade(len(labels))
         if self.sample is not None:
@@ -219,22 +257,30 @@ class EvidenceInputs(nn.Module):
         self.edges.fill_(NO_CUT)
         if self.sample is not None:
             self.sample.reset()
+        if self.recent is not None:
+            self.recent.reset()
 
     def freeze(self) -> Self:
-        """Keep the counts and drop the sample: nothing is counted from then on."""
+        """Keep the counts and drop the sample and what was recent: nothing is counted from then on."""
         self.frozen = True
         self.sample = None
+        self.recent = None
         return self
 
     @torch.no_grad()
     def merge(self, other: Self) -> None:
-        """Take in the evidence of a disjoint stream: counts add up, bins and pairs are found anew in both samples."""
+        """Take in the evidence of a disjoint stream: counts add up, bins and pairs are found anew in both samples.
+
+        Which rows were the last is not known then: recent errors are forgotten.
+        """
         if (self.options, self.num_numerical) != (other.options, other.num_numerical):
             raise ValueError("both must count the same things to merge")
         if (self.sample is None) != (other.sample is None):
             raise ValueError("evidence that was frozen has no sample to merge")
         self.total += other.total.to(self.total)
         self.row_counts += other.row_counts.to(self.row_counts)
+        if self.recent is not None:
+            self.recent.reset()
         if self.sample is not None and other.sample is not None and other.sample.count:
             self.sample.merge(other.sample)
             self._cut_anew()
@@ -351,6 +397,8 @@ class EvidenceInputs(nn.Module):
         columns = numbers.cpu().numpy()
         cuts = [cut_points(column[np.isfinite(column)], self.options.bins) for column in columns.T]
         self.edges.copy_(torch.from_numpy(np.stack(cuts)))
+        if self.recent is not None:
+            self.recent.reset(slice(1, 1 + self.num_numerical * (self.options.bins + 1)))
         self.number_counts.zero_()
         self._count_numbers(self.number_counts, self._bins(numbers), seen)
 

@@ -14,6 +14,8 @@ class Evidence:
         weight: what the log odds of each value and id weigh in the logit at the start; learned from then on.
         strength: how many rows with the average click rate every cell starts with.
         half_life: rows after which a click counts half; None for never.
+        recent: rows after which an error of the model's own scores counts half in what is added to the next ones
+            (`RecentErrors`); None to add nothing.
         bins: quantile bins per numerical feature.
         pair_bins: bins of a numerical feature within a pair, a divisor of `bins`.
         pair_cells: cells per pair; where a pair has more combinations, they share cells by hashing.
@@ -30,13 +32,14 @@ class Evidence:
     weight: float = 0.2
     strength: float = 20.0
     half_life: float | None = None
+    recent: float | None = 300.0
     bins: int = 64
     pair_bins: int = 16
     pair_cells: int = 16_381
     sample_rows: int = 30_000
 
     def __post_init__(self) -> None:
-        for name in ("strength", "bins", "pair_bins", "pair_cells", "sample_rows", "half_life"):
+        for name in ("strength", "bins", "pair_bins", "pair_cells", "sample_rows", "half_life", "recent"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"{name} must be positive, got {value}")

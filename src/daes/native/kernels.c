@@ -227,6 +227,61 @@ void daes_count(const float *numbers, const int64_t *places, const float *labels
     }
 }
 
+/* The cells of RecentErrors that rows have (EvidenceInputs): numbers (rows, q), places (rows, p) -> (rows, 1 + q + p).
+ */
+void daes_cells(const float *numbers, const int64_t *places, int64_t rows, int64_t q, int64_t p, const float *edges,
+                int64_t bins, int64_t *out) {
+    const int64_t first = 1 + q * (bins + 1);
+    for (int64_t i = 0; i < rows; i++) {
+        *out++ = 0;
+        for (int64_t f = 0; f < q; f++)
+            *out++ = 1 + f * (bins + 1) + bin_of(edges + f * (bins - 1), bins, numbers[i * q + f]);
+        for (int64_t f = 0; f < p; f++) *out++ = first + places[i * p + f];
+    }
+}
+
+/* RecentErrors.forward: cells (count,), errors (*, 2), changed (*,) -> z (count,). */
+void daes_recall(const int64_t *cells, int64_t count, const double *errors, const int64_t *changed, int64_t clock,
+                 double half_life, double shrinkage, float *z) {
+    for (int64_t i = 0; i < count; i++) {
+        const double *own = errors + 2 * cells[i];
+        if (i + AHEAD < count) {
+            PREFETCH(errors + 2 * cells[i + AHEAD]);
+            PREFETCH(changed + cells[i + AHEAD]);
+        }
+        double factor = own[1] == 0 ? 0 : exp2((double)(changed[cells[i]] - clock) / half_life);
+        z[i] = (float)(own[0] * factor / (own[1] * factor + shrinkage));
+    }
+}
+
+static inline double grained(double error) { return nearbyint(error * 0x1p30) * 0x1p-30; }
+
+/* RecentErrors.update: cells (rows, n), labels and logits (rows,). */
+void daes_note(const int64_t *cells, int64_t rows, int64_t n, const float *labels, const float *logits, double *errors,
+               int64_t *changed, int64_t *clock, double half_life) {
+    const int64_t now = *clock += rows;
+    for (int64_t i = 0; i < rows; i++) {
+        const double score = 1 / (1 + exp(-(double)logits[i])), weight = exp2((double)(i + 1 - rows) / half_life);
+        const double error = grained((labels[i] - score) * weight), variance = grained(score * (1 - score) * weight);
+        for (int64_t f = 0; f < n; f++) {
+            int64_t k = i * n + f, cell = cells[k];
+            double *own = errors + 2 * cell;
+            if (k + AHEAD < rows * n) {
+                PREFETCH(errors + 2 * cells[k + AHEAD]);
+                PREFETCH(changed + cells[k + AHEAD]);
+            }
+            if (changed[cell] != now) {
+                double factor = own[1] == 0 ? 0 : exp2((double)(changed[cell] - now) / half_life);
+                own[0] = grained(own[0] * factor);
+                own[1] = grained(own[1] * factor);
+                changed[cell] = now;
+            }
+            own[0] += error;
+            own[1] += variance;
+        }
+    }
+}
+
 /* Which of the ascending positions is the first after `seen`. */
 static int64_t first_after(const int64_t *positions, int64_t count, int64_t seen) {
     int64_t first = 0;

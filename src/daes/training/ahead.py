@@ -40,14 +40,16 @@ def plan(model: CTRModel, rows: int, *, observing: bool) -> Plan | None:
     return Plan(observe, refresh, count)
 
 
-def take_in(model: CTRModel, what: Plan, numerical: Tensor, categorical: Tensor, label: Tensor) -> None:
-    """The device's share."""
+def take_in(
+    model: CTRModel, what: Plan, numerical: Tensor, categorical: Tensor, label: Tensor, logits: Tensor | None = None
+) -> None:
+    """The device's share; without logits no errors are noted."""
     if what.observe:
         assert model.distributions is not None
         model.distributions.observe_ahead(numerical, refresh=what.refresh)
     if what.count:
         rows = categorical if model.categorical is None else model.categorical.rows(categorical)
-        model.evidence.count_ahead(numerical, rows, label)
+        model.evidence.count_ahead(numerical, rows, label, logits)
 
 
 def _observes_ahead(model: CTRModel) -> bool:

@@ -83,6 +83,8 @@ class TrainingStep:
         self.bad_batches: list[BadBatch] = []
         self.observing = True
         """Whether batches that are learned from also update distributions and vocabularies."""
+        self.correcting = False
+        """Whether the errors of the last rows correct the next scores (`CTRModel.correction`): in a stream, at once."""
         self.loss = nan
         """Mean cross-entropy of the last batch given to `learn`, before its step."""
         self._consecutive_bad = 0
@@ -150,9 +152,10 @@ class TrainingStep:
         with self.model.without_observing():
             # Loss, norm and logits are read together, so that an accelerator is waited for once.
             if self.exchange is None:
-                found = self._call(self._differentiate, *inputs).cpu().numpy()
+                result = self._call(self._differentiate, *inputs)
             else:
-                found = self._differentiate_together(rows, row, self.exchange).cpu().numpy()
+                result = self._differentiate_together(rows, row, self.exchange)
+        found = result.cpu().numpy()
         self.loss, norm = float(found[0]), float(found[1])
         reason = None
         if not isfinite(self.loss):
@@ -160,14 +163,18 @@ class TrainingStep:
         elif not isfinite(norm) or (self.config.max_norm is not None and norm > self.config.max_norm):
             reason = f"the gradient's norm is {norm:.6g}"
         if reason is None:
-            self._descend(rows, inputs, observing=self.observing and not first)
+            # A first batch was scored with nothing known: its errors are not those of the model.
+            noted = result[2:] if self.correcting and not first else None
+            self._descend(rows, inputs, noted, observing=self.observing and not first)
         else:
             self.optimizers.zero_grad()
             for old, buffer in zip(kept, self._running_statistics() if kept else (), strict=True):
                 buffer.copy_(old)
         return found[2:], reason
 
-    def _descend(self, rows: DeviceBatch, inputs: tuple[Tensor, ...], *, observing: bool) -> None:
+    def _descend(
+        self, rows: DeviceBatch, inputs: tuple[Tensor, ...], logits: Tensor | None, *, observing: bool
+    ) -> None:
         """The rest of a step once there are gradients: optimiser, then distributions and evidence take the batch in."""
         if self.exchange is not None:
             self.optimizers.step()
@@ -179,20 +186,21 @@ class TrainingStep:
             done = Plan()
             self.optimizers.step()
         else:
-            self._replay_end(inputs[:3], done)
+            self._replay_end((*inputs[:3], *(() if logits is None else (logits,))), done)
         if observing and not done.observe:
             self.observe(rows)
         if not done.count:
-            self.model.count(rows, None if self._whole is None else self._whole.rows)
+            known = None if self._whole is None else self._whole.rows
+            self.model.count(rows, known, logits)
 
     def _replay_end(self, inputs: tuple[Tensor, ...], what: Plan) -> None:
         """The optimiser's step and the plan, from a recording."""
         assert self._recorder is not None
 
-        def end_step(numerical: Tensor, categorical: Tensor, label: Tensor) -> Tensor:
+        def end_step(numerical: Tensor, categorical: Tensor, label: Tensor, logits: Tensor | None = None) -> Tensor:
             with self.optimizers.recording():
                 self.optimizers.step()
-            take_in(self.model, what, numerical, categorical, label)
+            take_in(self.model, what, numerical, categorical, label, logits)
             return label
 
         # Gradients lie where the recording that wrote them put them.
@@ -301,7 +309,10 @@ class TrainingStep:
         # Gradients become None, not zero: a recording then writes them instead of adding to them.
         self.optimizers.zero_grad()
         # λ‖Θ‖² is in the optimiser's weight decay, which adds its gradient without the sum over all parameters.
-        if self._whole is not None and (found := self._whole(numerical, categorical, label, weight)) is not None:
+        if (
+            self._whole is not None
+            and (found := self._whole(numerical, categorical, label, weight, correcting=self.correcting)) is not None
+        ):
             return found
         logits = self._forward(numerical, categorical)
         loss = self.model.cross_entropy(logits, label, weight)
@@ -312,7 +323,8 @@ class TrainingStep:
         """Logits in float32, computed in the precision that the configuration asks for."""
         with self._precision():
             logits: Tensor = self.model(numerical, categorical)
-        return logits.float()
+        correction = self.model.correction(numerical, categorical) if self.correcting else None
+        return logits.float() if correction is None else logits.float() + correction
 
     def _precision(self) -> AbstractContextManager[Any]:
         if not self.config.amp:

@@ -123,6 +123,7 @@ class StreamTrainer:
         self._spacing = 1
         self.waiting: WaitingLabels = waiting or LabelDelay(self.config.label_delay, self.step.prepare)
         self._at_once = waiting is None and not self.config.label_delay
+        self.step.correcting = self._at_once
         self._position: Mapping[str, int | str] = {"row": 0}
         self._saved_at = 0.0
         self._saved: Mapping[str, int | str] | None = None

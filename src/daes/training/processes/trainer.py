@@ -85,6 +85,8 @@ class ProcessTrainer(StreamTrainer):
         """Take part in a step, also without rows."""
         own = batch[slice(*part_of(0, len(batch), self.processes.rank, self.processes.count))]
         bad, logits = len(self.bad_batches), np.empty(0, np.float32)
+        if self.model.evidence.recent is not None:
+            self.model.evidence.recent.waiting = row - self._exchanged_at
         first = self.step.observing and not self.step.has_observed
         if len(own):
             logits = self.step.score(own) if first else self.step.score_and_learn(own, row)
@@ -114,9 +116,11 @@ class ProcessTrainer(StreamTrainer):
         learned = np.repeat(np.all([one["learned"] for one in told], axis=0), lengths)
         with self.model.lock:
             prepared = self.step.prepare(rows if learned.all() else rows[learned])
-            if self.step.observing and not self._taken[0].observed:  # the first batch is exchanged alone
+            first = self._taken[0].observed  # and exchanged alone
+            if self.step.observing and not first:
                 self._observe(prepared)
-            self.model.count(prepared)
+            scores = torch.from_numpy(logits if learned.all() else logits[learned]).to(self.model.device)
+            self.model.count(prepared, logits=None if first else scores)
         if rows.label is not None:
             # A batch of which a score is not finite is not evaluated, as in one process.
             numbers = np.repeat(np.arange(len(lengths)), lengths)

@@ -1,0 +1,245 @@
+"""Errors of the last rows: by hand, compiled and not, in a model, and on a stream whose world changes."""
+
+from math import exp
+
+import numpy as np
+import pytest
+import torch
+
+from daes import native
+from daes.evidence import Evidence, EvidenceInputs, RecentErrors
+from daes.model import CTRModel
+from daes.simulation import AdStream
+from daes.stream.batch import Batch
+from daes.stream.schema import Schema
+from daes.training.config import TrainConfig
+from daes.training.step import TrainingStep
+
+HALF_LIFE, STRENGTH = 7.0, 20.0
+
+
+def made(cells=12, features=3):
+    return RecentErrors(cells, features, HALF_LIFE, STRENGTH)
+
+
+def stream(rows, seed=0, cells=12, features=3):
+    draw = np.random.default_rng(seed)
+    labels, logits = (draw.random(rows) < 0.3).astype(np.float32), draw.normal(size=rows).astype(np.float32)
+    return draw.integers(cells, size=(rows, features)), labels, logits
+
+
+def by_hand(cells, labels, logits, asked, spread, waiting=0):
+    """z of the cells asked for after all rows, straight from the formulas."""
+    found = np.zeros(asked.shape)
+    for place in np.ndindex(asked.shape):
+        error = variance = 0.0
+        for row, (own, label, logit) in enumerate(zip(cells, labels, logits, strict=True)):
+            score = 1 / (1 + exp(-logit))
+            weight = 2.0 ** (-(len(labels) - 1 - row + waiting) / HALF_LIFE) * (own == asked[place]).sum()
+            error += weight * (label - score)
+            variance += weight * score * (1 - score)
+        found[place] = error / (variance + STRENGTH * spread)
+    return found
+
+
+def told(recent, cells, labels, logits, batch):
+    for start in range(0, len(labels), batch):
+        part = slice(start, start + batch)
+        recent.update(*(torch.from_numpy(one[part]) for one in (cells, labels, logits)))
+    return recent
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize(("batch", "waiting"), [(1, 0), (8, 0), (50, 3)])
+def test_errors_by_hand_whatever_the_batches(compiled, batch, waiting, monkeypatch):
+    if compiled and native._library is None:
+        pytest.skip("the loops are not compiled: python -m daes.native")
+    if not compiled:
+        monkeypatch.setattr(native, "_library", None)
+    rows = stream(50)
+    recent = told(made(), *rows, batch)
+    recent.waiting = waiting
+    asked = rows[0][:9]
+    expected = by_hand(*rows, asked, spread=0.2, waiting=waiting)
+    np.testing.assert_allclose(recent(torch.from_numpy(asked), 0.2).numpy(), expected, rtol=1e-5, atol=1e-7)
+
+
+def test_compiled_sums_have_the_bits_of_plain_ones(monkeypatch):
+    if native._library is None:
+        pytest.skip("the loops are not compiled: python -m daes.native")
+    rows = stream(300)
+    compiled = told(made(), *rows, 32)
+    monkeypatch.setattr(native, "_library", None)
+    plain = told(made(), *rows, 32)
+    for name in ("errors", "changed", "clock"):
+        assert torch.equal(getattr(compiled, name), getattr(plain, name))
+
+
+def test_sums_do_not_depend_on_the_order_within_a_batch():
+    cells, labels, logits = stream(64)
+    recent, other = made(), made()
+    recent.half_life = other.half_life = 1e18  # ages within the batch, which do depend on it, say nothing then
+    told(recent, cells, labels, logits, 64)
+    order = np.random.default_rng(1).permutation(64)
+    told(other, cells[order], labels[order], logits[order], 64)
+    assert torch.equal(recent.errors, other.errors)
+
+
+def test_a_cell_never_seen_and_one_long_ago_say_nothing():
+    recent = told(made(), *stream(20, cells=6), 20)
+    assert not recent(torch.tensor([[7, 8, 11]]), 0.2).any()
+    recent.waiting = 10**6
+    assert recent(torch.tensor([[0, 1, 2]]), 0.2).abs().max() < 1e-12
+
+
+def test_a_cast_leaves_sums_alone():
+    recent = told(made(), *stream(20), 20)
+    assert recent.half().errors.dtype == torch.float64
+    assert recent.weight.dtype == torch.float16
+
+
+class TestWithinEvidence:
+    def inputs(self, **options):
+        return EvidenceInputs(Evidence(bins=4, pair_bins=4, **options), num_numerical=2, offsets=[0, 3], table_rows=8)
+
+    def rows(self, count=40, seed=0):
+        draw = np.random.default_rng(seed)
+        numbers = draw.normal(size=(count, 2)).astype(np.float32)
+        numbers[::7, 0] = np.nan
+        places = np.stack([draw.integers(3, size=count), 3 + draw.integers(5, size=count)], 1)
+        labels = (draw.random(count) < 0.4).astype(np.float32)
+        return tuple(map(torch.from_numpy, (numbers, places, labels)))
+
+    def test_every_row_has_its_cells(self, monkeypatch):
+        counted = self.inputs()
+        numbers, places, labels = self.rows()
+        counted.update(numbers, places, labels)
+        found = counted.cells(numbers, places)
+        assert found.shape == (40, 5)
+        assert not found[:, 0].any()
+        assert (found[::7, 1] == 1 + 4).all()  # missing
+        assert torch.equal(found[:, 3:], places + 1 + 2 * 5)
+        monkeypatch.setattr(native, "_library", None)
+        assert torch.equal(counted.cells(numbers, places), found)
+
+    @pytest.mark.parametrize(("options", "features"), [({"numbers": False}, 3), ({"categories": False}, 3)])
+    def test_what_is_not_counted_has_no_errors(self, options, features):
+        counted = self.inputs(**options)
+        numbers, places, labels = self.rows()
+        counted.update(numbers, places, labels, torch.zeros(40))
+        assert counted.recent_errors(numbers, places).shape == (40, features)
+
+    def test_it_can_be_left_out(self):
+        counted = self.inputs(recent=None)
+        assert counted.recent is None
+        assert counted.correction(*self.rows()[:2]) is None
+
+    def test_without_logits_nothing_is_noted(self):
+        counted = self.inputs()
+        counted.update(*self.rows())
+        assert not counted.recent.errors.any()
+
+    def test_new_bins_reset_and_a_merge_forget(self):
+        counted, logits = self.inputs(), torch.zeros(40)
+        counted.update(*self.rows(), logits)  # bins are cut within it: their errors are those of no bin
+        assert not counted.recent.errors[1:11].any()
+        assert counted.recent.errors[11:].any()
+        other = self.inputs()
+        other.update(*self.rows(seed=1), logits)
+        counted.merge(other)
+        assert not counted.recent.errors.any()
+        other.reset()
+        assert not other.recent.errors.any()
+
+    def test_frozen_it_is_gone_and_a_frozen_state_fits(self):
+        counted = self.inputs()
+        counted.update(*self.rows(), torch.zeros(40))
+        state = counted.freeze().state_dict()
+        assert not any(name.startswith("recent") for name in state)
+        fresh = self.inputs()
+        fresh.load_state_dict(state)
+        assert fresh.recent is None
+
+
+def model_of(stream, **options):
+    torch.manual_seed(0)
+    return CTRModel(stream.schema, sizes=50, dim=4, **options)
+
+
+def correcting(model):
+    step = TrainingStep(model, TrainConfig())
+    step.correcting = True
+    return step
+
+
+def test_a_step_notes_the_errors_of_its_scores():
+    data = AdStream(num_rows=240, seed=0)
+    step = correcting(model_of(data))
+    batches = [step.prepare(batch) for batch in data.iter_batches(data.schema, 40)]
+    expected = None
+    for number, batch in enumerate(batches):
+        evidence = step.model.evidence
+        rows = step.model.categorical.rows(batch.categorical)
+        if number == 5:  # bins are not cut anew there
+            expected = RecentErrors(len(evidence.recent.errors), len(evidence.recent.weight), 300.0, 20.0)
+            expected.load_state_dict(evidence.recent.state_dict())
+            cells = evidence.cells(batch.numerical, rows)
+        logits = step.score_and_learn(batch, row=40 * number)
+    expected.update(cells, batch.label, torch.from_numpy(logits))
+    assert torch.equal(step.model.evidence.recent.errors, expected.errors)
+
+
+@pytest.mark.parametrize("backbone", ["deepfm", "dcnv2"])
+def test_a_step_adds_the_correction_and_learns_its_weights(backbone):
+    data = AdStream(num_rows=200, seed=0)
+    model = model_of(data, backbone=backbone)
+    step = correcting(model)
+    batch = step.prepare(next(data.iter_batches(data.schema, 200)))
+    model.observe(*batch.features)
+    model.count(batch, logits=torch.zeros(200))
+    correction = model.correction(*batch.features).detach().numpy()
+    assert np.abs(correction).max() > 0.01
+    with torch.no_grad():
+        alone = model(*batch.features).numpy()
+    np.testing.assert_allclose(step.score(batch), alone + correction, rtol=1e-5, atol=1e-6)
+    before = model.evidence.recent.weight.detach().clone()
+    step.learn(batch, row=0)
+    moved = model.evidence.recent.weight != before
+    assert moved[0]
+    assert moved[-1]
+
+
+def test_compiled_gradients_are_those_of_autograd():
+    data = AdStream(num_rows=400, seed=0)
+    found = []
+    for whole in (True, False):
+        data.seek({"row": 0})
+        step = correcting(model_of(data))
+        if not whole:
+            step._whole = None
+        for batch in data.iter_batches(data.schema, 100):
+            step.score_and_learn(batch, row=0)
+        found.append(step.model.evidence.recent.weight.detach())
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(found[0], torch.full_like(found[0], 0.1))
+
+
+def test_a_world_that_changes_is_followed():
+    """What an id means turns round every 150 rows: the last rows say so, all rows before say nothing."""
+    rows, draw = 6000, np.random.default_rng(0)
+    ids = draw.integers(1, 9, size=(rows, 1))
+    odds = np.where((ids[:, 0] > 4) ^ (np.arange(rows) // 150 % 2 == 1), 0.9, 0.1)
+    labels = (draw.random(rows) < odds).astype(np.float32)
+    numbers = draw.normal(size=(rows, 1)).astype(np.float32)
+    schema = Schema(label="y", numerical=("x",), categorical=("id",))
+    losses = {}
+    for recent in (None, 30.0):
+        torch.manual_seed(0)
+        step = correcting(CTRModel(schema, sizes=20, dim=4, evidence={"recent": recent, "strength": 5.0}))
+        loss = []
+        for start in range(0, rows, 10):
+            part = slice(start, start + 10)
+            step.score_and_learn(Batch(numbers[part], ids[part], labels[part]), row=start)
+            loss.append(step.loss)
+        losses[recent] = np.mean(loss[len(loss) // 2 :])
+    assert losses[30.0] < losses[None] - 0.03
