@@ -43,7 +43,7 @@ STREAMS = (
 BACKBONES = ("deepfm", "dcnv2")
 GIVEN = {"none": "", "plain": ", plain inputs", "evidence": ", evidence", "both": ", same inputs"}
 """What a rival is given of the default's inputs, and how its label ends."""
-DEFAULT = "+ evidence (the default)"
+DEFAULT = "+ recent errors (the default)"
 _ADAM = {"optimizer": "adam", "learning_rate": 1e-3, "batch_size": 256}
 _PLAIN = ("score", "value")
 
@@ -75,6 +75,7 @@ RUNGS = {
     "+ Adagrad 0.03": Rung("daes", {}, {"evidence": False}, {"batch_size": 256, "table_start": 0.0}),
     "+ small first steps of tables": Rung("daes", {}, {"evidence": False}, {"batch_size": 256}),
     "+ batch size by rows": Rung("daes", {}, {"evidence": False}),
+    "+ evidence": Rung("daes", {}, {"evidence": {"recent": None}}),
     DEFAULT: Rung("daes"),
     "+ 30 pairs": Rung("daes", {}, {"evidence": {"pairs": 30}}),
 }

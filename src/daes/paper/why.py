@@ -49,7 +49,7 @@ def page(result: ExperimentResult, folder: str) -> str:
         f"![What each change adds]({folder}/{result.stem}.png)",
         "## What can be said",
         *_steps(found),
-        _evidence(found),
+        *_evidence(found),
         "The default against the best rival of each cell:",
         verdict(result),
         "## The numbers",
@@ -77,20 +77,27 @@ def _steps(found: Findings) -> list[str]:
     return [title, "\n".join(ordered)]
 
 
-def _evidence(found: Findings) -> str:
-    """Where evidence gives most and least, and what it costs."""
-    default = found["default"]
+def _evidence(found: Findings) -> list[str]:
+    """Where the last changes, which are evidence, give most and least, and what they cost."""
     steps = rungs(found)
-    before = steps[steps.index(default) - 1]
-    one, other = cells(found, default), cells(found, before)
+    end = steps.index(found["default"])
+    return [
+        _details(found, steps[place], steps[place - 1])
+        for place in (end - 1, end)
+        if "evidence" in steps[place] or place == end
+    ]
+
+
+def _details(found: Findings, label: str, before: str) -> str:
+    one, other = cells(found, label), cells(found, before)
     gaps = sorted((one[cell] - other[cell], *cell) for cell in one if cell in other)
     if not gaps:
         return ""
-    times = [found["seconds"][default][s] / found["seconds"][before][s] - 1 for s in found["seconds"].get(default, {})]
+    times = [found["seconds"][label][s] / found["seconds"][before][s] - 1 for s in found["seconds"].get(label, {})]
     (least, *where_least), (most, *where_most) = gaps[0], gaps[-1]
     return (
-        f"Evidence: {change(one, other)} over the second half, "
-        f"{change(cells(found, default, 'auc'), cells(found, before, 'auc'))} over the whole stream; from "
+        f"`{label}`: {change(one, other)} over the second half, "
+        f"{change(cells(found, label, 'auc'), cells(found, before, 'auc'))} over the whole stream; from "
         f"{fixed(least, sign=True)} ({', '.join(where_least)}) to {fixed(most, sign=True)} ({', '.join(where_most)}). "
         f"A trial takes {percent(median(times), 0, sign=True)} time with it (median over the streams)."
     )

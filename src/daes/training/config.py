@@ -92,9 +92,9 @@ def suggest_batch_size(rows: int | None) -> int:
     A model that has taken few steps has learned little, whatever the number of rows.
 
     >>> [suggest_batch_size(rows) for rows in (200, 5_000, 40_000, 140_000, 10_000_000, None)]
-    [8, 16, 32, 64, 1024, 128]
+    [8, 16, 16, 32, 1024, 128]
     """
     if rows is None:
         return 128
-    wanted = max(rows // 1500, min(rows // 200, 32))
+    wanted = max(rows // 3000, min(rows // 200, 16))
     return 1 << min(max(wanted.bit_length() - 1, 3), 10)
