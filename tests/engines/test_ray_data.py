@@ -81,6 +81,9 @@ def test_a_killed_worker_is_replaced_and_the_run_is_that_of_files(clicks, tmp_pa
     for name in ("slots", "count"):
         name = f"numerical.distributions.{name}"
         np.testing.assert_array_equal(ours["step"]["model"][name], files["step"]["model"][name])
+    other_order = ray.data.read_parquet(sorted(map(str, clicks.iterdir()), reverse=True))
+    with pytest.raises(EngineError, match="it does not begin with the 9,000 rows that the run has read"):
+        train_dataset(other_order, out, model=MODEL, config=CONFIG, resume=True)
 
 
 def test_what_is_wrong_is_said_once(clicks, tmp_path):
