@@ -469,48 +469,78 @@ FAST void daes_blend_backward(const float *gradient, int64_t stride, int64_t row
     }
 }
 
-/* Let some features follow one schedule (FeatureDistributions.observe): finite values are counted, and those at the
- * accepted positions go to their slots. values (rows, q), positions and targets (accepted,), slots (q, size + 1), knots
- * (q, K + 1), of which the outer ones follow where `ends` is set. What was written since the knots were refreshed, and
- * what it replaced or NaN, is noted in `added` and `removed` (q, room) as far as there is room. Returns how many
+enum { WIDE = 512 }; /* numbers side by side */
+
+static inline int is_finite(float value) { return (value >= -FLT_MAX) & (value <= FLT_MAX); }
+
+/* Of each of at most WIDE columns (rows `q` apart): how many values are finite, the least and the largest of them. */
+FAST static void column_ranges(const float *values, int64_t rows, int64_t q, int64_t columns, int64_t *seen, float *low,
+                               float *high) {
+    const int64_t fold = columns == q ? WIDE / q : 1; /* rows side by side, so that inner loops are long */
+    int32_t finite[WIDE];
+    for (int64_t j = 0; j < WIDE; j++) finite[j] = 0, low[j] = INFINITY, high[j] = -INFINITY;
+    for (int64_t i = 0; i < rows; i += fold) {
+        const float *restrict from = values + i * q;
+        int64_t here = (rows - i < fold ? rows - i : fold) * columns;
+        for (int64_t j = 0; j < here; j++) {
+            int32_t whole = is_finite(from[j]);
+            finite[j] += whole;
+            low[j] = whole & (from[j] < low[j]) ? from[j] : low[j];
+            high[j] = whole & (from[j] > high[j]) ? from[j] : high[j];
+        }
+    }
+    for (int64_t j = columns; j < fold * columns; j++) {
+        int64_t f = j % columns;
+        finite[f] += finite[j];
+        low[f] = low[j] < low[f] ? low[j] : low[f];
+        high[f] = high[j] > high[f] ? high[j] : high[f];
+    }
+    for (int64_t f = 0; f < columns; f++) seen[f] = finite[f];
+}
+
+/* Let some features, ascending, follow one schedule (FeatureDistributions.observe): finite values are counted, and those
+ * at the accepted positions go to their slots. values (rows, q), positions and targets (accepted,), slots (q, size + 1),
+ * knots (q, K + 1), of which the outer ones follow where `ends` is set. What was written since the knots were refreshed,
+ * and what it replaced or NaN, is noted in `added` and `removed` (q, room) as far as there is room. Returns how many
  * features' knots are due, which are listed in `due`. */
 int64_t daes_observe(const float *values, int64_t rows, int64_t q, const int64_t *features, int64_t num_features,
                      const int64_t *positions, const int64_t *targets, int64_t accepted, float *slots, int64_t size,
                      int64_t *count, int64_t *skipped, int64_t *pending, float *minimum, float *maximum, float *knots,
                      int64_t K, int64_t ends, double tolerance, float *added, float *removed, int64_t room,
                      int64_t *due) {
-    int64_t num_due = 0;
-    for (int64_t k = 0; k < num_features; k++) {
-        int64_t f = features[k], seen = count[f], before = seen;
-        int64_t first = first_after(positions, accepted, seen), next = first;
-        float low = minimum[f], high = maximum[f];
-        float *own_slots = slots + f * (size + 1);
-        for (int64_t i = 0; i < rows; i++) {
-            float value = values[i * q + f];
-            if (!(value >= -FLT_MAX && value <= FLT_MAX)) continue;
-            seen++;
-            low = value < low || isnan(low) ? value : low;
-            high = value > high || isnan(high) ? value : high;
-            if (next < accepted && positions[next] == seen) {
-                float *slot = own_slots + targets[next];
-                if (next + AHEAD < accepted) PREFETCH(own_slots + targets[next + AHEAD]);
-                int64_t place = pending[f] + next++ - first;
+    int64_t num_due = 0, k = 0;
+    for (int64_t c = 0; c < q; c += WIDE) {
+        int64_t seen[WIDE];
+        float low[WIDE], high[WIDE];
+        column_ranges(values + c, rows, q, q - c < WIDE ? q - c : WIDE, seen, low, high);
+        for (; k < num_features && features[k] < c + WIDE; k++) {
+            int64_t f = features[k], before = count[f], at = before, i = -1, finite = seen[f - c];
+            int64_t first = first_after(positions, accepted, before);
+            int64_t next = first, end = first_after(positions, accepted, before + finite);
+            float *own_slots = slots + f * (size + 1), *own = knots + f * (K + 1);
+            for (; next < end; next++) {
+                if (finite == rows)
+                    i = positions[next] - before - 1;
+                else
+                    while (at < positions[next]) at += is_finite(values[++i * q + f]);
+                float value = values[i * q + f], *slot = own_slots + targets[next];
+                int64_t place = pending[f] + next - first;
+                if (next + AHEAD < end) PREFETCH(own_slots + targets[next + AHEAD]);
                 if (place < room) {
                     added[f * room + place] = value + 0.0f; /* no negative zero: equal numbers are to look alike */
-                    removed[f * room + place] = seen > size ? *slot + 0.0f : NAN;
+                    removed[f * room + place] = positions[next] > size ? *slot + 0.0f : NAN;
                 }
                 *slot = value;
             }
+            count[f] += finite;
+            skipped[f] += rows - finite;
+            pending[f] += end - first;
+            if (finite && !(minimum[f] <= low[f - c])) minimum[f] = low[f - c];
+            if (finite && !(maximum[f] >= high[f - c])) maximum[f] = high[f - c];
+            int fresh = isnan(own[0]) && count[f] > 0;
+            if (fresh || pending[f] > tolerance * (double)(count[f] < size ? count[f] : size)) due[num_due++] = f;
+            if (ends) own[0] = minimum[f], own[K] = maximum[f];
         }
-        count[f] = seen;
-        skipped[f] += rows - (seen - before);
-        pending[f] += next - first;
-        minimum[f] = low;
-        maximum[f] = high;
-        float *own = knots + f * (K + 1);
-        int fresh = isnan(own[0]) && seen > 0;
-        if (fresh || pending[f] > tolerance * (double)(seen < size ? seen : size)) due[num_due++] = f;
-        if (ends) own[0] = low, own[K] = high;
     }
     return num_due;
 }
