@@ -63,5 +63,4 @@ class AFM(Backbone):
         products = fields.index_select(1, self.first) * fields.index_select(1, self.second)
         weights = torch.softmax(self.attention(products), dim=1)
         pooled = torch.bmm(weights.unsqueeze(1).to(products.dtype), products).squeeze(1)
-        logit: Tensor = self.linear(fields) + self.readout(self.drop(pooled))
-        return logit
+        return self.linear(fields) + self.readout(self.drop(pooled))

@@ -51,8 +51,7 @@ class DCN(Backbone):
 
     def _logit(self, fields: Tensor, plain: Tensor | None) -> Tensor:
         inputs = self.flatten(fields, plain)
-        logit: Tensor = self.readout(torch.cat([self.cross(inputs), self.deep(inputs)], dim=1))
-        return logit
+        return self.readout(torch.cat([self.cross(inputs), self.deep(inputs)], dim=1))
 
 
 class VectorCross(nn.Module):

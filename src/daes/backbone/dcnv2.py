@@ -55,8 +55,7 @@ class DCNv2(Backbone):
 
     def _logit(self, fields: Tensor, plain: Tensor | None) -> Tensor:
         inputs = self.flatten(fields, plain)
-        logit: Tensor = self.readout(torch.cat([self.cross(inputs), self.deep(inputs)], dim=1))
-        return logit
+        return self.readout(torch.cat([self.cross(inputs), self.deep(inputs)], dim=1))
 
 
 class MatrixCross(nn.Module):

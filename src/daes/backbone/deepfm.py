@@ -38,8 +38,7 @@ class DeepFM(WideDeep):
 
     def _logit(self, fields: Tensor, plain: Tensor | None) -> Tensor:
         pairs = pool_pairs(fields).sum(dim=1)
-        logit: Tensor = self.linear(fields) + pairs + self.mlp(self.flatten(fields, plain))
-        return logit
+        return self.linear(fields) + pairs + self.mlp(self.flatten(fields, plain))
 
     def network(self) -> Network | None:
         if not (unchanged(self, DeepFM) and unchanged(self.linear, LinearPart)):

@@ -46,8 +46,7 @@ class FNN(Backbone):
         self.mlp = self._mlp(self.input_dim)
 
     def _logit(self, fields: Tensor, plain: Tensor | None) -> Tensor:
-        logit: Tensor = self.mlp(self.flatten(fields, plain))
-        return logit
+        return self.mlp(self.flatten(fields, plain))
 
     def network(self) -> Network | None:
         layers = self.mlp.weights() if unchanged(self, FNN) else None

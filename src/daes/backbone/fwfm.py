@@ -48,5 +48,4 @@ class FwFM(LR):
         nn.init.ones_(self.strength.weight)
 
     def _logit(self, fields: Tensor, plain: Tensor | None) -> Tensor:
-        logit: Tensor = super()._logit(fields, plain) + self.strength(self.pairs(fields))
-        return logit
+        return super()._logit(fields, plain) + self.strength(self.pairs(fields))

@@ -44,5 +44,4 @@ class IPNN(Backbone):
         self.mlp = self._mlp(self.input_dim + self.num_fields * (self.num_fields - 1) // 2)
 
     def _logit(self, fields: Tensor, plain: Tensor | None) -> Tensor:
-        logit: Tensor = self.mlp(torch.cat([self.flatten(fields, plain), self.pairs(fields)], dim=1))
-        return logit
+        return self.mlp(torch.cat([self.flatten(fields, plain), self.pairs(fields)], dim=1))

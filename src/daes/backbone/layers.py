@@ -1,6 +1,6 @@
 """Parts that several backbones share."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -61,6 +61,8 @@ class Readout(nn.Linear):
     torch.Size([3])
     """
 
+    __call__: Callable[..., Tensor]  # which the type checker would not know
+
     def __init__(self, in_features: int, *, bias: bool = True) -> None:
         super().__init__(in_features, 1, bias=bias)
 
@@ -87,14 +89,15 @@ class MLP(nn.Module):
     torch.Size([5])
     """
 
+    __call__: Callable[..., Tensor]
+
     def __init__(self, in_features: int, hidden: Sequence[int], *, dropout: float, batch_norm: bool) -> None:
         super().__init__()
         self.hidden = HiddenLayers(in_features, hidden, dropout=dropout, batch_norm=batch_norm)
         self.readout = Readout(self.hidden.out_features)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        logit: Tensor = self.readout(self.hidden(inputs))
-        return logit
+        return self.readout(self.hidden(inputs))
 
     def weights(self) -> list[Tensor] | None:
         """Weight and bias of every layer, if there are hidden ones and h ← ReLU(W h + b) is all that they do."""
@@ -132,6 +135,8 @@ class LinearPart(nn.Module):
     torch.Size([5])
     """
 
+    __call__: Callable[..., Tensor]
+
     # NOTE[DIFF]: the papers give each id a scalar weight of its own; here the weight is a linear map of the field's
     # vector, because that serves numerical fields too and needs no second table. An id's scalar is the special case
     # of a vector that keeps one coordinate for it. Pan et al. (WWW 2018) found this form (FwFM_FiLV) the better one.
@@ -140,8 +145,7 @@ class LinearPart(nn.Module):
         self.readout = Readout(num_fields * dim, bias=bias)
 
     def forward(self, fields: Tensor) -> Tensor:
-        logit: Tensor = self.readout(fields.flatten(1))
-        return logit
+        return self.readout(fields.flatten(1))
 
 
 class InnerProducts(nn.Module):

@@ -42,5 +42,4 @@ class LR(Backbone):
         self.linear = LinearPart(self.num_fields, self.dim)
 
     def _logit(self, fields: Tensor, plain: Tensor | None) -> Tensor:
-        logit: Tensor = self.linear(fields)
-        return logit
+        return self.linear(fields)

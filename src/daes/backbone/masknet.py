@@ -72,8 +72,7 @@ class MaskNet(Backbone):
     def _logit(self, fields: Tensor, plain: Tensor | None) -> Tensor:
         inputs = self.flatten(fields, plain)
         normed = append_plain(self.norm(fields).flatten(1), plain)
-        logit: Tensor = self.mlp(torch.cat([block(inputs, normed) for block in self.blocks], dim=1))
-        return logit
+        return self.mlp(torch.cat([block(inputs, normed) for block in self.blocks], dim=1))
 
 
 class FieldNorm(nn.Module):

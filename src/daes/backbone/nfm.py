@@ -47,5 +47,4 @@ class NFM(Backbone):
 
     def _logit(self, fields: Tensor, plain: Tensor | None) -> Tensor:
         pooled = self.drop(self.norm(pool_pairs(fields)))
-        logit: Tensor = self.linear(fields) + self.mlp(append_plain(pooled, plain))
-        return logit
+        return self.linear(fields) + self.mlp(append_plain(pooled, plain))

@@ -52,8 +52,7 @@ class OPNN(Backbone):
         self.mlp = self._mlp(self.input_dim + self.outer.out_features)
 
     def _logit(self, fields: Tensor, plain: Tensor | None) -> Tensor:
-        logit: Tensor = self.mlp(torch.cat([self.flatten(fields, plain), self.outer(fields)], dim=1))
-        return logit
+        return self.mlp(torch.cat([self.flatten(fields, plain), self.outer(fields)], dim=1))
 
 
 class SummedProducts(nn.Module):

@@ -45,5 +45,4 @@ class WideDeep(Backbone):
         self.mlp = self._mlp(self.input_dim)
 
     def _logit(self, fields: Tensor, plain: Tensor | None) -> Tensor:
-        logit: Tensor = self.linear(fields) + self.mlp(self.flatten(fields, plain))
-        return logit
+        return self.linear(fields) + self.mlp(self.flatten(fields, plain))

@@ -57,8 +57,7 @@ class XDeepFM(Backbone):
 
     def _logit(self, fields: Tensor, plain: Tensor | None) -> Tensor:
         explicit = self.readout(self.cin(fields))
-        logit: Tensor = self.linear(fields) + explicit + self.mlp(self.flatten(fields, plain))
-        return logit
+        return self.linear(fields) + explicit + self.mlp(self.flatten(fields, plain))
 
 
 class CIN(nn.Module):

@@ -110,6 +110,8 @@ class DAES(NumericalEmbedding):
             [10., 10., 30.]])
     """
 
+    distributions: FeatureKnots
+
     def __init__(
         self,
         num_features: int,
@@ -167,7 +169,6 @@ class DAES(NumericalEmbedding):
     @property
     def knots(self) -> Tensor:
         """The knots of each feature, (q, K+1)."""
-        assert self.distributions is not None
         return self.distributions.knots
 
     @property
@@ -191,7 +192,6 @@ class DAES(NumericalEmbedding):
             weights = modulate(weights, context, self.modulation_weight, self.beta)
         encoded = weighted_sum(weights, self.meta_embeddings)
         if self.linear is not None:
-            assert self.distributions is not None
             path = self.distributions.input(self.linear, values, place).to(encoded.dtype)
             encoded = encoded + path.unsqueeze(-1) * self.linear_weight
         return encoded
@@ -218,7 +218,6 @@ class DAES(NumericalEmbedding):
             table = table * gate_factors(vectors, self.modulation_weight, self.beta).unsqueeze(-1)
         elif vectors is not None:
             square, table = tran_matrices(vectors, self.modulation_weight), table * (1.0 - self.beta)
-        assert self.distributions is not None
         places = values, self._place_knots(), self.distributions
         fields, inputs = kernels.blend(
             *places,
@@ -251,7 +250,6 @@ class DAES(NumericalEmbedding):
         self, values: Tensor, vectors: Tensor | None, index: Tensor | None, plain: Sequence[FeatureInput]
     ) -> Outputs:
         known = self.distributions
-        assert known is not None
         if vectors is not None and index is not None:
             self._check_context(Context(vectors, index), values.shape[0])
             factors = gate_factors(vectors, self.modulation_weight, self.beta)
@@ -274,7 +272,6 @@ class DAES(NumericalEmbedding):
             place if count == self.num_meta else place * (self.num_meta / count), self.num_meta, self.basis
         )
         if self.basis == "hat":
-            assert self.distributions is not None
             weights = weights * self.distributions.known().unsqueeze(1).to(weights.dtype)
         return weights
 
