@@ -71,12 +71,11 @@ class LearnedRows:
         finite = np.isfinite(batch.numerical)
         missing = np.append(1 - finite.mean(0), (batch.categorical == 0).mean(0))
         found: dict[str, Any] = {"numerical": {}, "categorical": {}}
-        counts = None if self.bins is None else self.bins.count(batch.numerical)
         for place, name in enumerate(self.schema.numerical):
-            column: dict[str, Any] = {"psi": None, "ks": None, "psi_by_chance": None}
-            found["numerical"][name] = column
-            column |= {"missing": float(missing[place]), "missing_learned": _known(self.missing[place])}
-        if self.bins is not None and counts is not None:
+            absent = {"missing": float(missing[place]), "missing_learned": _known(self.missing[place])}
+            found["numerical"][name] = {"psi": None, "ks": None, "psi_by_chance": None, **absent}
+        if self.bins is not None:
+            counts = self.bins.count(batch.numerical)
             psi, ks, filled = self.bins.psi(counts), self.bins.ks(counts), self.bins.filled
             learned, now = self.bins.expected.sum(1), counts.sum(1)
             for place, column in enumerate(found["numerical"].values()):
