@@ -7,6 +7,7 @@ reads nothing, in a compressed file it decompresses only.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from copy import copy
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -125,7 +126,7 @@ class CsvSource(FilesSource):
     def _file_schema(self, file: DataFile) -> Any:
         if file is self._files[0] and self._schema is None:
             return infer_types(file, self.format)
-        with CsvBlocks(file, self.format) as blocks:
+        with closing(CsvBlocks(file, self.format)) as blocks:
             names = blocks.names
         known = {column.name: column.type for column in self.arrow_schema}
         return pa.schema([(name, known.get(name, pa.string())) for name in names])
@@ -157,7 +158,7 @@ def column_type(role: str | None, inferred: Any) -> Any:
 
 def infer_types(file: DataFile, format: CsvFormat) -> Any:
     """The columns of a file as a pyarrow Schema, by its first block of rows."""
-    with CsvBlocks(file, format) as blocks:
+    with closing(CsvBlocks(file, format)) as blocks:
         block = blocks.next()
         if block is None:
             return pa.schema([(name, pa.null()) for name in blocks.names])

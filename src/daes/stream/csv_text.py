@@ -64,12 +64,6 @@ class CsvBlocks:
         self.offset = max(start, offset)
         self._go_to(self.offset, seekable=file.compression is None)
 
-    def __enter__(self) -> "CsvBlocks":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
     def close(self) -> None:
         """Close the file."""
         self._stream.close()

@@ -1,5 +1,6 @@
 """Criteo's display advertising rows: a label, 13 counts and 26 hashed categories, in order of time."""
 
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -62,7 +63,7 @@ def _choose(files: list[DataFile], path: str | Path) -> list[DataFile]:
 
 
 def _is_labelled(file: DataFile) -> bool:
-    with CsvBlocks(file, CsvFormat(separator="\t", column_names=CRITEO.columns, quoting=False)) as blocks:
+    with closing(CsvBlocks(file, CsvFormat(separator="\t", column_names=CRITEO.columns, quoting=False))) as blocks:
         first = (blocks.next() or b"").partition(b"\n")[0]
     fields = first.count(b"\t") + 1
     if fields not in (39, 40):
