@@ -95,6 +95,7 @@ def paper(
         option(
             "criteo:PATH, automl:PATH, adstream[:ROWS] or flights; may be given several times. For `ladder`, the "
             "folder of its streams.",
+            "--data",  # some versions of typer would call it --DATA
             metavar="DATA",
             show_default="adstream and flights; data for `ladder`",
         ),
