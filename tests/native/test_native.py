@@ -139,6 +139,23 @@ def test_observing(reservoir_size):
         torch.testing.assert_close(found[name], expected[name], rtol=0, atol=0, equal_nan=True, msg=name)
 
 
+@pytest.mark.parametrize("num_features", [511, 513, 1100])
+def test_observing_many_features(num_features):
+    def observed():
+        made = FeatureDistributions(num_features, num_knots=5, reservoir_size=50)
+        for seed, count in enumerate((1, 70, 3, 200)):
+            values = make_values(count, num_features, seed)
+            values[:, ::2] = values[:, ::2].nan_to_num(1.0, 2.0, 3.0)  # columns without missing values
+            made.observe(values)
+        return made.state_dict()
+
+    found = observed()
+    with plainly():
+        expected = observed()
+    for name in expected:
+        torch.testing.assert_close(found[name], expected[name], rtol=0, atol=0, equal_nan=True, msg=name)
+
+
 @pytest.mark.parametrize("tolerance", [0.0, 0.05])
 @pytest.mark.parametrize("reservoir_size", [40, 400, 3000])
 def test_knots_that_follow_many_small_batches(reservoir_size, tolerance):

@@ -170,22 +170,15 @@ class JumpReservoir(SampleEstimator):
         """`update` in compiled loops, unless a value is not finite."""
         if self._writer is None or self._writer.slots is not self._slots:
             self._writer = arrays.Writer(self._slots)
-        writer, schedule, tracked, size, where = (
-            self._writer,
-            self.schedule,
-            self._tracked,
-            batch.size,
-            batch.ctypes.data,
-        )
+        writer, schedule, size, where = self._writer, self.schedule, batch.size, batch.ctypes.data
         span = writer.span(where, size)
         if span is None:
             return False
-        end = self.count + size
-        while (block := schedule.block(end)) is not None:
-            first = schedule.taken
-            written, self._filled = writer.write(where, size, self.count, block, first, self._filled, tracked)
-            if written:
-                self._view.mark(block.slots[first : first + written])
+        seen, end = self.count, self.count + size
+        while schedule.next <= end:
+            block, first = schedule.block(), schedule.taken
+            written, self._filled = writer.write(where, size, seen, block, first, self._filled, self._tracked)
+            self._view.mark(block.slots[first : first + written])
             schedule.skip(written)
         self.advance(size, *span)
         return True

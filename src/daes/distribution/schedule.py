@@ -42,7 +42,8 @@ class Schedule(ABC):
     """The acceptances of one reservoir in stream order, drawn in blocks.
 
     Slots 0 … `filled` − 1 are occupied; the free ones are filled in order, after which an acceptance overwrites a
-    uniformly chosen slot. `take(end)` returns the acceptances up to stream position `end` that were not taken before.
+    uniformly chosen slot. `take(end)` returns the acceptances up to stream position `end` that were not taken before;
+    none of these is before `next`.
 
     The random numbers come from PCG64, which can jump ahead, so the state is a few numbers: loading it draws the
     current block again from the place where the block started.
@@ -73,7 +74,7 @@ class Schedule(ABC):
         self._start: State = {}
         self._block = _NONE
         self.taken = 0
-        self._next = position
+        self.next = position
 
     def start_from(self, origin: Origin) -> Self:
         """Draw what a schedule of the same size and seed drew after it was restarted there."""
@@ -98,7 +99,7 @@ class Schedule(ABC):
 
     def take(self, end: int) -> Acceptances:
         """The acceptances at positions ≤ end that were not taken before."""
-        if self._next > end:
+        if self.next > end:
             return _NONE
         parts = []
         while True:
@@ -108,17 +109,15 @@ class Schedule(ABC):
                 parts.append(Acceptances(positions[self.taken : stop], slots[self.taken : stop]))
                 self.taken = stop
             if stop < positions.size:
-                self._next = int(positions[stop])
+                self.next = int(positions[stop])
                 break
             self._advance()
         if len(parts) == 1:
             return parts[0]
         return Acceptances(*(np.concatenate(columns) for columns in zip(*parts, strict=True))) if parts else _NONE
 
-    def block(self, end: int) -> Acceptances | None:
-        """The drawn acceptances among which the next one is, from `taken` on; None if it comes after `end`."""
-        if self._next > end:
-            return None
+    def block(self) -> Acceptances:
+        """The drawn acceptances among which the next one is, the first `taken` of which were taken before."""
         while self.taken == self._block.positions.size:
             self._advance()
         return self._block
@@ -127,7 +126,7 @@ class Schedule(ABC):
         """Count acceptances of the current block as taken."""
         self.taken += count
         positions = self._block.positions
-        self._next = int(positions[self.taken]) if self.taken < positions.size else self.position
+        self.next = int(positions[self.taken]) if self.taken < positions.size else self.position
 
     def copy(self) -> Self:
         """A schedule that continues exactly like this one."""
@@ -207,10 +206,13 @@ class Schedule(ABC):
         rest, slots = np.divmod(self._raw(count), np.uint64(self.size))
         return slots.astype(np.int64), (rest.astype(np.float64) + 0.5) * (self.size / 2.0**64)
 
+    def _farthest(self) -> float:
+        """The largest gap within a block that keeps positions within 64 bits."""
+        return max(_FARTHEST - self.position, 0) / BLOCK
+
     def _after(self, gaps: Floats) -> Ints:
         """The positions that follow `position`, with `gaps` values skipped before each."""
-        farthest = max(_FARTHEST - self.position, 0) / BLOCK  # keeps positions within 64 bits
-        steps: Ints = np.minimum(gaps, farthest).astype(np.int64) + 1
+        steps: Ints = np.minimum(gaps, self._farthest()).astype(np.int64) + 1
         positions: Ints = self.position + steps.cumsum()
         self.position = int(positions[-1])
         return positions
@@ -243,9 +245,10 @@ class ExactSchedule(Schedule):
         self.log_threshold = found.log_threshold
         positions = found.positions
         if found.unsure.size:
-            gaps = positions.astype(np.float64)
-            gaps[found.unsure] = _geometric(found.uniform, np.exp(found.log_thresholds))
-            positions = self._after(gaps)
+            gaps = _geometric(found.uniform, np.exp(found.log_thresholds))
+            positions[found.unsure] = np.minimum(gaps, self._farthest())
+            positions += 1
+            positions = self.position + positions.cumsum()
         self.position = int(positions[-1])
         return Acceptances(positions, found.slots)
 
