@@ -315,29 +315,21 @@ class _Progress:
         self._rows.advance(rows)
 
 
-def _hint_at_few_steps(run: "TrainedRun") -> None:
-    from daes.training.config import suggest_batch_size
-
-    rows, size = run.result.rows, run.folder.read("config")["training"]["batch_size"]
-    smaller = suggest_batch_size(rows)
-    if rows // size < _FEW_STEPS and smaller < size:
-        steps = -(-rows // size)
-        err.print(
-            f"{steps:,} steps are few to learn from: --batch-size {smaller} makes {-(-rows // smaller):,} of them"
-        )
-
-
 def _print(run: "TrainedRun", json: bool) -> None:
     from daes.cli.metrics_text import metrics_table
     from daes.storage.run_folder import strict
+    from daes.training.config import suggest_batch_size
 
     result = run.result
+    size, smaller = run.folder.read("config")["training"]["batch_size"], suggest_batch_size(result.rows)
+    steps = -(-result.rows // size)
     for bad in result.bad_batches:
         note(f"bad batch at row {bad.row:,}: {bad.reason}")
     if run.bad_rows.count:
         note(f"{run.bad_rows}; {run.folder.bad_rows} lists them")
-    if run.stopped is None:
-        _hint_at_few_steps(run)
+    if run.stopped is None and result.rows // size < _FEW_STEPS and smaller < size:
+        more = -(-result.rows // smaller)
+        note(f"{steps:,} steps are few to learn from: --batch-size {smaller} makes {more:,} of them")
     if json:
         content = {
             "run": str(run.folder.path),
@@ -347,8 +339,6 @@ def _print(run: "TrainedRun", json: bool) -> None:
         }
         typer.echo(dumps(strict(content), allow_nan=False))
         return
-    size = run.folder.read("config")["training"]["batch_size"]
-    steps = -(-result.rows // size)
     console.out.print(
         f"{result.rows:,} rows in {steps:,} steps of {size:,} rows, {result.seconds:.1f} s, "
         f"{result.rows_per_second:,.0f} rows/s"

@@ -49,14 +49,10 @@ def _stream(times: int, runs: int) -> Findings:
             reservoir.update(values)
             samples[seed] = reservoir.sample
             quantiles[seed] = reservoir.quantile(levels)
-        inclusion = _by_place(samples, length)
         errors = quantiles - levels
         found[rule] = {
-            "first": float(inclusion["first"]),
-            "first_error": float(inclusion["first_error"]),
-            "first_closed_form": float(first_values_inclusion(rule, SIZE, length)),
-            "place": inclusion["place"],
-            "inclusion": inclusion["inclusion"],
+            **_by_place(samples, length),
+            "first_closed_form": first_values_inclusion(rule, SIZE, length),
             "closed_form": _closed_form_by_place(rule, SIZE, length),
             "bias": errors.mean(axis=0),
             "bias_error": errors.std(axis=0, ddof=1) / np.sqrt(runs),

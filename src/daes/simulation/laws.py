@@ -217,14 +217,10 @@ class NumericalLaw:
         """Global rank P(X ≤ x); values must not be NaN."""
         return self._mixture(self.link.inverse(values.astype(np.float64)) - self.unit * shift)
 
-    def context_rank(self, values: NDArray[Any], category: NDArray[np.int64], shift: float | Array = 0.0) -> Array:
-        """Rank within context P(X ≤ x | c); values must not be NaN."""
-        return self.ranks(values, category, shift)[1]
-
     def ranks(
         self, values: NDArray[Any], category: NDArray[np.int64], shift: float | Array = 0.0
     ) -> tuple[Array, Array]:
-        """Global rank and rank within context."""
+        """Global rank, and rank within context P(X ≤ x | c); values must not be NaN."""
         latent = self.link.inverse(values.astype(np.float64))
         latent -= self.unit * shift
         within = self._standard((latent - self.location[category]) / self.scale[category])
