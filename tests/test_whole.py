@@ -149,3 +149,15 @@ def test_whatever_else_looks_at_a_model_is_called():
     assert whole(*inputs) is not None
     model.double()
     assert whole(*inputs) is None
+
+
+def test_dropout_is_not_left_out():
+    model = make_model(backbone_options={"dropout": 0.5})
+    model.categorical.sparse = True
+    rows = model.prepare(next(STREAM.iter_batches(STREAM.schema, 400)))
+    STREAM.seek({"row": 0})
+    whole = WholeModel(model)
+    with torch.no_grad():
+        assert torch.equal(whole.logits(*rows.features), model(*rows.features))
+    model.train()
+    assert whole(*rows.features, *rows.targets) is None

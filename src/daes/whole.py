@@ -1,5 +1,6 @@
 """Which models compiled loops compute as a whole: to score with a frozen model, and to learn on the CPU."""
 
+from math import hypot
 from typing import Any
 
 import torch
@@ -38,16 +39,34 @@ class WholeModel:
     def __init__(self, model: CTRModel) -> None:
         self._model = model
         self._gradients: Gradients | None = None
-        self._hooks = -1
+        self._late: Tensor | None = None
+        self._state = (False, -1)
 
     def norm(self) -> float | None:
         """That of the gradients of the last batch, if it was differentiated here."""
-        return None if self._gradients is None else self._gradients.norm()
+        if self._gradients is None:
+            return None
+        recent = self._model.evidence.recent
+        late = None if recent is None else recent.weight.grad
+        return hypot(self._gradients.norm(), 0.0 if late is None else float(late.norm()))
 
     @property
     def rows(self) -> Tensor | None:
         """Of the categorical table, (B, p): those of the last batch, if it was differentiated here."""
         return None if self._gradients is None else self._gradients.rows
+
+    @torch.no_grad()
+    def logits(self, numerical: Tensor, categorical: Tensor, *, correcting: bool = True) -> Tensor | None:
+        """The logits of rows (B,), with `CTRModel.correction` unless told otherwise; None where the model does not fit."""
+        self._gradients, self._late = self._fitting(numerical, categorical), None
+        if self._gradients is None:
+            return None
+        evidence = self._model.evidence
+        logits = self._gradients.forward(numerical, categorical, evidence.prior(), evidence.base())
+        if correcting and evidence.recent is not None:
+            self._late = evidence.recent_errors(numerical, self._gradients.rows)
+            logits.addmv_(self._late, evidence.recent.weight)
+        return logits
 
     @torch.no_grad()
     def __call__(
@@ -59,19 +78,10 @@ class WholeModel:
         *,
         correcting: bool = True,
     ) -> tuple[Tensor, Tensor] | None:
-        """Write the gradients of the mean cross-entropy; the loss and the logits. None where the model does not fit.
-
-        With `correcting`, `CTRModel.correction` is in the logits.
-        """
-        self._gradients = self._fitting(numerical, categorical)
-        if self._gradients is None:
+        """Write the gradients of the mean cross-entropy; the loss and the logits. None where the model does not fit."""
+        logits = self.logits(numerical, categorical, correcting=correcting)
+        if logits is None or self._gradients is None:
             return None
-        evidence = self._model.evidence
-        logits = self._gradients.forward(numerical, categorical, evidence.prior(), evidence.base())
-        recent, late = evidence.recent if correcting else None, None
-        if recent is not None:
-            late = evidence.recent_errors(numerical, self._gradients.rows)
-            logits.addmv_(late, recent.weight)
         loss = self._model.cross_entropy(logits, label, weight)
         error = torch.sigmoid(logits).sub_(label)
         if weight is None:
@@ -79,17 +89,18 @@ class WholeModel:
         else:
             error.mul_(weight / weight.sum().clamp(min=torch.finfo(weight.dtype).tiny))
         self._gradients.backward(error)
-        if recent is not None and late is not None:
-            recent.weight.grad = late.t().mv(error)
+        recent = self._model.evidence.recent
+        if recent is not None and self._late is not None:
+            recent.weight.grad = self._late.t().mv(error)
         return loss, logits
 
     def _fitting(self, numerical: Tensor, categorical: Tensor) -> Gradients | None:
         if not native.serves(numerical, categorical) or numerical.dtype != torch.float32 or not len(categorical):
             return None
-        hooks = RemovableHandle.next_id  # of the next hook of whatever module or tensor
-        if self._gradients is not None and hooks == self._hooks and self._gradients.is_current:
+        state = self._model.training, RemovableHandle.next_id  # of the next hook of whatever module or tensor
+        if self._gradients is not None and state == self._state and self._gradients.is_current:
             return self._gradients
-        self._hooks = hooks
+        self._state = state
         parts = _parts(self._model)
         numbers, table = self._model.numerical, self._model.categorical
         if parts is None or numbers.basis != "hat" or not table.sparse:  # type: ignore[union-attr]

@@ -400,7 +400,15 @@ class EvidenceInputs(nn.Module):
         if self.recent is not None:
             self.recent.reset(slice(1, 1 + self.num_numerical * (self.options.bins + 1)))
         self.number_counts.zero_()
-        self._count_numbers(self.number_counts, self._bins(numbers), seen)
+        if self._compiled(numbers):
+            total = torch.zeros_like(self.total)
+            labels = (seen[:, 1] > 0).float()
+            native.count(
+                numbers, None, labels, self.edges, self.options.bins, total, self.number_counts, self.row_counts
+            )
+            self.number_counts *= self.total[0] / total[0]
+        else:
+            self._count_numbers(self.number_counts, self._bins(numbers), seen)
 
     def _choose_anew(self, *, keep: bool = True) -> None:
         """Choose pairs by the sample; one that stays keeps its counts, those of a new one are read off the sample."""

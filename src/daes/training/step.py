@@ -282,7 +282,8 @@ class TrainingStep:
 
     @torch.no_grad()
     def _logits(self, numerical: Tensor, categorical: Tensor) -> Tensor:
-        return self._forward(numerical, categorical)
+        found = None if self._whole is None else self._whole.logits(numerical, categorical, correcting=self.correcting)
+        return self._forward(numerical, categorical) if found is None else found
 
     def _differentiate(
         self, numerical: Tensor, categorical: Tensor, label: Tensor, weight: Tensor | None = None
