@@ -57,7 +57,7 @@ class WholeModel:
 
     @torch.no_grad()
     def logits(self, numerical: Tensor, categorical: Tensor, *, correcting: bool = True) -> Tensor | None:
-        """The logits of rows (B,), with `CTRModel.correction` unless told otherwise; None where the model does not fit."""
+        """The logits of rows (B,), `CTRModel.correction` included if correcting; None where the model does not fit."""
         self._gradients, self._late = self._fitting(numerical, categorical), None
         if self._gradients is None:
             return None
