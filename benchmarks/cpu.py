@@ -165,7 +165,8 @@ def embedding_layers(repeat: int) -> list[Entry]:
     for peer, target in (("efd, compiled", 1.5), ("rtdl's PLE, compiled", 1.0)):
         for name in ours if peer in rows else ():
             ratio = rows[name].milliseconds[learning] / rows[peer].milliseconds[learning]
-            found.append(Entry(f"{name}: the same over {peer}", ratio, "×", target, higher=False))
+            what = f"{name}: forward, backward and observing over {peer.replace('efd', 'EFD')}"
+            found.append(Entry(what, ratio, "×", target, higher=False))
     return found
 
 

@@ -338,11 +338,12 @@ static inline __attribute__((always_inline)) void find_places(const float *value
                                                               int64_t M, feature_places *found) {
     const float half = (float)(0.5 / K), ratio = (float)((double)M / K);
     const int known = !isnan(own[0]), spread = scale > 0;
+    const int64_t lanes = (count + 7) / 8 * 8; /* whole vectors */
     float value[SIDE], left[SIDE], right[SIDE];
     int32_t passed[SIDE];
-    for (int64_t i = 0; i < SIDE; i++) value[i] = NAN;
     for (int64_t i = 0; i < count; i++) value[i] = values[i * q];
-    for (int64_t i = 0; i < SIDE; i++) {
+    for (int64_t i = count; i < lanes; i++) value[i] = NAN;
+    for (int64_t i = 0; i < lanes; i++) {
         float finite = clamped(value[i]), deviation = (finite / 2 - centre / 2) / (scale / 2);
         deviation = deviation < -4 ? -4 : deviation > 4 ? 4 : deviation;
         found->standard[i] = spread && value[i] == value[i] ? deviation : 0;
@@ -351,7 +352,7 @@ static inline __attribute__((always_inline)) void find_places(const float *value
         passed[i] = 0;
     }
     if (!known) {
-        for (int64_t i = 0; i < SIDE; i++) {
+        for (int64_t i = 0; i < lanes; i++) {
             found->low[i] = found->low[i] ? -1 : -2;
             found->score[i] = normal_score(0.5f);
             found->high[i] = 0;
@@ -360,15 +361,15 @@ static inline __attribute__((always_inline)) void find_places(const float *value
     }
     for (int64_t rest = K + 1, step; rest > 0; rest -= step) { /* `not_above`, of all values at once */
         step = (rest + 1) / 2;
-        for (int64_t i = 0; i < SIDE; i++)
+        for (int64_t i = 0; i < lanes; i++)
             passed[i] += (int32_t)step & -(int32_t)(own[passed[i] + step - 1] <= value[i]);
     }
-    for (int64_t i = 0; i < SIDE; i++) {
+    for (int64_t i = 0; i < lanes; i++) {
         int32_t at = passed[i] > K ? (int32_t)K : passed[i] > 0 ? passed[i] : 1;
         left[i] = own[at - 1];
         right[i] = own[at];
     }
-    for (int64_t i = 0; i < SIDE; i++) {
+    for (int64_t i = 0; i < lanes; i++) {
         float width = right[i] / 2 - left[i] / 2, inner = (value[i] / 2 - left[i] / 2) / (width > 0 ? width : 1);
         float place = (float)(passed[i] - 1) + inner;
         place = passed[i] > K ? (float)K : passed[i] > 0 ? place : 0.0f;
@@ -381,7 +382,7 @@ static inline __attribute__((always_inline)) void find_places(const float *value
         found->high[i] = place - low;
         found->low[i] = found->low[i] < 0 ? -1 : low;
     }
-    for (int64_t i = 0; i < SIDE; i++) found->score[i] = normal_score(found->score[i]);
+    for (int64_t i = 0; i < lanes; i++) found->score[i] = normal_score(found->score[i]);
 }
 
 typedef float eight __attribute__((vector_size(32), aligned(4), may_alias)); /* one register, or two smaller ones */
