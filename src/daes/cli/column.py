@@ -4,18 +4,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from daes.extras import require
+import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+from daes.stream.arrow import pa
+from daes.stream.csv import CsvSource
+from daes.stream.dataset import Dataset
+from daes.stream.files import COMPRESSIONS
+from daes.stream.schema import Schema
 
-    from daes.stream.dataset import Dataset
-
-    Floats = NDArray[np.float64]
-
+Floats = NDArray[np.float64]
 _LISTED = 20
 
 
@@ -23,7 +23,7 @@ _LISTED = 20
 class FileColumn:
     """A column of a Parquet or CSV file, or of whatever else `daes.stream` opens."""
 
-    data: "Dataset"
+    data: Dataset
     name: str
     where: str
 
@@ -39,8 +39,6 @@ class FileColumn:
 
     def expected_rows(self) -> int | None:
         """How many rows there are, for a plain CSV file by the length of those read so far; None where unknown."""
-        from daes.stream.files import COMPRESSIONS
-
         if self.data.num_rows is not None:
             return self.data.num_rows
         position = self.data.position()
@@ -53,11 +51,13 @@ class FileColumn:
         except OSError:  # not a local file
             return None
 
-    def batches(self, batch_size: int) -> "Iterator[Floats]":
+    def batches(self, batch_size: int) -> Iterator[Floats]:
         """The values as float64, NaN where there is none; one pass."""
-        float64 = require("pyarrow").float64()
         for table in self.data.iter_tables([self.name], batch_size):
-            yield _plain(table.column(0)).cast(float64, safe=False).to_numpy()
+            column = table.column(0)
+            if pa.types.is_dictionary(column.type):
+                column = column.cast(column.type.value_type)
+            yield column.cast(pa.float64(), safe=False).to_numpy()
 
 
 @dataclass
@@ -82,10 +82,8 @@ class GeneratedColumn:
     def expected_rows(self) -> int | None:
         return self.num_rows
 
-    def batches(self, batch_size: int) -> "Iterator[Floats]":
+    def batches(self, batch_size: int) -> Iterator[Floats]:
         """The values, NaN where missing."""
-        import numpy as np
-
         # Other numbers than those the reservoirs draw from the same seed.
         rng = np.random.default_rng((self.num_rows, self.seed))
         values = np.exp(2 * np.arange(self.num_rows) / self.num_rows + rng.standard_normal(self.num_rows))
@@ -97,10 +95,6 @@ class GeneratedColumn:
 
 def open_column(where: str, name: str | None) -> FileColumn:
     """Find the column; an error says which ones there are."""
-    from daes.stream.csv import CsvSource
-    from daes.stream.dataset import Dataset
-    from daes.stream.schema import Schema
-
     # The schema makes a CSV source read the column as numbers, whatever its first rows look like. Where no column is
     # named, the names are looked at first: any schema will do for that.
     data = Dataset.open(where, schema=Schema(None, (name or "?",), ()))
@@ -124,11 +118,8 @@ def open_column(where: str, name: str | None) -> FileColumn:
     return FileColumn(data, name, where)
 
 
-def open_numbers(where: str, name: str | None) -> "Dataset":
+def open_numbers(where: str, name: str | None) -> Dataset:
     """All columns of numbers as a dataset, or the one that is named."""
-    from daes.stream.dataset import Dataset
-    from daes.stream.schema import Schema
-
     if name is not None:
         return open_column(where, name).data
     data = Dataset.open(where, schema=Schema(None, ("?",), ()))
@@ -138,9 +129,7 @@ def open_numbers(where: str, name: str | None) -> "Dataset":
     return data.with_schema(Schema(None, tuple(names), ()))
 
 
-def _first_text(data: "Dataset", name: str) -> str | None:
-    from daes.stream.schema import Schema
-
+def _first_text(data: Dataset, name: str) -> str | None:
     for table in data.with_schema(Schema(None, (), (name,))).iter_tables([name], 1000):
         for value in table.column(0).drop_null():
             return str(value)
@@ -157,7 +146,7 @@ def _is_number(text: str) -> bool:
 
 def is_numeric(arrow_type: Any) -> bool:
     """Whether a column of this type can be read as numbers."""
-    types = require("pyarrow").types
+    types = pa.types
     if types.is_dictionary(arrow_type):
         arrow_type = arrow_type.value_type
     tests = (types.is_integer, types.is_floating, types.is_decimal, types.is_boolean, types.is_null)
@@ -168,11 +157,6 @@ def _meant(name: str, names: Sequence[str]) -> str:
     folded = {column.casefold(): column for column in reversed(names)}
     close = get_close_matches(name.casefold(), folded, n=1)
     return f" (did you mean {folded[close[0]]!r}?)" if close else ""
-
-
-def _plain(column: Any) -> Any:
-    types = require("pyarrow").types
-    return column.cast(column.type.value_type) if types.is_dictionary(column.type) else column
 
 
 def _names_of_numbers(columns: Any) -> list[str]:

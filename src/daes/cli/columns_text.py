@@ -1,28 +1,23 @@
 """The columns of the data as text: what each is read as, why, and what may be wrong."""
 
 from collections.abc import Sequence, Set
-from typing import TYPE_CHECKING
 
 from daes.cli.console import note
-
-if TYPE_CHECKING:
-    from daes.stream.columns import InferredColumn
-    from daes.stream.dataset import Dataset
+from daes.stream.columns import InferredColumn, summarize_columns
+from daes.stream.dataset import Dataset
 
 _LISTED = 60
 _WIDTH = 24
 _EXAMPLE_WIDTH = 12
 
 
-def print_columns(data: "Dataset", named: Set[str], order: str | None) -> None:
+def print_columns(data: Dataset, named: Set[str], order: str | None) -> None:
     """Print the columns and notes of a dataset to stderr, and what is known of the order of its rows."""
-    from daes.stream.columns import summarize_columns
-
     for line in (*columns_lines(summarize_columns(data, named=named)), *data.notes, *([order] if order else [])):
         note(line)
 
 
-def columns_lines(columns: "Sequence[InferredColumn]") -> list[str]:
+def columns_lines(columns: Sequence[InferredColumn]) -> list[str]:
     """One line per column, then the warnings.
 
     >>> from daes.stream.columns import InferredColumn

@@ -6,7 +6,11 @@ from typing import Any
 from daes.distribution.estimator_report import LABELS, EstimatorReport
 from daes.extras import require
 from daes.formatting import compact, count, duration, nbytes, percent, scientific
+from daes.report.content import Page, Section
+from daes.report.figures import Figure, Key, Line, View, lines
+from daes.report.rendering import render
 from daes.storage.durable import write_text
+from daes.table import Cell, Table
 
 _TRUE_COLOUR = "#8a8a8a"
 # Distinguishable for colour-blind readers (after Okabe and Ito).
@@ -50,11 +54,6 @@ def _summary(comparison: EstimatorReport) -> str:
 
 
 def _page(comparison: EstimatorReport, title: str) -> str:
-    from daes.report.content import Page, Section
-    from daes.report.figures import Figure, Key, Line, View, lines
-    from daes.report.rendering import render
-    from daes.table import Cell, Table
-
     levels, results = [100 * level for level in comparison.levels], comparison.results
     axis = {"title": {"text": "level, %"}, "range": [0, 100]}
     styles: list[dict[str, Any]] = [

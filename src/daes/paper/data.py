@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daes.extras import require
 from daes.simulation import AdStream
+from daes.stream.arrow import pa
 from daes.stream.dataset import Dataset
 from daes.stream.datasets import DATASETS, find_entry
 
@@ -73,9 +73,8 @@ def column_batches(data: Dataset, name: str, batch_size: int) -> Iterator[Floats
 
 
 def _pieces(data: Dataset, names: Sequence[str], size: int) -> Iterator[dict[str, Floats]]:
-    float64 = require("pyarrow").float64()
     for table in data.from_start().iter_tables(list(names), size):
-        yield {name: table[name].cast(float64, safe=False).to_numpy() for name in names}
+        yield {name: table[name].cast(pa.float64(), safe=False).to_numpy() for name in names}
 
 
 def days(data: Dataset) -> float | None:
@@ -85,7 +84,7 @@ def days(data: Dataset) -> float | None:
         whole = data.source.num_rows
         return _CRITEO_DAYS * rows / whole if whole else None
     time = data.schema.time
-    if time is None or not require("pyarrow").types.is_timestamp(data.arrow_schema.field(time).type):
+    if time is None or not pa.types.is_timestamp(data.arrow_schema.field(time).type):
         return None
     schema = replace(data.schema, label=None, numerical=data.schema.numerical[:1], categorical=())
     source = data.from_start()

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daes.extras import require
 from daes.simulation.draws import Alias, Draws, uniform_of_code
+from daes.stream.arrow import pa, pc
 from daes.stream.hashing import hash_column
 
 Array = NDArray[np.float64]
@@ -51,7 +51,6 @@ class _Listed(CategoricalField):
         self.values = values
 
     def texts(self, codes: Codes) -> Any:
-        pa = require("pyarrow")
         return pa.array(self.values, type=pa.string()).take(pa.array(codes))
 
 
@@ -192,7 +191,6 @@ class IdField(CategoricalField):
         return ((days + ahead) / self.lifetime).astype(np.int64)
 
     def texts(self, codes: Codes) -> Any:
-        pa, pc = require("pyarrow"), require("pyarrow.compute")
         return pc.binary_join_element_wise(self.prefix, pa.array(codes).cast(pa.string()), "")
 
 

@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from daes.extras import require
 from daes.simulation.bayes import BayesMetrics, bayes_metrics
 from daes.simulation.curves import PARTS
 from daes.simulation.draws import Draws
@@ -17,6 +16,7 @@ from daes.simulation.features import FeatureGenerator, Features
 from daes.simulation.fields import Vocabulary
 from daes.simulation.rows import SimulatedRows
 from daes.simulation.truth import Signal, Truth
+from daes.stream.arrow import pa
 from daes.stream.batch import Batch, batch_from_table
 from daes.stream.cursor import Position, check_columns, check_shard
 from daes.stream.schema import Schema
@@ -267,8 +267,6 @@ class AdStream:
             row = end
 
     def _table(self, features: Features, clicks: NDArray[np.float32], names: Sequence[str]) -> Any:
-        pa = require("pyarrow")
-
         def column(name: str) -> Any:
             if name == LABEL:
                 return pa.array(clicks.astype(np.int8))
