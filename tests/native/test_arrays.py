@@ -109,6 +109,14 @@ def test_the_range_of_values_and_whether_all_are_finite(size, bad):
         assert arrays.Writer(np.empty(1)).span(values.ctypes.data, size) == expected
 
 
+def test_values_that_must_not_be_written_to():
+    values = np.arange(50.0)
+    values.setflags(write=False)
+    reservoir = JumpReservoir(100)
+    reservoir.update(values)
+    assert reservoir.sample.tolist() == values.tolist()
+
+
 @pytest.mark.parametrize("size", [0, 1, 5, 1024, 3000])
 def test_counting_values_up_to_points(size):
     rng = np.random.default_rng(0)

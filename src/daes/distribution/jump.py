@@ -170,7 +170,7 @@ class JumpReservoir(SampleEstimator):
         """`update` in compiled loops, unless a value is not finite."""
         if self._writer is None or self._writer.slots is not self._slots:
             self._writer = arrays.Writer(self._slots)
-        writer, schedule, size, where = self._writer, self.schedule, batch.size, batch.ctypes.data
+        writer, schedule, size, where = self._writer, self.schedule, batch.size, arrays.address(batch)
         span = writer.span(where, size)
         if span is None:
             return False
