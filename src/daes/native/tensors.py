@@ -363,6 +363,7 @@ class _Gated(torch.autograd.Function):
 
 def gated(table: Tensor, factors: Tensor, *, sums: bool) -> Tensor:
     """Tables of contexts: table (q, M, d) times factors (contexts, q, M); with `sums` their prefix sums from 0 on."""
+    factors = factors.to(table.dtype)  # within autocast they are of another one
     found: Tensor = _Gated.apply(table, factors, sums)  # type: ignore[no-untyped-call]
     return found
 
