@@ -63,7 +63,7 @@ def test_few_steps_are_warned_of_and_the_next_command_takes_more():
     assert "The model has taken 17 steps only" in warned(run)
     first = next_commands(run)[0]
     assert isinstance(first, Command)
-    assert first.command == "daes train clicks.parquet --label click --batch-size 64 --out runs/one-2"
+    assert first.command == "daes train clicks.parquet --label click --batch-size 32 --out runs/one-2"
     assert "more steps" not in str(next_commands(GOOD))
 
 

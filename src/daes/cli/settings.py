@@ -177,7 +177,7 @@ class TrainingOptions:
 
     batch_size: Annotated[
         int | None,
-        _training("Rows per step.", of=whole_number(1, "ROWS"), show_default="by the number of rows, 32 to 1024"),
+        _training("Rows per step.", of=whole_number(1, "ROWS"), show_default="by the number of rows, 8 to 1024"),
     ] = None
     optimizer: Annotated[str, _training(f"One of {', '.join(LEARNING_RATES)}.", of=one_of(*LEARNING_RATES))] = "adagrad"
     learning_rate: Annotated[
