@@ -93,6 +93,13 @@ class ModelOptions:
     batch_norm: Annotated[bool | None, _model("Normalise hidden layers.", show_default="no-batch-norm")] = None
     evidence: Annotated[bool, _model("Give the network what past clicks say of each value and id, by counting.")] = True
     pairs: Annotated[int, _model("Pairs of fields whose combinations are counted as well.", of=whole_number(0))] = 0
+    recent: Annotated[
+        float,
+        _model(
+            "Rows after which an error of the model's own scores counts half in the correction of the next; 0: none.",
+            of=number(least=0, metavar="ROWS"),
+        ),
+    ] = 300.0
     l2: Annotated[float, _model("λ of the paper's loss, cross-entropy + λ‖Θ‖².", of=number(least=0))] = 0.0
     tables: Annotated[
         str,
@@ -162,7 +169,7 @@ class ModelOptions:
             "dim": self.dim,
             "l2": self.l2,
             "context": _context(self.context),
-            "evidence": {"pairs": self.pairs} if self.evidence else False,
+            "evidence": {"pairs": self.pairs, "recent": self.recent or None} if self.evidence else False,
             "num_context": self.num_context,
             "categorical_options": {"mode": self.tables, "sparse": self.sparse},
             "embedding_options": given_options(embedding) | _values(self.method_option),
