@@ -160,6 +160,13 @@ class TestWithinEvidence:
         fresh.load_state_dict(state)
         assert fresh.recent is None
 
+    def test_a_state_without_errors_fits(self):
+        state = self.inputs(recent=None).state_dict()
+        fresh = self.inputs()
+        fresh.load_state_dict(state)
+        assert fresh.recent is None
+        assert fresh.sample is not None
+
 
 def model_of(stream, **options):
     torch.manual_seed(0)
