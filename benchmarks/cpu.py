@@ -136,7 +136,7 @@ def parquet(data: Dataset, repeat: int) -> list[Entry]:
     ):
         limit = min(data.num_rows or ROWS, 4_000 * size)
         best = 0.0
-        for _ in range(max(1, repeat // 3)):
+        for _ in range(repeat):
             with tempfile.TemporaryDirectory() as folder:
                 config = TrainConfig(batch_size=size)
                 run = train_run(data.head(limit), Path(folder, "run"), model={"backbone": backbone}, config=config)
