@@ -62,6 +62,7 @@ def steps(data: Dataset, repeat: int) -> list[Entry]:
             "daes": {},
             "efd": {"embedding": "efd"},
             "without evidence": {"evidence": False},
+            "without errors": {"evidence": {"recent": None}},
             "plain": {},
         }
         made = {name: _step(data, rows, size, {"backbone": backbone, **kind}) for name, kind in kinds.items()}
@@ -78,6 +79,7 @@ def steps(data: Dataset, repeat: int) -> list[Entry]:
             Entry(f"{what}: a step with `daes`", 1e3 * best["daes"], "ms", target, higher=False),
             Entry(f"{what}: rows/s of `daes` over EFD's", best["efd"] / best["daes"], "×", 0.97),
             Entry(f"{what}: rows/s with evidence over without", best["without evidence"] / best["daes"], "×", 0.97),
+            Entry(f"{what}: rows/s with recent errors over without", best["without errors"] / best["daes"], "×"),
             Entry(f"{what}: time without compiled loops over with them", best["plain"] / best["daes"], "×"),
         ]
     return found
@@ -87,6 +89,7 @@ def _step(data: Dataset, rows: Batch, size: int, options: dict[str, Any]) -> Tra
     torch.manual_seed(0)
     model = CTRModel.from_sample(data.schema, rows[:10_000], **options)
     step = TrainingStep(model, TrainConfig(batch_size=size))
+    step.correcting = True
     step.learn(rows, 0)  # as in the middle of a stream
     return step
 
