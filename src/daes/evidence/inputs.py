@@ -99,6 +99,9 @@ class EvidenceInputs(nn.Module):
         if numbers or self.num_pairs:
             self.sample = RowSample(options.sample_rows, num_numerical, self.num_categorical, seed)
         self.recent: RecentErrors | None = None
+        self._found: tuple[Tensor, Tensor, Tensor] | None = (
+            None  # numbers and rows that were looked up, and their cells
+        )
         if self.dim and options.recent is not None:
             cells = 1 + numbers * (options.bins + 1) + len(self.row_counts)
             self.recent = RecentErrors(cells, 1 + numbers + categories, options.recent, options.strength)
@@ -132,19 +135,30 @@ class EvidenceInputs(nn.Module):
         """The cells of `recent` that rows have, (B, 1 + q + p): that of all rows, then those of bins and of ids."""
         numbers = numbers if self.options.numbers else numbers[:, :0]
         rows = rows if self.options.categories else rows[:, :0]
-        if native.serves(numbers, rows, self.edges) and numbers.dtype == torch.float32:
-            return native.cells(numbers, rows, self.edges, self.options.bins)
         bins, each = self._bins(numbers), self.options.bins + 1
         first = torch.arange(bins.shape[1], device=bins.device) * each + 1
         return torch.cat([bins.new_zeros(len(bins), 1), bins + first, rows + (1 + bins.shape[1] * each)], 1)
 
     def recent_errors(self, numbers: Tensor | None, rows: Tensor | None) -> Tensor:
         """What `recent` says of a batch, (B, 1 + q + p)."""
-        assert self.recent is not None
-        numbers, rows = _both(numbers, rows)
-        compiled = native.serves(self.total)
-        prior = self.prior() if compiled else self._prior()
-        found: Tensor = self.recent(self.cells(numbers, rows), prior * (1 - prior))
+        recent, (numbers, rows) = self.recent, _both(numbers, rows)
+        assert recent is not None
+        if not (native.serves(numbers, rows, self.total) and numbers.dtype == torch.float32):
+            prior = self._prior()
+            found: Tensor = recent(self.cells(numbers, rows), prior * (1 - prior))
+            return found
+        chance = self.prior()
+        cells, found = native.recall(
+            numbers if self.options.numbers else numbers[:, :0],
+            rows if self.options.categories else rows[:, :0],
+            self.edges,
+            self.options.bins,
+            recent.errors,
+            int(recent.clock) + recent.waiting,
+            recent.half_life,
+            recent.strength * chance * (1 - chance),
+        )
+        self._found = numbers, rows, cells
         return found
 
     def correction(self, numbers: Tensor | None, rows: Tensor | None) -> Tensor | None:
@@ -162,7 +176,10 @@ class EvidenceInputs(nn.Module):
         if self.frozen or not len(labels):
             return
         if self.recent is not None and logits is not None:
-            self.recent.update(self.cells(numbers, rows), labels, logits)
+            found, self._found = self._found, None
+            if found is None or found[0] is not numbers or found[1] is not rows:
+                found = numbers, rows, self.cells(numbers, rows)
+            self.recent.update(found[2], labels, logits)
         if self.options.half_life is not None:
             self._fade(len(labels))
         before = 0 if self.sample is None else self.sample.count

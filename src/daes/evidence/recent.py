@@ -23,8 +23,8 @@ class RecentErrors(nn.Module):
     z is one step of Newton's method from the scores of the last h rows or so towards their labels, shrunk as if a
     rows of average spread p̄·(1 − p̄) had been scored rightly. The correction is Σ w·z; w is learned and starts small.
 
-    **Shape.** forward: cells (B, n) → z (B, n). Buffers: `errors` (cells, 2): S and V when they last changed, which
-    was at row `changed` (cells,); `clock` (): labelled rows. Parameter: `weight` (n,).
+    **Shape.** forward: cells (B, n) → z (B, n). Buffers: `errors` (cells, 3): S and V when they last changed, and the
+    labelled row at which they did; `clock` (): labelled rows. Parameter: `weight` (n,).
 
     Args:
         num_cells: cells of all features together.
@@ -41,7 +41,6 @@ class RecentErrors(nn.Module):
     """
 
     errors: Tensor
-    changed: Tensor
     clock: Tensor
 
     def __init__(
@@ -53,16 +52,12 @@ class RecentErrors(nn.Module):
         self.waiting = 0
         """Rows since whose labels are not known yet: errors are so much older."""
         self.weight = nn.Parameter(torch.full((num_features,), weight))
-        self.register_buffer("errors", torch.zeros(num_cells, 2, dtype=torch.float64))
-        self.register_buffer("changed", torch.zeros(num_cells, dtype=torch.int64))
+        self.register_buffer("errors", torch.zeros(num_cells, 3, dtype=torch.float64))
         self.register_buffer("clock", torch.zeros((), dtype=torch.int64))
 
     @torch.no_grad()
     def forward(self, cells: Tensor, spread: Tensor | float) -> Tensor:
         """z, given p̄·(1 − p̄)."""
-        if native.serves(cells, self.errors):
-            now = int(self.clock) + self.waiting
-            return native.recall(cells, self.errors, self.changed, now, self.half_life, self.strength * spread)
         errors, variance = self._faded(cells, self.waiting).unbind(-1)
         return (errors / (variance + self.strength * spread)).float()
 
@@ -70,26 +65,28 @@ class RecentErrors(nn.Module):
     def update(self, cells: Tensor, labels: Tensor, logits: Tensor) -> None:
         """Take in scored rows once their labels are known: cells (B, n), labels (B,) and logits (B,)."""
         if native.serves(cells, labels, logits, self.errors) and labels.dtype == torch.float32 == logits.dtype:
-            native.note(cells, labels, logits, self.errors, self.changed, self.clock, self.half_life)
+            native.note(cells, labels, logits, self.errors, self.clock, self.half_life)
             return
         rows = len(labels)
         self.clock += rows
-        self.errors[cells] = _round(self._faded(cells))  # a cell that occurs twice gets the same value twice
-        self.changed[cells] = self.clock
+        kept = _round(self._faded(cells))
+        # A cell that occurs twice gets the same values twice.
+        self.errors[cells] = torch.cat([kept, self.clock.double().expand(*cells.shape, 1)], -1)
         scores = torch.sigmoid(logits.double())
         ages = torch.arange(rows - 1, -1, -1, device=labels.device, dtype=torch.float64)
         seen = torch.stack([labels - scores, scores * (1 - scores)], 1) * torch.exp2(-ages / self.half_life)[:, None]
-        each = _round(seen).unsqueeze(1).expand(-1, cells.shape[1], -1).reshape(-1, 2)
+        each = nn.functional.pad(_round(seen), (0, 1)).unsqueeze(1).expand(-1, cells.shape[1], -1).reshape(-1, 3)
         self.errors.index_add_(0, cells.flatten(), each)
 
     def reset(self, cells: slice = slice(None)) -> None:
         """Forget the errors of these cells."""
-        self.errors[cells] = 0
+        self.errors[cells, :2] = 0
 
     def _faded(self, cells: Tensor, waiting: int = 0) -> Tensor:
         """S and V as they count now, (…, 2)."""
-        ages = (self.clock + waiting - self.changed[cells]).double()
-        return self.errors[cells] * torch.exp2(-ages / self.half_life).unsqueeze(-1)
+        errors = self.errors[cells]
+        ages = self.clock + waiting - errors[..., 2:]
+        return errors[..., :2] * torch.exp2(-ages / self.half_life)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]

@@ -227,54 +227,70 @@ void daes_count(const float *numbers, const int64_t *places, const float *labels
     }
 }
 
-/* The cells of RecentErrors that rows have (EvidenceInputs): numbers (rows, q), places (rows, p) -> (rows, 1 + q + p).
- */
-void daes_cells(const float *numbers, const int64_t *places, int64_t rows, int64_t q, int64_t p, const float *edges,
-                int64_t bins, int64_t *out) {
-    const int64_t first = 1 + q * (bins + 1);
-    for (int64_t i = 0; i < rows; i++) {
-        *out++ = 0;
-        for (int64_t f = 0; f < q; f++)
-            *out++ = 1 + f * (bins + 1) + bin_of(edges + f * (bins - 1), bins, numbers[i * q + f]);
-        for (int64_t f = 0; f < p; f++) *out++ = first + places[i * p + f];
-    }
+/* Powers of two for ages that were asked for lately: errors that changed in one batch have one age. */
+enum { AGES = 256 };
+typedef struct {
+    double half_life, ages[AGES], factors[AGES];
+} fading;
+
+static fading fading_of(double half_life) {
+    fading found = {.half_life = half_life};
+    for (int i = 0; i < AGES; i++) found.factors[i] = 1; /* at age 0 */
+    return found;
 }
 
-/* RecentErrors.forward: cells (count,), errors (*, 2), changed (*,) -> z (count,). */
-void daes_recall(const int64_t *cells, int64_t count, const double *errors, const int64_t *changed, int64_t clock,
-                 double half_life, double shrinkage, float *z) {
+/* How much an error still counts (RecentErrors); 0 where it is below their grain. */
+static inline double faded(fading *by, const double *errors, int64_t now) {
+    double age = (double)now - errors[2];
+    if (age > 64 * by->half_life) return 0;
+    int place = (int)(((uint32_t)(int64_t)age * 2654435761u) >> 24);
+    if (by->ages[place] != age) {
+        by->ages[place] = age;
+        by->factors[place] = exp2(-age / by->half_life);
+    }
+    return by->factors[place];
+}
+
+/* EvidenceInputs.recent_errors: numbers (rows, q), places (rows, p), errors (*, 3) -> cells and z (rows, 1 + q + p). */
+void daes_recall(const float *numbers, const int64_t *places, int64_t rows, int64_t q, int64_t p, const float *edges,
+                 int64_t bins, const double *errors, int64_t now, double half_life, double shrinkage, int64_t *cells,
+                 float *z) {
+    const int64_t first = 1 + q * (bins + 1), count = rows * (1 + q + p);
+    int64_t *cell = cells;
+    fading by = fading_of(half_life);
+    for (int64_t i = 0; i < rows; i++) {
+        *cell++ = 0;
+        for (int64_t f = 0; f < q; f++)
+            *cell++ = 1 + f * (bins + 1) + bin_of(edges + f * (bins - 1), bins, numbers[i * q + f]);
+        for (int64_t f = 0; f < p; f++) *cell++ = first + places[i * p + f];
+    }
     for (int64_t i = 0; i < count; i++) {
-        const double *own = errors + 2 * cells[i];
-        if (i + AHEAD < count) {
-            PREFETCH(errors + 2 * cells[i + AHEAD]);
-            PREFETCH(changed + cells[i + AHEAD]);
-        }
-        double factor = own[1] == 0 ? 0 : exp2((double)(changed[cells[i]] - clock) / half_life);
+        const double *own = errors + 3 * cells[i];
+        if (i + AHEAD < count) PREFETCH(errors + 3 * cells[i + AHEAD]);
+        double factor = faded(&by, own, now);
         z[i] = (float)(own[0] * factor / (own[1] * factor + shrinkage));
     }
 }
 
-static inline double grained(double error) { return nearbyint(error * 0x1p30) * 0x1p-30; }
+/* To multiples of 2^-30, by adding and taking off a number whose last digit is one: errors are far below 2^21. */
+static inline double grained(double error) { return (error + 0x1.8p22) - 0x1.8p22; }
 
 /* RecentErrors.update: cells (rows, n), labels and logits (rows,). */
 void daes_note(const int64_t *cells, int64_t rows, int64_t n, const float *labels, const float *logits, double *errors,
-               int64_t *changed, int64_t *clock, double half_life) {
+               int64_t *clock, double half_life) {
     const int64_t now = *clock += rows;
+    fading by = fading_of(half_life);
     for (int64_t i = 0; i < rows; i++) {
         const double score = 1 / (1 + exp(-(double)logits[i])), weight = exp2((double)(i + 1 - rows) / half_life);
         const double error = grained((labels[i] - score) * weight), variance = grained(score * (1 - score) * weight);
-        for (int64_t f = 0; f < n; f++) {
-            int64_t k = i * n + f, cell = cells[k];
-            double *own = errors + 2 * cell;
-            if (k + AHEAD < rows * n) {
-                PREFETCH(errors + 2 * cells[k + AHEAD]);
-                PREFETCH(changed + cells[k + AHEAD]);
-            }
-            if (changed[cell] != now) {
-                double factor = own[1] == 0 ? 0 : exp2((double)(changed[cell] - now) / half_life);
+        for (int64_t k = i * n; k < (i + 1) * n; k++) {
+            double *own = errors + 3 * cells[k];
+            if (k + AHEAD < rows * n) PREFETCH(errors + 3 * cells[k + AHEAD]);
+            if (own[2] != (double)now) {
+                double factor = faded(&by, own, now);
                 own[0] = grained(own[0] * factor);
                 own[1] = grained(own[1] * factor);
-                changed[cell] = now;
+                own[2] = (double)now;
             }
             own[0] += error;
             own[1] += variance;

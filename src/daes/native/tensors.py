@@ -172,35 +172,41 @@ def count(
     )
 
 
-def cells(numbers: Tensor, rows: Tensor, edges: Tensor, bins: int) -> Tensor:
-    """`EvidenceInputs.cells` of numbers (B, q) and rows (B, p)."""
-    count, q, p = rows.shape[0], numbers.shape[1], rows.shape[1]
-    out = torch.empty(count, 1 + q + p, dtype=torch.int64)
-    native._library.daes_cells(numbers.data_ptr(), rows.data_ptr(), count, q, p, edges.data_ptr(), bins, out.data_ptr())
-    return out
-
-
 def recall(
-    cells: Tensor, errors: Tensor, changed: Tensor, now: int, half_life: float, shrinkage: float | Tensor
-) -> Tensor:
-    """`RecentErrors.forward`, of which `shrinkage` is a·p̄·(1 − p̄)."""
-    z = torch.empty(cells.shape)
+    numbers: Tensor,
+    rows: Tensor,
+    edges: Tensor,
+    bins: int,
+    errors: Tensor,
+    now: int,
+    half_life: float,
+    shrinkage: float,
+) -> tuple[Tensor, Tensor]:
+    """`EvidenceInputs.cells` of numbers (B, q) and rows (B, p), and what `RecentErrors` say of them.
+
+    `shrinkage` is a·p̄·(1 − p̄).
+    """
+    count, q, p = rows.shape[0], numbers.shape[1], rows.shape[1]
+    cells, z = torch.empty(count, 1 + q + p, dtype=torch.int64), torch.empty(count, 1 + q + p)
     native._library.daes_recall(
-        cells.data_ptr(),
-        cells.numel(),
+        numbers.data_ptr(),
+        rows.data_ptr(),
+        count,
+        q,
+        p,
+        edges.data_ptr(),
+        bins,
         errors.data_ptr(),
-        changed.data_ptr(),
         now,
         half_life,
-        float(shrinkage),
+        shrinkage,
+        cells.data_ptr(),
         z.data_ptr(),
     )
-    return z
+    return cells, z
 
 
-def note(
-    cells: Tensor, labels: Tensor, logits: Tensor, errors: Tensor, changed: Tensor, clock: Tensor, half_life: float
-) -> None:
+def note(cells: Tensor, labels: Tensor, logits: Tensor, errors: Tensor, clock: Tensor, half_life: float) -> None:
     """`RecentErrors.update`."""
     native._library.daes_note(
         cells.data_ptr(),
@@ -208,7 +214,6 @@ def note(
         labels.data_ptr(),
         logits.data_ptr(),
         errors.data_ptr(),
-        changed.data_ptr(),
         clock.data_ptr(),
         half_life,
     )
