@@ -55,7 +55,7 @@ $(ENGINES_STAMP): pyproject.toml constraints.txt
 
 test-engines: $(ENGINES_STAMP)  ## run the tests with Ray, Spark, TorchRec, an S3 server and other libraries
 	@echo "==> pytest -m engines"
-	OMP_NUM_THREADS=1 $(ENGINES)/bin/python -m pytest -m engines -rs tests/engines tests/adapters tests/stream tests/test_package.py
+	OMP_NUM_THREADS=1 $(ENGINES)/bin/python -m pytest -m engines -rs tests/engines tests/adapters tests/experiments tests/stream tests/test_package.py
 
 test-package: setup  ## build the wheel, install it in empty environments and use it there
 	@echo "==> pytest tests/test_package.py"

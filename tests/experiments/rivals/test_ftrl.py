@@ -86,3 +86,24 @@ def test_arguments_are_checked():
         FTRL(SCHEMA, None, alpha=0)
     with pytest.raises(ValueError, match="l2 must not be negative"):
         FTRL(SCHEMA, None, l2=-1.0)
+
+
+@pytest.mark.engines
+def test_it_scores_as_river_does_but_for_the_last_row():
+    """River solves for the weights of a row before it adds the row's gradient: its scores are one row per slot behind."""
+    pytest.importorskip("river", reason="river is not installed")
+    from river import linear_model, optim
+
+    model = FTRL(SCHEMA, None)
+    theirs = linear_model.LogisticRegression(optim.FTRLProximal(0.1, 1.0, l1=0.0, l2=0.0), intercept_lr=0.0)
+    stream, found, expected = rows(3000), [], []
+    for row in range(len(stream)):
+        batch = Batch(stream.numerical[[row]], stream.categorical[[row]], stream.label[[row]])
+        index, values = model._features(batch)
+        x = dict(zip(index[0].tolist(), values[0].tolist(), strict=True))
+        found.append(float(model.score(batch)[0]))
+        expected.append(theirs._raw_dot_one(x))
+        model.learn(batch)
+        theirs.learn_one(x, bool(batch.label[0]))
+    assert np.corrcoef(found[500:], expected[500:])[0, 1] > 0.9995
+    assert np.mean(np.abs(np.subtract(found, expected)[500:])) < 0.03
