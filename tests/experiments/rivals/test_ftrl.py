@@ -90,7 +90,7 @@ def test_arguments_are_checked():
 
 @pytest.mark.engines
 def test_it_scores_as_river_does_but_for_the_last_row():
-    """River solves for the weights of a row before it adds the row's gradient: its scores are one row per slot behind."""
+    """River solves for the weights of a row before it adds the row's gradient: its scores are a row per slot behind."""
     pytest.importorskip("river", reason="river is not installed")
     from river import linear_model, optim
 
