@@ -118,3 +118,27 @@ def test_processes_that_disagree(function, in_processes, make_model, make_rows, 
 def test_label_delay_is_refused(make_model):
     with pytest.raises(ValueError, match="label_delay must be 0 with several processes, got 2"):
         ProcessTrainer(make_model(), TrainConfig(label_delay=2), Processes())
+
+
+def test_rows_that_were_skipped_make_errors_no_older(make_model, make_rows, schema):
+    """A batch that cannot be learned from is no row of the stream to recent errors, whoever trains."""
+    rows, config = make_rows(200), TrainConfig(batch_size=20, sync_every=1, bad_batch="skip", max_norm=1e30)
+    found = []
+    for make in (StreamTrainer, lambda *arguments: ProcessTrainer(*arguments, Processes())):
+        trainer = make(make_model(evidence={"recent": 5.0}), config)
+        pieces = trainer._batches
+
+        def with_a_hole(source, pieces=pieces, trainer=trainer):
+            for row, batch in pieces(source):
+                if row == 100:
+                    trainer.step.skip(row, "it cannot be read")
+                else:
+                    yield row, batch
+
+        trainer._batches = with_a_hole
+        scores = []
+        trainer.callbacks = [lambda _, batch, logits, scores=scores: scores.append(logits)]
+        trainer.run(_data(rows, schema).from_start())
+        assert trainer.model.evidence.recent.waiting == 0
+        found.append(np.concatenate(scores))
+    np.testing.assert_allclose(*found, rtol=1e-4, atol=1e-5)

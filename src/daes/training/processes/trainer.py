@@ -85,8 +85,6 @@ class ProcessTrainer(StreamTrainer):
         """Take part in a step, also without rows."""
         own = batch[slice(*part_of(0, len(batch), self.processes.rank, self.processes.count))]
         bad, logits = len(self.bad_batches), np.empty(0, np.float32)
-        if self.model.evidence.recent is not None:
-            self.model.evidence.recent.waiting = row - self._exchanged_at
         first = self.step.observing and not self.step.has_observed
         if len(own):
             logits = self.step.score(own) if first else self.step.score_and_learn(own, row)
@@ -95,8 +93,9 @@ class ProcessTrainer(StreamTrainer):
         if first or not len(own):
             self.step.learn(own, row)
         self._taken.append(_Taken(batch, logits, learned=len(self.bad_batches) == bad, observed=first))
+        self._set_waiting()
         here = int(self._position["row"])
-        if here - self._exchanged_at >= min(self.config.sync_every, self._exchanged_at / _GROWTH):
+        if first or here - self._exchanged_at >= min(self.config.sync_every, self._exchanged_at / _GROWTH):
             self._exchange()
 
     def _finish(self) -> None:
@@ -132,11 +131,17 @@ class ProcessTrainer(StreamTrainer):
         self._random = [{name: torch.from_numpy(part) for name, part in one["random"].items()} for one in told]
         self.batches += len(lengths) - 1
         self._taken = []
+        self._set_waiting()
         self._exchanged_at = int(self._position["row"])
         self.exchanges += 1
         self._take_in(rows, logits)
         self._save_if_due(len(rows))
         self._stop_if_asked()
+
+    def _set_waiting(self) -> None:
+        """Rows that were learned from and not exchanged yet make errors as much older as they will when they are."""
+        if self.model.evidence.recent is not None:
+            self.model.evidence.recent.waiting = sum(len(one.batch) for one in self._taken if one.learned)
 
     def _to_tell(self) -> dict[str, Any]:
         return {
