@@ -5,10 +5,12 @@ import pytest
 import torch
 
 from daes import native
-from daes.model import CTRModel
+from daes.model import CTRModel, DeviceBatch
 from daes.native import whole as whole_model
 from daes.serving.scorer import probe_batch
 from daes.simulation import AdStream
+from daes.training.config import TrainConfig
+from daes.training.step import TrainingStep
 from daes.whole import WholeModel, whole_scores
 
 pytestmark = pytest.mark.skipif(native._library is None, reason="the loops are not compiled: python -m daes.native")
@@ -161,3 +163,151 @@ def test_dropout_is_not_left_out():
         assert torch.equal(whole.logits(*rows.features), model(*rows.features))
     model.train()
     assert whole(*rows.features, *rows.targets) is None
+
+
+def fresh_model(**options):
+    torch.manual_seed(0)
+    return CTRModel(STREAM.schema, **{"dim": 5, "sizes": 50, **options})
+
+
+def fresh_step(model, *, rows=100, steps=2, plainly=False):
+    """The step of a model that has learned from the first batches of a stream."""
+    step = TrainingStep(model, TrainConfig(batch_size=rows))
+    step.correcting = True
+    if plainly:
+        step._whole = None
+    batch = next(STREAM.iter_batches(STREAM.schema, 400))
+    STREAM.seek({"row": 0})
+    for start in range(0, rows * steps, rows):
+        step.score_and_learn(batch[start : start + rows], start)
+    return step, batch[rows * steps : rows * (steps + 1)]
+
+
+@pytest.mark.parametrize(
+    "name", ["categorical.weight", "evidence.recent.weight", "numerical.missing", "evidence.weight"]
+)
+def test_a_parameter_that_is_frozen_on_the_way_stays(name):
+    step, batch = fresh_step(fresh_model())
+    parameter = step.model.get_parameter(name)
+    parameter.requires_grad_(False)
+    before = parameter.detach().clone()
+    step.score_and_learn(batch, 200)
+    assert torch.equal(parameter, before)
+
+
+def test_tied_layers_learn_as_by_autograd():
+    found = []
+    for plainly in (False, True):
+        model = fresh_model(backbone_options={"hidden": (12, 12, 12)})
+        model.backbone.mlp.hidden[6].weight = model.backbone.mlp.hidden[3].weight
+        fresh_step(model, plainly=plainly)
+        found.append(model)
+    for (name, one), other in zip(found[0].named_parameters(), found[1].parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6, msg=name)
+
+
+def test_a_parameter_that_is_replaced_is_read():
+    step, batch = fresh_step(fresh_model())
+    readout = step.model.backbone.mlp.readout
+    readout.bias = torch.nn.Parameter(readout.bias + 1)
+    expected = step.model(batch).detach() + step.model.correction(*step.prepare(batch).features).detach()
+    np.testing.assert_allclose(step.score_and_learn(batch, 200), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_loss_of_ones_own_is_used():
+    model = fresh_model()
+    model.cross_entropy = lambda logits, label, weight=None: 0 * logits.sum()
+    before = model.backbone.mlp.readout.weight.detach().clone()
+    fresh_step(model)
+    assert torch.equal(model.backbone.mlp.readout.weight, before)
+
+
+@pytest.mark.parametrize("change", ["no bias", "no ReLU"])
+def test_changed_layers_are_called(change):
+    found = []
+    for plainly in (False, True):
+        model = fresh_model()
+        hidden = model.backbone.mlp.hidden
+        if change == "no bias":
+            hidden[3] = torch.nn.Linear(hidden[3].in_features, hidden[3].out_features, bias=False)
+            torch.nn.init.constant_(hidden[3].weight, 0.01)
+        else:
+            del hidden[4]
+        if plainly:
+            model.backbone.network = lambda: None
+        step, batch = fresh_step(model, plainly=plainly)
+        found.append(step.score(batch))
+    np.testing.assert_allclose(*found, rtol=1e-4, atol=1e-5)
+
+
+def test_a_score_in_inference_mode_leaves_no_trace():
+    step, batch = fresh_step(fresh_model())
+    with torch.inference_mode():
+        expected = step.score(batch[:70])
+    np.testing.assert_allclose(step.score(batch[:70]), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("built", [False, True])
+def test_with_a_default_of_double_precision_nothing_is_compiled(built, monkeypatch):
+    step, batch = fresh_step(fresh_model())
+    torch.set_default_dtype(torch.float64)
+    try:
+        if built:
+            step, batch = fresh_step(fresh_model())
+        found = step.score(batch)
+        monkeypatch.setattr(native, "_library", None)
+        np.testing.assert_allclose(found, step.score(batch), rtol=1e-4, atol=1e-5)
+        if built:
+            step, batch = fresh_step(fresh_model())
+            np.testing.assert_allclose(found, step.score(batch), rtol=1e-3, atol=1e-4)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def wrong_rows(rows):
+    numerical, categorical, label = rows.numerical, rows.categorical, rows.label
+    return {
+        "ids of 32 bits": DeviceBatch(numerical, categorical.int(), label),
+        "an id too few": DeviceBatch(numerical, categorical[:, 1:].contiguous(), label),
+        "a number too few": DeviceBatch(numerical[:, 1:].contiguous(), categorical, label),
+        "fewer rows of numbers": DeviceBatch(numerical[:10], categorical, label),
+        "fewer rows of ids": DeviceBatch(numerical, categorical[:10], label),
+        "fewer labels": DeviceBatch(numerical, categorical, label[:10]),
+    }
+
+
+@pytest.mark.parametrize("name", wrong_rows(DeviceBatch(*torch.zeros(3, 20, 2))))
+def test_rows_that_do_not_fit_are_refused(name):
+    step, batch = fresh_step(fresh_model())
+    before = {key: one.clone() for key, one in step.model.state_dict().items()}
+    with pytest.raises((ValueError, RuntimeError, TypeError)):
+        step.learn(wrong_rows(step.prepare(batch))[name], 200)
+    for key, one in step.model.state_dict().items():
+        assert torch.equal(one, before[key]), key
+
+
+@pytest.mark.parametrize("kind", [torch.int64, torch.float64])
+def test_labels_of_another_type_count_the_same(kind):
+    found = []
+    for label in (torch.float32, kind):
+        step, batch = fresh_step(fresh_model())
+        rows = step.prepare(batch)
+        step.learn(DeviceBatch(*rows.features, rows.label.to(label)), 200)
+        found.append(step.model.evidence.state_dict())
+    for name, one in found[0].items():
+        torch.testing.assert_close(found[1][name], one, msg=name)
+
+
+def test_scores_take_rows_of_their_model_only():
+    model = make_model()
+    batch, scores = probe_batch(model), whole_scores(model)
+    for numbers, ids in ((batch.numerical[:3], batch.categorical), (batch.numerical, batch.categorical[:, 1:])):
+        with pytest.raises(ValueError, match="must have the shapes"):
+            scores(numbers, ids)
+
+
+def test_a_table_of_another_size_is_refused():
+    model = fresh_model()
+    model.categorical.weight = torch.nn.Parameter(torch.zeros(7, 5))
+    with pytest.raises(IndexError):
+        fresh_step(model)

@@ -15,6 +15,7 @@ from daes.embedding.interpolation import blend_rows
 from daes.evidence import EvidenceInputs
 from daes.model import CTRModel
 from daes.native.whole import LEARNED, Gradients, Scores
+from daes.stream.schema import Schema
 
 
 def whole_scores(model: CTRModel) -> Scores | None:
@@ -40,7 +41,9 @@ class WholeModel:
         self._model = model
         self._gradients: Gradients | None = None
         self._late: Tensor | None = None
-        self._state = (False, -1)
+        self._state: Any = None
+        self._members: list[tuple[dict[str, Any], str, Any]] = []
+        self._learned: list[Any] = []
 
     def norm(self) -> float | None:
         """That of the gradients of the last batch, if it was differentiated here."""
@@ -95,10 +98,13 @@ class WholeModel:
         return loss, logits
 
     def _fitting(self, numerical: Tensor, categorical: Tensor) -> Gradients | None:
-        if not native.serves(numerical, categorical) or numerical.dtype != torch.float32 or not len(categorical):
+        if not native.serves(numerical, categorical) or not _fit(self._model.schema, numerical, categorical):
             return None
-        state = self._model.training, RemovableHandle.next_id  # of the next hook of whatever module or tensor
-        if self._gradients is not None and state == self._state and self._gradients.is_current:
+        if torch.is_inference_mode_enabled() or torch.is_autocast_enabled("cpu"):
+            return None
+        # The number is that of the next hook of whatever module or tensor.
+        state = self._model.training, RemovableHandle.next_id, self._model.cross_entropy
+        if self._gradients is not None and state == self._state and self._is_current(self._gradients):
             return self._gradients
         self._state = state
         parts = _parts(self._model)
@@ -106,15 +112,49 @@ class WholeModel:
         if parts is None or numbers.basis != "hat" or not table.sparse:  # type: ignore[union-attr]
             return None
         layers, values = parts
-        learned = [*layers, *(values[name] for name in LEARNED), *self._model.evidence.parameters()]
-        if not all(_is_plain(one) for one in learned if one is not None):
+        used = [*layers, *(values[name] for name in LEARNED)]
+        recent = self._model.evidence.recent
+        self._learned = [one for one in (*used, None if recent is None else recent.weight) if one is not None]
+        tied = len(set(map(id, self._learned))) < len(self._learned)
+        own_loss = self._model.cross_entropy is not CTRModel.cross_entropy
+        if tied or own_loss or not all(_is_plain(one) for one in self._learned):
             return None
+        self._members = _members(self._model)
         return Gradients(layers, values) if Gradients.serves(layers, values) else None
+
+    def _is_current(self, gradients: Gradients) -> bool:
+        """Whether the model still consists of the same tensors, at the same places, and all of them are learned."""
+        for owner, name, one in self._members:
+            if owner.get(name) is not one:
+                return False
+        return gradients.is_current and all(one.requires_grad for one in self._learned)
+
+
+def _fit(schema: Schema, numerical: Tensor, categorical: Tensor) -> bool:
+    """Whether rows, at least one, are of the types and shapes that compiled loops take for granted."""
+    rows = len(categorical)
+    return (
+        rows > 0
+        and (numerical.dtype, categorical.dtype) == (torch.float32, torch.int64)
+        and numerical.shape == (rows, schema.num_numerical)
+        and categorical.shape == (rows, schema.num_categorical)
+    )
+
+
+def _members(model: CTRModel) -> list[tuple[dict[str, Any], str, Any]]:
+    """All parameters, buffers and modules of a model, each with where it is registered and by what name."""
+    return [
+        (owner, name, one)
+        for module in model.modules()
+        for owner in (module._parameters, module._buffers, module._modules)
+        for name, one in owner.items()
+    ]
 
 
 def _is_plain(parameter: Any) -> bool:
-    """Whether a parameter is learned, and no one else looks at its gradient."""
-    return parameter.requires_grad and not (parameter._backward_hooks or parameter._post_accumulate_grad_hooks)
+    """Whether a parameter of single precision is learned, and no one else looks at its gradient."""
+    watched = parameter._backward_hooks or parameter._post_accumulate_grad_hooks
+    return parameter.requires_grad and parameter.dtype == torch.float32 and not watched
 
 
 def _parts(model: CTRModel) -> tuple[list[Tensor], dict[str, Any]] | None:

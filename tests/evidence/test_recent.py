@@ -263,3 +263,35 @@ def test_a_world_that_changes_is_followed():
             loss.append(step.loss)
         losses[recent] = np.mean(loss[len(loss) // 2 :])
     assert losses[30.0] < losses[None] - 0.03
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float32])
+def test_a_cast_of_a_model_leaves_its_counts_alone(kind):
+    counted = EvidenceInputs(Evidence(bins=4, pair_bins=4, sample_rows=10), 1, [0], 3)
+    counted.update(torch.tensor([[1 / 3], [2e9]]), torch.tensor([[0], [1]]), torch.tensor([1.0, 0.0]), torch.zeros(2))
+    counted.recent.errors[0] = torch.tensor([1 / 3, 1 / 7, 2**24 + 1])
+    counted.row_counts[0] = torch.tensor([2**24 + 1, 3])
+    before = {name: one.clone() for name, one in counted.state_dict().items() if not name.endswith("weight")}
+    counted.to(kind)
+    for name, one in before.items():
+        assert torch.equal(counted.state_dict()[name], one), name
+        assert counted.state_dict()[name].dtype == one.dtype, name
+    assert counted.weight.dtype == kind
+
+
+def test_cells_that_there_are_not_are_refused():
+    recent = RecentErrors(num_cells=3, num_features=1, half_life=10.0, strength=20.0)
+    for cells, rows in ((torch.tensor([[3]]), 1), (torch.tensor([[-4]]), 1), (torch.tensor([[0]]), 2)):
+        with pytest.raises((IndexError, RuntimeError)):
+            recent.update(cells, torch.ones(rows), torch.zeros(rows))
+
+
+def test_bins_that_were_cut_anew_since_a_score_are_not_mistaken():
+    counted = EvidenceInputs(Evidence(bins=4, pair_bins=4), 1, [0], 3)
+    numbers, rows = torch.tensor([[5.0]]), torch.tensor([[0]])
+    counted.recent_errors(numbers, rows)
+    others = torch.arange(8.0)[:, None]
+    counted.update(others, torch.zeros(8, 1, dtype=torch.int64), torch.ones(8))
+    counted.update(numbers, rows, torch.ones(1), torch.zeros(1))
+    noted = counted.recent.errors[:, 0].nonzero().flatten()
+    assert torch.equal(noted, counted.cells(numbers, rows)[0])

@@ -334,3 +334,58 @@ def test_what_is_built_is_not_built_again():
     before = library().stat().st_mtime_ns
     assert build() == library()
     assert library().stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize("row", [7, -1, 2**62, -(2**63)])
+def test_rows_that_a_table_does_not_have_are_refused(row):
+    table = CategoricalEmbedding([5], 3, sparse=True)
+    counted = EvidenceInputs(Evidence(), 1, [0], 7)
+    rows = torch.tensor([[0], [row]])
+    assert not native.within(rows, 7)
+    assert native.within(torch.tensor([[0], [6]]), 7)
+    with pytest.raises((IndexError, RuntimeError)):
+        table.look_up(rows)
+    if row != -1:  # which is the last one to torch
+        with pytest.raises((IndexError, RuntimeError)):
+            counted(torch.zeros(2, 1), rows)
+        with pytest.raises((IndexError, RuntimeError)):
+            counted.recent_errors(torch.zeros(2, 1), rows)
+    with pytest.raises((IndexError, RuntimeError)):
+        counted.update(torch.zeros(2, 1), rows, torch.ones(2))
+
+
+def test_rows_of_32_bits_are_looked_up():
+    table = CategoricalEmbedding([5], 3, sparse=True)
+    rows = torch.tensor([[3], [6]])
+    assert torch.equal(table.look_up(rows.int()), table.look_up(rows))
+
+
+@pytest.mark.parametrize(("numbers", "rows"), [((3, 1), (2, 1)), ((2, 2), (2, 1)), ((2, 1), (2, 2)), ((2, 1), (3, 1))])
+def test_evidence_of_other_shapes_is_refused(numbers, rows):
+    counted = EvidenceInputs(Evidence(), 1, [0], 7)
+    before = deepcopy(counted.state_dict())
+    with pytest.raises(ValueError, match="must have shape"):
+        counted.update(torch.zeros(numbers), torch.zeros(rows, dtype=torch.int64), torch.ones(2))
+    for name, one in counted.state_dict().items():
+        assert torch.equal(one, before[name]), name
+
+
+def test_contexts_that_there_are_not_are_refused():
+    embedding = DAES(num_features=2, dim=3).eval()
+    values, vectors = torch.zeros(2, 2), torch.zeros(2, 3)
+    expected = embedding(values, Context(vectors, torch.tensor([0, 1])))
+    assert torch.equal(embedding(values, Context(vectors, torch.tensor([0, 1], dtype=torch.int32))), expected)
+    assert torch.equal(embedding(values, Context(vectors, torch.tensor([0, 5, 1, 5])[::2])), expected)
+    for index in ([0, 2], [0, 2**40]):
+        with pytest.raises((IndexError, RuntimeError)):
+            embedding(values, Context(vectors, torch.tensor(index)))
+
+
+def test_parts_of_a_network_have_the_same_rows():
+    schema = AdStream(num_rows=10, seed=0).schema
+    model = CTRModel(schema, sizes=10, dim=4).eval()
+    numbers, ids = torch.zeros(6, schema.num_numerical), torch.ones(6, schema.num_categorical, dtype=torch.int64)
+    with pytest.raises((RuntimeError, ValueError)):
+        model(numbers, ids[:2])
+    with pytest.raises((RuntimeError, ValueError)):
+        model(numbers[:2], ids)

@@ -104,17 +104,18 @@ class MLP(nn.Module):
         hidden, readout = self._modules["hidden"], self._modules["readout"]
         if not (unchanged(self, MLP) and unchanged(hidden, HiddenLayers) and unchanged(readout, Readout)):
             return None
+        layers: list[Any] = list(hidden._modules.values())  # type: ignore[union-attr]
+        if not layers or len(layers) % 3:
+            return None
         found: list[Any] = []
-        for layer in hidden._modules.values():  # type: ignore[union-attr]
-            if unchanged(layer, nn.Linear):
-                found += layer._parameters.values()  # type: ignore[union-attr]
-            elif not unchanged(layer, nn.ReLU) and not (unchanged(layer, nn.Dropout) and _passes(layer)):
+        for linear, relu, dropout in zip(layers[::3], layers[1::3], layers[2::3], strict=True):
+            if not (unchanged(linear, nn.Linear) and unchanged(relu, nn.ReLU) and unchanged(dropout, nn.Dropout)):
                 return None
-        return [*found, *readout._parameters.values()] if found else None  # type: ignore[union-attr]
-
-
-def _passes(dropout: Any) -> bool:
-    return not (dropout.p and dropout.training)
+            if dropout.p and dropout.training:
+                return None
+            found += linear._parameters.values()
+        found += readout._parameters.values()  # type: ignore[union-attr]
+        return None if any(one is None for one in found) else found
 
 
 def unchanged(module: nn.Module | None, kind: type[nn.Module]) -> bool:

@@ -150,13 +150,17 @@ class CategoricalEmbedding(nn.Module):
 
     def look_up(self, rows: Tensor) -> Tensor:
         """The vectors of these rows, (B, p) → (B, p, d)."""
-        if self.sparse and native.serves(rows, self.weight) and self.weight.dtype == torch.float32:
+        if self.sparse and native.serves(rows, self.weight) and self._trusts(rows):
             if self._slots is None or len(self._slots) != len(self.weight):
                 self._slots = torch.full((len(self.weight),), -1, dtype=torch.int32)
             return native.look_up(self.weight, rows, self._slots)
         if not self.sparse and kernels.usable(self.weight, rows):
             return kernels.look_up(self.weight, rows)
         return F.embedding(rows, self.weight, sparse=self.sparse)
+
+    def _trusts(self, rows: Tensor) -> bool:
+        """Whether a compiled loop may look these rows up, which checks nothing."""
+        return (self.weight.dtype, rows.dtype) == (torch.float32, torch.int64) and native.within(rows, len(self.weight))
 
     def observe(self, ids: Tensor) -> None:
         """Take ids (B, p) into the vocabulary, if there is one."""

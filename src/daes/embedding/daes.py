@@ -239,7 +239,7 @@ class DAES(NumericalEmbedding):
 
     def _compiled(self, values: Tensor, context: Tensor | Context | None, plain: Sequence[FeatureInput]) -> bool:
         """Whether a compiled loop serves: in single precision, without matrices per context."""
-        shared = context is None or (isinstance(context, Context) and self.modulation == "gate")
+        shared = context is None or (isinstance(context, Context) and self.modulation == "gate" and _trusted(context))
         if not shared or self.linear not in (None, "value") or tuple(plain) not in ((), ("score", "value")):
             return False
         tensors = (values, self.knots, self.meta_embeddings)
@@ -299,6 +299,12 @@ class DAES(NumericalEmbedding):
             f"{super().extra_repr()}, num_meta={self.num_meta}, modulation={self.modulation!r}, beta={self.beta}, "
             f"basis={self.basis!r}, knots={self.knots.shape[1] - 1}, linear={self.linear!r}, plain={self.plain}"
         )
+
+
+def _trusted(context: Context) -> bool:
+    """Whether a compiled loop may look the rows' contexts up, which checks nothing."""
+    vectors, index = context
+    return native.serves(index) and index.dtype == torch.int64 and native.within(index, len(vectors))
 
 
 def _check_choice(**arguments: tuple[Any, tuple[Any, ...]]) -> None:

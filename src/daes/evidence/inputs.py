@@ -1,6 +1,5 @@
 """The evidence of a stream as inputs of a network: counts in buffers, log odds out."""
 
-from collections.abc import Callable
 from math import log
 from typing import Any, Self, TypeVar
 
@@ -10,6 +9,7 @@ from torch import Tensor, nn
 
 from daes import native
 from daes.embedding import kernels
+from daes.embedding.precision import KeepsPrecision
 from daes.embedding.search import count_below
 from daes.evidence.odds import NO_CUT, confidence, cut_points, log_odds
 from daes.evidence.options import Evidence
@@ -23,7 +23,7 @@ _FIRST_CHOICE = 1_000
 """Rows after which pairs are chosen for the first time; then again whenever the stream is four times as long."""
 
 
-class EvidenceInputs(nn.Module):
+class EvidenceInputs(KeepsPrecision):
     """What the clicks before say of each value of a batch.
 
     With p̄ = (clicks + 2) / (rows + 10), the click rate so far, and `log_odds` z shrunk to a prior:
@@ -86,7 +86,7 @@ class EvidenceInputs(nn.Module):
         self.dim = numbers + 2 * categories + self.num_pairs
         self.register_buffer("_offsets", torch.tensor(offsets, dtype=torch.int64), persistent=False)
         self.register_buffer("total", torch.zeros(2, dtype=torch.float64))
-        self.register_buffer("edges", torch.full((numbers, options.bins - 1), NO_CUT))
+        self.register_buffer("edges", torch.full((numbers, options.bins - 1), NO_CUT, dtype=torch.float32))
         self.register_buffer("number_counts", torch.zeros(numbers, options.bins + 1, 2, dtype=torch.float64))
         self.register_buffer("row_counts", torch.zeros(table_rows if categories else 0, 2, dtype=torch.float64))
         self.register_buffer("pair_fields", torch.zeros(self.num_pairs, 2, dtype=torch.int64))
@@ -143,7 +143,7 @@ class EvidenceInputs(nn.Module):
         """What `recent` says of a batch, (B, 1 + q + p)."""
         recent, (numbers, rows) = self.recent, _both(numbers, rows)
         assert recent is not None
-        if not (native.serves(numbers, rows, self.total) and numbers.dtype == torch.float32):
+        if not self._trusts(numbers, rows):
             prior = self._prior()
             found: Tensor = recent(self.cells(numbers, rows), prior * (1 - prior))
             return found
@@ -173,10 +173,13 @@ class EvidenceInputs(nn.Module):
 
         Given the logits (B,) that a model scored them with, it notes the errors of these too.
         """
+        _check_shape(
+            numbers=(numbers, (len(labels), self.num_numerical)), rows=(rows, (len(labels), self.num_categorical))
+        )
         if self.frozen or not len(labels):
             return
+        found, self._found = self._found, None  # bins may be cut anew
         if self.recent is not None and logits is not None:
-            found, self._found = self._found, None
             if found is None or found[0] is not numbers or found[1] is not rows:
                 found = numbers, rows, self.cells(numbers, rows)
             self.recent.update(found[2], labels, logits)
@@ -209,10 +212,22 @@ class EvidenceInputs(nn.Module):
         if _doubled(before, self.sample.count, _FIRST_CHOICE, 4):
             self._choose_anew()
 
-    def _compiled(self, *tensors: Tensor) -> bool:
-        """Whether compiled loops serve: they count no pairs, and take single precision."""
-        exact = (torch.float32, torch.int64)
-        return not self.num_pairs and native.serves(*tensors, self.total) and all(one.dtype in exact for one in tensors)
+    def _compiled(self, numbers: Tensor, rows: Tensor, labels: Tensor | None = None) -> bool:
+        """Whether compiled loops serve, which count no pairs."""
+        return not self.num_pairs and self._trusts(numbers, rows, labels)
+
+    def _trusts(self, numbers: Tensor, rows: Tensor, labels: Tensor | None = None) -> bool:
+        """Whether a batch is what compiled loops take for granted."""
+        if not native.serves(numbers, rows, labels, self.total):
+            return False
+        count = len(rows)
+        return (
+            (numbers.dtype, rows.dtype) == (torch.float32, torch.int64)
+            and (labels is None or (labels.dtype == torch.float32 and labels.shape == (count,)))
+            and numbers.shape == (count, self.num_numerical)
+            and rows.shape == (count, self.num_categorical)
+            and (not self.options.categories or native.within(rows, len(self.row_counts)))
+        )
 
     def _update_compiled(self, numbers: Tensor, rows: Tensor, labels: Tensor, before: int) -> None:
         cut = self.sample is not None and _doubled(before, self.sample.count, 1, 2)
@@ -417,7 +432,7 @@ class EvidenceInputs(nn.Module):
         if self.recent is not None:
             self.recent.reset(slice(1, 1 + self.num_numerical * (self.options.bins + 1)))
         self.number_counts.zero_()
-        if self._compiled(numbers):
+        if native.serves(numbers, self.total):
             total = torch.zeros_like(self.total)
             labels = (seen[:, 1] > 0).float()
             native.count(
@@ -463,12 +478,8 @@ class EvidenceInputs(nn.Module):
         for counts in (self.total, self.number_counts, self.row_counts, self.pair_counts):
             counts *= share
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        dtypes = {name: buffer.dtype for name, buffer in self._buffers.items() if buffer is not None}
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        for name, dtype in dtypes.items():  # counts keep their precision whatever the model is cast to
-            self._buffers[name] = getattr(self, name).to(dtype)
-        return self
+    def _may_become(self, name: str, dtype: torch.dtype) -> bool:
+        return False
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *arguments: Any, **options: Any) -> None:
         if self.sample is not None and f"{prefix}sample.seen" not in state_dict:
@@ -479,6 +490,12 @@ class EvidenceInputs(nn.Module):
 
     def extra_repr(self) -> str:
         return f"dim={self.dim}, pairs={self.num_pairs}"
+
+
+def _check_shape(**tensors: tuple[Tensor, tuple[int, ...]]) -> None:
+    for name, (tensor, shape) in tensors.items():
+        if tensor.shape != shape:
+            raise ValueError(f"{name} must have shape {shape}, got {tuple(tensor.shape)}")
 
 
 def _click_rate(rows: _Number, clicks: _Number) -> _Number:

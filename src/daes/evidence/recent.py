@@ -1,18 +1,16 @@
 """What a model has lately got wrong, per value: errors that fade, kept where they were made."""
 
-from collections.abc import Callable
-from typing import Self
-
 import torch
 from torch import Tensor, nn
 
 from daes import native
+from daes.embedding.precision import KeepsPrecision
 
 GRAIN = 2.0**-30
 """Errors are multiples of it, so that their sums have no rounding and do not depend on the order of a batch."""
 
 
-class RecentErrors(nn.Module):
+class RecentErrors(KeepsPrecision):
     """How far the scores of the last rows were off, per value, as log odds to add to the next ones.
 
     Every cell (one for all rows, one per bin of a number and per id) has, with y the label and p the score of a row
@@ -64,7 +62,7 @@ class RecentErrors(nn.Module):
     @torch.no_grad()
     def update(self, cells: Tensor, labels: Tensor, logits: Tensor) -> None:
         """Take in scored rows once their labels are known: cells (B, n), labels (B,) and logits (B,)."""
-        if native.serves(cells, labels, logits, self.errors) and labels.dtype == torch.float32 == logits.dtype:
+        if self._trusts(cells, labels, logits):
             native.note(cells, labels, logits, self.errors, self.clock, self.half_life)
             return
         rows = len(labels)
@@ -78,6 +76,15 @@ class RecentErrors(nn.Module):
         each = nn.functional.pad(_round(seen), (0, 1)).unsqueeze(1).expand(-1, cells.shape[1], -1).reshape(-1, 3)
         self.errors.index_add_(0, cells.flatten(), each)
 
+    def _trusts(self, cells: Tensor, labels: Tensor, logits: Tensor) -> bool:
+        """Whether rows are what a compiled loop takes for granted."""
+        return (
+            native.serves(cells, labels, logits, self.errors)
+            and (cells.dtype, labels.dtype, logits.dtype) == (torch.int64, torch.float32, torch.float32)
+            and labels.shape == logits.shape == cells.shape[:1]
+            and native.within(cells, len(self.errors))
+        )
+
     def reset(self, cells: slice = slice(None)) -> None:
         """Forget the errors of these cells."""
         self.errors[cells, :2] = 0
@@ -88,10 +95,8 @@ class RecentErrors(nn.Module):
         ages = self.clock + waiting - errors[..., 2:]
         return errors[..., :2] * torch.exp2(-ages / self.half_life)
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        self.errors = self.errors.double()  # sums keep their precision whatever the model is cast to
-        return self
+    def _may_become(self, name: str, dtype: torch.dtype) -> bool:
+        return False
 
 
 def _round(errors: Tensor) -> Tensor:

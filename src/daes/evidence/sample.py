@@ -5,15 +5,16 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from daes import native
 from daes.distribution import JumpReservoir
 from daes.distribution.schedule import Origin, make_schedule
 from daes.embedding.acceptance import AcceptanceTable
+from daes.embedding.precision import KeepsPrecision
 
 
-class RowSample(nn.Module):
+class RowSample(KeepsPrecision):
     """A uniform sample of the labelled rows of a stream (Li's Algorithm L): every row is in it with probability m/t.
 
     Which rows are accepted does not depend on their values, so the host always knows, and nothing is read back from a
@@ -43,7 +44,7 @@ class RowSample(nn.Module):
         super().__init__()
         self.size = size
         self.seed = seed
-        self.register_buffer("numerical", torch.zeros(size, num_numerical))
+        self.register_buffer("numerical", torch.zeros(size, num_numerical, dtype=torch.float32))
         self.register_buffer("missing", torch.zeros(size, num_numerical, dtype=torch.bool))
         self.register_buffer("categorical", torch.zeros(size, num_categorical, dtype=torch.int64))
         self.register_buffer("label", torch.zeros(size, dtype=torch.uint8))
@@ -167,11 +168,11 @@ class RowSample(nn.Module):
         self._table = None
         self._count = None
 
+    def _may_become(self, name: str, dtype: torch.dtype) -> bool:
+        return False
+
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        dtypes = {name: buffer.dtype for name, buffer in self.named_buffers()}
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        for name, dtype in dtypes.items():  # statistics keep their precision whatever the model is cast to
-            self._buffers[name] = getattr(self, name).to(dtype)
+        super()._apply(fn, recurse)
         self._forget_host()
         return self
 

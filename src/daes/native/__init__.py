@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         refuse_second_derivatives,
         serves,
         sum_rows,
+        within,
     )
 
 __all__ = [
@@ -53,10 +54,11 @@ __all__ = [
     "refuse_second_derivatives",
     "serves",
     "sum_rows",
+    "within",
 ]
 
 
-_COUNTING = ("accept", "add_up", "gaps", "gradients", "observe", "range", "score")
+_COUNTING = ("accept", "add_up", "gaps", "gradients", "observe", "range", "score", "within")
 
 
 def _load() -> Any:
@@ -69,6 +71,7 @@ def _load() -> Any:
     pointer, number, single, double = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, ctypes.c_double
     kinds = {"p": pointer, "n": number, "f": single, "d": double}
     for name, arguments in {
+        "within": "pnn",
         "hash_rows": "pppnnp",
         "look_up": "ppnnnpn",
         "add_up": "pnpnnnnppp",

@@ -38,6 +38,14 @@ FAST void daes_hash_rows(const int64_t *ids, const int64_t *sizes, const int64_t
         }
 }
 
+/* Whether all places are below the limit, and none is negative: functions that take places trust them. */
+FAST int64_t daes_within(const int64_t *places, int64_t count, int64_t limit) {
+    int64_t outside = 0;
+    for (int64_t i = 0; i < count; i++) /* negative if one of the two is */
+        outside |= places[i] | (int64_t)((uint64_t)limit - 1 - (uint64_t)places[i]);
+    return outside >= 0;
+}
+
 /* The rows of a table that places (rows, fields) name, into out (rows, fields, dim), rows `stride` apart. */
 FAST void daes_look_up(const float *table, const int64_t *places, int64_t rows, int64_t fields, int64_t dim, float *out,
                        int64_t stride) {

@@ -40,8 +40,27 @@ class Network(NamedTuple):
         for one in plain:
             if one.requires_grad:
                 return None
+        if not self._fits(fields, plain, evidence):
+            return None
         found: Tensor = _Logits.apply(len(fields), len(parts), start(), evidence, self.linear, *parts, *self.layers)  # type: ignore[no-untyped-call]
         return found
+
+    def _fits(self, fields: Sequence[Tensor], plain: Sequence[Tensor], evidence: Tensor | None) -> bool:
+        """Whether all parts have the rows and the widths that compiled loops take for granted."""
+        rows, dim = len(fields[0]), fields[0].shape[2]
+        for one in fields:
+            if one.ndim != 3 or len(one) != rows or one.shape[2] != dim:
+                return False
+        for one in plain:
+            if one.ndim != 2 or len(one) != rows:
+                return False
+        width = sum(one.shape[1] for one in fields) * dim
+        counted = 0 if evidence is None else len(evidence)
+        return (
+            self.layers[0].shape[1] == width + sum(one.shape[1] for one in plain)
+            and (self.linear is None or self.linear.numel() == width)
+            and counted <= sum(one.shape[1] for one in plain)
+        )
 
 
 class _Logits(torch.autograd.Function):

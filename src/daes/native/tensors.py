@@ -14,13 +14,21 @@ from daes import native
 
 
 def serves(*tensors: Tensor | None) -> bool:
-    """Whether compiled loops may be used: they are there, the tensors lie in memory row by row, nothing is traced."""
-    if native._library is None or torch.compiler.is_compiling():
+    """Whether compiled loops may be used: they are there, the tensors lie in memory row by row, nothing is traced.
+
+    What they write into is of torch's default type.
+    """
+    if native._library is None or torch.compiler.is_compiling() or torch.get_default_dtype() != torch.float32:
         return False
     for one in tensors:  # noqa: SIM110 (several times as quick as `all`, for every part of every step)
         if one is not None and not (one.is_cpu and one.is_contiguous()):
             return False
     return True
+
+
+def within(rows: Tensor, limit: int) -> bool:
+    """Whether all numbers of rows are of rows that there are: at least 0, below the limit."""
+    return bool(native._library.daes_within(rows.data_ptr(), rows.numel(), limit))
 
 
 def hash_rows(ids: Tensor, sizes: Tensor, offsets: Tensor) -> Tensor:

@@ -65,6 +65,11 @@ class _Gradients(ctypes.Structure):
     )
 
 
+def _floats(*shape: int) -> Tensor:
+    """Memory for numbers of single precision, whatever is torch's default."""
+    return torch.empty(shape, dtype=torch.float32)
+
+
 class Whole:
     """A model in memory, as compiled loops see it.
 
@@ -103,13 +108,43 @@ class Whole:
 
     @staticmethod
     def serves(layers: Sequence[Tensor], values: Mapping[str, Any]) -> bool:
-        """Whether the tensors are of the right types and lie in memory row by row."""
+        """Whether the tensors are of the right types and shapes and lie in memory row by row."""
         tensors = {name: one for name, one in values.items() if isinstance(one, Tensor)}
         return (
             native.serves(*layers, *tensors.values())
             and all(one.dtype == torch.float32 for one in layers)
             and all(one.dtype == _KINDS.get(name, torch.float32) for name, one in tensors.items())
+            and all(one.shape == shape for one, shape in zip(layers, _layer_shapes(layers, values), strict=True))
+            and all(one.shape == _shapes(values)[name] for name, one in tensors.items())
         )
+
+
+def _shapes(values: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Of the tensors of `whole_model`."""
+    q, p, d, bins = (values[name] for name in ("q", "p", "d", "bins"))
+    numbers, categories = values["counted_numbers"], values["counted_categories"]
+    rows = int(values["offsets"][-1] + values["sizes"][-1]) + 2
+    return {
+        "knots": (q, values["K"] + 1),
+        **dict.fromkeys(("centre", "scale"), (q,)),
+        "table": (q, values["M"] + 1, d),
+        **dict.fromkeys(("linear", "missing"), (q, d)),
+        "rows": (rows, d),
+        "edges": (numbers, bins - 1),
+        "first_order": (1, (q + p) * d),
+        "evidence": (numbers + 2 * categories,),
+        **dict.fromkeys(("sizes", "offsets"), (p,)),
+        "number_counts": (numbers, bins + 1, 2),
+        "row_counts": (rows if categories else 0, 2),
+    }
+
+
+def _layer_shapes(layers: Sequence[Tensor], values: Mapping[str, Any]) -> list[tuple[int, ...]]:
+    """Of weight and bias of each layer, the last of which gives one number."""
+    fields, counted = values["q"] + values["p"], values["counted_numbers"] + 2 * values["counted_categories"]
+    inputs = fields * values["d"] + values["plain"] + counted
+    widths = [inputs, *(len(weight) for weight in layers[:-2:2]), 1]
+    return [shape for into, out in pairwise(widths) for shape in ((out, into), (out,))]
 
 
 class Scores(Whole):
@@ -118,6 +153,9 @@ class Scores(Whole):
     def __call__(self, numbers: NDArray[np.float32], ids: NDArray[np.int64]) -> NDArray[np.float32]:
         """Logits (B,) of numbers (B, q) and ids (B, p)."""
         numbers, ids = np.ascontiguousarray(numbers, np.float32), np.ascontiguousarray(ids, np.int64)
+        shapes = (len(numbers), self._values["q"]), (len(numbers), self._values["p"])
+        if (numbers.shape, ids.shape) != shapes:
+            raise ValueError(f"numbers and ids must have the shapes {shapes}, got {numbers.shape} and {ids.shape}")
         logits = np.empty(len(numbers), np.float32)
         if len(numbers) > FEW_ROWS:
             self._score(torch.from_numpy(numbers), torch.from_numpy(ids), torch.from_numpy(logits))
@@ -156,9 +194,8 @@ class Gradients(Whole):
 
     @property
     def is_current(self) -> bool:
-        """Whether all tensors are where they were, and learned."""
-        here = [one.data_ptr() for one in self._tensors]
-        return here == self._known and all(one.requires_grad for one in self._parameters)
+        """Whether all tensors are where they were."""
+        return [one.data_ptr() for one in self._tensors] == self._known
 
     def _make_room(self, rows: int) -> None:
         """Memory for a batch of so many rows."""
@@ -239,18 +276,18 @@ class _Room:
 
     def __init__(self, values: Mapping[str, Any], widths: Sequence[int], rows: int) -> None:
         q, (width, *hidden) = values["q"], widths[:-1]
-        x = torch.empty(rows, -(-width // 8) * 8)  # rows start at multiples of eight numbers: see `Network`
+        x = _floats(rows, -(-width // 8) * 8)  # rows start at multiples of eight numbers: see `Network`
         self._kept = {
             "x": x,
-            "inputs": torch.empty(0 if values["plain"] else rows, 2 * q),
-            "upper": torch.empty(rows, q),
-            "sums": torch.empty(rows, values["d"]),
+            "inputs": _floats(0 if values["plain"] else rows, 2 * q),
+            "upper": _floats(rows, q),
+            "sums": _floats(rows, values["d"]),
             "lower": torch.empty(rows, q, dtype=torch.int32),
-            "logits": torch.empty(rows),
+            "logits": _floats(rows),
             "places": torch.empty(rows, values["p"], dtype=torch.int64),
         }
         self.places, self.logits = self._kept["places"], self._kept["logits"]
-        self.hidden = [x[:, :width], *(torch.empty(rows, size) for size in hidden)]
+        self.hidden = [x[:, :width], *(_floats(rows, size) for size in hidden)]
         self._space = _Workspace(stride=x.shape[1], **{name: one.data_ptr() for name, one in self._kept.items()})
         self.address = ctypes.addressof(self._space)
         self._odds = q, values["bins"] + 1
@@ -262,7 +299,7 @@ class _Room:
                 start,
                 stop,
                 self.address,
-                torch.empty(self._odds),
+                _floats(*self._odds),
                 self.logits[start:stop],
                 [one[start:stop] for one in self.hidden],
             )
