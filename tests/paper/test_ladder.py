@@ -99,6 +99,10 @@ def test_it_is_shown_and_made_a_page_of(done, tmp_path):
     assert "`+ Adagrad 0.03`: " in text
     assert f"code {result.versions['code']}" in text
     assert "nan" not in text
+    for seconds in (0.0, 2.0):
+        times = {label: dict.fromkeys(by_stream, seconds) for label, by_stream in found["seconds"].items()}
+        timed = page(make_result("ladder", {**found, "seconds": times}, settings), ".")
+        assert ("A trial takes" in timed) == (seconds > 0)
     with pytest.raises(FileNotFoundError, match="daes paper ladder"):
         write_why(tmp_path / "nothing", tmp_path / "why.md")
 

@@ -93,14 +93,17 @@ def _details(found: Findings, label: str, before: str) -> str:
     gaps = sorted((one[cell] - other[cell], *cell) for cell in one if cell in other)
     if not gaps:
         return ""
-    times = [found["seconds"][label][s] / found["seconds"][before][s] - 1 for s in found["seconds"].get(label, {})]
+    old, new = (found["seconds"].get(name, {}) for name in (before, label))
+    times = [new[stream] / old[stream] - 1 for stream in new if old.get(stream)]  # a short trial took 0.0 s
     (least, *where_least), (most, *where_most) = gaps[0], gaps[-1]
-    return (
+    gain = (
         f"`{label}`: {change(one, other)} over the second half, "
         f"{change(cells(found, label, 'auc'), cells(found, before, 'auc'))} over the whole stream; from "
-        f"{fixed(least, sign=True)} ({', '.join(where_least)}) to {fixed(most, sign=True)} ({', '.join(where_most)}). "
-        f"A trial takes {percent(median(times), 0, sign=True)} time with it (median over the streams)."
+        f"{fixed(least, sign=True)} ({', '.join(where_least)}) to {fixed(most, sign=True)} ({', '.join(where_most)})."
     )
+    if not times:
+        return gain
+    return f"{gain} A trial takes {percent(median(times), 0, sign=True)} time with it (median over the streams)."
 
 
 def _curves(found: Findings) -> str:
