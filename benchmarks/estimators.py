@@ -2,8 +2,8 @@
 
 A stream of lognormal values in batches of 8192 goes through a bare NaN scan (the floor: less no one can do who looks at
 the values), a sort of each batch (what order statistics pay), Apache DataSketches' KLL and t-digest by themselves and
-as they are here (which also skip and count what is not finite), GK, and the reservoirs; one of these also with its
-deciles read after every batch, as a model that refreshes its knots each step does.
+as they are here (which also skip and count what is not finite), GK, and the reservoirs; KLL and one of these also with
+their deciles read after every batch, as a model that refreshes its knots each step does.
 
 Values are made a chunk at a time, outside of the timing. Every contender then takes the same chunk, in an order that
 rotates, so that all share whatever else the machine does; time is that of the process. With `--repeat k` the stream is
@@ -40,7 +40,7 @@ LENGTHS = (1_000_000, 10_000_000, 40_000_000)
 LEVELS = np.arange(1, 100) / 100
 DECILES = np.arange(1, 10) / 10
 
-FLOOR, PEER = "NaN scan", "DataSketches KLL k=200"
+FLOOR, PEER, READ_PEER = "NaN scan", "DataSketches KLL k=200", "DataSketches KLL, read each batch"
 TARGET_LENGTH = 40_000_000
 TIMES_KLL, TIMES_SCAN, RANK_ERROR = 10.0, 8.0, 0.004
 
@@ -88,6 +88,7 @@ def contenders(size: int) -> list[Contender]:
         Contender(FLOOR, lambda: (lambda batch: np.isnan(batch).any(), None)),
         Contender("sort of each batch", lambda: (np.sort, None)),
         Contender(PEER, lambda: (datasketches.kll_doubles_sketch(200).update, None)),
+        Contender(READ_PEER, _kll_read),
         Contender("DataSketches t-digest k=200", lambda: (datasketches.tdigest_double(200).update, None)),
         Contender("KLLSketch k=200", lambda: _updates(KLLSketch(200))),
         Contender("TDigestSketch k=200", lambda: _updates(TDigestSketch(200))),
@@ -98,6 +99,16 @@ def contenders(size: int) -> list[Contender]:
         Contender("JRS exact, read, tolerance 0.1 %", lambda: _updates_and_reads(JumpReservoir(size, tolerance=1e-3))),
         Contender("JRS paper", lambda: _updates(JumpReservoir(size, skip="paper"))),
     ]
+
+
+def _kll_read() -> tuple[Step, None]:
+    sketch = datasketches.kll_doubles_sketch(200)
+
+    def step(batch: Floats) -> None:
+        sketch.update(batch)
+        sketch.get_quantiles(DECILES)
+
+    return step, None
 
 
 def _updates(estimator: DistributionEstimator) -> tuple[Step, DistributionEstimator]:
@@ -193,12 +204,12 @@ def judge(rows: Sequence[Row]) -> list[Target]:
 def show(length: int, rows: Sequence[Row]) -> None:
     """One table."""
     print(f"\n{length:,} values")
-    print(f"{'':32}{'values/s':>10}{'× scan':>9}{'× KLL':>9}{'rank error':>12}{'state':>10}")
+    print(f"{'':34}{'values/s':>10}{'× scan':>9}{'× KLL':>9}{'rank error':>12}{'state':>10}")
     for row in rows:
         error = "" if row.max_rank_error is None else f"{100 * row.max_rank_error:.3f} %"
         state = "" if row.state_bytes is None else f"{row.state_bytes:,}"
         ratios = f"{row.times_scan:9.2f}{row.speed_up_over_kll:9.2f}"
-        print(f"{row.name:32}{row.values_per_second / 1e6:8.1f} M{ratios}{error:>12}{state:>10}")
+        print(f"{row.name:34}{row.values_per_second / 1e6:8.1f} M{ratios}{error:>12}{state:>10}")
 
 
 def show_targets(length: int, targets: Sequence[Target]) -> None:

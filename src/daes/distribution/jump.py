@@ -171,16 +171,16 @@ class JumpReservoir(SampleEstimator):
         if self._writer is None or self._writer.slots is not self._slots:
             self._writer = arrays.Writer(self._slots)
         writer, schedule, size, where = self._writer, self.schedule, batch.size, arrays.address(batch)
-        span = writer.span(where, size)
-        if span is None:
-            return False
-        seen, end = self.count, self.count + size
-        while schedule.next <= end:
+        seen, end, look = self.count, self.count + size, True
+        while look or schedule.next <= end:
             block, first = schedule.block(), schedule.taken
-            written, self._filled = writer.write(where, size, seen, block, first, self._filled, self._tracked)
+            written, filled = writer.write(where, size, seen, block, first, self._filled, self._tracked, look)
+            if written < 0:
+                return False
+            self._filled, look = filled, False
             self._view.mark(block.slots[first : first + written])
             schedule.skip(written)
-        self.advance(size, *span)
+        self.advance(size, *writer.range)
         return True
 
     def accept(self, accepted: Acceptances, members: Floats) -> None:

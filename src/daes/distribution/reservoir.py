@@ -26,7 +26,6 @@ class SampleEstimator(Estimator):
         self._view = OrderedView(tolerance)
         self._slots = np.empty(self.size)
         self._filled = 0
-        self._read_last: tuple[tuple[int, ...], bytes] | None = None  # the levels of quantiles
         self._tracked: TrackedQuantiles | None = None
 
     @property
@@ -55,8 +54,8 @@ class SampleEstimator(Estimator):
 
     def quantile(self, levels: ArrayLike) -> Floats:
         wanted = np.asarray(levels, dtype=np.float64)
-        if self._tracked is not None and _key(wanted) == self._read_last:
-            found = self._tracked.read(self._slots[: self._filled])
+        if self._tracked is not None and self._tracked.answers(wanted):
+            found = self._tracked.read()
             if found is not None:
                 return found
         return super().quantile(wanted)
@@ -65,10 +64,9 @@ class SampleEstimator(Estimator):
         ordered, self._tracked = self.ordered(), None
         if not ordered.size:
             return np.full(levels.shape, np.nan)
-        again, self._read_last = _key(levels) == self._read_last, _key(levels)
         few = levels.ndim == 1 and 0 < levels.size <= TrackedQuantiles.MOST_LEVELS
-        if again and few and self.tolerance * ordered.size >= 1:
-            self._tracked = TrackedQuantiles(levels, self.tolerance, ordered, self._slots[: self._filled])
+        if few and self.tolerance * ordered.size >= 1:
+            self._tracked = TrackedQuantiles(levels, self.tolerance, ordered, self._slots, self._filled)
         return inverted_cdf(ordered, levels)
 
     def _cdf(self, values: Floats) -> Floats:
@@ -208,10 +206,6 @@ class Reservoir(SampleEstimator):
         self._drawn_by_others = int(state["drawn_by_others"])
         self._merges = int(state["merges"])
         self._rng = self._generator(drawn=self._drawn)
-
-
-def _key(levels: Floats) -> tuple[tuple[int, ...], bytes]:
-    return levels.shape, levels.tobytes()
 
 
 def check_seed(seed: int) -> None:

@@ -244,11 +244,15 @@ class ExactSchedule(Schedule):
         self._drawn += 2 * BLOCK
         self.log_threshold = found.log_threshold
         positions = found.positions
-        if found.unsure.size:
-            gaps = _geometric(found.uniform, np.exp(found.log_thresholds))
-            positions[found.unsure] = np.minimum(gaps, self._farthest())
-            positions += 1
-            positions = self.position + positions.cumsum()
+        if found.unsure is not None:
+            places, uniform, log_thresholds = found.unsure
+            gaps = np.minimum(_geometric(uniform, np.exp(log_thresholds)), self._farthest()).astype(np.int64)
+            before = np.where(places, positions[places - 1], self.position)
+            late = before + gaps + 1 - positions[places]
+            if late.any():
+                steps = np.zeros(BLOCK, np.int64)
+                steps[places] = late
+                positions += steps.cumsum()
         self.position = int(positions[-1])
         return Acceptances(positions, found.slots)
 

@@ -6,8 +6,6 @@ from daes.distribution.base import Floats, rank_of
 from daes.distribution.schedule import Ints
 from daes.native import arrays
 
-_UNLIMITED = 2**62
-
 
 class TrackedQuantiles:
     """Values near some quantiles of a sample, and how many members lie below them, after every write.
@@ -20,71 +18,86 @@ class TrackedQuantiles:
         levels: of the quantiles, (L,).
         tolerance: by which share of the members a rank may be off.
         ordered: the members in ascending order, or nearly all of them.
-        members: the members in any order.
+        slots: where the members are.
+        size: how many of the slots are occupied; the first ones.
     """
 
     MOST_LEVELS = 32
     """With more levels sorting is as quick."""
 
-    def __init__(self, levels: Floats, tolerance: float, ordered: Floats, members: Floats) -> None:
-        self.levels, self.tolerance = levels.copy(), tolerance
-        self.size = members.size
-        self._ordered = ordered
-        self._ranks = rank_of(self.levels, self.size).astype(np.int64)
-        self._values = np.empty(levels.size)
-        self._up_to, self._below = np.zeros((2, levels.size), np.int64)
+    def __init__(self, levels: Floats, tolerance: float, ordered: Floats, slots: Floats, size: int) -> None:
+        self.levels, self.tolerance, self.size = levels.copy(), tolerance, size
+        self._ordered, self._slots = ordered, slots
+        # The values of the levels, and behind them the numbers before those that are tied; the members up to each.
+        self._points, self._counts = np.empty(2 * levels.size), np.zeros(2 * levels.size, np.int64)
         self._tied = np.zeros(levels.size, bool)
-        self._place(np.arange(levels.size), self._ranks - 1, members)
+        self.num_points = levels.size
+        self._key = levels.tobytes()
+        self._addresses: arrays.Addresses | None = None
+        self._place(np.arange(levels.size), self._ranks() - 1)
+
+    def answers(self, levels: Floats) -> bool:
+        """Whether these are the levels."""
+        return levels.ndim == 1 and levels.tobytes() == self._key
 
     def replace(self, added: Floats, removed: Floats) -> None:
         """Members were removed and others added."""
-        self.counts += _count_up_to(added, self.points) - _count_up_to(removed, self.points)
+        points = self._points[: self.num_points]
+        self._counts[: self.num_points] += _count_up_to(added, points) - _count_up_to(removed, points)
         self.size += added.size - removed.size
 
-    def read(self, members: Floats) -> Floats | None:
+    def read(self) -> Floats | None:
         """A value for each level with a rank within the tolerance; None if that takes a sorted sample."""
-        if self.size != self._size:
-            self._ranks = rank_of(self.levels, self.size).astype(np.int64)
-            self._set_limits()
-        for _ in range(4):
-            if (self.counts >= self._least).all() and (self.counts <= self._most).all():
-                return self._values.copy()
-            self._move(members)
+        num = self.levels.size
+        if arrays.serves():
+            self.num_points = arrays.follow(self.addresses, self.size, self._ordered.size, num, self.tolerance)
+            return self._points[:num].copy() if self.num_points else None
+        for turn in range(4):
+            ranks = self._ranks()
+            off = np.maximum(ranks - self._counts[:num], 0) + np.minimum(ranks - 1 - self._below(), 0)
+            if (np.abs(off) <= int(self.tolerance * self.size)).all():
+                return self._points[:num].copy()
+            self._move(off, turn)
         return None
 
-    def _set_limits(self) -> None:
-        """Between which counts the values stand: enough members up to each, not too many below it."""
-        allowed = int(self.tolerance * self.size)
-        below = self._ranks - 1 + allowed
-        up_to = np.where(self._tied, _UNLIMITED, below)  # without ties, at most one member is at the value
-        self._size = self.size
-        self._most = np.concatenate([up_to, below[self._tied]])
-        self._least = np.concatenate([self._ranks - allowed, np.full(self._most.size - up_to.size, -1)])
+    @property
+    def addresses(self) -> arrays.Addresses:
+        """Of slots, old order, levels, ties, points and counts."""
+        if self._addresses is None:
+            places = self._slots, self._ordered, self.levels, self._tied, self._points, self._counts
+            self._addresses = arrays.Addresses(map(arrays.address, places))
+        return self._addresses
 
-    def _move(self, members: Floats) -> None:
-        """Replace the values that are off by more than half of what is allowed."""
-        count = self._ranks.size
-        self._up_to = self.counts[:count].copy()
-        self._below = self._up_to.copy()  # at most
-        self._below[self._tied] = self.counts[count:]
-        off = np.maximum(self._ranks - self._up_to, 0) + np.minimum(self._ranks - 1 - self._below, 0)
+    def _ranks(self) -> Ints:
+        ranks: Ints = rank_of(self.levels, self.size).astype(np.int64)
+        return ranks
+
+    def _below(self) -> Ints:
+        """How many members are below each value, at most: without ties, at most one is at the value itself."""
+        below = self._counts[: self.levels.size].copy()
+        below[self._tied] = self._counts[self.levels.size : self.num_points]
+        return below
+
+    def _move(self, off: Ints, turn: int) -> None:
+        """Replace the values that are off by more than half of what is allowed, by steps that become smaller."""
         which = np.flatnonzero(np.abs(off) > self.tolerance * self.size / 2)
-        steps = np.rint(off[which] * (self._ordered.size / self.size)).astype(np.int64)
-        places = self._ordered.searchsorted(self._values[which]) + steps
-        self._place(which, np.clip(places, 0, self._ordered.size - 1), members)
+        steps = np.rint(off[which] * (self._ordered.size / self.size) / (1 + turn)).astype(np.int64)
+        places = self._ordered.searchsorted(self._points[which]) + steps
+        self._place(which, np.clip(places, 0, self._ordered.size - 1))
 
-    def _place(self, which: Ints, places: Ints, members: Floats) -> None:
+    def _place(self, which: Ints, places: Ints) -> None:
         """Take the values at these places of the old order for some of the levels."""
-        ordered, last = self._ordered, self._ordered.size - 1
+        ordered, last, below = self._ordered, self._ordered.size - 1, self._below()
         values = ordered[places]
         tied = (places > 0) & (ordered[np.maximum(places - 1, 0)] == values)
         tied |= (places < last) & (ordered[np.minimum(places + 1, last)] == values)
-        found = _count_up_to(members, np.concatenate([values, _before(values[tied])]))
-        self._values[which], self._tied[which] = values, tied
-        self._up_to[which], self._below[which[tied]] = found[: which.size], found[which.size :]
-        self.points = np.concatenate([self._values, _before(self._values[self._tied])])
-        self.counts = np.concatenate([self._up_to, self._below[self._tied]])
-        self._set_limits()
+        found = _count_up_to(self._slots[: self.size], np.concatenate([values, _before(values[tied])]))
+        self._points[which], self._tied[which] = values, tied
+        self._counts[which], below[which[tied]] = found[: which.size], found[which.size :]
+        behind = slice(self.levels.size, self.levels.size + int(self._tied.sum()))
+        self._points[behind] = _before(self._points[: self.levels.size][self._tied])
+        self._counts[behind] = below[self._tied]
+        self.num_points = behind.stop
 
 
 def _before(values: Floats) -> Floats:

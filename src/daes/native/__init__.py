@@ -58,7 +58,7 @@ __all__ = [
 ]
 
 
-_COUNTING = ("accept", "add_up", "gaps", "gradients", "observe", "range", "score", "within")
+_COUNTING = ("accept", "add_up", "follow", "gaps", "gradients", "observe", "score", "within")
 
 
 def _load() -> Any:
@@ -96,9 +96,9 @@ def _load() -> Any:
         "score": "pppnp",
         "draw": "pnnppp",
         "gaps": "ppnddnppp",
-        "range": "pnp",
         "count_up_to": "pnpnnp",
-        "accept": "pnnppnnpppnp",
+        "follow": "pnpnpndppp",
+        "accept": "pnnppnnpppnpp",
         "distinct": "pnnnppnp",
     }.items():
         function = getattr(loaded, f"daes_{name}")

@@ -44,17 +44,23 @@ class _Scratch(threading.local):
 _scratch = _Scratch()
 
 
+class Unsure(NamedTuple):
+    """Gaps that single precision may have rounded to another whole number."""
+
+    places: Ints
+    """Among the acceptances."""
+    uniform: Floats
+    """The numbers that they are made of, and log W at them."""
+    log_thresholds: Floats
+
+
 class Jump(NamedTuple):
-    """Acceptances of an exact schedule, and how to find what is not sure about them."""
+    """Acceptances of an exact schedule."""
 
     positions: Ints
-    """Positions; if there are unsure ones, gaps instead, and some of these have to be found otherwise."""
     slots: Ints
     log_threshold: float
-    unsure: Ints
-    uniform: Floats
-    """The numbers of the unsure gaps, and log W at them."""
-    log_thresholds: Floats
+    unsure: Unsure | None
 
 
 def jump(bits: np.random.PCG64, count: int, size: int, log_threshold: float, position: int) -> Jump:
@@ -71,14 +77,12 @@ def jump(bits: np.random.PCG64, count: int, size: int, log_threshold: float, pos
     found = native._library.daes_gaps(
         logs, uniform, count, size, log_threshold, position, log_thresholds, address(positions), unsure
     )
-    where = scratch.unsure[:found].copy()
+    where = scratch.unsure[:found]
     return Jump(
         positions,
         slots,
         float(scratch.log_thresholds[-1]),
-        where,
-        scratch.uniform[where],
-        scratch.log_thresholds[where],
+        Unsure(where.copy(), scratch.uniform[where], scratch.log_thresholds[where]) if found else None,
     )
 
 
@@ -91,7 +95,18 @@ def count_up_to(values: Floats, points: Floats) -> Ints:
     return counts
 
 
-_NOTHING: tuple[int | None, int, int | None] = None, 0, None
+def follow(places: tuple[int, ...], size: int, width: int, num: int, tolerance: float) -> int:
+    """`TrackedQuantiles.read`: how many points there are then; 0 if a sorted sample is needed."""
+    slots, ordered, levels, tied, points, counts = places
+    found: int = native._library.daes_follow(slots, size, ordered, width, levels, num, tolerance, tied, points, counts)
+    return found
+
+
+class Addresses(tuple[int, ...]):
+    """Where arrays begin that stay where they are: found once. A copy is None, as its arrays lie elsewhere."""
+
+    def __reduce__(self) -> Any:
+        return type(None), ()
 
 
 class Writer:
@@ -100,31 +115,30 @@ class Writer:
     def __init__(self, slots: Floats) -> None:
         self.slots = slots
         self._to = slots.ctypes.data
-        self._filled, self._range = ctypes.c_int64(), (ctypes.c_double * 2)()
+        self._filled, self.range = ctypes.c_int64(), (ctypes.c_double * 2)()
+        self._occupied = ctypes.byref(self._filled)
         self._block: Any = None
         self._from = 0, 0
-        self._points: Floats | None = None
-        self._counts: Ints | None = None
-        self._counted = _NOTHING
 
     def __reduce__(self) -> Any:
         return type(None), ()  # a copy finds its own addresses
 
-    def span(self, batch: int, size: int) -> tuple[float, float] | None:
-        """The least and largest of the values at an address; None if one is not finite."""
-        found = self._range
-        return (found[0], found[1]) if native._library.daes_range(batch, size, found) else None
-
     def write(
-        self, batch: int, size: int, seen: int, block: tuple[Ints, Ints], first: int, filled: int, tracked: Any
+        self,
+        batch: int,
+        size: int,
+        seen: int,
+        block: tuple[Ints, Ints],
+        first: int,
+        filled: int,
+        tracked: Any,
+        look: bool,
     ) -> tuple[int, int]:
         """Write the acceptances from the `first` of a block on; returns how many, and how many slots are occupied.
 
-        `tracked` may be quantiles (`TrackedQuantiles`) that follow.
+        `tracked` may be quantiles (`TrackedQuantiles`) that follow. With `look` all values are looked at first: if one
+        of them is not finite, nothing is written and −1 returned, else `range` is their least and largest.
         """
-        if tracked is not None and tracked.counts is not self._counts:
-            self._points, self._counts = tracked.points, tracked.counts
-            self._counted = address(tracked.points), tracked.points.size, address(tracked.counts)
         if block is not self._block:
             self._block, self._from = block, (address(block[0]), address(block[1]))
         self._filled.value = filled
@@ -136,8 +150,9 @@ class Writer:
             first,
             block[0].size,
             self._to,
-            ctypes.byref(self._filled),
-            *(_NOTHING if tracked is None else self._counted),
+            self._occupied,
+            *((None, 0, None) if tracked is None else (tracked.addresses[4], tracked.num_points, tracked.addresses[5])),
+            self.range if look else None,
         )
         if tracked is not None:
             tracked.size = self._filled.value

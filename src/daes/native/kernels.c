@@ -623,6 +623,13 @@ static inline void take_out(float *members, int64_t total, const float *numbers,
     memmove(members + to, members + from, (total - from) * sizeof(float));
 }
 
+/* The least rank r >= 1 with r / size >= level (daes.distribution.base.rank_of). */
+static inline int64_t rank_of(double level, int64_t size) {
+    double rank = ceil(level * (double)size);
+    if ((rank - 1) / (double)size >= level) rank -= 1;
+    return rank < 1 ? 1 : (int64_t)rank;
+}
+
 /* Refresh the inner knots, centre and scale of some features (FeatureDistributions._set_knots) from their sorted samples
  * (q, width), which are brought up to date by what was added and removed, as `daes_observe` noted it. `levels` are those
  * of the K - 1 inner knots and `likely` others, for centre and scale; scratch has room for 2 * room. */
@@ -642,9 +649,7 @@ FAST void daes_refresh(const int64_t *features, int64_t num_features, float *ord
         double sum = 0, squares = 0;
         for (int pass = 0; pass < 2; pass++)
             for (int64_t i = pass ? K - 1 : 0; i < K - 1 + likely; i++) {
-                double rank = ceil(levels[i] * (double)filled);
-                if ((rank - 1) / (double)filled >= levels[i]) rank -= 1;
-                float value = own[rank < 1 ? 0 : (int64_t)rank - 1];
+                float value = own[rank_of(levels[i], filled) - 1];
                 if (pass)
                     squares += (value - sum / likely) * (value - sum / likely);
                 else if (i >= K - 1)
@@ -900,44 +905,80 @@ static inline void exp_of(float x, float *result, float *rest) {
     *rest = (1 - power) - power * p;
 }
 
-/* The gaps of ExactSchedule: floor(log(uniform) / log(1 - W)) for the thresholds log W that it has after each of the
- * logarithms of `shrink`. Logarithms are taken in single precision here: where that may round to another gap, the place
- * is listed in `unsure`, and the number of these is returned. If there are none, the gaps become positions. */
+enum { FEW = 32 }; /* acceptances between whose thresholds is interpolated */
+
+/* Where `daes_gaps` stands. */
+typedef struct {
+    double start, sum, log_threshold;
+    int64_t position;
+} gap_state;
+
+/* `daes_gaps` of at most BLOCK acceptances; returns whether some are unsure: those where `most` is not `least`. */
+static inline __attribute__((always_inline)) int block_gaps(gap_state *at, const double *restrict logs,
+                                                            const double *restrict uniform, int64_t count,
+                                                            double size, double *restrict log_thresholds,
+                                                            int64_t *restrict positions, int32_t *restrict least,
+                                                            int32_t *restrict most) {
+    enum { LOTS = BLOCK / FEW, NODES = (LOTS + 8) / 8 * 8 };
+    float lower[BLOCK], top[BLOCK], node[NODES] = {0}, threshold[NODES], rest[NODES], mean[NODES];
+    double first = at->log_threshold;
+    int32_t differ = 0;
+    node[0] = (float)first;
+    for (int64_t lot = 0; lot < LOTS; lot++) { /* sums, which wait for each other, beside vectors, which do not */
+        int64_t from = lot * FEW, to = from + FEW < count ? from + FEW : count;
+        double shrunk[FEW];
+        for (int64_t i = from; i < to; i++) shrunk[i - from] = logs[i] / size;
+        for (int64_t i = from; i < to; i++) top[i] = -log_of((float)uniform[i]);
+        for (int64_t i = from; i < to; i++) log_thresholds[i] = at->start + (at->sum += shrunk[i - from]);
+        for (int64_t i = from; i < to; i++) lower[i] = (float)(log_thresholds[i] - first);
+        if (to > from) first = log_thresholds[to - 1];
+        node[lot + 1] = (float)first;
+    }
+    at->log_threshold = first;
+    for (int k = 0; k < NODES; k++) exp_of(node[k] > -80 ? node[k] : -80, threshold + k, rest + k);
+    for (int k = 0; k < NODES; k++) /* log(1 - W) is log(rest) * W / (1 - rest), as rest is rounded */
+        mean[k] = (1 - rest[k]) / (-log_of(rest[k]) * threshold[k]);
+    for (int64_t lot = 0; lot < LOTS; lot++) {
+        int64_t from = lot * FEW, to = from + FEW < count ? from + FEW : count;
+        if (from >= to) break;
+        float h = lower[to - 1], bend = h * h * (1 + 1 / (node[lot] * node[lot])) / 4;
+        float slope = (mean[lot + 1] - mean[lot]) / h, share = bend < 0.1f ? 2e-6f + bend : INFINITY;
+        for (int64_t i = from; i < to; i++) {
+            float error = share * top[i] + 2e-7f, gap = mean[lot] + slope * lower[i];
+            float low = (top[i] - error) * gap, high = (top[i] + error) * gap;
+            least[i] = high < 1e9f ? (int32_t)low : 0;
+            most[i] = high < 1e9f ? (int32_t)high : -1;
+        }
+    }
+    for (int64_t i = 0; i < count; i++) differ |= least[i] ^ most[i];
+    for (int64_t i = 0; i < count; i++) positions[i] = at->position += least[i] + 1;
+    return differ != 0;
+}
+
+/* The positions of ExactSchedule: gaps of floor(log(uniform) / log(1 - W)) values before each, for the thresholds log W
+ * that it has after each of the logarithms of `shrink`. Logarithms are taken in single precision here: where that may
+ * round to another gap, the place is listed in `unsure`, and the number of these is returned. A few acceptances at a time,
+ * so that sums, which have to wait for each other, and vectors are computed side by side. */
 FAST int64_t daes_gaps(const double *restrict logs, const double *restrict uniform, int64_t count, double size,
                        double log_threshold, int64_t position, double *restrict log_thresholds,
                        int64_t *restrict positions, int64_t *restrict unsure) {
-    double sum = 0;
+    gap_state at = {log_threshold, 0, log_threshold, position};
+    int32_t least[BLOCK], most[BLOCK];
     int64_t found = 0;
-    for (int64_t i = 0; i < count; i++) log_thresholds[i] = logs[i] / size;
-    for (int64_t i = 0; i < count; i++) log_thresholds[i] = log_threshold + (sum += log_thresholds[i]);
-    for (int64_t start = 0; start < count; start += BLOCK) {
-        float threshold[BLOCK] = {0}, rest[BLOCK] = {0}, top[BLOCK] = {0};
-        int32_t least[BLOCK], most[BLOCK];
-        int64_t here = count - start < BLOCK ? count - start : BLOCK;
-        for (int64_t i = 0; i < here; i++) threshold[i] = (float)log_thresholds[start + i];
-        for (int64_t i = 0; i < here; i++) top[i] = (float)uniform[start + i];
-        for (int64_t i = 0; i < BLOCK; i++) exp_of(threshold[i] > -80 ? threshold[i] : -80, threshold + i, rest + i);
-        for (int64_t i = 0; i < BLOCK; i++) top[i] = -log_of(top[i]);
-        for (int64_t i = 0; i < BLOCK; i++) { /* log(1 - W) is log(rest) * W / (1 - rest), as rest is rounded */
-            float inverse = (1 - rest[i]) / (-log_of(rest[i]) * threshold[i]), error = 2e-6f * top[i] + 2e-7f;
-            float low = (top[i] - error) * inverse, high = (top[i] + error) * inverse;
-            least[i] = (int32_t)low;
-            most[i] = high < 1e9f ? (int32_t)high : -1;
-        }
-        for (int64_t i = 0; i < here; i++) {
-            positions[start + i] = least[i];
-            unsure[found] = start + i;
-            found += least[i] != most[i];
-        }
+    for (int64_t i = 0; i < count; i += BLOCK) {
+        double *to = log_thresholds + i;
+        int64_t here = count - i < BLOCK ? count - i : BLOCK;
+        int differ = here == BLOCK ? block_gaps(&at, logs + i, uniform + i, BLOCK, size, to, positions + i, least, most)
+                                   : block_gaps(&at, logs + i, uniform + i, here, size, to, positions + i, least, most);
+        for (int64_t k = 0; differ && k < here; k++)
+            if (least[k] != most[k]) unsure[found++] = i + k;
     }
-    if (!found)
-        for (int64_t i = 0; i < count; i++) positions[i] = position += positions[i] + 1;
     return found;
 }
 
 /* The least and the largest of the values in `range`; 0 if one of the values is not finite. */
-FAST int64_t daes_range(const double *values, int64_t count, double *range) {
-    enum { SIDE = 64 };
+FAST static int64_t range_of(const double *values, int64_t count, double *range) {
+    enum { SIDE = 32 };
     double low[SIDE], high[SIDE], zero[SIDE];
     int64_t i = 0;
     for (int k = 0; k < SIDE; k++) low[k] = high[k] = values[0], zero[k] = 0;
@@ -965,39 +1006,102 @@ FAST int64_t daes_range(const double *values, int64_t count, double *range) {
 /* How many of the values are at most each of the points, added to `counts` as often as `times` says. */
 FAST void daes_count_up_to(const double *restrict values, int64_t count, const double *restrict points, int64_t num,
                            int64_t times, int64_t *restrict counts) {
-    for (int64_t start = 0; start < count; start += 1024) /* what stays in the cache */
-        for (int64_t k = 0; k < num; k++) {
-            int64_t sum = 0, end = start + 1024 < count ? start + 1024 : count;
+    for (int64_t start = 0; start < count; start += 1024) { /* what stays in the cache */
+        int64_t k = 0, end = start + 1024 < count ? start + 1024 : count;
+        for (; k + 4 <= num; k += 4) { /* of a value that is loaded four comparisons are made */
+            int64_t a = 0, b = 0, c = 0, d = 0;
+            const double at[4] = {points[k], points[k + 1], points[k + 2], points[k + 3]};
+            for (int64_t i = start; i < end; i++) {
+                a += values[i] <= at[0];
+                b += values[i] <= at[1];
+                c += values[i] <= at[2];
+                d += values[i] <= at[3];
+            }
+            counts[k] += times * a;
+            counts[k + 1] += times * b;
+            counts[k + 2] += times * c;
+            counts[k + 3] += times * d;
+        }
+        for (; k < num; k++) {
+            int64_t sum = 0;
             for (int64_t i = start; i < end; i++) sum += values[i] <= points[k];
             counts[k] += times * sum;
         }
+    }
+}
+
+enum { LEVELS = 32 }; /* TrackedQuantiles.MOST_LEVELS */
+
+/* TrackedQuantiles.read: the first `num` of the points are the values of the levels; behind them are the numbers before
+ * those that are tied; counts are of the members up to each. Returns how many points there are then, or 0 if a sorted
+ * sample is needed. */
+int64_t daes_follow(const double *members, int64_t size, const double *ordered, int64_t width, const double *levels,
+                    int64_t num, double tolerance, uint8_t *tied, double *points, int64_t *counts) {
+    for (int turn = 0; turn < 4; turn++) {
+        int64_t off[LEVELS], under[LEVELS], total = num, fresh = 0, found[2 * LEVELS] = {0};
+        int far = 0;
+        double allowed = tolerance * (double)size, wanted[2 * LEVELS];
+        for (int64_t k = 0; k < num; k++) {
+            int64_t rank = rank_of(levels[k], size), up_to = counts[k];
+            under[k] = tied[k] ? counts[total++] : up_to;
+            off[k] = up_to < rank ? rank - up_to : under[k] > rank - 1 ? rank - 1 - under[k] : 0;
+            far |= llabs(off[k]) > (int64_t)allowed;
+        }
+        if (!far) return total;
+        for (int64_t k = 0; k < num; k++) {
+            if (llabs(off[k]) <= allowed / 2) continue;
+            int64_t place = (int64_t)rint(off[k] * ((double)width / (double)size) / (1 + turn)), first = 0;
+            for (int64_t rest = width; rest > 0; rest /= 2) {
+                int64_t middle = first + rest / 2;
+                if (ordered[middle] < points[k]) first = middle + 1, rest--;
+            }
+            place = place + first < 0 ? 0 : place + first < width ? place + first : width - 1;
+            double value = points[k] = wanted[fresh++] = ordered[place];
+            tied[k] = (place > 0 && ordered[place - 1] == value) || (place + 1 < width && ordered[place + 1] == value);
+            if (tied[k]) wanted[fresh++] = nextafter(value, -INFINITY);
+        }
+        daes_count_up_to(members, size, wanted, fresh, 1, found);
+        fresh = 0, total = num;
+        for (int64_t k = 0; k < num; k++) {
+            int moved = llabs(off[k]) > allowed / 2;
+            if (moved) counts[k] = found[fresh++];
+            if (!tied[k]) continue;
+            points[total] = nextafter(points[k], -INFINITY);
+            counts[total++] = moved ? found[fresh++] : under[k];
+        }
+    }
+    return 0;
 }
 
 /* Write what a reservoir accepts of the next values of a stream, `seen` of which came before (JumpReservoir._absorb):
  * those at positions[first] and later ones of `accepted` go to their slots, of which `*filled` are occupied. Returns how
- * many were written. The `counts` of members up to each of the points follow. */
+ * many were written. The `counts` of members up to each of the points follow. If `range` is not NULL, all values are
+ * looked at before: where one is not finite, nothing is written and -1 returned. */
 int64_t daes_accept(const double *values, int64_t count, int64_t seen, const int64_t *positions, const int64_t *targets,
                     int64_t first, int64_t accepted, double *slots, int64_t *filled, const double *points,
-                    int64_t num_points, int64_t *counts) {
-    int64_t next = first, end = first_after(positions + first, accepted - first, seen + count) + first;
+                    int64_t num_points, int64_t *counts, double *range) {
+    if (range && !range_of(values, count, range)) return -1;
+    int64_t next = first, end = first_after(positions + first, accepted - first, seen + count) + first, taken = *filled;
+    values -= seen + 1; /* positions count from 1 */
     while (next < end) {
         double added[BLOCK], removed[BLOCK];
         int64_t more = 0, less = 0, stop = next + BLOCK < end ? next + BLOCK : end;
         for (; next < stop; next++) {
-            double *slot = slots + targets[next];
+            int64_t slot = targets[next];
             if (next + AHEAD < end) PREFETCH(slots + targets[next + AHEAD]);
-            added[more++] = values[positions[next] - seen - 1];
-            if (targets[next] < *filled)
-                removed[less++] = *slot;
-            else
-                *filled = targets[next] + 1; /* free slots are filled in order */
-            *slot = added[more - 1];
+            if (num_points) {
+                added[more++] = values[positions[next]];
+                if (slot < taken) removed[less++] = slots[slot];
+            }
+            taken = slot < taken ? taken : slot + 1; /* free slots are filled in order */
+            slots[slot] = values[positions[next]];
         }
         if (num_points) {
             daes_count_up_to(added, more, points, num_points, 1, counts);
             daes_count_up_to(removed, less, points, num_points, -1, counts);
         }
     }
+    *filled = taken;
     return end - first;
 }
 
