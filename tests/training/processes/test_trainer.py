@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from daes.embedding.processes import ProcessesDisagreeError
+from daes.storage.checkpoint import CheckpointStore
 from daes.stream.dataset import Dataset
 from daes.stream.source import BatchSource
 from daes.training.config import TrainConfig
@@ -142,3 +143,24 @@ def test_rows_that_were_skipped_make_errors_no_older(make_model, make_rows, sche
         assert trainer.model.evidence.recent.waiting == 0
         found.append(np.concatenate(scores))
     np.testing.assert_allclose(*found, rtol=1e-4, atol=1e-5)
+
+
+def test_restored_from_its_own_store_to_the_same_bits(make_model, make_rows, schema, tmp_path):
+    rows, config = make_rows(900), TrainConfig(batch_size=5, sync_every=1000, checkpoint_every=300, window=200)
+
+    def run(folder, stop_at=None):
+        def stop(trainer, *_):
+            if stop_at is not None and trainer.rows >= stop_at:
+                trainer.store.wait()
+                raise InterruptedError
+
+        with CheckpointStore(folder) as store:
+            trainer = ProcessTrainer(make_model(), config, Processes(), store=store, callbacks=[stop])
+            trainer.run(_data(rows, schema).from_start())
+        return trainer.model.state_dict()
+
+    expected = run(tmp_path / "whole")
+    with pytest.raises(InterruptedError):
+        run(tmp_path / "parts", stop_at=700)
+    for name, tensor in run(tmp_path / "parts").items():
+        torch.testing.assert_close(tensor, expected[name], rtol=0, atol=0, equal_nan=True, msg=name)

@@ -174,6 +174,7 @@ class ProcessTrainer(StreamTrainer):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from the state of any number of processes, bit for bit if there were as many."""
         super().load_state_dict(state)
+        self._exchanged_at = int(self._position["row"])
         found = state.get("random_of_processes", [state["random"]])
         if len(found) == self.processes.count:
             set_random_state(found[self.processes.rank], self.model.device)
