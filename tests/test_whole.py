@@ -1,5 +1,7 @@
 """What compiled loops compute of a whole model is what the model computes."""
 
+from copy import deepcopy
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,8 @@ from daes.model import CTRModel, DeviceBatch
 from daes.native import whole as whole_model
 from daes.serving.scorer import probe_batch
 from daes.simulation import AdStream
+from daes.stream.batch import Batch
+from daes.stream.schema import Schema
 from daes.training.config import TrainConfig
 from daes.training.step import TrainingStep
 from daes.whole import WholeModel, whole_scores
@@ -311,3 +315,61 @@ def test_a_table_of_another_size_is_refused():
     model.categorical.weight = torch.nn.Parameter(torch.zeros(7, 5))
     with pytest.raises(IndexError):
         fresh_step(model)
+
+
+def random_rows(draw, rows, q, p):
+    numerical = (draw.normal(size=(rows, q)) * 10.0 ** draw.integers(-3, 4, size=q)).astype(np.float32)
+    numerical[draw.random((rows, q)) < 0.1] = np.nan
+    numerical[draw.random((rows, q)) < 0.1] = 0
+    categorical = draw.integers(-(2**63), 2**63, size=(rows, p)) // draw.choice([1, 2**62])
+    label = (draw.random(rows) < draw.choice([0, 0.3, 1])).astype(np.float32)
+    return Batch(numerical, categorical, label, draw.random(rows, np.float32) if draw.random() < 0.3 else None)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_any_default_model_learns_as_by_autograd_in_double_precision(seed, monkeypatch):
+    """Six steps with recent errors on; before each the other model gets the state of this one."""
+    draw = np.random.default_rng(seed)
+    torch.manual_seed(seed)
+    q, p = (int(draw.integers(1, 6)) for _ in range(2))
+    bins, hidden = int(draw.choice([1, 2, 64])), [(8,), (12, 12), (32, 8)][draw.integers(3)]
+    schema = Schema("click", tuple(f"number {i}" for i in range(q)), tuple(f"field {i}" for i in range(p)))
+    model = CTRModel(
+        schema,
+        backbone=str(draw.choice(["deepfm", "fnn"])),
+        dim=int(draw.choice([1, 3, 8, 16])),
+        sizes=int(draw.choice([1, 5, 50])),
+        evidence=[
+            {"bins": bins, "pair_bins": 1, "recent": float(draw.choice([1e-3, 20, 1e12]))},
+            {"numbers": False},
+            {"categories": False, "half_life": 30.0},
+        ][draw.integers(3)],
+        backbone_options={"hidden": hidden},
+        embedding_options={
+            "num_meta": int(draw.choice([1, 3, 10])),
+            "knots": int(draw.choice([1, 10, 100])),
+            "plain": [[], ["score", "value"]][draw.integers(2)],
+            "linear": [None, "value"][draw.integers(2)],
+        },
+    )
+    exact = deepcopy(model).double()
+    step, other = (TrainingStep(one, TrainConfig(batch_size=100)) for one in (model, exact))
+    step.correcting = other.correcting = True
+    other._whole = None
+    for _ in range(6):
+        batch = random_rows(draw, int(draw.choice([1, 2, 31, 100])), q, p)
+        rows = step.prepare(batch)
+        exact.load_state_dict(model.state_dict())
+        with model.without_observing(), exact.without_observing():
+            found = *step._backward(*rows.features, *rows.targets), step._clip(), gradients(model)
+            assert step._whole.rows is not None
+            with monkeypatch.context() as patched:
+                patched.setattr(native, "_library", None)
+                expected = *other._backward(*rows.features, *rows.targets), other._clip(), gradients(exact)
+        for one, exactly in zip(found[:3], expected[:3], strict=True):
+            torch.testing.assert_close(one, exactly, rtol=1e-5, atol=1e-5, check_dtype=False)
+        for name, exactly in expected[3].items():
+            torch.testing.assert_close(
+                found[3][name], exactly, rtol=1e-4, atol=1e-5, check_dtype=False, msg=f"{name}: {batch.label}"
+            )
+        step.score_and_learn(batch, 0)
