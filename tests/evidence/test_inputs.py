@@ -244,6 +244,9 @@ def test_old_clicks_fade_with_a_half_life():
         ({"bins": 10}, "pair_bins must divide bins=10, got 16"),
         ({"pairs": 3, "numbers": False}, "pairs need"),
         ({"half_life": -5.0}, "half_life must be positive"),
+        ({"recent": math.nan}, "recent must be positive, got nan"),
+        ({"recent": math.inf}, "recent must be positive and finite, got inf"),
+        ({"strength": math.inf}, "strength must be positive and finite, got inf"),
     ],
 )
 def test_bad_options(options, message):

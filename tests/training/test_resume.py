@@ -125,7 +125,7 @@ def test_a_run_that_is_killed_many_times_ends_with_the_same_bits(finished, tmp_p
 
 def small_run(folder, rows, **options):
     config = TrainConfig(batch_size=100, checkpoint_every=300, window=500)
-    model = {"embedding": "daes", "backbone": "fnn", "dim": 4}
+    model = {"embedding": "daes", "backbone": "fnn", "dim": 4, **options.pop("model", {})}
     data = options.pop("data", None) or Dataset.open(f"adstream:{rows}")
     return train_run(data, folder, model=model, config=config, sample_rows=500, **options)
 
@@ -227,3 +227,5 @@ def test_a_run_does_not_go_on_as_another(tmp_path):
     data = Dataset.open("adstream:500", exclude=["price"])
     with pytest.raises(ValueError, match=r"started with schema.numerical="):
         small_run(tmp_path / "run", 0, data=data, resume=True)
+    with pytest.raises(ValueError, match=r"started with model.evidence.recent=300.0 and cannot be resumed with 9.0:"):
+        small_run(tmp_path / "run", 500, model={"evidence": {"recent": 9.0}}, resume=True)

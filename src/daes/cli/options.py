@@ -58,7 +58,8 @@ def number(
         except ValueError:
             found = nan
         if not ((above is None or found > above) and (least is None or found >= least) and found < below):
-            raise typer.BadParameter(f"a number {said} is needed, got {text}")
+            kind = "a finite number" if found == inf else "a number"
+            raise typer.BadParameter(f"{kind} {said} is needed, got {text}")
         return found
 
     return Kind(parse, metavar)

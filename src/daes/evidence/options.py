@@ -41,8 +41,8 @@ class Evidence:
     def __post_init__(self) -> None:
         for name in ("strength", "bins", "pair_bins", "pair_cells", "sample_rows", "half_life", "recent"):
             value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ValueError(f"{name} must be positive, got {value}")
+            if value is not None and not 0 < value < float("inf"):
+                raise ValueError(f"{name} must be positive{' and finite' if value > 0 else ''}, got {value}")
         if not 0 <= self.weight < float("inf"):
             raise ValueError(f"weight must be finite and not negative, got {self.weight}")
         if self.pairs < 0:

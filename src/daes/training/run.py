@@ -473,7 +473,16 @@ def _check_same_run(run_folder: RunFolder, description: Mapping[str, Any], parts
         for name in dict.fromkeys([*stored[part], *given[part]]):
             old, new = stored[part].get(name), given[part].get(name)
             if name not in free and old != new:
+                name, old, new = _difference(name, old, new)
                 raise ValueError(
                     f"{run_folder.path} was started with {part}.{name}={old!r} and cannot be resumed with {new!r}: "
                     "start a new run, or keep the old value"
                 )
+
+
+def _difference(name: str, old: Any, new: Any) -> tuple[str, Any, Any]:
+    """The name of what differs, and both values: of options that are named themselves, the first that does."""
+    while isinstance(old, Mapping) and isinstance(new, Mapping):
+        key = next(key for key in (*old, *new) if old.get(key) != new.get(key))
+        name, old, new = f"{name}.{key}", old.get(key), new.get(key)
+    return name, old, new
