@@ -99,7 +99,7 @@ def test_a_live_run_is_resumed_as_it_was_configured(tmp_path):
     for change, said in (
         ({"dim": 8}, "started with model.dim=4 and cannot be resumed with 8"),
         ({"embedding": "fe"}, "started with model.embedding='daes' and cannot be resumed with 'fe'"),
-        ({"sizes": 7}, "started with model.sizes="),
+        ({"sizes": 7}, r"started with model.sizes.city=\d+ and cannot be resumed with 7"),
         ({"context": None}, r"started with model.context=\['city'\] and cannot be resumed with \[\]"),
         ({"evidence": False}, "started with model.evidence="),
     ):
