@@ -76,3 +76,11 @@ def test_a_bad_part_makes_a_bad_batch_in_all_processes(in_processes, make_model,
     for learned, bad in in_processes(3, _bad, make_model, make_rows(7)):
         assert not learned
         assert bad == [(40, "the loss is nan")]
+
+
+def test_a_frozen_parameter_stays(make_model, make_rows):
+    model = make_model(l2=0.1)
+    model.numerical.missing.requires_grad_(False)
+    before = model.numerical.missing.clone()
+    TrainingStep(model, TrainConfig(), GradientExchange(model, Processes())).learn(make_rows(7), row=0)
+    assert torch.equal(model.numerical.missing, before)

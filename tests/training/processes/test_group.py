@@ -32,6 +32,9 @@ def _tell(rank):
     assert "training.seed is 0 in process 0 and 1 in process 2" in sentence
     sentence = raised(ProcessesDisagreeError, lambda: processes.meet("step", 100 + rank))
     assert "at different rows (100, 101, 102)" in sentence
+    late = 2**24 + (rank > 0)
+    sentence = raised(ProcessesDisagreeError, lambda: processes.meet("step", late, 1.5))
+    assert "at different rows (16,777,216, 16,777,217, 16,777,217)" in sentence
     assert "different rows (5, 5, 5)" in raised(
         ProcessesDisagreeError, lambda: processes.meet("exchange" if rank else "step", 5)
     )

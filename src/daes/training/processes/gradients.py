@@ -44,6 +44,7 @@ class GradientExchange:
             buffers: tensors to average along.
         """
         dense, tables = self.model.parameter_groups()
+        dense = [one for one in dense if one.requires_grad]  # a frozen one must not decay
         own = [torch.zeros_like(one) if one.grad is None else one.grad for one in dense]
         tensors = [*own, *buffers, loss.reshape(1).to(own[0] if own else loss)]
         flat = torch.cat([tensor.flatten() for tensor in tensors])

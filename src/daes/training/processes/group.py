@@ -73,7 +73,7 @@ class Processes:
         take one for the other.
         """
         own = torch.zeros(3 + self.count, dtype=torch.float64)  # of one size, wherever a process may be
-        own[: 2 + len(numbers)] = torch.tensor([_PLACES.index(place), row, *numbers])
+        own[: 2 + len(numbers)] = torch.tensor([_PLACES.index(place), row, *numbers], dtype=torch.float64)
         everyone = self.gather_rows(own.unsqueeze(0), [1] * self.count)
         if (everyone[:, :2] != everyone[0, :2]).any():
             rows = ", ".join(f"{int(row):,}" for row in everyone[:, 1])
