@@ -280,3 +280,13 @@ def test_without_inputs_there_is_nothing_to_learn():
 def test_a_weight_that_is_not_finite_is_an_error():
     with pytest.raises(ValueError, match="weight must be finite and not negative, got inf"):
         Evidence(weight=math.inf)
+
+
+def test_a_state_of_other_parts_alone_changes_nothing():
+    counted = EvidenceInputs(Evidence(), 1, [0], 3)
+    counted.load_state_dict({}, strict=False)
+    assert counted.sample is not None
+    assert counted.recent is not None
+    assert not counted.frozen
+    with pytest.raises(RuntimeError, match="Missing key"):
+        counted.load_state_dict({})

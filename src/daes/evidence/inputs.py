@@ -482,9 +482,10 @@ class EvidenceInputs(KeepsPrecision):
         return False
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *arguments: Any, **options: Any) -> None:
-        if self.sample is not None and f"{prefix}sample.seen" not in state_dict:
+        known = f"{prefix}total" in state_dict  # a state of other parts alone changes nothing here
+        if known and self.sample is not None and f"{prefix}sample.seen" not in state_dict:
             self.freeze()  # a frozen state fits, and freezes
-        if f"{prefix}recent.errors" not in state_dict:
+        if known and f"{prefix}recent.errors" not in state_dict:
             self.recent = None  # nor need a state know of recent errors
         super()._load_from_state_dict(state_dict, prefix, *arguments, **options)
 
