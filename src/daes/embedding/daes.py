@@ -258,9 +258,9 @@ class DAES(NumericalEmbedding):
             table = blend_rows(self.meta_embeddings, self.basis)
         linear = None if self.linear is None else self.linear_weight
         fields, inputs = native.blend(
-            values, known.knots, known.centre, known.scale, index, table, linear, self.missing
+            values, known.knots, known.centre, known.scale, index, table, linear, self.missing, with_plain=bool(plain)
         )
-        return Outputs(fields, inputs if plain else None)
+        return Outputs(fields, inputs)
 
     def _weights(self, values: Tensor, place: Tensor | None) -> Tensor:
         """The weights v (B, q, rows), 0 before anything was observed."""

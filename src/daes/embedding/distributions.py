@@ -513,7 +513,8 @@ class _Order:
 
     def __init__(self, num_features: int, size: int) -> None:
         self.writes = native.Writes(num_features)
-        self._members = np.empty((num_features, size + self.writes.ROOM), np.float32)
+        self._members = np.empty((num_features + 1, size + self.writes.ROOM), np.float32)
+        self._rows = np.arange(num_features + 1)  # of the members of each feature; the last one is free
         self._known = np.zeros(num_features, bool)
 
     def __reduce__(self) -> Any:
@@ -524,12 +525,12 @@ class _Order:
         pending, slots, filled = of.pending.numpy(), of.slots.numpy(), of._filled()
         few = np.minimum(filled[features] // 16, self.writes.ROOM)  # with more writes sorting is as quick
         for feature in features[~self._known[features] | (pending[features] > few)].tolist():
-            members = self._members[feature, : filled[feature]]
+            members = self._members[self._rows[feature], : filled[feature]]
             np.add(slots[feature, : filled[feature]], np.float32(0), out=members)  # no negative zeros
             members.sort()
             pending[feature], self._known[feature] = 0, True
         self.writes.refresh(
-            features, self._members, of.count, of.pending, of._all_levels, (of.knots, of.centre, of.scale)
+            features, self._members, self._rows, of.count, of.pending, of._all_levels, (of.knots, of.centre, of.scale)
         )
 
 

@@ -86,7 +86,7 @@ def _load() -> Any:
         "gate_backward": "pppnnnnnppp",
         "blend_backward": "pnnnpnnpnppppp",
         "observe": "pnnpnppnpnppppppnndppnp",
-        "refresh": "pnpnnppppnppnnppp",
+        "refresh": "pnppnnnppppnppnnppp",
         "join": "ppnnnnnnppnfpppp",
         "join_backward": "pnnnnnpppnppp",
         "relu_backward": "ppnnp",

@@ -341,17 +341,18 @@ void daes_keep(const float *numbers, const int64_t *places, const float *labels,
 static inline float normal_score(float rank) {
     float deviation = rank - 0.5f, side = deviation < 0 ? rank : 1 - rank;
     float c = 0.180625f - deviation * deviation, t = sqrtf(-log_of(side)) - 1.6f;
-    float centre = deviation * (((59.109374720f * c + 159.29113202f) * c + 50.434271938f) * c + 3.3871327179f) /
-                   (((67.187563600f * c + 78.757757664f) * c + 17.895169469f) * c + 1.0f);
-    float tail = (((0.17023821103f * t + 1.3067284816f) * t + 2.7568153900f) * t + 1.4234372777f) /
-                 ((0.12021132975f * t + 0.73700164250f) * t + 1.0f);
-    return c >= 0 ? centre : deviation < 0 ? -tail : tail; /* c is negative where |deviation| > 0.425 */
+    float above = deviation * (((59.109374720f * c + 159.29113202f) * c + 50.434271938f) * c + 3.3871327179f);
+    float below = ((67.187563600f * c + 78.757757664f) * c + 17.895169469f) * c + 1.0f;
+    float tail = ((0.17023821103f * t + 1.3067284816f) * t + 2.7568153900f) * t + 1.4234372777f;
+    float under = (0.12021132975f * t + 0.73700164250f) * t + 1.0f;
+    int far = c < 0; /* where |deviation| > 0.425 */
+    return (far ? deviation < 0 ? -tail : tail : above) / (far ? under : below);
 }
 
 enum { SIDE = 64, GROUP = 16 }; /* rows, and features of them, that are worked on at a time, as vectors */
 
 /* What one feature's values, at most SIDE of them, are among its knots (K + 1): the lower one of two rows of a table and
- * the weight of the other one, the normal score and the standardised value. */
+ * the weight of the other one; and, with `plain`, the normal score and the standardised value. */
 typedef struct {
     int32_t low[SIDE];
     float high[SIDE], score[SIDE], standard[SIDE];
@@ -359,7 +360,7 @@ typedef struct {
 
 static inline __attribute__((always_inline)) void find_places(const float *values, int64_t count, int64_t q,
                                                               const float *own, int64_t K, float centre, float scale,
-                                                              int64_t M, feature_places *found) {
+                                                              int64_t M, feature_places *found, int plain) {
     const float half = (float)(0.5 / K), ratio = (float)((double)M / K);
     const int known = !isnan(own[0]), spread = scale > 0;
     const int64_t lanes = (count + 7) / 8 * 8; /* whole vectors */
@@ -406,6 +407,7 @@ static inline __attribute__((always_inline)) void find_places(const float *value
         found->high[i] = place - low;
         found->low[i] = found->low[i] < 0 ? -1 : low;
     }
+    if (!plain) return;
     for (int64_t i = 0; i < lanes; i++) found->score[i] = normal_score(found->score[i]);
 }
 
@@ -432,54 +434,72 @@ static inline void add_row(float *to, const float *from, float factor, int64_t d
     for (; k < d; k++) to[k] += factor * from[k];
 }
 
+/* What `daes_blend` writes for some rows and features whose places were found. */
+static inline __attribute__((always_inline)) void write_places(const feature_places *found, int64_t start, int64_t end,
+                                                               int64_t group, int64_t last, int64_t q,
+                                                               const int64_t *index, const float *table, int64_t M,
+                                                               int64_t d, const float *linear, const float *missing,
+                                                               float *fields, int64_t stride, float *plain,
+                                                               int64_t plain_stride, int32_t *lower, float *upper) {
+    for (int64_t i = start; i < end; i++) { /* rows are written as they lie in memory */
+        const float *own = table + ((index ? index[i] * q : 0) + group) * (M + 1) * d;
+        float *to = fields + i * stride + group * d;
+        const feature_places *here = found;
+        for (int64_t f = group; f < last; f++, here++, own += (M + 1) * d, to += d) {
+            int32_t low = here->low[i - start];
+            float high = here->high[i - start], z = here->standard[i - start];
+            const float *a = low < 0 ? missing + f * d : own + low * d, *b = low < 0 ? a : a + d; /* no branch */
+            if (plain) {
+                plain[i * plain_stride + f] = here->score[i - start];
+                plain[i * plain_stride + q + f] = z;
+            }
+            lower[i * q + f] = low;
+            upper[i * q + f] = high;
+            if (low != -2)
+                blend_row(to, a, b, high, linear ? linear + f * d : NULL, z, d);
+            else {
+                memset(to, 0, d * sizeof(float));
+                if (linear) add_row(to, linear + f * d, z, d);
+            }
+        }
+    }
+}
+
 /* Two neighbouring rows blended and a linear path added, and the plain inputs (DAES._fused).
  * values (rows, q), knots (q, K + 1), centre and scale (q,), index (rows,) of contexts or NULL, table (contexts, q,
  * M + 1, d), linear (q, d) or NULL, missing (q, d) -> fields (rows, q, d), plain (rows, 2q): scores, then standardised
- * values, rows of both so far apart as their strides say; and for the backward: lower (rows, q), the lower one of the
- * rows, -1 where the value is missing and -2 where nothing is known of the feature, and upper (rows, q), the weight of
- * the other one. */
+ * values, or NULL where there is no linear either, rows of both so far apart as their strides say; and for the backward:
+ * lower (rows, q), the lower one of the rows, -1 where the value is missing and -2 where nothing is known of the
+ * feature, and upper (rows, q), the weight of the other one, 0 if there is none. */
 FAST void daes_blend(const float *values, int64_t rows, int64_t q, const float *knots, int64_t K, const float *centre,
                      const float *scale, const int64_t *index, const float *table, int64_t M, int64_t d,
                      const float *linear, const float *missing, float *fields, int64_t stride, float *plain,
                      int64_t plain_stride, int32_t *lower, float *upper) {
     feature_places found[GROUP];
     for (int64_t start = 0; start < rows; start += SIDE)
-        for (int64_t group = 0; group < q; group += GROUP) { /* rows are written as they lie in memory */
+        for (int64_t group = 0; group < q; group += GROUP) {
             int64_t end = start + SIDE < rows ? start + SIDE : rows, last = group + GROUP < q ? group + GROUP : q;
             for (int64_t f = group; f < last; f++)
                 find_places(values + start * q + f, end - start, q, knots + f * (K + 1), K, centre[f], scale[f], M,
-                            found + f - group);
-            for (int64_t i = start; i < end; i++)
-                for (int64_t f = group; f < last; f++) {
-                    const feature_places *here = found + f - group;
-                    int32_t low = here->low[i - start];
-                    float high = here->high[i - start], z = here->standard[i - start], *to = fields + i * stride + f * d;
-                    const float *own = table + (((index ? index[i] * q : 0) + f) * (M + 1) + low) * d;
-                    const float *u = linear ? linear + f * d : NULL;
-                    plain[i * plain_stride + f] = here->score[i - start];
-                    plain[i * plain_stride + q + f] = z;
-                    lower[i * q + f] = low;
-                    upper[i * q + f] = high;
-                    if (low >= 0)
-                        blend_row(to, own, own + d, high, u, z, d);
-                    else if (low == -1)
-                        memcpy(to, missing + f * d, d * sizeof(float));
-                    else {
-                        memset(to, 0, d * sizeof(float));
-                        if (u) add_row(to, u, z, d);
-                    }
-                }
+                            found + f - group, plain != NULL);
+            if (d == 16) /* of a width that is known a compiler makes straight code */
+                write_places(found, start, end, group, last, q, index, table, M, 16, linear, missing, fields, stride,
+                             plain, plain_stride, lower, upper);
+            else
+                write_places(found, start, end, group, last, q, index, table, M, d, linear, missing, fields, stride,
+                             plain, plain_stride, lower, upper);
         }
 }
 
-/* The gradients of table, linear (or NULL) and missing are added to, from that of the fields; strides as above. */
-FAST void daes_blend_backward(const float *gradient, int64_t stride, int64_t rows, int64_t q, const int64_t *index,
-                              int64_t M, int64_t d, const float *plain, int64_t plain_stride, const int32_t *lower,
-                              const float *upper, float *table, float *linear, float *missing) {
+static inline __attribute__((always_inline)) void add_gradients(const float *gradient, int64_t stride, int64_t rows,
+                                                                int64_t q, const int64_t *index, int64_t M, int64_t d,
+                                                                const float *plain, int64_t plain_stride,
+                                                                const int32_t *lower, const float *upper, float *table,
+                                                                float *linear, float *missing) {
     for (int64_t i = 0; i < rows; i++) {
-        float *own_table = table + (index ? index[i] * q * (M + 1) * d : 0);
-        for (int64_t f = 0; f < q; f++) {
-            const float *from = gradient + i * stride + f * d;
+        float *own = table + (index ? index[i] * q * (M + 1) * d : 0);
+        const float *from = gradient + i * stride;
+        for (int64_t f = 0; f < q; f++, from += d, own += (M + 1) * d) {
             int32_t low = lower[i * q + f];
             if (low == -1) {
                 add_row(missing + f * d, from, 1, d);
@@ -487,11 +507,20 @@ FAST void daes_blend_backward(const float *gradient, int64_t stride, int64_t row
             }
             if (linear) add_row(linear + f * d, from, plain[i * plain_stride + q + f], d);
             if (low < 0) continue;
-            float high = upper[i * q + f], *a = own_table + (f * (M + 1) + low) * d;
-            add_row(a, from, 1 - high, d);
-            add_row(a + d, from, high, d);
+            add_row(own + low * d, from, 1 - upper[i * q + f], d);
+            add_row(own + low * d + d, from, upper[i * q + f], d);
         }
     }
+}
+
+/* The gradients of table, linear (or NULL) and missing are added to, from that of the fields; strides as above. */
+FAST void daes_blend_backward(const float *gradient, int64_t stride, int64_t rows, int64_t q, const int64_t *index,
+                              int64_t M, int64_t d, const float *plain, int64_t plain_stride, const int32_t *lower,
+                              const float *upper, float *table, float *linear, float *missing) {
+    if (d == 16)
+        add_gradients(gradient, stride, rows, q, index, M, 16, plain, plain_stride, lower, upper, table, linear, missing);
+    else
+        add_gradients(gradient, stride, rows, q, index, M, d, plain, plain_stride, lower, upper, table, linear, missing);
 }
 
 enum { WIDE = 512 }; /* numbers side by side */
@@ -585,42 +614,41 @@ static void sort_numbers(float *numbers, int64_t count, int64_t *keys, int64_t *
     }
 }
 
-enum { STRIDE = 32 }; /* members between two looks for the place of a number */
-
-/* How many of at most STRIDE members lie below a number: quicker than halving, where vectors serve. */
-static inline int64_t below_nearby(const float *members, int64_t count, float number) {
-    if (count < STRIDE) return below(members, count, number);
-    int32_t sum = 0;
-    for (int k = 0; k < STRIDE; k++) sum += members[k] < number;
-    return sum;
-}
-
-/* Put `more` sorted numbers into `end` sorted members, from behind: all of these move right. */
-static inline void put_in(float *members, int64_t end, const float *numbers, int64_t more) {
-    for (int64_t i = more - 1, to = end + more; i >= 0; i--) {
-        int64_t start = end;
-        while (start > STRIDE && members[start - STRIDE] >= numbers[i]) start -= STRIDE;
-        int64_t width = start < STRIDE ? start : STRIDE;
-        start += below_nearby(members + start - width, width, numbers[i]) - width;
-        to -= end - start;
-        memmove(members + to, members + start, (end - start) * sizeof(float));
-        members[--to] = numbers[i];
-        end = start;
+/* Copy those of ascending numbers that lie below a limit; returns how many. There is room for STRIDE more. */
+static inline int64_t copy_below(const float *restrict from, int64_t count, float limit, float *restrict to) {
+    enum { STRIDE = 64 }; /* so many are copied and compared at a time, as vectors */
+    for (int64_t i = 0;; i += STRIDE) {
+        int32_t less = 0;
+        if (count - i < STRIDE) {
+            int64_t rest = below(from + i, count - i, limit);
+            memcpy(to + i, from + i, rest * sizeof(float));
+            return i + rest;
+        }
+        for (int k = 0; k < STRIDE; k += 8) *(eight *)(to + i + k) = *(const eight *)(from + i + k);
+        for (int k = 0; k < STRIDE; k++) less += from[i + k] < limit;
+        if (less < STRIDE) return i + less;
     }
 }
 
-/* Take `less` sorted numbers out of `total` sorted members, from the front: all others move left. */
-static inline void take_out(float *members, int64_t total, const float *numbers, int64_t less) {
-    int64_t from = 0, to = 0;
-    for (int64_t i = 0; i < less; i++) {
-        int64_t here = 0, rest = total - from;
-        while (here + STRIDE < rest && members[from + here + STRIDE - 1] < numbers[i]) here += STRIDE;
-        here += below_nearby(members + from + here, rest - here < STRIDE ? rest - here : STRIDE, numbers[i]);
-        memmove(members + to, members + from, here * sizeof(float));
-        to += here;
-        from += here + 1;
+/* Ascending members without some numbers and with others, both ascending too; what is among both need be no member. */
+static inline void exchange(const float *members, int64_t total, const float *out, int64_t less, const float *in,
+                            int64_t more, float *to) {
+    while (less + more) {
+        if (less && more && *in == *out) {
+            in++, out++, less--, more--;
+            continue;
+        }
+        int put = !less || (more && *in < *out);
+        float number = put ? *in : *out;
+        int64_t passed = copy_below(members, total, number, to);
+        to += passed;
+        members += passed + !put;
+        total -= passed + !put;
+        *to = number;
+        to += put, in += put, more -= put;
+        out += !put, less -= !put;
     }
-    memmove(members + to, members + from, (total - from) * sizeof(float));
+    memcpy(to, members, total * sizeof(float));
 }
 
 /* The least rank r >= 1 with r / size >= level (daes.distribution.base.rank_of). */
@@ -630,21 +658,28 @@ static inline int64_t rank_of(double level, int64_t size) {
     return rank < 1 ? 1 : (int64_t)rank;
 }
 
-/* Refresh the inner knots, centre and scale of some features (FeatureDistributions._set_knots) from their sorted samples
- * (q, width), which are brought up to date by what was added and removed, as `daes_observe` noted it. `levels` are those
- * of the K - 1 inner knots and `likely` others, for centre and scale; scratch has room for 2 * room. */
-FAST void daes_refresh(const int64_t *features, int64_t num_features, float *ordered, int64_t width, int64_t size,
-                  const int64_t *count, int64_t *pending, float *added, float *removed, int64_t room, int64_t *scratch,
+/* Refresh the inner knots, centre and scale of some features (FeatureDistributions._set_knots) from their sorted samples,
+ * which are brought up to date by what was added and removed, as `daes_observe` noted it. That of feature f is the row
+ * rows[f] of ordered (q + 1, width), and rows[q] is free. `levels` are those of the K - 1 inner knots and `likely` others,
+ * for centre and scale; scratch has room for 2 * room. */
+FAST void daes_refresh(const int64_t *features, int64_t num_features, float *ordered, int64_t *rows, int64_t q,
+                  int64_t width, int64_t size, const int64_t *count, int64_t *pending, float *added, float *removed, int64_t room, int64_t *scratch,
                   const double *levels, int64_t K, int64_t likely, float *knots, float *centre, float *scale) {
     for (int64_t k = 0; k < num_features; k++) {
         int64_t f = features[k], more = pending[f], less = 0, filled = count[f] < size ? count[f] : size;
-        float *own = ordered + f * width, *in = added + f * room, *out = removed + f * room, *knot = knots + f * (K + 1);
+        float *own = ordered + rows[f] * width, *in = added + f * room, *out = removed + f * room;
+        float *knot = knots + f * (K + 1);
         for (int64_t i = 0; i < more; i++)
             if (!isnan(out[i])) out[less++] = out[i];
-        sort_numbers(in, more, scratch, scratch + room);
-        sort_numbers(out, less, scratch, scratch + room);
-        put_in(own, filled + less - more, in, more);
-        if (less) take_out(own, filled + less, out, less);
+        if (more) {
+            int64_t other = rows[q];
+            sort_numbers(in, more, scratch, scratch + room);
+            sort_numbers(out, less, scratch, scratch + room);
+            exchange(own, filled + less - more, out, less, in, more, ordered + other * width);
+            own = ordered + other * width;
+            rows[q] = rows[f];
+            rows[f] = other;
+        }
         pending[f] = 0;
         double sum = 0, squares = 0;
         for (int pass = 0; pass < 2; pass++)
@@ -1105,27 +1140,32 @@ int64_t daes_accept(const double *values, int64_t count, int64_t seen, const int
     return end - first;
 }
 
+static inline __attribute__((always_inline)) void gate_rows(const float *table, const float *factors, int64_t contexts,
+                                                            int64_t q, int64_t M, int64_t d, int64_t sums,
+                                                            float *restrict out) {
+    for (int64_t u = 0; u < contexts; u++)
+        for (int64_t f = 0; f < q; f++, factors += M) {
+            const float *from = table + f * M * d;
+            if (sums) memset(out, 0, d * sizeof(float)), out += d;
+            for (int64_t k = 0; k < M; k++, from += d, out += d)
+                for (int64_t j = 0; j < d; j++) out[j] = (sums ? out[j - d] : 0) + factors[k] * from[j];
+        }
+}
+
 /* The rows of a table (q, M, d) as a gate makes them for every context: times its factors (contexts, q, M). With `sums`
  * their sums from 0 on, M + 1 rows a feature (`blend_rows` on the thermometer basis). */
 FAST void daes_gate(const float *table, const float *factors, int64_t contexts, int64_t q, int64_t M, int64_t d,
                     int64_t sums, float *restrict out) {
-    for (int64_t u = 0; u < contexts; u++)
-        for (int64_t f = 0; f < q; f++) {
-            float *to = out + (u * q + f) * (M + sums) * d;
-            if (sums) memset(to, 0, d * sizeof(float));
-            for (int64_t k = 0; k < M; k++, to += d) {
-                if (sums)
-                    memcpy(to + d, to, d * sizeof(float));
-                else
-                    memset(to, 0, d * sizeof(float));
-                add_row(to + sums * d, table + (f * M + k) * d, factors[(u * q + f) * M + k], d);
-            }
-        }
+    if (d == 16)
+        gate_rows(table, factors, contexts, q, M, 16, sums, out);
+    else
+        gate_rows(table, factors, contexts, q, M, d, sums, out);
 }
 
-/* The gradients of table, which is added to, and of factors, from that of what `daes_gate` made; sum (d,) is scratch. */
-FAST void daes_gate_backward(const float *gradient, const float *table, const float *factors, int64_t contexts, int64_t q,
-                             int64_t M, int64_t d, int64_t sums, float *sum, float *to_table, float *to_factors) {
+static inline __attribute__((always_inline)) void add_gate_gradients(const float *gradient, const float *table,
+                                                                     const float *factors, int64_t contexts, int64_t q,
+                                                                     int64_t M, int64_t d, int64_t sums, float *sum,
+                                                                     float *to_table, float *to_factors) {
     for (int64_t u = 0; u < contexts; u++)
         for (int64_t f = 0; f < q; f++) {
             const float *from = gradient + (u * q + f) * (M + sums) * d;
@@ -1137,6 +1177,15 @@ FAST void daes_gate_backward(const float *gradient, const float *table, const fl
                 to_factors[(u * q + f) * M + k] = dot(sum, table + (f * M + k) * d, d);
             }
         }
+}
+
+/* The gradients of table, which is added to, and of factors, from that of what `daes_gate` made; sum (d,) is scratch. */
+FAST void daes_gate_backward(const float *gradient, const float *table, const float *factors, int64_t contexts, int64_t q,
+                             int64_t M, int64_t d, int64_t sums, float *sum, float *to_table, float *to_factors) {
+    if (d == 16)
+        add_gate_gradients(gradient, table, factors, contexts, q, M, 16, sums, sum, to_table, to_factors);
+    else
+        add_gate_gradients(gradient, table, factors, contexts, q, M, d, sums, sum, to_table, to_factors);
 }
 
 /* Take rows (rows, columns) of hashes into the `size` smallest positive ones of each column (DistinctCounts): smallest

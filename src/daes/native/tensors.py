@@ -264,10 +264,12 @@ class _Blend(torch.autograd.Function):
         table: Tensor,
         linear: Tensor | None,
         missing: Tensor,
-    ) -> tuple[Tensor, Tensor]:
+        with_plain: bool,
+    ) -> tuple[Tensor, Tensor | None]:
         table = table.contiguous()
         (rows, q), (basis, dim) = values.shape, table.shape[-2:]
-        fields, plain = torch.empty(rows, q, dim), torch.empty(rows, 2 * q)
+        fields = torch.empty(rows, q, dim)
+        plain = torch.empty(rows, 2 * q) if with_plain or linear is not None else None
         lower, upper = torch.empty(rows, q, dtype=torch.int32), torch.empty(rows, q)
         native._library.daes_blend(
             values.data_ptr(),
@@ -285,19 +287,23 @@ class _Blend(torch.autograd.Function):
             missing.data_ptr(),
             fields.data_ptr(),
             q * dim,
-            plain.data_ptr(),
+            None if plain is None else plain.data_ptr(),
             2 * q,
             lower.data_ptr(),
             upper.data_ptr(),
         )
         ctx.save_for_backward(plain, lower, upper, index)
         ctx.shape, ctx.has_linear = table.shape, linear is not None
-        ctx.mark_non_differentiable(plain)
+        ctx.set_materialize_grads(False)
+        if plain is not None:
+            ctx.mark_non_differentiable(plain)
         return fields, plain
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor, _: Any) -> Any:
+    def backward(ctx: Any, gradient: Tensor | None, _: Any) -> Any:
         refuse_second_derivatives()
+        if gradient is None:
+            return (None,) * 9
         plain, lower, upper, index = ctx.saved_tensors
         gradient, stride = _by_rows(gradient)
         q, basis, dim = ctx.shape[-3:]
@@ -311,7 +317,7 @@ class _Blend(torch.autograd.Function):
             None if index is None else index.data_ptr(),
             basis - 1,
             dim,
-            plain.data_ptr(),
+            None if plain is None else plain.data_ptr(),
             2 * q,
             lower.data_ptr(),
             upper.data_ptr(),
@@ -319,7 +325,7 @@ class _Blend(torch.autograd.Function):
             None if linear is None else linear.data_ptr(),
             missing.data_ptr(),
         )
-        return None, None, None, None, None, table, linear, missing
+        return None, None, None, None, None, table, linear, missing, None
 
 
 def blend(
@@ -331,16 +337,18 @@ def blend(
     table: Tensor,
     linear: Tensor | None,
     missing: Tensor,
-) -> tuple[Tensor, Tensor]:
-    """`DAES.outputs`: fields (B, q, d), and scores and standardised values (B, 2q).
+    *,
+    with_plain: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """`DAES.outputs`: fields (B, q, d), and scores and standardised values (B, 2q), or None if they are not wanted.
 
     The vector of a value is blended of two neighbouring rows of its feature in the table (q, M + 1, d), or in that of
     its context `index` (B,) out of (contexts, q, M + 1, d), plus its standardised value times `linear`.
     """
     fields, plain = _Blend.apply(  # type: ignore[no-untyped-call]
-        values, knots, centre, scale, index, table, linear, missing
+        values, knots, centre, scale, index, table, linear, missing, with_plain
     )
-    return fields, plain
+    return fields, plain if with_plain else None
 
 
 class _Gated(torch.autograd.Function):
@@ -396,17 +404,23 @@ class Writes:
         self,
         features: NDArray[np.int64],
         ordered: NDArray[np.float32],
+        rows: NDArray[np.int64],
         count: Tensor,
         pending: Tensor,
         levels: NDArray[np.float64],
         knots: tuple[Tensor, Tensor, Tensor],
     ) -> None:
-        """Inner knots, centre and scale of some features, from sorted samples (q, m + ROOM) and pending writes."""
+        """Inner knots, centre and scale of some features, from sorted samples and pending writes.
+
+        The samples are rows of `ordered` (q + 1, m + ROOM), in the order of `rows` (q + 1,); the last one is free.
+        """
         inner = knots[0].shape[1] - 2
         native._library.daes_refresh(
             features.ctypes.data,
             features.size,
             ordered.ctypes.data,
+            rows.ctypes.data,
+            rows.size - 1,
             ordered.shape[1],
             ordered.shape[1] - self.ROOM,
             count.data_ptr(),
