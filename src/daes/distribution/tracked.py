@@ -55,9 +55,10 @@ class TrackedQuantiles:
         for turn in range(4):
             ranks = self._ranks()
             off = np.maximum(ranks - self._counts[:num], 0) + np.minimum(ranks - 1 - self._below(), 0)
-            if (np.abs(off) <= int(self.tolerance * self.size)).all():
+            which = np.flatnonzero(np.abs(off) > int(self.tolerance * self.size))
+            if not which.size:
                 return self._points[:num].copy()
-            self._move(off, turn)
+            self._move(which, off[which], turn)
         return None
 
     @property
@@ -78,10 +79,9 @@ class TrackedQuantiles:
         below[self._tied] = self._counts[self.levels.size : self.num_points]
         return below
 
-    def _move(self, off: Ints, turn: int) -> None:
-        """Replace the values that are off by more than half of what is allowed, by steps that become smaller."""
-        which = np.flatnonzero(np.abs(off) > self.tolerance * self.size / 2)
-        steps = np.rint(off[which] * (self._ordered.size / self.size) / (1 + turn)).astype(np.int64)
+    def _move(self, which: Ints, off: Ints, turn: int) -> None:
+        """Replace values that are off by so many ranks, by steps that become smaller."""
+        steps = np.rint(off * (self._ordered.size / self.size) / (1 + turn)).astype(np.int64)
         places = self._ordered.searchsorted(self._points[which]) + steps
         self._place(which, np.clip(places, 0, self._ordered.size - 1))
 

@@ -1074,17 +1074,18 @@ int64_t daes_follow(const double *members, int64_t size, const double *ordered, 
                     int64_t num, double tolerance, uint8_t *tied, double *points, int64_t *counts) {
     for (int turn = 0; turn < 4; turn++) {
         int64_t off[LEVELS], under[LEVELS], total = num, fresh = 0, found[2 * LEVELS] = {0};
+        int64_t allowed = (int64_t)(tolerance * (double)size);
         int far = 0;
-        double allowed = tolerance * (double)size, wanted[2 * LEVELS];
+        double wanted[2 * LEVELS];
         for (int64_t k = 0; k < num; k++) {
             int64_t rank = rank_of(levels[k], size), up_to = counts[k];
             under[k] = tied[k] ? counts[total++] : up_to;
             off[k] = up_to < rank ? rank - up_to : under[k] > rank - 1 ? rank - 1 - under[k] : 0;
-            far |= llabs(off[k]) > (int64_t)allowed;
+            far |= llabs(off[k]) > allowed;
         }
         if (!far) return total;
         for (int64_t k = 0; k < num; k++) {
-            if (llabs(off[k]) <= allowed / 2) continue;
+            if (llabs(off[k]) <= allowed) continue;
             int64_t place = (int64_t)rint(off[k] * ((double)width / (double)size) / (1 + turn)), first = 0;
             for (int64_t rest = width; rest > 0; rest /= 2) {
                 int64_t middle = first + rest / 2;
@@ -1098,7 +1099,7 @@ int64_t daes_follow(const double *members, int64_t size, const double *ordered, 
         daes_count_up_to(members, size, wanted, fresh, 1, found);
         fresh = 0, total = num;
         for (int64_t k = 0; k < num; k++) {
-            int moved = llabs(off[k]) > allowed / 2;
+            int moved = llabs(off[k]) > allowed;
             if (moved) counts[k] = found[fresh++];
             if (!tied[k]) continue;
             points[total] = nextafter(points[k], -INFINITY);
