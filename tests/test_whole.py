@@ -127,11 +127,28 @@ def test_gradients_are_those_of_autograd(options, weighted, rows, many, monkeypa
     torch.testing.assert_close(found[0], expected[0])
     norm = torch.linalg.vector_norm(torch.cat([one.flatten() for one in gradients(model).values()]))
     assert whole.norm() == pytest.approx(float(norm), rel=1e-5)
-    assert torch.equal(whole.rows, model.categorical.rows(inputs[1]))
+    assert torch.equal(whole.found.rows, model.categorical.rows(inputs[1]))
     mine = gradients(model)
     assert mine.keys() == of_autograd.keys()
     for name, gradient in of_autograd.items():
         torch.testing.assert_close(mine[name], gradient, rtol=1e-4, atol=1e-6, msg=name)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("rows", [1, 13, 600])
+def test_the_loss_at_all_logits(rows, weighted):
+    scale = torch.tensor([0.0, 1e-6, 0.1, 3.0, 17.0, 60.0, 1e4])[torch.randint(7, (rows,))]
+    logits, label = torch.randn(rows) * scale, torch.randint(2, (rows,)).float()
+    weight = torch.rand(rows) if weighted else None
+    expected = CTRModel.cross_entropy(logits.double(), label.double(), weight)
+    assert native.cross_entropy(logits, label, weight) == pytest.approx(float(expected), rel=1e-6, abs=1e-9)
+
+
+@pytest.mark.parametrize(("logit", "label"), [(np.nan, 0), (np.nan, 1), (np.inf, 0), (-np.inf, 1)])
+def test_a_logit_that_is_not_finite_shows_in_the_loss(logit, label):
+    logits, labels = torch.zeros(20), torch.zeros(20)
+    logits[7], labels[7] = logit, label
+    assert not np.isfinite(native.cross_entropy(logits, labels, None))
 
 
 def test_whatever_else_looks_at_a_model_is_called():
@@ -144,7 +161,7 @@ def test_whatever_else_looks_at_a_model_is_called():
     for module in (model, model.numerical, model.evidence, model.backbone.mlp.hidden[0]):
         handle = module.register_forward_hook(lambda *_: None)
         assert whole(*inputs) is None
-        assert whole.rows is None
+        assert whole.found is None
         handle.remove()
     handle = model.categorical.weight.register_hook(lambda gradient: gradient)
     assert whole(*inputs) is None
@@ -362,7 +379,7 @@ def test_any_default_model_learns_as_by_autograd_in_double_precision(seed, monke
         exact.load_state_dict(model.state_dict())
         with model.without_observing(), exact.without_observing():
             found = *step._backward(*rows.features, *rows.targets), step._clip(), gradients(model)
-            assert step._whole.rows is not None
+            assert step._whole.found is not None
             with monkeypatch.context() as patched:
                 patched.setattr(native, "_library", None)
                 expected = *other._backward(*rows.features, *rows.targets), other._clip(), gradients(exact)

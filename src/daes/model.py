@@ -33,6 +33,7 @@ from daes.embedding.modulation import pool_context
 from daes.evidence import Evidence, EvidenceInputs
 from daes.export import export_onnx, export_torch
 from daes.memory import out_of_memory
+from daes.native.evidence import Found
 from daes.registry import Configurable, Registry
 from daes.storage.saved_model import CONFIG, load_model, load_weights, refuse_other_schema, save_model
 from daes.stream.batch import Batch
@@ -286,16 +287,18 @@ class CTRModel(nn.Module):
         if self.numerical is not None and self.numerical.observe_in_forward:
             self.numerical.observe(numerical)
 
-    def count(self, batch: DeviceBatch, rows: Tensor | None = None, logits: Tensor | None = None) -> None:
+    def count(self, batch: DeviceBatch, logits: Tensor | None = None, found: Found | None = None) -> None:
         """Take the labels of a batch that was learned from into the evidence: later batches are scored with them.
 
-        `rows` (B, p) are those that its ids have in the categorical table, where they are known; `logits` (B,) those
-        of the batch before the step, without which no errors are noted.
+        `logits` (B,) are those of the batch before the step, without which no errors are noted; `found` is where it
+        was looked up, if that is known.
         """
         if batch.label is None:
             return
-        if rows is None:
-            rows = batch.categorical if self.categorical is None else self.categorical.rows(batch.categorical)
+        if found is not None:
+            self.evidence.update(batch.numerical, found.rows, batch.label, logits, found)
+            return
+        rows = batch.categorical if self.categorical is None else self.categorical.rows(batch.categorical)
         self.evidence.update(batch.numerical, rows, batch.label, logits)
 
     @contextmanager

@@ -1,6 +1,5 @@
 """Which models compiled loops compute as a whole: to score with a frozen model, and to learn on the CPU."""
 
-from math import hypot
 from typing import Any
 
 import torch
@@ -14,6 +13,7 @@ from daes.embedding import DAES, CategoricalEmbedding
 from daes.embedding.interpolation import blend_rows
 from daes.evidence import EvidenceInputs
 from daes.model import CTRModel
+from daes.native.evidence import Counts, Found
 from daes.native.whole import LEARNED, Gradients, Scores
 from daes.stream.schema import Schema
 
@@ -23,11 +23,11 @@ def whole_scores(model: CTRModel) -> Scores | None:
     parts = _parts(model)
     if parts is None:
         return None
-    layers, values = parts
+    layers, values, counts = parts
     assert isinstance(model.numerical, DAES)
     values["table"] = blend_rows(values["table"].detach(), model.numerical.basis)
-    values |= {"M": values["table"].shape[1] - 1, "prior": model.evidence.prior(), "start": model.evidence.base()}
-    return Scores(layers, values) if Scores.serves(layers, values) else None
+    values |= {"M": values["table"].shape[1] - 1, "recent": None}
+    return Scores(layers, values, counts) if Scores.serves(layers, values, counts) else None
 
 
 class WholeModel:
@@ -40,36 +40,26 @@ class WholeModel:
     def __init__(self, model: CTRModel) -> None:
         self._model = model
         self._gradients: Gradients | None = None
-        self._late: Tensor | None = None
         self._state: Any = None
         self._members: list[tuple[dict[str, Any], str, Any]] = []
         self._learned: list[Any] = []
 
     def norm(self) -> float | None:
         """That of the gradients of the last batch, if it was differentiated here."""
-        if self._gradients is None:
-            return None
-        recent = self._model.evidence.recent
-        late = None if recent is None else recent.weight.grad
-        return hypot(self._gradients.norm(), 0.0 if late is None else float(late.norm()))
+        return None if self._gradients is None else self._gradients.norm()
 
     @property
-    def rows(self) -> Tensor | None:
-        """Of the categorical table, (B, p): those of the last batch, if it was differentiated here."""
-        return None if self._gradients is None else self._gradients.rows
+    def found(self) -> Found | None:
+        """Where the last batch was looked up, if it was differentiated here."""
+        return None if self._gradients is None else self._gradients.found
 
     @torch.no_grad()
     def logits(self, numerical: Tensor, categorical: Tensor, *, correcting: bool = True) -> Tensor | None:
         """The logits of rows (B,), `CTRModel.correction` included if correcting; None where the model does not fit."""
-        self._gradients, self._late = self._fitting(numerical, categorical), None
+        self._gradients = self._fitting(numerical, categorical)
         if self._gradients is None:
             return None
-        evidence = self._model.evidence
-        logits = self._gradients.forward(numerical, categorical, evidence.prior(), evidence.base())
-        if correcting and evidence.recent is not None:
-            self._late = evidence.recent_errors(numerical, self._gradients.rows)
-            logits.addmv_(self._late, evidence.recent.weight)
-        return logits
+        return self._gradients.forward(numerical, categorical, correcting=correcting)
 
     @torch.no_grad()
     def __call__(
@@ -85,17 +75,16 @@ class WholeModel:
         logits = self.logits(numerical, categorical, correcting=correcting)
         if logits is None or self._gradients is None:
             return None
-        loss = self._model.cross_entropy(logits, label, weight)
+        if label.shape != logits.shape or (weight is not None and weight.shape != logits.shape):
+            return None
+        label, weight = label.to(logits).contiguous(), None if weight is None else weight.to(logits).contiguous()
         error = torch.sigmoid(logits).sub_(label)
         if weight is None:
             error.div_(len(error))
         else:
             error.mul_(weight / weight.sum().clamp(min=torch.finfo(weight.dtype).tiny))
         self._gradients.backward(error)
-        recent = self._model.evidence.recent
-        if recent is not None and self._late is not None:
-            recent.weight.grad = self._late.t().mv(error)
-        return loss, logits
+        return torch.tensor(native.cross_entropy(logits, label, weight)), logits
 
     def _fitting(self, numerical: Tensor, categorical: Tensor) -> Gradients | None:
         if not native.serves(numerical, categorical) or not _fit(self._model.schema, numerical, categorical):
@@ -111,23 +100,22 @@ class WholeModel:
         numbers, table = self._model.numerical, self._model.categorical
         if parts is None or numbers.basis != "hat" or not table.sparse:  # type: ignore[union-attr]
             return None
-        layers, values = parts
-        used = [*layers, *(values[name] for name in LEARNED)]
-        recent = self._model.evidence.recent
-        self._learned = [one for one in (*used, None if recent is None else recent.weight) if one is not None]
+        layers, values, counts = parts
+        self._learned = [one for one in (*layers, *(values[name] for name in LEARNED)) if one is not None]
         tied = len(set(map(id, self._learned))) < len(self._learned)
         own_loss = self._model.cross_entropy is not CTRModel.cross_entropy
         if tied or own_loss or not all(_is_plain(one) for one in self._learned):
             return None
         self._members = _members(self._model)
-        return Gradients(layers, values) if Gradients.serves(layers, values) else None
+        return Gradients(layers, values, counts) if Gradients.serves(layers, values, counts) else None
 
     def _is_current(self, gradients: Gradients) -> bool:
         """Whether the model still consists of the same tensors, at the same places, and all of them are learned."""
         for owner, name, one in self._members:
             if owner.get(name) is not one:
                 return False
-        return gradients.is_current and all(one.requires_grad for one in self._learned)
+        same = gradients.is_current and self._model.evidence.counts() is gradients.counts
+        return same and all(one.requires_grad for one in self._learned)
 
 
 def _fit(schema: Schema, numerical: Tensor, categorical: Tensor) -> bool:
@@ -157,7 +145,7 @@ def _is_plain(parameter: Any) -> bool:
     return parameter.requires_grad and parameter.dtype == torch.float32 and not watched
 
 
-def _parts(model: CTRModel) -> tuple[list[Tensor], dict[str, Any]] | None:
+def _parts(model: CTRModel) -> tuple[list[Tensor], dict[str, Any], Counts] | None:
     """The layers of a model and what else `whole_model` of `kernels.c` is; None unless its parts are the default's.
 
     These are: DAES without a context, hashed tables, evidence without pairs, and a backbone that has a `network`.
@@ -175,17 +163,17 @@ def _parts(model: CTRModel) -> tuple[list[Tensor], dict[str, Any]] | None:
     plain = model.backbone.plain_dim - counted.dim
     if table.vocabulary is not None or counted.num_pairs or (plain and numbers.plain != ("score", "value")):
         return None
-    known, options, meta = numbers.distributions, counted.options, numbers.meta_embeddings
+    counts = counted.counts()
+    if counts is None:
+        return None
+    known, recent, meta = numbers.distributions, counted.recent, numbers.meta_embeddings
     assert known is not None
-    return network.layers, {
+    values = {
         "q": numbers.num_features,
         "p": table.num_fields,
         "d": model.dim,
         "K": known.num_knots,
         "M": meta.shape[1] - 1,
-        "bins": options.bins,
-        "counted_numbers": numbers.num_features if options.numbers else 0,
-        "counted_categories": table.num_fields if options.categories else 0,
         "plain": plain,
         "knots": known.knots,
         "centre": known.centre,
@@ -194,12 +182,10 @@ def _parts(model: CTRModel) -> tuple[list[Tensor], dict[str, Any]] | None:
         "linear": None if numbers.linear is None else numbers.linear_weight,
         "missing": numbers.missing,
         "rows": table.weight,
-        "edges": counted.edges,
         "first_order": network.linear,
         "evidence": counted.weight,
+        "recent": None if recent is None else recent.weight,
         "sizes": table._sizes,
         "offsets": table._offsets,
-        "number_counts": counted.number_counts,
-        "row_counts": counted.row_counts,
-        "strength": options.strength,
     }
+    return network.layers, values, counts

@@ -49,30 +49,14 @@ def told(recent, cells, labels, logits, batch):
     return recent
 
 
-@pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize(("batch", "waiting"), [(1, 0), (8, 0), (50, 3)])
-def test_errors_by_hand_whatever_the_batches(compiled, batch, waiting, monkeypatch):
-    if compiled and native._library is None:
-        pytest.skip("the loops are not compiled: python -m daes.native")
-    if not compiled:
-        monkeypatch.setattr(native, "_library", None)
+def test_errors_by_hand_whatever_the_batches(batch, waiting):
     rows = stream(50)
     recent = told(made(), *rows, batch)
     recent.waiting = waiting
     asked = rows[0][:9]
     expected = by_hand(*rows, asked, spread=0.2, waiting=waiting)
     np.testing.assert_allclose(recent(torch.from_numpy(asked), 0.2).numpy(), expected, rtol=1e-5, atol=1e-7)
-
-
-def test_compiled_sums_have_the_bits_of_plain_ones(monkeypatch):
-    if native._library is None:
-        pytest.skip("the loops are not compiled: python -m daes.native")
-    rows = stream(300)
-    compiled = told(made(), *rows, 32)
-    monkeypatch.setattr(native, "_library", None)
-    plain = told(made(), *rows, 32)
-    for name in ("errors", "clock"):
-        assert torch.equal(getattr(compiled, name), getattr(plain, name))
 
 
 def test_sums_do_not_depend_on_the_order_within_a_batch():
@@ -134,6 +118,26 @@ class TestWithinEvidence:
         assert found.any(0).sum() == 3  # bins were cut anew at the end
         monkeypatch.setattr(native, "_library", None)
         torch.testing.assert_close(found, counted.recent_errors(numbers, places))
+
+    @pytest.mark.parametrize("options", [{}, {"numbers": False}, {"categories": False}, {"pairs": 1}])
+    def test_compiled_sums_have_the_bits_of_plain_ones(self, options, monkeypatch):
+        if native._library is None:
+            pytest.skip("the loops are not compiled: python -m daes.native")
+
+        def counted():
+            made, start = self.inputs(recent=10.0, **options), 0
+            numbers, places, labels = self.rows(3000)
+            logits = torch.linspace(-4, 4, 3000)
+            for count in (1, 7, 300, 40, 33, 1500, 64, 65, 2):  # of some the errors are as old as errors can be
+                part = slice(start, start + count)
+                made.update(numbers[part], places[part], labels[part], logits[part])
+                start += count
+            return made.state_dict()
+
+        compiled = counted()
+        monkeypatch.setattr(native, "_library", None)
+        for name, plain in counted().items():
+            assert torch.equal(compiled[name], plain), name
 
     @pytest.mark.parametrize(("options", "features"), [({"numbers": False}, 3), ({"categories": False}, 3)])
     def test_what_is_not_counted_has_no_errors(self, options, features):

@@ -202,26 +202,15 @@ class FeatureDistributions(FeatureKnots):
     def _observe_compiled(self, values: Tensor) -> None:
         """As `_observe_on_host`, without labels, in one loop per schedule."""
         if self._order is None:
-            self._order = _Order(self.num_features, self.reservoir_size)
-        statistics = self.count, self.skipped, self.pending, self.minimum, self.maximum
-        count = self.count.numpy()
-        begin, end = int(count.min()), int(count.max()) + len(values)
+            self._order = _Order(self)
+        order = self._order
+        least, most = order.reservoirs.counts
         for table, features in self._tables():
-            due = native.observe(
-                values,
-                features,
-                *table.reaching(begin, end),
-                self.slots,
-                statistics,
-                self.knots,
-                ends=self._bounds is None,
-                tolerance=self.tolerance,
-                writes=self._order.writes,
-            )
+            due = order.reservoirs.observe(values, features, *table.reaching(least, most + values.shape[0]))
             if self._bounds is not None:
                 self._set_ends()
             if due.size:
-                self._order.refresh(due, self)
+                order.refresh(due, self)
 
     def _observe_on_host(self, batch: NDArray[Any], labels: NDArray[Any] | None) -> None:
         rows = batch.shape[0]
@@ -511,11 +500,14 @@ class FeatureDistributions(FeatureKnots):
 class _Order:
     """The samples of q features in ascending order, kept up to date by what was written into them."""
 
-    def __init__(self, num_features: int, size: int) -> None:
-        self.writes = native.Writes(num_features)
-        self._members = np.empty((num_features + 1, size + self.writes.ROOM), np.float32)
-        self._rows = np.arange(num_features + 1)  # of the members of each feature; the last one is free
-        self._known = np.zeros(num_features, bool)
+    def __init__(self, of: FeatureDistributions) -> None:
+        statistics = of.count, of.skipped, of.pending, of.minimum, of.maximum
+        self.reservoirs = native.Reservoirs(
+            of.slots, statistics, of.knots, ends=of._bounds is None, tolerance=of.tolerance
+        )
+        self._members = np.empty((of.num_features + 1, of.reservoir_size + self.reservoirs.ROOM), np.float32)
+        self._rows = np.arange(of.num_features + 1)  # of the members of each feature; the last one is free
+        self._known = np.zeros(of.num_features, bool)
 
     def __reduce__(self) -> Any:
         return type(None), ()  # a copy finds its own order
@@ -523,15 +515,13 @@ class _Order:
     def refresh(self, features: NDArray[np.int64], of: FeatureDistributions) -> None:
         """As `FeatureDistributions._set_knots`, for features that have values."""
         pending, slots, filled = of.pending.numpy(), of.slots.numpy(), of._filled()
-        few = np.minimum(filled[features] // 16, self.writes.ROOM)  # with more writes sorting is as quick
+        few = np.minimum(filled[features] // 16, self.reservoirs.ROOM)  # with more writes sorting is as quick
         for feature in features[~self._known[features] | (pending[features] > few)].tolist():
             members = self._members[self._rows[feature], : filled[feature]]
             np.add(slots[feature, : filled[feature]], np.float32(0), out=members)  # no negative zeros
             members.sort()
             pending[feature], self._known[feature] = 0, True
-        self.writes.refresh(
-            features, self._members, self._rows, of.count, of.pending, of._all_levels, (of.knots, of.centre, of.scale)
-        )
+        self.reservoirs.refresh(features, self._members, self._rows, of._all_levels, of.centre, of.scale)
 
 
 def _write_lag(module: FeatureDistributions, *_: Any) -> None:

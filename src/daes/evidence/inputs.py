@@ -16,6 +16,7 @@ from daes.evidence.options import Evidence
 from daes.evidence.pairs import choose_pairs, pair_cells
 from daes.evidence.recent import RecentErrors
 from daes.evidence.sample import RowSample
+from daes.native.evidence import Counts, Found
 
 _Number = TypeVar("_Number", float, Tensor)
 
@@ -79,6 +80,7 @@ class EvidenceInputs(KeepsPrecision):
         self.options = options
         self.num_numerical = num_numerical
         self.num_categorical = len(offsets)
+        self.table_rows = table_rows
         numbers = num_numerical if options.numbers else 0
         categories = self.num_categorical if options.categories else 0
         fields = num_numerical + self.num_categorical
@@ -99,26 +101,15 @@ class EvidenceInputs(KeepsPrecision):
         if numbers or self.num_pairs:
             self.sample = RowSample(options.sample_rows, num_numerical, self.num_categorical, seed)
         self.recent: RecentErrors | None = None
-        self._found: tuple[Tensor, Tensor, Tensor] | None = (
-            None  # numbers and rows that were looked up, and their cells
-        )
+        self._counts: Counts | None = None
         if self.dim and options.recent is not None:
             cells = 1 + numbers * (options.bins + 1) + len(self.row_counts)
             self.recent = RecentErrors(cells, 1 + numbers + categories, options.recent, options.strength)
 
     def forward(self, numbers: Tensor | None, rows: Tensor | None) -> Tensor:
         numbers, rows = _both(numbers, rows)
-        if self._compiled(numbers, rows):
-            return native.evidence(
-                numbers if self.options.numbers else numbers[:, :0],
-                rows if self.options.categories else rows[:, :0],
-                self.edges,
-                self.options.bins,
-                self.number_counts,
-                self.row_counts,
-                self.prior(),
-                self.options.strength,
-            )
+        if not self.num_pairs and self._trusts(numbers, rows) and (counts := self.counts()) is not None:
+            return counts.inputs(numbers, rows)
         if not self.num_pairs and kernels.usable(numbers, rows):
             numbers = numbers if self.options.numbers else numbers[:, :0]
             rows = rows if self.options.categories else rows[:, :0]
@@ -143,22 +134,10 @@ class EvidenceInputs(KeepsPrecision):
         """What `recent` says of a batch, (B, 1 + q + p)."""
         recent, (numbers, rows) = self.recent, _both(numbers, rows)
         assert recent is not None
-        if not self._trusts(numbers, rows):
-            prior = self._prior()
-            found: Tensor = recent(self.cells(numbers, rows), prior * (1 - prior))
-            return found
-        chance = self.prior()
-        cells, found = native.recall(
-            numbers if self.options.numbers else numbers[:, :0],
-            rows if self.options.categories else rows[:, :0],
-            self.edges,
-            self.options.bins,
-            recent.errors,
-            int(recent.clock) + recent.waiting,
-            recent.half_life,
-            recent.strength * chance * (1 - chance),
-        )
-        self._found = numbers, rows, cells
+        if self._trusts(numbers, rows) and (counts := self.counts()) is not None:
+            return counts.recall(numbers, rows)
+        prior = self._prior()
+        found: Tensor = recent(self.cells(numbers, rows), prior * (1 - prior))
         return found
 
     def correction(self, numbers: Tensor | None, rows: Tensor | None) -> Tensor | None:
@@ -167,82 +146,108 @@ class EvidenceInputs(KeepsPrecision):
             return None
         return self.recent_errors(numbers, rows) @ self.recent.weight.float()
 
-    @torch.no_grad()
-    def update(self, numbers: Tensor, rows: Tensor, labels: Tensor, logits: Tensor | None = None) -> None:
+    def update(
+        self,
+        numbers: Tensor,
+        rows: Tensor,
+        labels: Tensor,
+        logits: Tensor | None = None,
+        found: Found | None = None,
+    ) -> None:
         """Count labelled rows: numbers (B, q), rows (B, p), labels (B,) of 0 and 1.
 
-        Given the logits (B,) that a model scored them with, it notes the errors of these too.
+        Given the logits (B,) that a model scored them with, it notes the errors of these too. `found` is where they
+        were looked up since the last update, if they were.
         """
-        _check_shape(
-            numbers=(numbers, (len(labels), self.num_numerical)), rows=(rows, (len(labels), self.num_categorical))
-        )
-        if self.frozen or not len(labels):
+        new, sample = labels.shape[0], self.sample
+        if found is None:
+            _check_shape(numbers=(numbers, (new, self.num_numerical)), rows=(rows, (new, self.num_categorical)))
+        if self.frozen or not new:
             return
-        found, self._found = self._found, None  # bins may be cut anew
-        if self.recent is not None and logits is not None:
-            if found is None or found[0] is not numbers or found[1] is not rows:
-                found = numbers, rows, self.cells(numbers, rows)
-            self.recent.update(found[2], labels, logits)
         if self.options.half_life is not None:
-            self._fade(len(labels))
-        before = 0 if self.sample is None else self.sample.count
-        if self.sample is not None:
-            self.sample.update(numbers, rows, labels)
-        if self._compiled(numbers, rows, labels):
-            self._update_compiled(numbers, rows, labels, before)
-            return
-        seen = torch.stack([torch.ones_like(labels), labels], 1).double()
+            self._fade(new)
+        if self.recent is None:
+            logits = None
+        # What was found fits, and is in the counts of then.
+        known = found is not None and native.serves(labels) and labels.dtype == torch.float32
+        counts = self._counts if known else self.counts() if self._trusts(numbers, rows, labels, logits) else None
+        before = 0 if sample is None else sample.count
+        cut = sample is not None and _cut_after(before, before + new)
+        if counts is not None:
+            counts.count(numbers, rows, labels, logits, found, numbers_too=not cut)
+        else:
+            self._count_plainly(numbers, rows, labels, logits, cut)
+        if sample is not None:
+            sample.update(numbers, rows, labels)
+        if cut:
+            self._cut_anew()
+        if self.num_pairs:
+            self._update_pairs(numbers, rows, labels, before, cut)
+
+    @torch.no_grad()
+    def _count_plainly(self, numbers: Tensor, rows: Tensor, labels: Tensor, logits: Tensor | None, cut: bool) -> None:
+        """Count rows in all but pairs, but not in bins that are cut anew; note the errors of logits, if given."""
+        if self.recent is not None and logits is not None:
+            self.recent.update(self.cells(numbers, rows), labels, logits)
+        seen = _seen(labels)
         self.total += seen.sum(0)
         if self.options.categories:
             each = seen.unsqueeze(1).expand(-1, self.num_categorical, -1).reshape(-1, 2)
             self.row_counts.index_add_(0, rows.flatten(), each)
-        if self.sample is None:
-            return
-        cut = _doubled(before, self.sample.count, 1, 2)
-        if cut:
-            self._cut_anew()
-        elif self.options.numbers:
+        if self.options.numbers and not cut:
             self._count_numbers(self.number_counts, self._bins(numbers), seen)
-        if not self.num_pairs:
-            return
+
+    @torch.no_grad()
+    def _update_pairs(self, numbers: Tensor, rows: Tensor, labels: Tensor, before: int, cut: bool) -> None:
+        assert self.sample is not None
         if before >= _FIRST_CHOICE:
-            self._count_pairs(self._cells(self._bins(numbers), rows), seen)
+            self._count_pairs(self._cells(self._bins(numbers), rows), _seen(labels))
             if cut:  # pairs with a number were counted in the bins of before
                 self._read_pairs((self.pair_fields < self.num_numerical).any(1).nonzero()[:, 0])
-        if _doubled(before, self.sample.count, _FIRST_CHOICE, 4):
+        if _chosen_anew(before, self.sample.count):
             self._choose_anew()
 
-    def _compiled(self, numbers: Tensor, rows: Tensor, labels: Tensor | None = None) -> bool:
-        """Whether compiled loops serve, which count no pairs."""
-        return not self.num_pairs and self._trusts(numbers, rows, labels)
-
-    def _trusts(self, numbers: Tensor, rows: Tensor, labels: Tensor | None = None) -> bool:
+    def _trusts(
+        self, numbers: Tensor, rows: Tensor, labels: Tensor | None = None, logits: Tensor | None = None
+    ) -> bool:
         """Whether a batch is what compiled loops take for granted."""
-        if not native.serves(numbers, rows, labels, self.total):
+        if not native.serves(numbers, rows, labels, logits):
             return False
-        count = len(rows)
+        count = rows.shape[0]
+        for one in (labels, logits):
+            if one is not None and (one.dtype != torch.float32 or one.shape != (count,)):
+                return False
         return (
             (numbers.dtype, rows.dtype) == (torch.float32, torch.int64)
-            and (labels is None or (labels.dtype == torch.float32 and labels.shape == (count,)))
             and numbers.shape == (count, self.num_numerical)
             and rows.shape == (count, self.num_categorical)
-            and (not self.options.categories or native.within(rows, len(self.row_counts)))
+            and native.within(rows, self.table_rows)
         )
 
-    def _update_compiled(self, numbers: Tensor, rows: Tensor, labels: Tensor, before: int) -> None:
-        cut = self.sample is not None and _doubled(before, self.sample.count, 1, 2)
-        native.count(
-            numbers if self.options.numbers and not cut else None,
-            rows if self.options.categories else None,
-            labels,
-            self.edges,
-            self.options.bins,
-            self.total,
-            self.number_counts,
-            self.row_counts,
-        )
-        if cut:
-            self._cut_anew()
+    def counts(self) -> Counts | None:
+        """What compiled loops count in; None where they do not serve."""
+        if not native.serves():
+            return None
+        own, recent = self._buffers, self.recent
+        used: list[Any] = [own["edges"], own["total"], own["number_counts"], own["row_counts"]]
+        if recent is not None:
+            used += recent._buffers.values()
+        if self._counts is None or not self._counts.are_in(used):
+            self._counts = self._find_counts(used, 1.0 if recent is None else recent.half_life)
+        if recent is not None and self._counts is not None:
+            self._counts.wait(recent.waiting)
+        return self._counts
+
+    def _find_counts(self, used: list[Tensor], half_life: float) -> Counts | None:
+        options, rows = self.options, self.table_rows
+        q, bins = self.num_numerical if options.numbers else 0, options.bins
+        shapes = [(q, bins - 1), (2,), (q, bins + 1, 2), (rows if options.categories else 0, 2)]
+        shapes += [(1 + q * (bins + 1) + shapes[3][0], 3), ()]
+        kinds = torch.float32, *[torch.float64] * 4, torch.int64
+        for one, shape, kind in zip(used, shapes, kinds, strict=False):
+            if one.shape != shape or one.dtype != kind or not native.serves(one):
+                return None
+        return Counts(q, self.num_categorical, bins, rows, options.strength, used, half_life)
 
     @property
     def can_count_ahead(self) -> bool:
@@ -254,8 +259,8 @@ class EvidenceInputs(KeepsPrecision):
         if self.sample is None:
             return False
         before, now = self.sample.count, self.sample.count + rows
-        chosen = self.num_pairs and (before < _FIRST_CHOICE or _doubled(before, now, _FIRST_CHOICE, 4))
-        return bool(chosen) or _doubled(before, now, 1, 2)
+        chosen = self.num_pairs and (before < _FIRST_CHOICE or _chosen_anew(before, now))
+        return bool(chosen) or _cut_after(before, now)
 
     def advance(self, rows: int) -> None:
         """The host's part of counting the next rows on a device."""
@@ -265,22 +270,13 @@ class EvidenceInputs(KeepsPrecision):
     @torch.no_grad()
     def count_ahead(self, numbers: Tensor, rows: Tensor, labels: Tensor, logits: Tensor | None = None) -> None:
         """The device's part of `update` for rows that the host was told of by `advance`: it can be recorded."""
-        if self.recent is not None and logits is not None:
-            self.recent.update(self.cells(numbers, rows), labels, logits)
         if self.options.half_life is not None:
             self._fade(len(labels))
         if self.sample is not None:
             self.sample.update_ahead(numbers, rows, labels)
-        seen = torch.stack([torch.ones_like(labels), labels], 1).double()
-        self.total += seen.sum(0)
-        if self.options.categories:
-            each = seen.unsqueeze(1).expand(-1, self.num_categorical, -1).reshape(-1, 2)
-            self.row_counts.index_add_(0, rows.flatten(), each)
-        bins = self._bins(numbers)
-        if self.options.numbers:
-            self._count_numbers(self.number_counts, bins, seen)
+        self._count_plainly(numbers, rows, labels, logits, cut=False)
         if self.num_pairs:
-            self._count_pairs(self._cells(bins, rows), seen)
+            self._count_pairs(self._cells(self._bins(numbers), rows), _seen(labels))
 
     def reset(self) -> None:
         """Forget all clicks: another pass over the same rows begins."""
@@ -418,26 +414,25 @@ class EvidenceInputs(KeepsPrecision):
         assert self.sample is not None
         numbers, rows, labels = self.sample.rows()
         weight = self.total[0] / len(labels)
-        seen = torch.stack([torch.ones_like(labels), labels], 1).double() * weight
-        return numbers, rows, seen
+        return numbers, rows, _seen(labels) * weight
 
+    @torch.no_grad()
     def _cut_anew(self) -> None:
         """Cut bins at the quantiles of the sample, and read their counts off it."""
         if not self.options.numbers or not self.num_numerical:
             return
-        numbers, _, seen = self._sampled()
+        numbers, rows, seen = self._sampled()
         columns = numbers.cpu().numpy()
         cuts = [cut_points(column[np.isfinite(column)], self.options.bins) for column in columns.T]
         self.edges.copy_(torch.from_numpy(np.stack(cuts)))
         if self.recent is not None:
             self.recent.reset(slice(1, 1 + self.num_numerical * (self.options.bins + 1)))
         self.number_counts.zero_()
-        if native.serves(numbers, self.total):
-            total = torch.zeros_like(self.total)
-            labels = (seen[:, 1] > 0).float()
-            native.count(
-                numbers, None, labels, self.edges, self.options.bins, total, self.number_counts, self.row_counts
-            )
+        if native.serves(numbers, self.number_counts):
+            total, labels = torch.zeros_like(self.total), (seen[:, 1] > 0).float()
+            counted = [self.edges, total, self.number_counts, self.row_counts[:0]]
+            counts = Counts(self.num_numerical, 0, self.options.bins, 0, self.options.strength, counted)
+            counts.count(numbers, rows[:, :0], labels)
             self.number_counts *= self.total[0] / total[0]
         else:
             self._count_numbers(self.number_counts, self._bins(numbers), seen)
@@ -499,6 +494,11 @@ def _check_shape(**tensors: tuple[Tensor, tuple[int, ...]]) -> None:
             raise ValueError(f"{name} must have shape {shape}, got {tuple(tensor.shape)}")
 
 
+def _seen(labels: Tensor) -> Tensor:
+    """Views and clicks of labelled rows, (B, 2)."""
+    return torch.stack([torch.ones_like(labels), labels], 1).double()
+
+
 def _click_rate(rows: _Number, clicks: _Number) -> _Number:
     """p̄ = (clicks + 2) / (rows + 10)."""
     return (clicks + 2) / (rows + 10)
@@ -514,9 +514,14 @@ def _both(numbers: Tensor | None, rows: Tensor | None) -> tuple[Tensor, Tensor]:
     return numbers, rows
 
 
-def _doubled(before: int, now: int, first: int, factor: int) -> bool:
-    """Whether one of first, first·factor, first·factor², … lies in (before, now]."""
-    mark = first
+def _cut_after(before: int, now: int) -> bool:
+    """Whether one of 1, 2, 4, … lies in (before, now]: the stream has doubled."""
+    return before.bit_length() < now.bit_length()
+
+
+def _chosen_anew(before: int, now: int) -> bool:
+    """Whether the first choice of pairs, or one when the stream is four times as long again, lies in (before, now]."""
+    mark = _FIRST_CHOICE
     while mark <= before:
-        mark *= factor
+        mark *= 4
     return mark <= now

@@ -3,7 +3,6 @@
 import torch
 from torch import Tensor, nn
 
-from daes import native
 from daes.embedding.precision import KeepsPrecision
 
 GRAIN = 2.0**-30
@@ -62,9 +61,6 @@ class RecentErrors(KeepsPrecision):
     @torch.no_grad()
     def update(self, cells: Tensor, labels: Tensor, logits: Tensor) -> None:
         """Take in scored rows once their labels are known: cells (B, n), labels (B,) and logits (B,)."""
-        if self._trusts(cells, labels, logits):
-            native.note(cells, labels, logits, self.errors, self.clock, self.half_life)
-            return
         rows = len(labels)
         self.clock += rows
         kept = _round(self._faded(cells))
@@ -75,15 +71,6 @@ class RecentErrors(KeepsPrecision):
         seen = torch.stack([labels - scores, scores * (1 - scores)], 1) * torch.exp2(-ages / self.half_life)[:, None]
         each = nn.functional.pad(_round(seen), (0, 1)).unsqueeze(1).expand(-1, cells.shape[1], -1).reshape(-1, 3)
         self.errors.index_add_(0, cells.flatten(), each)
-
-    def _trusts(self, cells: Tensor, labels: Tensor, logits: Tensor) -> bool:
-        """Whether rows are what a compiled loop takes for granted."""
-        return (
-            native.serves(cells, labels, logits, self.errors)
-            and (cells.dtype, labels.dtype, logits.dtype) == (torch.int64, torch.float32, torch.float32)
-            and labels.shape == logits.shape == cells.shape[:1]
-            and native.within(cells, len(self.errors))
-        )
 
     def reset(self, cells: slice = slice(None)) -> None:
         """Forget the errors of these cells."""

@@ -1,6 +1,7 @@
 """A uniform sample of labelled rows, as tensors."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -12,6 +13,7 @@ from daes.distribution import JumpReservoir
 from daes.distribution.schedule import Origin, make_schedule
 from daes.embedding.acceptance import AcceptanceTable
 from daes.embedding.precision import KeepsPrecision
+from daes.native.evidence import Sample
 
 
 class RowSample(KeepsPrecision):
@@ -37,8 +39,7 @@ class RowSample(KeepsPrecision):
     seen: Tensor
     restart: Tensor
     log_threshold: Tensor
-    _table: AcceptanceTable | None
-    _count: int | None
+    _host: "_Host | None"
 
     def __init__(self, size: int, num_numerical: int, num_categorical: int, seed: int = 0) -> None:
         super().__init__()
@@ -56,9 +57,7 @@ class RowSample(KeepsPrecision):
     @property
     def count(self) -> int:
         """Rows seen."""
-        if self._count is None:
-            self._count = int(self.seen)
-        return self._count
+        return self._known().count
 
     @property
     def filled(self) -> int:
@@ -73,14 +72,17 @@ class RowSample(KeepsPrecision):
 
     def update(self, numerical: Tensor, categorical: Tensor, label: Tensor) -> None:
         """See the next rows: numerical (B, q), categorical (B, p), label (B,)."""
-        start, rows = self.count, len(label)
-        table = self._acceptances(start)
-        self._count = start + rows
-        self.seen.add_(rows)
-        if native.serves(numerical, categorical, label, self.label) and numerical.dtype == torch.float32 == label.dtype:
-            members = self.numerical, self.missing, self.categorical, self.label
-            native.keep(numerical, categorical, label, *table.reaching(start, start + rows), start, members)
+        host, rows = self._known(), label.shape[0]
+        start, table = host.count, host.table
+        host.count += rows
+        if (
+            host.compiled is not None
+            and native.serves(numerical, categorical, label)
+            and numerical.dtype == torch.float32 == label.dtype
+        ):
+            host.compiled.keep(numerical, categorical, label, *table.reaching(start, start + rows))
             return
+        self.seen.add_(rows)
         accepted = table.between(start, start + rows)
         table.forget(start + rows)
         if not accepted.slots.size:
@@ -99,8 +101,9 @@ class RowSample(KeepsPrecision):
 
     def advance(self, rows: int) -> None:
         """The host's part of seeing the next rows on a device."""
-        self._count = self.count + rows
-        self._acceptances(self._count - rows).shipped(self._count, self.label.device)
+        host = self._known()
+        host.count += rows
+        host.table.shipped(host.count, self.label.device)
 
     @torch.no_grad()
     def update_ahead(self, numerical: Tensor, categorical: Tensor, label: Tensor) -> None:
@@ -114,12 +117,14 @@ class RowSample(KeepsPrecision):
 
     def recorded(self) -> list[Tensor]:
         """Tensors beside the buffers that a recording of `update_ahead` reads."""
-        return [] if self._table is None else self._table.on_device
+        return [] if self._host is None else self._host.table.on_device
 
-    def _acceptances(self, start: int) -> AcceptanceTable:
-        if self._table is None:
-            self._table = AcceptanceTable(make_schedule("exact", self.size, self.seed, self._origin()), start)
-        return self._table
+    def _known(self) -> "_Host":
+        if self._host is None:
+            count, buffers = int(self.seen), (self.numerical, self.missing, self.categorical, self.label, self.seen)
+            table = AcceptanceTable(make_schedule("exact", self.size, self.seed, self._origin()), count)
+            self._host = _Host(count, table, Sample(*buffers) if native.serves(*buffers) else None)
+        return self._host
 
     @torch.no_grad()
     def merge(self, other: Self) -> None:
@@ -165,8 +170,7 @@ class RowSample(KeepsPrecision):
         return Origin(generation, position, filled, float(self.log_threshold))
 
     def _forget_host(self) -> None:
-        self._table = None
-        self._count = None
+        self._host = None
 
     def _may_become(self, name: str, dtype: torch.dtype) -> bool:
         return False
@@ -179,3 +183,15 @@ class RowSample(KeepsPrecision):
     def _load_from_state_dict(self, *arguments: Any, **options: Any) -> None:
         super()._load_from_state_dict(*arguments, **options)
         self._forget_host()
+
+
+@dataclass
+class _Host:
+    """What the host knows beside the buffers: rows seen, the acceptances ahead, and where compiled loops keep rows."""
+
+    count: int
+    table: AcceptanceTable
+    compiled: Sample | None
+
+    def __reduce__(self) -> Any:
+        return type(None), ()  # a copy finds its own

@@ -18,19 +18,14 @@ from daes.native.build import library
 
 if TYPE_CHECKING:
     from daes.native.tensors import (
-        Writes,
+        Reservoirs,
         adagrad_rows,
         blend,
-        count,
-        evidence,
+        cross_entropy,
         gated,
         hash_rows,
-        keep,
         look_up,
         norm,
-        note,
-        observe,
-        recall,
         refuse_second_derivatives,
         serves,
         sum_rows,
@@ -38,19 +33,14 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "Writes",
+    "Reservoirs",
     "adagrad_rows",
     "blend",
-    "count",
-    "evidence",
+    "cross_entropy",
     "gated",
     "hash_rows",
-    "keep",
     "look_up",
     "norm",
-    "note",
-    "observe",
-    "recall",
     "refuse_second_derivatives",
     "serves",
     "sum_rows",
@@ -76,22 +66,23 @@ def _load() -> Any:
         "look_up": "ppnnnpn",
         "add_up": "pnpnnnnppp",
         "adagrad_rows": "ppppnnff",
-        "evidence": "ppnnnpnppddpp",
-        "count": "pppnnnpnppp",
-        "recall": "ppnnnpnpnddpp",
-        "note": "pnnppppd",
-        "keep": "pppnnnppnnpppp",
+        "evidence": "ppppnp",
+        "recall": "ppppnp",
+        "count": "ppppppnnn",
+        "keep": "ppppnppn",
         "blend": "pnnpnppppnnpppnpnpp",
         "gate": "ppnnnnnp",
         "gate_backward": "pppnnnnnppp",
         "blend_backward": "pnnnpnnpnppppp",
-        "observe": "pnnpnppnpnppppppnndppnp",
+        "observe": "ppnpnppnp",
         "refresh": "pnppnnnppppnppnnppp",
         "join": "ppnnnnnnppnfpppp",
         "join_backward": "pnnnnnpppnppp",
+        "loss": "pppn",
         "relu_backward": "ppnnp",
         "squares": "ppn",
-        "inputs": "ppppnnp",
+        "find": "ppppnn",
+        "inputs": "pppnn",
         "gradients": "pppppn",
         "score": "pppnp",
         "draw": "pnnppp",
@@ -103,7 +94,7 @@ def _load() -> Any:
     }.items():
         function = getattr(loaded, f"daes_{name}")
         function.argtypes = [kinds[kind] for kind in arguments]
-        function.restype = {"squares": double}.get(name, number if name in _COUNTING else None)
+        function.restype = {"squares": double, "loss": double}.get(name, number if name in _COUNTING else None)
     return loaded
 
 

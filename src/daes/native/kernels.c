@@ -21,6 +21,12 @@
 #define PREFETCH(address)
 #endif
 
+#if defined(__GNUC__)
+#define INLINE static inline __attribute__((always_inline)) /* into functions that are compiled for several processors */
+#else
+#define INLINE static inline
+#endif
+
 enum { BLOCK = 256 };
 enum { AHEAD = 16 }; /* rows of large tables are asked for so many look-ups before they are read */
 
@@ -154,10 +160,6 @@ static inline int64_t not_above(const float *edges, int64_t count, float value) 
 
 static inline float clamped(float value) { return value > FLT_MAX ? FLT_MAX : value < -FLT_MAX ? -FLT_MAX : value; }
 
-static inline int64_t bin_of(const float *edges, int64_t bins, float value) {
-    return isnan(value) ? bins : below(edges, bins - 1, clamped(value));
-}
-
 /* The natural logarithm of a positive normal number to one unit in the last place (the algorithm of FreeBSD's libm),
  * without a branch, so that a compiler makes a loop over it one over vectors. */
 static inline float log_of(float x) {
@@ -172,136 +174,294 @@ static inline float log_of(float x) {
     return s * (half + r) + k * 9.0580006145e-06f - half + f + k * 6.9313812256e-01f;
 }
 
-/* The log odds of every bin of every number (EvidenceInputs): number_counts (cells, 2) -> odds (cells,). */
-static inline void bin_odds(const double *number_counts, int64_t cells, double prior, double strength, float *odds) {
-    const float base = (float)log(prior / (1 - prior));
-    for (int64_t i = 0; i < cells; i++) {
-        double views = number_counts[2 * i], clicks = number_counts[2 * i + 1];
-        odds[i] = log_of((float)((clicks + strength * prior) / ((views - clicks) + strength * (1 - prior)))) - base;
-    }
+/* exp(x) and 1 - exp(x), each to a few units in the last place, for x in (-80, 0]. */
+static inline void exp_of(float x, float *result, float *rest) {
+    const float shift = 0x1.8p23f;
+    float n = x * 1.44269504f + shift, power; /* the last bits of this sum are x / log 2, rounded */
+    uint32_t bits;
+    memcpy(&bits, &n, 4);
+    bits = (bits + 127) << 23;
+    memcpy(&power, &bits, 4);
+    n -= shift;
+    float r = x - n * 0.693359375f + n * 2.12194440e-4f;
+    float p = 1.9875691500e-4f * r + 1.3981999507e-3f;
+    p = (((p * r + 8.3334519073e-3f) * r + 4.1665795894e-2f) * r + 1.6666665459e-1f) * r + 0.5f;
+    p = p * r * r + r;
+    *result = power + power * p;
+    *rest = (1 - power) - power * p;
 }
 
-/* The log odds of numbers and categories and the confidence of categories, given the odds of bins (q, bins + 1). */
-static inline void past_clicks(const float *numbers, int64_t numbers_stride, const int64_t *places, int64_t rows,
-                               int64_t q, int64_t p, const float *edges, int64_t bins, const float *odds,
-                               const double *row_counts, double prior, double strength, float *out, int64_t stride) {
-    const double more = strength * prior, less = strength * (1 - prior);
-    const float base = (float)log(prior / (1 - prior));
-    for (int64_t i = 0; i < rows; i++) {
-        float *restrict to = out + i * stride, *restrict category = to + q, *restrict sure = category + p;
-        if (i + 1 < rows)
-            for (int64_t f = 0; f < p; f++) PREFETCH(row_counts + 2 * places[(i + 1) * p + f]);
-        for (int64_t f = 0; f < q; f++)
-            to[f] = odds[f * (bins + 1) + bin_of(edges + f * (bins - 1), bins, numbers[i * numbers_stride + f])];
-        for (int64_t f = 0; f < p; f++) {
-            const double *seen = row_counts + 2 * places[i * p + f];
-            category[f] = (float)((seen[1] + more) / ((seen[0] - seen[1]) + less));
-            sure[f] = (float)(seen[0] + 1);
-        }
-        for (int64_t f = 0; f < p; f++) category[f] = log_of(category[f]) - base;
-        for (int64_t f = 0; f < p; f++) sure[f] = log_of(sure[f]) / 4 - 1;
-    }
-}
+enum { ROWS = 32 };  /* so many rows at a time, which stay in the cache */
+enum { CELLS = 64 }; /* and so many cells, as vectors */
 
-/* What EvidenceInputs gives without pairs. numbers (rows, q), places (rows, p), edges (q, bins - 1), number_counts
- * (q, bins + 1, 2), row_counts (*, 2), odds (q, bins + 1) scratch, out (rows, q + 2p). */
-FAST void daes_evidence(const float *numbers, const int64_t *places, int64_t rows, int64_t q, int64_t p,
-                        const float *edges, int64_t bins, const double *number_counts, const double *row_counts,
-                        double prior, double strength, float *odds, float *out) {
-    bin_odds(number_counts, q * (bins + 1), prior, strength, odds);
-    past_clicks(numbers, q, places, rows, q, p, edges, bins, odds, row_counts, prior, strength, out, q + 2 * p);
-}
-
-/* Count labelled rows (EvidenceInputs.update); q or p is 0 for what is not counted. total (2,): rows and clicks. */
-void daes_count(const float *numbers, const int64_t *places, const float *labels, int64_t rows, int64_t q, int64_t p,
-                const float *edges, int64_t bins, double *total, double *number_counts, double *row_counts) {
-    for (int64_t i = 0; i < rows; i++) {
-        double label = labels[i];
-        total[0] += 1;
-        total[1] += label;
-        if (i + 1 < rows)
-            for (int64_t f = 0; f < p; f++) PREFETCH(row_counts + 2 * places[(i + 1) * p + f]);
-        for (int64_t f = 0; f < q; f++) {
-            int64_t bin = bin_of(edges + f * (bins - 1), bins, numbers[i * q + f]);
-            double *cell = number_counts + 2 * (f * (bins + 1) + bin);
-            cell[0] += 1;
-            cell[1] += label;
-        }
-        for (int64_t f = 0; f < p; f++) {
-            double *cell = row_counts + 2 * places[i * p + f];
-            cell[0] += 1;
-            cell[1] += label;
-        }
-    }
-}
-
-/* Powers of two for ages that were asked for lately: errors that changed in one batch have one age. */
-enum { AGES = 256 };
+/* What past clicks are counted in (EvidenceInputs), as daes/native/evidence.py fills it in. Cells are those of bins of
+ * q numbers, (q, bins + 1), then `table_rows` ones of the ids of p fields, which are counted if `ids` is set. edges (q,
+ * bins - 1); total (2,), number_counts (q, bins + 1, 2), row_counts (table_rows, 2): views and clicks. errors (1 +
+ * cells, 3) of RecentErrors, that of all rows first, or NULL. slots (cells,) holds -1 between calls. */
 typedef struct {
-    double half_life, ages[AGES], factors[AGES];
-} fading;
+    int64_t q, p, ids, bins, table_rows;
+    const float *edges;
+    double *total, *number_counts, *row_counts, *errors;
+    int64_t *clock;
+    int32_t *slots;
+    double strength, half_life;
+    int64_t waiting;
+} evidence;
 
-static fading fading_of(double half_life) {
-    fading found = {.half_life = half_life};
-    for (int i = 0; i < AGES; i++) found.factors[i] = 1; /* at age 0 */
-    return found;
+/* The cells of a batch: `count` different ones, of which the first `bins` are of numbers and the others, of ids, are
+ * ascending; slots (rows, q + p): which of them a row has. There is room for twice as many cells as rows have. odds,
+ * sure and errors (count,) are what is known of the cells, sums (count, 4) what a batch adds to them. */
+typedef struct {
+    int64_t count, bins;
+    int64_t *cells;
+    int32_t *slots;
+    float *odds, *sure, *errors;
+    double *sums;
+} found_cells;
+
+static inline double click_rate(const evidence *e) { return (e->total[1] + 2) / (e->total[0] + 10); }
+
+static inline double click_logit(const evidence *e) { return log(click_rate(e) / (1 - click_rate(e))); }
+
+/* The cells of numbers (rows, q), rows of them `stride` apart: how many edges lie below each; the last bin for missing
+ * values. */
+INLINE void find_bins(const evidence *e, const float *numbers, int64_t rows, int32_t *cells, int64_t stride) {
+    const int64_t q = e->q, count = e->bins - 1;
+    for (int64_t start = 0; start < rows; start += ROWS)
+        for (int64_t f = 0; f < q; f++) {
+            const int64_t here = rows - start < ROWS ? rows - start : ROWS, lanes = (here + 7) / 8 * 8;
+            const float *own = e->edges + f * count, *from = numbers + start * q + f;
+            float value[ROWS] = {0};
+            int32_t passed[ROWS] = {0}, missing[ROWS];
+            for (int64_t i = 0; i < here; i++) value[i] = from[i * q];
+            for (int64_t i = 0; i < lanes; i++) {
+                missing[i] = value[i] != value[i];
+                value[i] = clamped(value[i]);
+            }
+            for (int64_t rest = count, step; rest > 0; rest -= step) { /* `below`, of all values at once */
+                step = (rest + 1) / 2;
+                for (int64_t i = 0; i < lanes; i++)
+                    passed[i] += (int32_t)step & -(int32_t)(own[passed[i] + step - 1] < value[i]);
+            }
+            for (int64_t i = 0; i < lanes; i++)
+                passed[i] = (int32_t)(f * (e->bins + 1)) + (missing[i] ? (int32_t)e->bins : passed[i]);
+            for (int64_t i = 0; i < here; i++) cells[(start + i) * stride + f] = passed[i];
+        }
 }
 
-/* How much an error still counts (RecentErrors); 0 where it is below their grain. */
-static inline double faded(fading *by, const double *errors, int64_t now) {
-    double age = (double)now - errors[2];
-    if (age > 64 * by->half_life) return 0;
-    int place = (int)(((uint32_t)(int64_t)age * 2654435761u) >> 24);
-    if (by->ages[place] != age) {
-        by->ages[place] = age;
-        by->factors[place] = exp2(-age / by->half_life);
-    }
-    return by->factors[place];
+/* The cells of numbers (rows, q) and of places (rows, p) in the table; if not `distinct`, one slot for each of them. */
+INLINE void find_cells(const evidence *e, const float *numbers, const int64_t *places, int64_t rows, int distinct,
+                       found_cells *to) {
+    const int64_t q = e->q, p = e->p, n = q + p, first = q * (e->bins + 1);
+    int64_t *cells = to->cells, found = 0;
+    int32_t *slots = to->slots, *known = e->slots;
+    find_bins(e, numbers, rows, slots, n);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t f = 0; f < q; f++) {
+            int64_t cell = slots[i * n + f], fresh = !distinct || known[cell] < 0;
+            int32_t slot = fresh ? (int32_t)found : known[cell];
+            cells[found] = cell;
+            if (distinct) known[cell] = slot;
+            slots[i * n + f] = slot;
+            found += fresh;
+        }
+    to->bins = found;
+    for (int64_t i = 0, k = 0; i < rows; i++)
+        for (int64_t f = 0; f < p; f++, k++) {
+            int64_t cell = first + places[k];
+            if (distinct && k + AHEAD < rows * p) PREFETCH(known + first + places[k + AHEAD]);
+            if (!distinct) slots[i * n + q + f] = (int32_t)found;
+            cells[found] = cell;
+            found += !distinct || known[cell] < 0;
+            if (distinct) known[cell] = 0;
+        }
+    to->count = found;
+    if (!distinct) return;
+    sort_places(cells + to->bins, cells + found, found - to->bins, first + e->table_rows);
+    for (int64_t k = to->bins; k < found; k++) known[cells[k]] = (int32_t)k;
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t f = 0; f < p; f++) slots[i * n + q + f] = known[first + places[i * p + f]];
+    for (int64_t k = 0; k < found; k++) known[cells[k]] = -1;
 }
 
-/* EvidenceInputs.recent_errors: numbers (rows, q), places (rows, p), errors (*, 3) -> cells and z (rows, 1 + q + p). */
-void daes_recall(const float *numbers, const int64_t *places, int64_t rows, int64_t q, int64_t p, const float *edges,
-                 int64_t bins, const double *errors, int64_t now, double half_life, double shrinkage, int64_t *cells,
-                 float *z) {
-    const int64_t first = 1 + q * (bins + 1), count = rows * (1 + q + p);
-    int64_t *cell = cells;
-    fading by = fading_of(half_life);
-    for (int64_t i = 0; i < rows; i++) {
-        *cell++ = 0;
-        for (int64_t f = 0; f < q; f++)
-            *cell++ = 1 + f * (bins + 1) + bin_of(edges + f * (bins - 1), bins, numbers[i * q + f]);
-        for (int64_t f = 0; f < p; f++) *cell++ = first + places[i * p + f];
+/* How many of the cells something is counted in: all, or those of numbers. */
+static inline int64_t counted_cells(const evidence *e, const found_cells *of) { return e->ids ? of->count : of->bins; }
+
+static inline double *counts_of(const evidence *e, int64_t cell) {
+    int64_t first = e->q * (e->bins + 1);
+    return cell < first ? e->number_counts + 2 * cell : e->row_counts + 2 * (cell - first);
+}
+
+/* The log odds of all cells, and how sure those of categories are. */
+INLINE void past_clicks(const evidence *e, const found_cells *of) {
+    const double prior = click_rate(e), more = e->strength * prior, less = e->strength * (1 - prior);
+    const int64_t count = counted_cells(e, of);
+    const float base = (float)click_logit(e);
+    for (int64_t start = 0; start < count; start += CELLS) {
+        const int64_t here = count - start < CELLS ? count - start : CELLS, *cells = of->cells + start;
+        double views[CELLS] = {0}, clicks[CELLS] = {0};
+        float odds[CELLS], sure[CELLS];
+        for (int64_t k = 0; k < here; k++) {
+            const double *own = counts_of(e, cells[k]);
+            if (start + k + CELLS < count) PREFETCH(counts_of(e, cells[k + CELLS]));
+            views[k] = own[0];
+            clicks[k] = own[1];
+        }
+        for (int k = 0; k < CELLS; k++) odds[k] = (float)(clicks[k] + more) / (float)((views[k] - clicks[k]) + less);
+        for (int k = 0; k < CELLS; k++) odds[k] = log_of(odds[k]) - base;
+        memcpy(of->odds + start, odds, here * sizeof(float));
+        if (start + CELLS <= of->bins) continue; /* numbers */
+        for (int k = 0; k < CELLS; k++) sure[k] = log_of((float)(views[k] + 1)) * 0.25f - 1;
+        memcpy(of->sure + start, sure, here * sizeof(float));
     }
-    for (int64_t i = 0; i < count; i++) {
-        const double *own = errors + 3 * cells[i];
-        if (i + AHEAD < count) PREFETCH(errors + 3 * cells[i + AHEAD]);
-        double factor = faded(&by, own, now);
-        z[i] = (float)(own[0] * factor / (own[1] * factor + shrinkage));
+}
+
+/* The z of RecentErrors of all cells; returned is that of all rows. */
+INLINE float past_errors(const evidence *e, const found_cells *of) {
+    const double prior = click_rate(e), shrinkage = e->strength * (prior * (1 - prior));
+    const double now = (double)(*e->clock + e->waiting), rate = -log(2) / e->half_life;
+    const double *errors = e->errors + 3;
+    const int64_t count = counted_cells(e, of);
+    for (int64_t start = 0; start < count; start += CELLS) {
+        const int64_t here = count - start < CELLS ? count - start : CELLS, *cells = of->cells + start;
+        double sums[CELLS] = {0}, variances[CELLS] = {0}, when[CELLS] = {0};
+        float z[CELLS];
+        for (int64_t k = 0; k < here; k++) {
+            const double *own = errors + 3 * cells[k];
+            if (start + k + CELLS < count) PREFETCH(errors + 3 * cells[k + CELLS]);
+            sums[k] = own[0];
+            variances[k] = own[1];
+            when[k] = own[2];
+        }
+        for (int k = 0; k < CELLS; k++) {
+            float x = (float)((now - when[k]) * rate), factor, rest;
+            exp_of(x < -80 ? -80 : x, &factor, &rest);
+            z[k] = (float)sums[k] * factor / ((float)variances[k] * factor + (float)shrinkage);
+        }
+        memcpy(of->errors + start, z, here * sizeof(float));
     }
+    const double factor = exp2((e->errors[2] - now) / e->half_life);
+    return (float)(e->errors[0] * factor / (e->errors[1] * factor + shrinkage));
+}
+
+/* What EvidenceInputs gives without pairs, of one row. */
+static inline void put_clicks(const evidence *e, const found_cells *of, const int32_t *slots, float *out) {
+    const int64_t q = e->q, n = q + (e->ids ? e->p : 0);
+    for (int64_t f = 0; f < n; f++) out[f] = of->odds[slots[f]];
+    for (int64_t f = q; f < n; f++) out[n - q + f] = of->sure[slots[f]];
+}
+
+/* What EvidenceInputs.recent_errors gives, of one row. */
+static inline void put_errors(const evidence *e, const found_cells *of, const int32_t *slots, float of_all, float *out) {
+    const int64_t n = e->q + (e->ids ? e->p : 0);
+    out[0] = of_all;
+    for (int64_t f = 0; f < n; f++) out[1 + f] = of->errors[slots[f]];
+}
+
+/* EvidenceInputs without pairs: numbers (rows, q), places (rows, p) -> out (rows, q + 2p). */
+FAST void daes_evidence(const evidence *e, found_cells *to, const float *numbers, const int64_t *places, int64_t rows,
+                        float *out) {
+    find_cells(e, numbers, places, rows, 0, to);
+    past_clicks(e, to);
+    for (int64_t i = 0; i < rows; i++)
+        put_clicks(e, to, to->slots + i * (e->q + e->p), out + i * (e->q + 2 * (e->ids ? e->p : 0)));
+}
+
+/* EvidenceInputs.recent_errors: numbers (rows, q), places (rows, p) -> out (rows, 1 + q + p). */
+FAST void daes_recall(const evidence *e, found_cells *to, const float *numbers, const int64_t *places, int64_t rows,
+                      float *out) {
+    find_cells(e, numbers, places, rows, 0, to);
+    float of_all = past_errors(e, to);
+    for (int64_t i = 0; i < rows; i++)
+        put_errors(e, to, to->slots + i * (e->q + e->p), of_all, out + i * (1 + e->q + (e->ids ? e->p : 0)));
+}
+
+/* 2 to the power of x <= 0, to one unit in the last place, as vectors: a power of two times a Taylor series. */
+static inline double power_of_two(double x) {
+    const double shift = 0x1.8p52;
+    x = x < -1000 ? -1000 : x;
+    double n = x + shift, power; /* the last bits of this sum are x, rounded */
+    uint64_t bits;
+    memcpy(&bits, &n, 8);
+    bits = (bits + 1023) << 52;
+    memcpy(&power, &bits, 8);
+    double r = (x - (n - shift)) * 0x1.62e42fefa39efp-1;
+    double even = r * r, sum = 1.0 / 6227020800 * r + 1.0 / 479001600;
+    sum = sum * even + (1.0 / 39916800 * r + 1.0 / 3628800);
+    sum = sum * even + (1.0 / 362880 * r + 1.0 / 40320);
+    sum = sum * even + (1.0 / 5040 * r + 1.0 / 720);
+    sum = sum * even + (1.0 / 120 * r + 1.0 / 24);
+    sum = sum * even + (1.0 / 6 * r + 1.0 / 2);
+    return power + power * (sum * even + r);
 }
 
 /* To multiples of 2^-30, by adding and taking off a number whose last digit is one: errors are far below 2^21. */
 static inline double grained(double error) { return (error + 0x1.8p22) - 0x1.8p22; }
 
-/* RecentErrors.update: cells (rows, n), labels and logits (rows,). */
-void daes_note(const int64_t *cells, int64_t rows, int64_t n, const float *labels, const float *logits, double *errors,
-               int64_t *clock, double half_life) {
-    const int64_t now = *clock += rows;
-    fading by = fading_of(half_life);
-    for (int64_t i = 0; i < rows; i++) {
-        const double score = 1 / (1 + exp(-(double)logits[i])), weight = exp2((double)(i + 1 - rows) / half_life);
-        const double error = grained((labels[i] - score) * weight), variance = grained(score * (1 - score) * weight);
-        for (int64_t k = i * n; k < (i + 1) * n; k++) {
-            double *own = errors + 3 * cells[k];
-            if (k + AHEAD < rows * n) PREFETCH(errors + 3 * cells[k + AHEAD]);
-            if (own[2] != (double)now) {
-                double factor = faded(&by, own, now);
-                own[0] = grained(own[0] * factor);
-                own[1] = grained(own[1] * factor);
-                own[2] = (double)now;
-            }
-            own[0] += error;
-            own[1] += variance;
+typedef double four __attribute__((vector_size(32), aligned(8), may_alias));
+
+/* Views, clicks, errors and variances of labelled rows, summed up for every cell, and in `total` for all rows; without
+ * logits there are no errors. */
+INLINE void sum_up(const evidence *e, const found_cells *of, const float *labels, const float *logits, int64_t rows,
+                   four *total) {
+    const int64_t n = e->q + e->p, counted = e->q + (e->ids ? e->p : 0);
+    four *sums = (four *)of->sums;
+    memset(sums, 0, of->count * sizeof(four));
+    for (int64_t start = 0; start < rows; start += ROWS) {
+        const int64_t here = rows - start < ROWS ? rows - start : ROWS;
+        double weight[ROWS] = {0}, score[ROWS] = {0};
+        if (logits) {
+            for (int64_t i = 0; i < ROWS; i++)
+                weight[i] = power_of_two((double)(start + i < rows ? start + i + 1 - rows : 0) / e->half_life);
+            for (int64_t i = 0; i < here; i++) score[i] = 1 / (1 + exp(-(double)logits[start + i]));
+        }
+        for (int64_t i = 0; i < here; i++) {
+            const double label = labels[start + i], error = grained((label - score[i]) * weight[i]);
+            const four own = {1, label, error, grained(score[i] * (1 - score[i]) * weight[i])};
+            const int32_t *slots = of->slots + (start + i) * n;
+            for (int64_t f = 0; f < counted; f++) sums[slots[f]] += own;
+            *total += own;
+        }
+    }
+}
+
+/* Let errors fade until now, and add new ones. */
+static inline void add_errors(double *errors, double factor, double error, double variance, double now) {
+    errors[0] = grained(errors[0] * factor) + error;
+    errors[1] = grained(errors[1] * factor) + variance;
+    errors[2] = now;
+}
+
+/* Count labelled rows (EvidenceInputs.update), in bins of numbers only where `numbers_too` says so, and note the errors
+ * of their logits, if these are given (RecentErrors.update). Cells are found here unless they are `known`. */
+FAST void daes_count(const evidence *e, found_cells *of, const float *numbers, const int64_t *places,
+                     const float *labels, const float *logits, int64_t rows, int64_t numbers_too, int64_t known) {
+    if (!known) find_cells(e, numbers, places, rows, 1, of);
+    const int64_t count = counted_cells(e, of);
+    four total = {0};
+    sum_up(e, of, labels, logits, rows, &total);
+    e->total[0] += total[0];
+    e->total[1] += total[1];
+    for (int64_t k = numbers_too ? 0 : of->bins; k < count; k++) {
+        double *own = counts_of(e, of->cells[k]);
+        if (k + CELLS < count) PREFETCH(counts_of(e, of->cells[k + CELLS]));
+        own[0] += of->sums[4 * k];
+        own[1] += of->sums[4 * k + 1];
+    }
+    if (!logits) return;
+    const double now = (double)(*e->clock += rows), rate = 1 / e->half_life;
+    add_errors(e->errors, power_of_two((e->errors[2] - now) * rate), total[2], total[3], now);
+    for (int64_t start = 0; start < count; start += CELLS) {
+        const int64_t here = count - start < CELLS ? count - start : CELLS, *cells = of->cells + start;
+        double factor[CELLS] = {0}, *errors = e->errors + 3;
+        for (int64_t k = 0; k < here; k++) {
+            if (start + k + CELLS < count) PREFETCH(errors + 3 * cells[k + CELLS]);
+            factor[k] = errors[3 * cells[k] + 2];
+        }
+        for (int k = 0; k < CELLS; k++) factor[k] = power_of_two((factor[k] - now) * rate);
+        for (int64_t k = 0; k < here; k++) {
+            const double *sums = of->sums + 4 * (start + k);
+            add_errors(errors + 3 * cells[k], factor[k], sums[2], sums[3], now);
         }
     }
 }
@@ -320,21 +480,36 @@ static int64_t first_after(const int64_t *positions, int64_t count, int64_t seen
     return first;
 }
 
-/* Put the accepted rows, those at `positions` of a stream of which `seen` rows came before these, into a sample
- * (RowSample.update); numbers (rows, q), places (rows, p). */
-void daes_keep(const float *numbers, const int64_t *places, const float *labels, int64_t rows, int64_t q, int64_t p,
-               const int64_t *positions, const int64_t *targets, int64_t accepted, int64_t seen, float *kept_numbers,
-               uint8_t *kept_missing, int64_t *kept_places, uint8_t *kept_labels) {
-    for (int64_t k = first_after(positions, accepted, seen); k < accepted && positions[k] <= seen + rows; k++) {
+/* A sample of rows (RowSample), of which `seen` were offered: numbers and missing (size, q), places (size, p). */
+typedef struct {
+    int64_t q, p;
+    float *numbers;
+    uint8_t *missing;
+    int64_t *places;
+    uint8_t *labels;
+    int64_t *seen;
+} row_sample;
+
+/* Put those of the next rows of a stream that are at the accepted `positions` into a sample; numbers (rows, q), places
+ * (rows, p). */
+void daes_keep(const row_sample *s, const float *numbers, const int64_t *places, const float *labels, int64_t rows,
+               const int64_t *positions, const int64_t *targets, int64_t accepted) {
+    const int64_t q = s->q, p = s->p, seen = *s->seen, first = first_after(positions, accepted, seen);
+    for (int64_t k = first; k < accepted && positions[k] <= seen + rows; k++) {
+        if (k + 1 < accepted) {
+            PREFETCH(s->numbers + targets[k + 1] * q);
+            for (int64_t f = 0; f < p; f += 8) PREFETCH(s->places + targets[k + 1] * p + f);
+        }
         int64_t i = positions[k] - seen - 1, slot = targets[k];
         for (int64_t f = 0; f < q; f++) {
             float value = numbers[i * q + f];
-            kept_missing[slot * q + f] = isnan(value) != 0;
-            kept_numbers[slot * q + f] = isnan(value) ? 0 : clamped(value);
+            s->missing[slot * q + f] = isnan(value) != 0;
+            s->numbers[slot * q + f] = isnan(value) ? 0 : clamped(value);
         }
-        memcpy(kept_places + slot * p, places + i * p, p * sizeof(int64_t));
-        kept_labels[slot] = labels[i] > 0;
+        memcpy(s->places + slot * p, places + i * p, p * sizeof(int64_t));
+        s->labels[slot] = labels[i] > 0;
     }
+    *s->seen += rows;
 }
 
 /* The normal score by Wichura's AS 241, PPND7, as in daes/embedding/normal.py, for ranks in (1e-11, 1 - 1e-11). */
@@ -358,9 +533,8 @@ typedef struct {
     float high[SIDE], score[SIDE], standard[SIDE];
 } feature_places;
 
-static inline __attribute__((always_inline)) void find_places(const float *values, int64_t count, int64_t q,
-                                                              const float *own, int64_t K, float centre, float scale,
-                                                              int64_t M, feature_places *found, int plain) {
+INLINE void find_places(const float *values, int64_t count, int64_t q, const float *own, int64_t K, float centre,
+                        float scale, int64_t M, feature_places *found, int plain) {
     const float half = (float)(0.5 / K), ratio = (float)((double)M / K);
     const int known = !isnan(own[0]), spread = scale > 0;
     const int64_t lanes = (count + 7) / 8 * 8; /* whole vectors */
@@ -552,16 +726,26 @@ FAST static void column_ranges(const float *values, int64_t rows, int64_t q, int
     for (int64_t f = 0; f < columns; f++) seen[f] = finite[f];
 }
 
+/* The reservoirs of q features (FeatureDistributions): slots (q, size + 1); knots (q, K + 1), of which the outer ones
+ * follow where `ends` is set; statistics (q,); `least` and `most` are the smallest and the largest of the counts. What
+ * was written since the knots were refreshed, and what it replaced or NaN, is noted in `added` and `removed` (q, room)
+ * as far as there is room. */
+typedef struct {
+    int64_t q, size, K, ends, room, least, most;
+    double tolerance;
+    float *slots;
+    int64_t *count, *skipped, *pending;
+    float *minimum, *maximum, *knots, *added, *removed;
+} reservoirs;
+
 /* Let some features, ascending, follow one schedule (FeatureDistributions.observe): finite values are counted, and those
- * at the accepted positions go to their slots. values (rows, q), positions and targets (accepted,), slots (q, size + 1),
- * knots (q, K + 1), of which the outer ones follow where `ends` is set. What was written since the knots were refreshed,
- * and what it replaced or NaN, is noted in `added` and `removed` (q, room) as far as there is room. Returns how many
+ * at the accepted positions go to their slots. values (rows, q), positions and targets (accepted,). Returns how many
  * features' knots are due, which are listed in `due`. */
-int64_t daes_observe(const float *values, int64_t rows, int64_t q, const int64_t *features, int64_t num_features,
-                     const int64_t *positions, const int64_t *targets, int64_t accepted, float *slots, int64_t size,
-                     int64_t *count, int64_t *skipped, int64_t *pending, float *minimum, float *maximum, float *knots,
-                     int64_t K, int64_t ends, double tolerance, float *added, float *removed, int64_t room,
-                     int64_t *due) {
+int64_t daes_observe(reservoirs *r, const float *values, int64_t rows, const int64_t *features, int64_t num_features,
+                     const int64_t *positions, const int64_t *targets, int64_t accepted, int64_t *due) {
+    const int64_t q = r->q, size = r->size, K = r->K, room = r->room;
+    int64_t *count = r->count, *skipped = r->skipped, *pending = r->pending;
+    float *minimum = r->minimum, *maximum = r->maximum, *added = r->added, *removed = r->removed;
     int64_t num_due = 0, k = 0;
     for (int64_t c = 0; c < q; c += WIDE) {
         int64_t seen[WIDE];
@@ -571,7 +755,7 @@ int64_t daes_observe(const float *values, int64_t rows, int64_t q, const int64_t
             int64_t f = features[k], before = count[f], at = before, i = -1, finite = seen[f - c];
             int64_t first = first_after(positions, accepted, before);
             int64_t next = first, end = first_after(positions, accepted, before + finite);
-            float *own_slots = slots + f * (size + 1), *own = knots + f * (K + 1);
+            float *own_slots = r->slots + f * (size + 1), *own = r->knots + f * (K + 1);
             for (; next < end; next++) {
                 if (finite == rows)
                     i = positions[next] - before - 1;
@@ -592,9 +776,14 @@ int64_t daes_observe(const float *values, int64_t rows, int64_t q, const int64_t
             if (finite && !(minimum[f] <= low[f - c])) minimum[f] = low[f - c];
             if (finite && !(maximum[f] >= high[f - c])) maximum[f] = high[f - c];
             int fresh = isnan(own[0]) && count[f] > 0;
-            if (fresh || pending[f] > tolerance * (double)(count[f] < size ? count[f] : size)) due[num_due++] = f;
-            if (ends) own[0] = minimum[f], own[K] = maximum[f];
+            if (fresh || pending[f] > r->tolerance * (double)(count[f] < size ? count[f] : size)) due[num_due++] = f;
+            if (r->ends) own[0] = minimum[f], own[K] = maximum[f];
         }
+    }
+    r->least = r->most = count[0];
+    for (int64_t f = 1; f < q; f++) {
+        r->least = count[f] < r->least ? count[f] : r->least;
+        r->most = count[f] > r->most ? count[f] : r->most;
     }
     return num_due;
 }
@@ -762,6 +951,28 @@ FAST double daes_squares(const float *const *arrays, const int64_t *sizes, int64
     return sum;
 }
 
+/* The mean cross-entropy of logits (rows,), by weights (rows,) if there are any (CTRModel.cross_entropy). */
+FAST double daes_loss(const float *logits, const float *labels, const float *weights, int64_t rows) {
+    double total = weights ? 0 : (double)rows, sum = 0;
+    for (int64_t start = 0; start < rows; start += BLOCK) {
+        const int64_t here = rows - start < BLOCK ? rows - start : BLOCK, lanes = (here + 7) / 8 * 8;
+        float x[BLOCK] = {0}, y[BLOCK] = {0}, losses[BLOCK];
+        memcpy(x, logits + start, here * sizeof(float));
+        memcpy(y, labels + start, here * sizeof(float));
+        for (int64_t i = 0; i < lanes; i++) {
+            float size = fabsf(x[i]), power, rest;
+            exp_of(size < 80 ? -size : -80, &power, &rest);
+            float more = 1 + power, log_more = log_of(more) + (power - (more - 1)) / more; /* what is rounded, too */
+            losses[i] = (1 - y[i]) * x[i] + ((x[i] < 0 ? -x[i] : 0) + log_more);
+        }
+        for (int64_t i = 0; i < here; i++) {
+            total += weights ? weights[start + i] : 0;
+            sum += (double)losses[i] * (weights ? weights[start + i] : 1);
+        }
+    }
+    return sum / (total < FLT_MIN ? FLT_MIN : total);
+}
+
 /* The gradient behind a ReLU, in place, from its outputs, and its sum over the rows. */
 FAST void daes_relu_backward(float *gradient, const float *outputs, int64_t rows, int64_t width, float *sum) {
     memset(sum, 0, width * sizeof(float));
@@ -775,75 +986,90 @@ FAST void daes_relu_backward(float *gradient, const float *outputs, int64_t rows
 
 /* A whole model, as daes/native/whole.py fills it in: every number is what the functions above call it. */
 typedef struct {
-    int64_t q, p, d, K, M, bins, counted_numbers, counted_categories, plain, num_layers;
-    const float *knots, *centre, *scale, *table, *linear, *missing, *rows, *edges, *first_order, *evidence;
+    int64_t q, p, d, K, M, plain, num_layers;
+    const float *knots, *centre, *scale, *table, *linear, *missing, *rows, *first_order, *evidence, *recent;
     const int64_t *sizes, *offsets, *widths; /* widths of the inputs and of every layer, the readout included */
-    const double *number_counts, *row_counts;
     const float *const *layers; /* weight and bias of each */
-    double prior, strength, start;
+    const evidence *counts;
 } whole_model;
 
 /* What is known of rows between the forward and the backward. x (rows, widths[0]), rows `stride` apart: fields, then
- * plain inputs, then evidence; inputs (rows, 2q) are used where the network takes no plain ones. */
+ * plain inputs, then evidence; inputs (rows, 2q) are used where the network takes no plain ones; errors (rows, 1 + q +
+ * p) of what is counted. */
 typedef struct {
     int64_t *places;
     int64_t stride;
-    float *x, *inputs, *upper, *sums, *logits;
+    float *x, *inputs, *upper, *sums, *logits, *errors;
     int32_t *lower;
+    found_cells *found;
+    float of_all;
 } workspace;
 
-enum { ROWS = 32 }; /* so many rows at a time, which stay in the cache */
+static inline int64_t counted_ids(const whole_model *m) { return m->counts->ids ? m->p : 0; }
 
-static inline int64_t counted(const whole_model *m) { return m->counted_numbers + 2 * m->counted_categories; }
+static inline int64_t counted(const whole_model *m) { return m->counts->q + 2 * counted_ids(m); }
 
 static inline float *plain_of(const whole_model *m, const workspace *w, int64_t row, int64_t *stride) {
     *stride = m->plain ? w->stride : 2 * m->q;
     return m->plain ? w->x + row * w->stride + (m->q + m->p) * m->d : w->inputs + row * 2 * m->q;
 }
 
-/* What the network reads of numbers (rows, q) and ids (rows, p), and the logits around it, of the rows from `start` to
- * `stop`. odds (q, bins + 1) is scratch. */
-FAST void daes_inputs(const whole_model *m, const workspace *w, const float *numbers, const int64_t *ids, int64_t start,
-                      int64_t stop, float *odds) {
-    int64_t q = m->q, p = m->p, d = m->d, width = m->widths[0], stride = w->stride, plain_stride;
-    float logit = (float)m->start + *m->layers[2 * m->num_layers - 1];
-    daes_hash_rows(ids + start * p, m->sizes, m->offsets, stop - start, p, w->places + start * p);
-    bin_odds(m->number_counts, m->counted_numbers * (m->bins + 1), m->prior, m->strength, odds);
+/* Find the places of ids (rows, p) in the table, the cells of them and of numbers (rows, q), and what is known of these.
+ * `distinct` as of `find_cells`. */
+FAST void daes_find(const whole_model *m, workspace *w, const float *numbers, const int64_t *ids, int64_t rows,
+                    int64_t distinct) {
+    daes_hash_rows(ids, m->sizes, m->offsets, rows, m->p, w->places);
+    find_cells(m->counts, numbers, w->places, rows, distinct != 0, w->found);
+    past_clicks(m->counts, w->found);
+    if (m->recent) w->of_all = past_errors(m->counts, w->found);
+}
+
+/* What the network reads of numbers (rows, q), and the logits around it, of the rows from `start` to `stop` once they
+ * are found; with weights `recent` they are corrected for the errors of the last rows. */
+FAST void daes_inputs(const whole_model *m, const workspace *w, const float *numbers, int64_t start, int64_t stop) {
+    const evidence *e = m->counts;
+    const int64_t q = m->q, p = m->p, d = m->d, width = m->widths[0], stride = w->stride;
+    const int64_t cells = 1 + e->q + counted_ids(m);
+    const float logit = (float)click_logit(e) + *m->layers[2 * m->num_layers - 1];
+    int64_t plain_stride;
     for (int64_t i = start; i < stop; i += ROWS) {
         int64_t count = stop - i < ROWS ? stop - i : ROWS;
-        const int64_t *places = w->places + i * p;
         float *x = w->x + i * stride, *plain = plain_of(m, w, i, &plain_stride);
         daes_blend(numbers + i * q, count, q, m->knots, m->K, m->centre, m->scale, NULL, m->table, m->M, d, m->linear,
                    m->missing, x, stride, plain, plain_stride, w->lower + i * q, w->upper + i * q);
-        daes_look_up(m->rows, places, count, p, d, x + q * d, stride);
-        past_clicks(numbers + i * q, q, places, count, m->counted_numbers, m->counted_categories, m->edges, m->bins,
-                    odds, m->row_counts, m->prior, m->strength, x + width - counted(m), stride);
-        for (int64_t k = i; k < i + count; k++)
-            w->logits[k] = around(w->x + k * stride, width, q + p, d, m->first_order, m->evidence, counted(m), logit,
-                                  w->sums + k * d);
+        daes_look_up(m->rows, w->places + i * p, count, p, d, x + q * d, stride);
+        for (int64_t k = i; k < i + count; k++, x += stride) {
+            const int32_t *slots = w->found->slots + k * (e->q + p);
+            put_clicks(e, w->found, slots, x + width - counted(m));
+            w->logits[k] = around(x, width, q + p, d, m->first_order, m->evidence, counted(m), logit, w->sums + k * d);
+            if (!m->recent) continue;
+            put_errors(e, w->found, slots, w->of_all, w->errors + k * cells);
+            w->logits[k] += dot(w->errors + k * cells, m->recent, cells);
+        }
     }
 }
 
 /* Where the gradients of a model go. */
 typedef struct {
-    float *table, *linear, *missing, *first_order, *evidence, *rows;
+    float *table, *linear, *missing, *first_order, *evidence, *recent, *rows;
     int64_t *distinct;
-    int32_t *slots;
-    int64_t table_rows;
 } gradients;
 
 /* The gradients of all but the layers, from those of the logits (rows,) and, in `fields` (rows, q + p, d), of what the
  * network made of the fields, which is changed. Returns how many rows of the table have one: `distinct`, ascending. */
 FAST int64_t daes_gradients(const whole_model *m, const workspace *w, const gradients *to, const float *logits,
                             float *fields, int64_t rows) {
-    int64_t q = m->q, p = m->p, d = m->d, n = q + p, stride = w->stride, plain_stride;
-    int64_t found = number_places(w->places, rows * p, to->table_rows, to->slots, to->distinct);
+    const evidence *e = m->counts;
+    const int64_t q = m->q, p = m->p, d = m->d, n = q + p, stride = w->stride, cells = 1 + e->q + counted_ids(m);
+    int64_t plain_stride, bins = w->found->bins, found = w->found->count - bins;
+    for (int64_t k = 0; k < found; k++) to->distinct[k] = w->found->cells[bins + k] - e->q * (e->bins + 1);
     memset(to->rows, 0, found * d * sizeof(float));
     memset(to->table, 0, q * (m->M + 1) * d * sizeof(float));
     memset(to->missing, 0, q * d * sizeof(float));
     if (m->linear) memset(to->linear, 0, q * d * sizeof(float));
     if (m->first_order) memset(to->first_order, 0, n * d * sizeof(float));
     if (m->evidence) memset(to->evidence, 0, counted(m) * sizeof(float));
+    if (to->recent) memset(to->recent, 0, cells * sizeof(float));
     for (int64_t i = 0; i < rows; i += ROWS) {
         int64_t count = rows - i < ROWS ? rows - i : ROWS;
         const float *plain = plain_of(m, w, i, &plain_stride);
@@ -852,9 +1078,13 @@ FAST int64_t daes_gradients(const whole_model *m, const workspace *w, const grad
                            m->first_order, counted(m), own, to->first_order, m->evidence ? to->evidence : NULL);
         daes_blend_backward(own, n * d, count, q, NULL, m->M, d, plain, plain_stride, w->lower + i * q,
                             w->upper + i * q, to->table, m->linear ? to->linear : NULL, to->missing);
-        add_rows(own + q * d, n * d, w->places + i * p, count, p, d, to->slots, to->rows);
+        for (int64_t k = 0; k < count; k++) {
+            const int32_t *slots = w->found->slots + (i + k) * (e->q + p) + e->q;
+            for (int64_t f = 0; f < p; f++)
+                add_row(to->rows + (slots[f] - bins) * d, own + (k * n + q + f) * d, 1, d);
+            if (m->recent) add_row(to->recent, w->errors + (i + k) * cells, logits[i + k], cells);
+        }
     }
-    for (int64_t i = 0; i < found; i++) to->slots[to->distinct[i]] = -1;
     return found;
 }
 
@@ -862,13 +1092,16 @@ FAST int64_t daes_gradients(const whole_model *m, const workspace *w, const grad
 int64_t daes_score(const whole_model *m, const float *numbers, const int64_t *ids, int64_t rows, float *logits) {
     int64_t q = m->q, p = m->p, d = m->d, widest = 0;
     for (int64_t l = 0; l <= m->num_layers; l++) widest = m->widths[l] > widest ? m->widths[l] : widest;
-    int64_t cells = q * (m->bins + 1), each = 4 * q + d + 2 * widest;
-    int64_t *places = malloc(rows * p * sizeof(int64_t) + (cells + rows * each) * sizeof(float));
+    int64_t cells = m->counts->q + p, each = 4 * q + d + 2 * widest + 3 * cells;
+    int64_t *places = malloc(rows * ((p + cells) * sizeof(int64_t) + each * sizeof(float)));
     if (!places) return 0;
-    float *odds = (float *)(places + rows * p), *inputs = odds + cells, *upper = inputs + rows * 2 * q;
-    float *sums = upper + rows * q, *x = sums + rows * d, *y = x + rows * widest;
-    workspace w = {places, m->widths[0], x, inputs, upper, sums, logits, (int32_t *)(y + rows * widest)};
-    daes_inputs(m, &w, numbers, ids, 0, rows, odds);
+    float *inputs = (float *)(places + rows * (p + cells)), *upper = inputs + rows * 2 * q, *sums = upper + rows * q;
+    float *x = sums + rows * d, *y = x + rows * widest, *odds = y + rows * widest, *sure = odds + rows * cells;
+    int32_t *lower = (int32_t *)(sure + rows * cells);
+    found_cells found = {0, 0, places + rows * p, lower + rows * q, odds, sure, NULL, NULL};
+    workspace w = {places, m->widths[0], x, inputs, upper, sums, logits, NULL, lower, &found, 0};
+    daes_find(m, &w, numbers, ids, rows, 0);
+    daes_inputs(m, &w, numbers, 0, rows);
     for (int64_t l = 0; l < m->num_layers; l++) {
         int64_t from = m->widths[l], to = m->widths[l + 1], last = l == m->num_layers - 1;
         for (int64_t j = 0; j < to; j++)
@@ -923,23 +1156,6 @@ void daes_draw(const uint64_t *generator, int64_t count, uint64_t size, int64_t 
     }
 }
 
-/* exp(x) and 1 - exp(x), each to a few units in the last place, for x in (-80, 0]. */
-static inline void exp_of(float x, float *result, float *rest) {
-    const float shift = 0x1.8p23f;
-    float n = x * 1.44269504f + shift, power; /* the last bits of this sum are x / log 2, rounded */
-    uint32_t bits;
-    memcpy(&bits, &n, 4);
-    bits = (bits + 127) << 23;
-    memcpy(&power, &bits, 4);
-    n -= shift;
-    float r = x - n * 0.693359375f + n * 2.12194440e-4f;
-    float p = 1.9875691500e-4f * r + 1.3981999507e-3f;
-    p = (((p * r + 8.3334519073e-3f) * r + 4.1665795894e-2f) * r + 1.6666665459e-1f) * r + 0.5f;
-    p = p * r * r + r;
-    *result = power + power * p;
-    *rest = (1 - power) - power * p;
-}
-
 enum { FEW = 32 }; /* acceptances between whose thresholds is interpolated */
 
 /* Where `daes_gaps` stands. */
@@ -949,11 +1165,9 @@ typedef struct {
 } gap_state;
 
 /* `daes_gaps` of at most BLOCK acceptances; returns whether some are unsure: those where `most` is not `least`. */
-static inline __attribute__((always_inline)) int block_gaps(gap_state *at, const double *restrict logs,
-                                                            const double *restrict uniform, int64_t count,
-                                                            double size, double *restrict log_thresholds,
-                                                            int64_t *restrict positions, int32_t *restrict least,
-                                                            int32_t *restrict most) {
+INLINE int block_gaps(gap_state *at, const double *restrict logs, const double *restrict uniform, int64_t count,
+                      double size, double *restrict log_thresholds, int64_t *restrict positions,
+                      int32_t *restrict least, int32_t *restrict most) {
     enum { LOTS = BLOCK / FEW, NODES = (LOTS + 8) / 8 * 8 };
     float lower[BLOCK], top[BLOCK], node[NODES] = {0}, threshold[NODES], rest[NODES], mean[NODES];
     double first = at->log_threshold;

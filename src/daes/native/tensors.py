@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from daes import native
+from daes.native.arrays import address
 
 
 def serves(*tensors: Tensor | None) -> bool:
@@ -123,133 +124,12 @@ def norm(tensors: Sequence[Tensor]) -> float:
     return sqrt(squares)
 
 
-def evidence(
-    numbers: Tensor,
-    rows: Tensor,
-    edges: Tensor,
-    bins: int,
-    number_counts: Tensor,
-    row_counts: Tensor,
-    prior: float,
-    strength: float,
-) -> Tensor:
-    """`EvidenceInputs.forward` of numbers (B, q) and rows (B, p), without pairs."""
-    count, q, p = rows.shape[0], numbers.shape[1], rows.shape[1]
-    odds, out = torch.empty(q, bins + 1), torch.empty(count, q + 2 * p)
-    native._library.daes_evidence(
-        numbers.data_ptr(),
-        rows.data_ptr(),
-        count,
-        q,
-        p,
-        edges.data_ptr(),
-        bins,
-        number_counts.data_ptr(),
-        row_counts.data_ptr(),
-        prior,
-        strength,
-        odds.data_ptr(),
-        out.data_ptr(),
+def cross_entropy(logits: Tensor, label: Tensor, weight: Tensor | None) -> float:
+    """`CTRModel.cross_entropy` of at least one row."""
+    loss: float = native._library.daes_loss(
+        logits.data_ptr(), label.data_ptr(), None if weight is None else weight.data_ptr(), logits.shape[0]
     )
-    return out
-
-
-def count(
-    numbers: Tensor | None,
-    rows: Tensor | None,
-    labels: Tensor,
-    edges: Tensor,
-    bins: int,
-    total: Tensor,
-    number_counts: Tensor,
-    row_counts: Tensor,
-) -> None:
-    """Add labelled rows to the total and the counts of numbers and of table rows; None for what is not counted."""
-    native._library.daes_count(
-        None if numbers is None else numbers.data_ptr(),
-        None if rows is None else rows.data_ptr(),
-        labels.data_ptr(),
-        labels.shape[0],
-        0 if numbers is None else numbers.shape[1],
-        0 if rows is None else rows.shape[1],
-        edges.data_ptr(),
-        bins,
-        total.data_ptr(),
-        number_counts.data_ptr(),
-        row_counts.data_ptr(),
-    )
-
-
-def recall(
-    numbers: Tensor,
-    rows: Tensor,
-    edges: Tensor,
-    bins: int,
-    errors: Tensor,
-    now: int,
-    half_life: float,
-    shrinkage: float,
-) -> tuple[Tensor, Tensor]:
-    """`EvidenceInputs.cells` of numbers (B, q) and rows (B, p), and what `RecentErrors` say of them.
-
-    `shrinkage` is a·p̄·(1 − p̄).
-    """
-    count, q, p = rows.shape[0], numbers.shape[1], rows.shape[1]
-    cells, z = torch.empty(count, 1 + q + p, dtype=torch.int64), torch.empty(count, 1 + q + p)
-    native._library.daes_recall(
-        numbers.data_ptr(),
-        rows.data_ptr(),
-        count,
-        q,
-        p,
-        edges.data_ptr(),
-        bins,
-        errors.data_ptr(),
-        now,
-        half_life,
-        shrinkage,
-        cells.data_ptr(),
-        z.data_ptr(),
-    )
-    return cells, z
-
-
-def note(cells: Tensor, labels: Tensor, logits: Tensor, errors: Tensor, clock: Tensor, half_life: float) -> None:
-    """`RecentErrors.update`."""
-    native._library.daes_note(
-        cells.data_ptr(),
-        *cells.shape,
-        labels.data_ptr(),
-        logits.data_ptr(),
-        errors.data_ptr(),
-        clock.data_ptr(),
-        half_life,
-    )
-
-
-def keep(
-    numbers: Tensor,
-    rows: Tensor,
-    labels: Tensor,
-    positions: NDArray[np.int64],
-    targets: NDArray[np.int64],
-    seen: int,
-    sample: tuple[Tensor, Tensor, Tensor, Tensor],
-) -> None:
-    """Put the rows that are accepted after `seen` others into the slots `targets` of a sample of rows."""
-    native._library.daes_keep(
-        numbers.data_ptr(),
-        rows.data_ptr(),
-        labels.data_ptr(),
-        labels.shape[0],
-        numbers.shape[1],
-        rows.shape[1],
-        positions.ctypes.data,
-        targets.ctypes.data,
-        positions.size,
-        seen,
-        *[one.data_ptr() for one in sample],
-    )
+    return loss
 
 
 class _Blend(torch.autograd.Function):
@@ -389,32 +269,98 @@ def gated(table: Tensor, factors: Tensor, *, sums: bool) -> Tensor:
     return found
 
 
-class Writes:
-    """What was written into samples of q features since they were last in order, and what it replaced."""
+class _Reservoirs(ctypes.Structure):
+    """`reservoirs` of `kernels.c`."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("q", "size", "K", "ends", "room", "least", "most")),
+        ("tolerance", ctypes.c_double),
+        *((name, ctypes.c_void_p) for name in ("slots", "count", "skipped", "pending", "minimum", "maximum", "knots")),
+        ("added", ctypes.c_void_p),
+        ("removed", ctypes.c_void_p),
+    )
+
+
+class Reservoirs:
+    """The samples of q features, and what was written into them since they were last in order.
+
+    Args:
+        slots: (q, m + 1).
+        statistics: count, skipped, pending, minimum and maximum, (q,).
+        knots: (q, K + 1).
+        ends: whether the outer knots follow.
+        tolerance: part of a sample that may change before knots are to be refreshed.
+    """
 
     ROOM = 4096
     """Writes noted for each feature."""
 
-    def __init__(self, num_features: int) -> None:
-        self._noted = np.empty((2, num_features, self.ROOM), np.float32)
-        self._scratch = np.empty(2 * self.ROOM, np.int64)
-        self.added, self.removed = (part.ctypes.data for part in self._noted)
+    def __init__(
+        self, slots: Tensor, statistics: Sequence[Tensor], knots: Tensor, *, ends: bool, tolerance: float
+    ) -> None:
+        self._tensors, (features, size) = (slots, *statistics, knots), slots.shape
+        self._noted = np.empty((2, features, self.ROOM), np.float32)
+        self._scratch, self._due = np.empty(2 * self.ROOM, np.int64), np.empty(features, np.int64)
+        count = statistics[0]
+        self._all = _Reservoirs(
+            features,
+            size - 1,
+            knots.shape[1] - 1,
+            ends,
+            self.ROOM,
+            int(count.min()),
+            int(count.max()),
+            tolerance,
+            *[one.data_ptr() for one in self._tensors],
+            *[part.ctypes.data for part in self._noted],
+        )
+        self._address, self._due_address = ctypes.addressof(self._all), self._due.ctypes.data
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """The smallest and the largest of the counts of values seen."""
+        return self._all.least, self._all.most
+
+    def observe(
+        self,
+        values: Tensor,
+        features: NDArray[np.int64],
+        positions: NDArray[np.int64],
+        targets: NDArray[np.int64],
+    ) -> NDArray[np.int64]:
+        """Values (B, q) into the slots of the features (n,) that follow one schedule of acceptances.
+
+        `positions` and `targets` are those of the acceptances, ascending. Returns the features whose knots are to be
+        refreshed.
+        """
+        accepted = positions.size
+        found = native._library.daes_observe(
+            self._address,
+            values.data_ptr(),
+            values.shape[0],
+            address(features),
+            features.size,
+            address(positions) if accepted else None,
+            address(targets) if accepted else None,
+            accepted,
+            self._due_address,
+        )
+        return self._due[:found]
 
     def refresh(
         self,
         features: NDArray[np.int64],
         ordered: NDArray[np.float32],
         rows: NDArray[np.int64],
-        count: Tensor,
-        pending: Tensor,
         levels: NDArray[np.float64],
-        knots: tuple[Tensor, Tensor, Tensor],
+        centre: Tensor,
+        scale: Tensor,
     ) -> None:
         """Inner knots, centre and scale of some features, from sorted samples and pending writes.
 
         The samples are rows of `ordered` (q + 1, m + ROOM), in the order of `rows` (q + 1,); the last one is free.
         """
-        inner = knots[0].shape[1] - 2
+        all_, inner = self._all, self._all.K - 1
         native._library.daes_refresh(
             features.ctypes.data,
             features.size,
@@ -422,58 +368,17 @@ class Writes:
             rows.ctypes.data,
             rows.size - 1,
             ordered.shape[1],
-            ordered.shape[1] - self.ROOM,
-            count.data_ptr(),
-            pending.data_ptr(),
-            self.added,
-            self.removed,
+            all_.size,
+            all_.count,
+            all_.pending,
+            all_.added,
+            all_.removed,
             self.ROOM,
             self._scratch.ctypes.data,
             levels.ctypes.data,
             inner + 1,
             levels.size - inner,
-            *[one.data_ptr() for one in knots],
+            all_.knots,
+            centre.data_ptr(),
+            scale.data_ptr(),
         )
-
-
-def observe(
-    values: Tensor,
-    features: NDArray[np.int64],
-    positions: NDArray[np.int64],
-    targets: NDArray[np.int64],
-    slots: Tensor,
-    statistics: tuple[Tensor, Tensor, Tensor, Tensor, Tensor],
-    knots: Tensor,
-    *,
-    ends: bool,
-    tolerance: float,
-    writes: Writes,
-) -> NDArray[np.int64]:
-    """Values (B, q) into the slots (q, m + 1) of the features (n,) that follow one schedule of acceptances.
-
-    `positions` and `targets` are those of the acceptances, ascending; `statistics` are count, skipped, pending, minimum
-    and maximum (q,). With `ends` the outer knots follow. Returns the features whose knots are to be refreshed.
-    """
-    due = np.empty(features.size, np.int64)
-    found = native._library.daes_observe(
-        values.data_ptr(),
-        values.shape[0],
-        values.shape[1],
-        features.ctypes.data,
-        features.size,
-        positions.ctypes.data,
-        targets.ctypes.data,
-        positions.size,
-        slots.data_ptr(),
-        slots.shape[1] - 1,
-        *[one.data_ptr() for one in statistics],
-        knots.data_ptr(),
-        knots.shape[1] - 1,
-        ends,
-        tolerance,
-        writes.added,
-        writes.removed,
-        writes.ROOM,
-        due.ctypes.data,
-    )
-    return due[:found]

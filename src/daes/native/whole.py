@@ -19,20 +19,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from daes import native
+from daes.native.evidence import Counts, Found
 
-_NUMBERS = ("q", "p", "d", "K", "M", "bins", "counted_numbers", "counted_categories", "plain", "num_layers")
-LEARNED = ("table", "linear", "missing", "rows", "first_order", "evidence")
-_FLOATS = ("knots", "centre", "scale", "table", "linear", "missing", "rows", "edges", "first_order", "evidence")
+_NUMBERS = ("q", "p", "d", "K", "M", "plain", "num_layers")
+LEARNED = ("table", "linear", "missing", "rows", "first_order", "evidence", "recent")
+_FLOATS = ("knots", "centre", "scale", "table", "linear", "missing", "rows", "first_order", "evidence", "recent")
 _WHOLE = ("sizes", "offsets", "widths")
-_DOUBLES = ("number_counts", "row_counts")
-_SETTINGS = ("prior", "strength", "start")
 FEW_ROWS = 32
 """From there on matrix products of torch are quicker than loops."""
 _ROWS_SCORED = 1024
 """Rows scored at a time, which stay in the cache."""
 _MANY_ROWS = 2048
 """From so many rows on a second thread takes its share of learning."""
-_KINDS = dict.fromkeys(_WHOLE, torch.int64) | dict.fromkeys(_DOUBLES, torch.float64)
+_KINDS = dict.fromkeys(_WHOLE, torch.int64)
 
 
 class _Model(ctypes.Structure):
@@ -40,8 +39,7 @@ class _Model(ctypes.Structure):
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in _NUMBERS),
-        *((name, ctypes.c_void_p) for name in (*_FLOATS, *_WHOLE, *_DOUBLES, "layers")),
-        *((name, ctypes.c_double) for name in _SETTINGS),
+        *((name, ctypes.c_void_p) for name in (*_FLOATS, *_WHOLE, "layers", "counts")),
     )
 
 
@@ -51,7 +49,8 @@ class _Workspace(ctypes.Structure):
     _fields_ = (
         ("places", ctypes.c_void_p),
         ("stride", ctypes.c_int64),
-        *((name, ctypes.c_void_p) for name in ("x", "inputs", "upper", "sums", "logits", "lower")),
+        *((name, ctypes.c_void_p) for name in ("x", "inputs", "upper", "sums", "logits", "errors", "lower", "found")),
+        ("of_all", ctypes.c_float),
     )
 
 
@@ -59,9 +58,9 @@ class _Gradients(ctypes.Structure):
     """`gradients` of `kernels.c`."""
 
     _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("table", "linear", "missing", "first_order", "evidence", "rows")),
-        *((name, ctypes.c_void_p) for name in ("distinct", "slots")),
-        ("table_rows", ctypes.c_int64),
+        *((name, ctypes.c_void_p) for name in ("table", "linear", "missing", "first_order", "evidence", "recent")),
+        ("rows", ctypes.c_void_p),
+        ("distinct", ctypes.c_void_p),
     )
 
 
@@ -76,73 +75,68 @@ class Whole:
     Args:
         layers: weight and bias of each layer of its network.
         values: every other entry of `whole_model` in `kernels.c`, by name: numbers, and tensors or None.
+        counts: what past clicks are counted in.
     """
 
-    def __init__(self, layers: Sequence[Tensor], values: Mapping[str, Any]) -> None:
-        self._layers, self._values = layers, dict(values)
+    def __init__(self, layers: Sequence[Tensor], values: Mapping[str, Any], counts: Counts) -> None:
+        self._layers, self._values, self.counts = layers, dict(values), counts
         self._widths = [layers[0].shape[1], *(weight.shape[0] for weight in layers[::2])]
         self._values |= {"widths": torch.tensor(self._widths), "num_layers": len(layers) // 2}
         self._pointers = (ctypes.c_void_p * len(layers))(*[one.data_ptr() for one in layers])
         self._model = _Model(
             layers=ctypes.cast(self._pointers, ctypes.c_void_p),
+            counts=counts.address,
             **{name: one.data_ptr() if isinstance(one, Tensor) else one for name, one in self._values.items()},
         )
         self._address = ctypes.addressof(self._model)
         self._weights = [one.detach() for one in layers]
+        self._upward, self._readout = [one.t() for one in self._weights[:-2:2]], self._weights[-2][0]
 
-    def _forward(self, numbers: Tensor, ids: Tensor, share: "_Share") -> None:
-        """The logits of a share of a batch."""
-        native._library.daes_inputs(
-            self._address,
-            share.space,
-            numbers.data_ptr(),
-            ids.data_ptr(),
-            share.start,
-            share.stop,
-            share.odds.data_ptr(),
-        )
+    def _find(self, numbers: Tensor, ids: Tensor, rows: int, room: "_Room", *, distinct: bool) -> None:
+        """Look up so many rows; if not distinct, each of their ids by itself, which any number of threads may do."""
+        native._library.daes_find(self._address, room.address, numbers.data_ptr(), ids.data_ptr(), rows, distinct)
+
+    def _forward(self, numbers: Tensor, share: "_Share") -> None:
+        """The logits of a share of a batch that was looked up."""
+        native._library.daes_inputs(self._address, share.space, numbers.data_ptr(), share.start, share.stop)
         for place, into in enumerate(share.hidden[1:]):
-            weight, bias = self._weights[2 * place : 2 * place + 2]
-            torch.addmm(bias, share.hidden[place], weight.t(), out=into).relu_()
-        torch.addmv(share.logits, share.hidden[-1], self._weights[-2][0], out=share.logits)
+            torch.addmm(self._weights[2 * place + 1], share.hidden[place], self._upward[place], out=into).relu_()
+        torch.addmv(share.logits, share.hidden[-1], self._readout, out=share.logits)
 
     @staticmethod
-    def serves(layers: Sequence[Tensor], values: Mapping[str, Any]) -> bool:
+    def serves(layers: Sequence[Tensor], values: Mapping[str, Any], counts: Counts) -> bool:
         """Whether the tensors are of the right types and shapes and lie in memory row by row."""
         tensors = {name: one for name, one in values.items() if isinstance(one, Tensor)}
         return (
             native.serves(*layers, *tensors.values())
             and all(one.dtype == torch.float32 for one in layers)
             and all(one.dtype == _KINDS.get(name, torch.float32) for name, one in tensors.items())
-            and all(one.shape == shape for one, shape in zip(layers, _layer_shapes(layers, values), strict=True))
-            and all(one.shape == _shapes(values)[name] for name, one in tensors.items())
+            and all(
+                one.shape == shape for one, shape in zip(layers, _layer_shapes(layers, values, counts), strict=True)
+            )
+            and all(one.shape == _shapes(values, counts)[name] for name, one in tensors.items())
         )
 
 
-def _shapes(values: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+def _shapes(values: Mapping[str, Any], counts: Counts) -> dict[str, tuple[int, ...]]:
     """Of the tensors of `whole_model`."""
-    q, p, d, bins = (values[name] for name in ("q", "p", "d", "bins"))
-    numbers, categories = values["counted_numbers"], values["counted_categories"]
-    rows = int(values["offsets"][-1] + values["sizes"][-1]) + 2
+    q, p, d = (values[name] for name in ("q", "p", "d"))
     return {
         "knots": (q, values["K"] + 1),
         **dict.fromkeys(("centre", "scale"), (q,)),
         "table": (q, values["M"] + 1, d),
         **dict.fromkeys(("linear", "missing"), (q, d)),
-        "rows": (rows, d),
-        "edges": (numbers, bins - 1),
+        "rows": (int(values["offsets"][-1] + values["sizes"][-1]) + 2, d),
         "first_order": (1, (q + p) * d),
-        "evidence": (numbers + 2 * categories,),
+        "evidence": (counts.q + 2 * counts.ids,),
+        "recent": (1 + counts.q + counts.ids,),
         **dict.fromkeys(("sizes", "offsets"), (p,)),
-        "number_counts": (numbers, bins + 1, 2),
-        "row_counts": (rows if categories else 0, 2),
     }
 
 
-def _layer_shapes(layers: Sequence[Tensor], values: Mapping[str, Any]) -> list[tuple[int, ...]]:
+def _layer_shapes(layers: Sequence[Tensor], values: Mapping[str, Any], counts: Counts) -> list[tuple[int, ...]]:
     """Of weight and bias of each layer, the last of which gives one number."""
-    fields, counted = values["q"] + values["p"], values["counted_numbers"] + 2 * values["counted_categories"]
-    inputs = fields * values["d"] + values["plain"] + counted
+    inputs = (values["q"] + values["p"]) * values["d"] + values["plain"] + counts.q + 2 * counts.ids
     widths = [inputs, *(len(weight) for weight in layers[:-2:2]), 1]
     return [shape for into, out in pairwise(widths) for shape in ((out, into), (out,))]
 
@@ -166,10 +160,11 @@ class Scores(Whole):
         return logits
 
     def _score(self, numbers: Tensor, ids: Tensor, logits: Tensor) -> None:
-        room = _Room(self._values, self._widths, min(len(ids), _ROWS_SCORED))
+        room = _Room(self._values, self._widths, self.counts, min(len(ids), _ROWS_SCORED))
         for start in range(0, len(ids), _ROWS_SCORED):
             (share,) = room.shares(0, min(len(ids) - start, _ROWS_SCORED))
-            self._forward(numbers[start:], ids[start:], share)
+            self._find(numbers[start:], ids[start:], share.stop, room, distinct=False)
+            self._forward(numbers[start:], share)
             logits[start : start + share.stop] = share.logits
 
 
@@ -179,8 +174,8 @@ class Gradients(Whole):
     Layers and learned values are parameters: `backward` writes their gradients.
     """
 
-    def __init__(self, layers: Sequence[Tensor], values: Mapping[str, Any]) -> None:
-        super().__init__(layers, values)
+    def __init__(self, layers: Sequence[Tensor], values: Mapping[str, Any], counts: Counts) -> None:
+        super().__init__(layers, values, counts)
         self._tensors = [one for one in (*layers, *values.values()) if isinstance(one, Tensor)]
         self._known = [one.data_ptr() for one in self._tensors]
         self._table: Tensor = values["rows"]
@@ -188,9 +183,14 @@ class Gradients(Whole):
         self._gradients = {name: torch.empty_like(one).detach() for name, one in learned.items()}
         self._by_layer = [torch.empty_like(one).detach() for one in layers]
         self._parameters = [*learned.values(), *layers]
-        self._slots = torch.full((len(self._table),), -1, dtype=torch.int32)
-        self.rows = torch.empty(0, 0, dtype=torch.int64)
-        """Of the table, (B, p), that the ids of the last batch have."""
+        self._recent: Tensor | None = values["recent"]
+        self._correcting = False
+        self._room = _Room(self._values, self._widths, counts, 0)
+
+    @property
+    def found(self) -> Found:
+        """Where the last batch was looked up."""
+        return self._room.found
 
     @property
     def is_current(self) -> bool:
@@ -199,61 +199,65 @@ class Gradients(Whole):
 
     def _make_room(self, rows: int) -> None:
         """Memory for a batch of so many rows."""
-        self._room = _Room(self._values, self._widths, rows)
+        self._room = _Room(self._values, self._widths, self.counts, rows)
         self._shares = self._room.shares(0, *([rows // 2] if rows >= _MANY_ROWS else []), rows)
-        self.rows = self._room.places
-        fields = self._values["q"] + self._values["p"]
-        self._down = [torch.empty(rows, fields * self._values["d"]), *map(torch.empty_like, self._room.hidden[1:])]
-        self._distinct = torch.empty(2 * self.rows.numel(), dtype=torch.int64)
-        self._sums = torch.empty(self.rows.numel(), self._values["d"])
+        fields = (self._values["q"] + self._values["p"]) * self._values["d"]
+        self._down = [torch.empty(rows, fields), *map(torch.empty_like, self._room.hidden[1:])]
+        self._turned = [*(one.t() for one in self._down[1:]), self._room.hidden[-1].t()]
+        self._downward = [self._weights[0][:, :fields], *self._weights[2:-2:2]]  # plain inputs are last
+        places = self.found.rows.numel()
+        self._distinct = torch.empty(places, dtype=torch.int64)
+        self._sums = torch.empty(places, self._values["d"])
         self._to = _Gradients(
             rows=self._sums.data_ptr(),
             distinct=self._distinct.data_ptr(),
-            slots=self._slots.data_ptr(),
-            table_rows=len(self._slots),
             **{name: one.data_ptr() for name, one in self._gradients.items()},
         )
         dense = (*self._gradients.values(), *self._by_layer)
         self._all = (ctypes.c_void_p * (len(dense) + 1))(*[one.data_ptr() for one in (self._sums, *dense)])
         self._sizes = (ctypes.c_int64 * (len(dense) + 1))(0, *[one.numel() for one in dense])
 
-    def forward(self, numbers: Tensor, ids: Tensor, prior: float, start: float) -> Tensor:
-        """Logits (B,) of numbers (B, q) and ids (B, p), from the logit `start` of the click rate `prior` on."""
-        if len(self.rows) != len(ids):
+    def forward(self, numbers: Tensor, ids: Tensor, *, correcting: bool) -> Tensor:
+        """Logits (B,) of numbers (B, q) and ids (B, p), if correcting with what the errors of the last rows say."""
+        if len(self.found.rows) != len(ids):
             self._make_room(len(ids))
-        self._model.prior, self._model.start = prior, start
+        self._correcting = correcting and self._recent is not None
+        self._model.recent = self._recent.data_ptr() if correcting and self._recent is not None else None
+        self._find(numbers, ids, len(ids), self._room, distinct=True)
         first, *others = self._shares
-        waiting = [_aside(len(ids), self._forward, numbers, ids, share) for share in others]
-        self._forward(numbers, ids, first)
+        waiting = [_aside(len(ids), self._forward, numbers, share) for share in others]
+        self._forward(numbers, first)
         _wait(waiting)
         return self._room.logits.clone()
 
     def backward(self, gradient: Tensor) -> None:
         """Write the gradients of all parameters, given that of the logits of the last batch, (B,)."""
-        hidden, down, found = self._room.hidden, self._down, self._by_layer
-        torch.mv(hidden[-1].t(), gradient, out=found[-2][0])
+        hidden, down, found, rows = self._room.hidden, self._down, self._by_layer, gradient.shape[0]
+        torch.mv(self._turned[-1], gradient, out=found[-2][0])
         torch.sum(gradient, 0, keepdim=True, out=found[-1])
         torch.mul(gradient.unsqueeze(1), self._weights[-2], out=down[-1])
         waiting = []
         for place in reversed(range(len(hidden) - 1)):
-            here, outputs, weight = down[place + 1], hidden[place + 1], self._weights[2 * place]
+            here, outputs = down[place + 1], hidden[place + 1]
             native._library.daes_relu_backward(
                 here.data_ptr(), outputs.data_ptr(), *outputs.shape, found[2 * place + 1].data_ptr()
             )
-            waiting.append(_aside(len(gradient), torch.mm, here.t(), hidden[place], out=found[2 * place]))
-            torch.mm(here, weight if place else weight[:, : down[0].shape[1]], out=down[place])  # plain inputs are last
+            waiting.append(_aside(rows, torch.mm, self._turned[place], hidden[place], out=found[2 * place]))
+            torch.mm(here, self._downward[place], out=down[place])
         count = native._library.daes_gradients(
             self._address,
             self._room.address,
             ctypes.addressof(self._to),
             gradient.data_ptr(),
             down[0].data_ptr(),
-            len(gradient),
+            rows,
         )
         self._sizes[0] = count * self._sums.shape[1]
         _wait(waiting)
         for parameter, own in zip(self._parameters, (*self._gradients.values(), *found), strict=True):
             parameter.grad = own
+        if self._recent is not None and not self._correcting:
+            self._recent.grad = None
         self._table.grad = torch.sparse_coo_tensor(
             self._distinct[:count].unsqueeze(0),
             self._sums[:count],
@@ -274,7 +278,7 @@ class Gradients(Whole):
 class _Room:
     """Memory for rows on their way through a model."""
 
-    def __init__(self, values: Mapping[str, Any], widths: Sequence[int], rows: int) -> None:
+    def __init__(self, values: Mapping[str, Any], widths: Sequence[int], counts: Counts, rows: int) -> None:
         q, (width, *hidden) = values["q"], widths[:-1]
         x = _floats(rows, -(-width // 8) * 8)  # rows start at multiples of eight numbers: see `Network`
         self._kept = {
@@ -285,12 +289,16 @@ class _Room:
             "lower": torch.empty(rows, q, dtype=torch.int32),
             "logits": _floats(rows),
             "places": torch.empty(rows, values["p"], dtype=torch.int64),
+            "errors": _floats(rows, 1 + counts.q + counts.ids),
         }
-        self.places, self.logits = self._kept["places"], self._kept["logits"]
+        self.found, self.logits = Found(self._kept["places"], counts.q), self._kept["logits"]
         self.hidden = [x[:, :width], *(_floats(rows, size) for size in hidden)]
-        self._space = _Workspace(stride=x.shape[1], **{name: one.data_ptr() for name, one in self._kept.items()})
+        self._space = _Workspace(
+            stride=x.shape[1],
+            found=self.found.address,
+            **{name: one.data_ptr() for name, one in self._kept.items()},
+        )
         self.address = ctypes.addressof(self._space)
-        self._odds = q, values["bins"] + 1
 
     def shares(self, *ends: int) -> list["_Share"]:
         """The rows between each two ends."""
@@ -299,7 +307,6 @@ class _Room:
                 start,
                 stop,
                 self.address,
-                _floats(*self._odds),
                 self.logits[start:stop],
                 [one[start:stop] for one in self.hidden],
             )
@@ -309,12 +316,11 @@ class _Room:
 
 @dataclass(frozen=True)
 class _Share:
-    """The rows from `start` to `stop` of a room, and scratch memory of their own."""
+    """The rows from `start` to `stop` of a room."""
 
     start: int
     stop: int
     space: int
-    odds: Tensor
     logits: Tensor
     hidden: list[Tensor]
 

@@ -48,18 +48,23 @@ class Adagrad:
     def step(self) -> None:
         """Apply the gradients."""
         (group,) = self.param_groups
-        dense = []
+        parameters: list[Tensor] = []
+        gradients: list[Tensor] = []
+        totals: list[Tensor] = []
+        steps: list[Tensor] = []
         for parameter, total, step in zip(self.parameters, self.sums, self._steps, strict=True):
             gradient = parameter.grad
             if gradient is None:
                 continue
             if gradient.is_sparse:
                 self._step_rows(parameter, coalesced(gradient), total)
-            else:
-                dense.append((parameter, gradient, total, step))
-        if not dense:
+                continue
+            parameters.append(parameter)
+            gradients.append(gradient)
+            totals.append(total)
+            steps.append(step)
+        if not parameters:
             return
-        parameters, gradients, totals, steps = (list(part) for part in zip(*dense, strict=True))
         if parameters[0].device.type == "cpu":
             settings = {"lr": group["lr"], "weight_decay": group["weight_decay"], "eps": group["eps"]}
             torch._fused_adagrad_(parameters, gradients, totals, steps, lr_decay=0.0, maximize=False, **settings)

@@ -149,12 +149,11 @@ class TrainingStep:
         self._set_mode(training=True)
         # A batch without a step must not change BatchNorm either: a NaN would stay in its running statistics.
         kept = [buffer.clone() for buffer in self._running_statistics()] if self.config.bad_batch == "skip" else []
-        with self.model.without_observing():
-            # Loss, norm and logits are read together, so that an accelerator is waited for once.
-            if self.exchange is None:
-                result = self._call(self._differentiate, *inputs)
-            else:
-                result = self._differentiate_together(rows, row, self.exchange)
+        # Loss, norm and logits are read together, so that an accelerator is waited for once.
+        if self.exchange is None:
+            result = self._call(self._differentiate, *inputs)
+        else:
+            result = self._differentiate_together(rows, row, self.exchange)
         found = result.cpu().numpy()
         self.loss, norm = float(found[0]), float(found[1])
         reason = None
@@ -190,8 +189,7 @@ class TrainingStep:
         if observing and not done.observe:
             self.observe(rows)
         if not done.count:
-            known = None if self._whole is None else self._whole.rows
-            self.model.count(rows, known, logits)
+            self.model.count(rows, logits, None if self._whole is None else self._whole.found)
 
     def _replay_end(self, inputs: tuple[Tensor, ...], what: Plan) -> None:
         """The optimiser's step and the plan, from a recording."""
@@ -315,7 +313,8 @@ class TrainingStep:
             and (found := self._whole(numerical, categorical, label, weight, correcting=self.correcting)) is not None
         ):
             return found
-        logits = self._forward(numerical, categorical)
+        with self.model.without_observing():
+            logits = self._forward(numerical, categorical)
         loss = self.model.cross_entropy(logits, label, weight)
         loss.backward()  # type: ignore[no-untyped-call, unused-ignore]
         return loss.detach(), logits.detach()
