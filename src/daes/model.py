@@ -93,7 +93,7 @@ class CTRModel(nn.Module):
             the click rate so far plus the log odds of the row's values and ids, which a learned weight scales.
         categorical_options: further arguments of `CategoricalEmbedding` (mode, min_count, strict, sparse).
         categorical: a module for the categories in place of `CategoricalEmbedding(sizes, dim, **categorical_options)`,
-            as `daes.engines.torchrec.ShardedEmbedding`; `sizes` are its own.
+            as `daes.engines.torchrec.ShardedEmbedding`; `sizes` are its own. Or a subclass, to be called with these.
         embedding_options: further arguments of a method given by name.
         backbone_options: further arguments of a backbone given by name.
 
@@ -126,16 +126,17 @@ class CTRModel(nn.Module):
         categorical_options: Mapping[str, Any] | None = None,
         embedding_options: Mapping[str, Any] | None = None,
         backbone_options: Mapping[str, Any] | None = None,
-        categorical: CategoricalEmbedding | None = None,
+        categorical: CategoricalEmbedding | type[CategoricalEmbedding] = CategoricalEmbedding,
     ) -> None:
         super().__init__()
         self.lock = RLock()
+        given = categorical if isinstance(categorical, CategoricalEmbedding) else None
         if not 0 <= l2 < float("inf"):
             raise ValueError(f"l2 must be finite and not negative, got {l2}")
         self.schema = schema
-        self.dim = _common_dim(dim, embedding, backbone, *([] if categorical is None else [categorical]))
+        self.dim = _common_dim(dim, embedding, backbone, *([] if given is None else [given]))
         self.l2 = l2
-        self.sizes = _table_sizes(schema, sizes if categorical is None else _sizes_of(categorical, schema))
+        self.sizes = _table_sizes(schema, sizes if given is None else _sizes_of(given, schema))
         self.context = _context_names(schema, context, self.sizes, num_context)
         # A preset is spelled out, so that a saved model stays what it was if the preset is ever improved.
         method, method_options = _description(METHODS, embedding, embedding_options)
@@ -148,7 +149,7 @@ class CTRModel(nn.Module):
             "context": list(self.context),
             "l2": l2,
             "evidence": _evidence_arguments(evidence) if _takes_plain(backbone) else None,
-            "categorical_options": _categorical_options(categorical, categorical_options),
+            "categorical_options": _categorical_options(given, categorical_options),
             "embedding_options": method_options,
             "backbone_options": interaction_options,
         }
@@ -160,8 +161,10 @@ class CTRModel(nn.Module):
                 self.numerical = self._make_embedding(embedding)
         if schema.num_categorical:
             with _drawing_from(seeds[1]):
-                self.categorical = categorical or CategoricalEmbedding(
-                    self.sizes, self.dim, **(categorical_options or {})
+                self.categorical = (
+                    categorical(self.sizes, self.dim, **(categorical_options or {}))
+                    if isinstance(categorical, type)
+                    else categorical
                 )
         self.evidence = self._make_evidence(backbone)
         with _drawing_from(seeds[2]):
@@ -493,7 +496,7 @@ class CTRModel(nn.Module):
         if 4 * len(distinct) > len(rows):
             return pool_context(vectors.index_select(1, index), pool)
         combinations = distinct.unsqueeze(1) // places % total
-        return Context(pool_context(F.embedding(combinations, table.weight, sparse=table.sparse), pool), inverse)
+        return Context(pool_context(table.look_up(combinations), pool), inverse)
 
 
 def _takes_plain(backbone: str | Backbone) -> bool:

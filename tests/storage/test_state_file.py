@@ -12,7 +12,7 @@ import safetensors.numpy
 import torch
 from safetensors import safe_open
 
-from daes.storage.nested_state import StateError
+from daes.storage.nested_state import Pieces, StateError
 from daes.storage.state_file import MAX_HEADER, read_state, write_state
 
 STATE = {
@@ -245,3 +245,36 @@ def test_a_failed_write_leaves_what_was_there(tmp_path, monkeypatch, broken):
         write_state(path, {"a": 2})
     assert read_state(path) == {"a": 1}
     assert names(tmp_path) == ["state"]
+
+
+def test_pieces_are_written_as_one_tensor(tmp_path):
+    whole = torch.arange(12.0).reshape(4, 3)
+    write_state(tmp_path / "whole", {"table": whole, "rest": torch.ones(2)})
+    write_state(
+        tmp_path / "pieces", {"table": Pieces(whole.dtype, (4, 3), lambda: iter(whole.split(3))), "rest": torch.ones(2)}
+    )
+    assert (tmp_path / "pieces").read_bytes() == (tmp_path / "whole").read_bytes()
+
+
+def test_large_arrays_are_mapped(tmp_path):
+    path = tmp_path / "state"
+    write_state(path, STATE | {"table": torch.arange(1000.0).reshape(10, 100), "bytes": np.arange(7, dtype=np.uint8)})
+    before = path.read_bytes()
+    read, mapped = read_state(path), read_state(path, map_above=39)
+    assert torch.equal(mapped["table"], read["table"])
+    np.testing.assert_array_equal(mapped["reservoir"], read["reservoir"])
+    np.testing.assert_array_equal(mapped["bytes"], read["bytes"])
+    assert type(mapped["reservoir"]) is np.ndarray  # as any other, to be written again
+    assert is_mapped(mapped["reservoir"])
+    assert not is_mapped(mapped["bytes"])
+    mapped["table"][0] = 5
+    mapped["reservoir"][0] = 5
+    assert path.read_bytes() == before
+    path.unlink()
+    assert mapped["table"][9, 99] == 999
+
+
+def is_mapped(array):
+    while array is not None and not isinstance(array, np.memmap):
+        array = getattr(array, "base", None)
+    return array is not None

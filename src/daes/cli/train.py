@@ -23,6 +23,7 @@ from daes.training.callbacks import CALLBACKS, make_callback
 
 if TYPE_CHECKING:
     from daes.cli.progress import RowProgress
+    from daes.embedding import CategoricalEmbedding
     from daes.training.run import TrainedRun
     from daes.training.trainer import StreamTrainer
 
@@ -90,6 +91,14 @@ def train(
             of=number(above=0, metavar="SECONDS"),
         ),
     ] = 600.0,
+    divide_tables: Annotated[
+        str,
+        _run(
+            "With several processes (torchrun): each has a part of the rows of the categories' tables, not all; torch "
+            "alone or torchrec looks them up.",
+            of=one_of("no", "torch", "torchrec", metavar="BY"),
+        ),
+    ] = "no",
     ray: Annotated[
         bool, _run("Train in --workers processes of a Ray cluster, which replaces those that are lost.")
     ] = False,
@@ -136,6 +145,7 @@ def train(
         daes train tomorrow.parquet --from run --out next
         daes train incoming/ --follow --out run
         torchrun --nproc-per-node 4 -m daes train clicks.parquet --out run
+        torchrun --nproc-per-node 4 -m daes train clicks.parquet --divide-tables torch --out run
         daes train clicks.parquet --ray --workers 4 --out run
         daes train nats://localhost:4222/ADS --out run
         daes train kafka://localhost:9092/impressions --label click --out run
@@ -189,8 +199,12 @@ def train(
     if stored:
         choice, columns = restored(call, choice, stored["options"]), restored(call, columns, stored["options"])
         model, training = restored(call, model, stored["options"]), restored(call, training, stored["options"])
+        if not was_given(call, "divide_tables"):  # one process has whole tables, whatever the run had before
+            divide_tables = stored["options"].get("divide_tables", "no") if processes.count > 1 else "no"
     if data is None:
         raise ValueError(f"DATA is needed: there is no run in {out} to continue")
+    with processes.together():
+        tables = _tables(divide_tables, processes.count)
     late_labels = live.late_labels
     continues_live = resume and bool(stored) and (live.follow or is_broker(data))
     with processes.together():
@@ -231,12 +245,14 @@ def train(
                 options={
                     "data": absolute(data),
                     "from_run": None if from_run is None else str(Path(from_run).absolute()),
+                    "divide_tables": divide_tables,
                 }
                 | {k: v for group in groups for k, v in asdict(group).items()},
                 on_start=progress.start,
                 callbacks=[progress],
                 on_wait=[progress.wait],
                 labels=late_labels,
+                tables=tables,
                 on_record=[make_callback(name) for name in track or () if processes.first],
             )
     except KeyboardInterrupt as interruption:
@@ -253,6 +269,26 @@ def train(
         note(f"{run.stopped}; to continue: daes train --out {quote(str(out))} --resume")
     if processes.first:
         _print(run, json)
+
+
+def _tables(divided: str, count: int) -> "type[CategoricalEmbedding]":
+    """The class of tables that so many processes have, or have parts of."""
+    from daes.embedding import CategoricalEmbedding
+    from daes.embedding.divided import DividedEmbedding
+    from daes.extras import require
+
+    if divided == "no":
+        return CategoricalEmbedding
+    if count == 1:
+        raise ValueError(
+            f"--divide-tables is for several processes, which torchrun or --ray starts, got {divided} and one process"
+        )
+    if divided == "torch":
+        return DividedEmbedding
+    require("torchrec")
+    from daes.engines.torchrec import TorchRecEmbedding
+
+    return TorchRecEmbedding
 
 
 def _go_on_from(run: Path) -> str:

@@ -47,6 +47,7 @@ class CategoricalEmbedding(nn.Module):
         sparse: gradients of `weight` are sparse, for large tables and `torch.optim.SparseAdam`.
         init_std: rows start at N(0, init_std²).
         generator: source of the random start; torch's global one if None.
+        weight: the rows, of all fields, in place of random ones; they are not copied.
 
     >>> embedding = CategoricalEmbedding({"city": 100, "device": 10}, dim=4)
     >>> embedding(torch.tensor([[7, 0], [107, 3]])).shape
@@ -75,6 +76,7 @@ class CategoricalEmbedding(nn.Module):
         sparse: bool = False,
         init_std: float = 0.01,
         generator: torch.Generator | None = None,
+        weight: Tensor | None = None,
     ) -> None:
         super().__init__()
         if isinstance(sizes, int):
@@ -104,7 +106,12 @@ class CategoricalEmbedding(nn.Module):
         self.register_buffer("_sizes", torch.tensor(self.sizes, dtype=torch.int64), persistent=False)
         self.register_buffer("_offsets", torch.tensor(self.offsets, dtype=torch.int64), persistent=False)
         self._slots: Tensor | None = None  # scratch memory of compiled look-ups
-        self._make_table(generator)
+        if weight is None:
+            self._make_table(generator)
+        elif weight.shape != (self.num_rows, dim):
+            raise ValueError(f"weight must have shape ({self.num_rows}, {dim}), got {tuple(weight.shape)}")
+        else:
+            self.weight = nn.Parameter(weight)
 
     def _make_table(self, generator: torch.Generator | None) -> None:
         self.weight = nn.Parameter(torch.empty(self.num_rows, self.dim))
@@ -150,17 +157,16 @@ class CategoricalEmbedding(nn.Module):
 
     def look_up(self, rows: Tensor) -> Tensor:
         """The vectors of these rows, (B, p) → (B, p, d)."""
-        if self.sparse and native.serves(rows, self.weight) and self._trusts(rows):
-            if self._slots is None or len(self._slots) != len(self.weight):
-                self._slots = torch.full((len(self.weight),), -1, dtype=torch.int32)
-            return native.look_up(self.weight, rows, self._slots)
-        if not self.sparse and kernels.usable(self.weight, rows):
-            return kernels.look_up(self.weight, rows)
-        return F.embedding(rows, self.weight, sparse=self.sparse)
+        return self._look_up(self.weight, rows)
 
-    def _trusts(self, rows: Tensor) -> bool:
-        """Whether a compiled loop may look these rows up, which checks nothing."""
-        return (self.weight.dtype, rows.dtype) == (torch.float32, torch.int64) and native.within(rows, len(self.weight))
+    def _look_up(self, weight: Tensor, rows: Tensor) -> Tensor:
+        if self.sparse and native.serves(rows, weight) and _trusted(weight, rows):
+            if self._slots is None or len(self._slots) != len(weight):
+                self._slots = torch.full((len(weight),), -1, dtype=torch.int32)
+            return native.look_up(weight, rows, self._slots)
+        if not self.sparse and kernels.usable(weight, rows):
+            return kernels.look_up(weight, rows)
+        return F.embedding(rows, weight, sparse=self.sparse)
 
     def observe(self, ids: Tensor) -> None:
         """Take ids (B, p) into the vocabulary, if there is one."""
@@ -243,6 +249,11 @@ def suggest_sizes(
             count = math.ceil(1 / -math.expm1(math.log1p(-collisions) / (count - 1)))
         sizes[field] = min(count, maximum)
     return sizes
+
+
+def _trusted(weight: Tensor, rows: Tensor) -> bool:
+    """Whether a compiled loop may look these rows up, which checks nothing."""
+    return (weight.dtype, rows.dtype) == (torch.float32, torch.int64) and native.within(rows, len(weight))
 
 
 def _check_mode(mode: str) -> None:

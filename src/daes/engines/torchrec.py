@@ -1,4 +1,7 @@
-"""Tables too large for one process: row-wise sharded by TorchRec."""
+"""Tables too large for one process: row-wise sharded by TorchRec.
+
+`TorchRecEmbedding` is what `daes train --divide-tables` uses; `ShardedEmbedding` is for a loop of one's own.
+"""
 
 from typing import Any, ClassVar
 
@@ -7,6 +10,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from daes.embedding.categorical import CategoricalEmbedding
+from daes.embedding.divided import DividedEmbedding
 from daes.extras import require
 from daes.model import CTRModel
 
@@ -70,37 +74,19 @@ class ShardedEmbedding(CategoricalEmbedding):
         self.register_state_dict_pre_hook(_refuse_state)  # type: ignore[no-untyped-call]
 
     def _make_table(self, generator: torch.Generator | None) -> None:
-        torchrec, plans = require("torchrec"), require("torchrec.distributed.sharding_plan")
-        config = torchrec.EmbeddingConfig(
-            name=_TABLE, embedding_dim=self.dim, num_embeddings=self.num_rows, feature_names=[_TABLE]
-        )
-        whole = torchrec.EmbeddingCollection(tables=[config], device=torch.device("meta"))
-        sharder = require("torchrec.distributed.embedding").EmbeddingCollectionSharder(fused_params=self._fused)
-        count = dist.get_world_size()
-        plan = plans.construct_module_sharding_plan(
-            whole,
-            {_TABLE: plans.row_wise(compute_kernel="fused")},
-            sharder=sharder,
-            local_size=count,
-            world_size=count,
-            device_type=self._device.type,
-        )
-        env = require("torchrec.distributed.types").ShardingEnv.from_process_group(dist.group.WORLD)
         # Not as a submodule: its parameters have their own optimiser, and are not the same in all processes.
-        object.__setattr__(self, "_collection", sharder.shard(whole, plan, env, device=self._device))
+        object.__setattr__(self, "_collection", _sharded(self.num_rows, self.dim, self._fused, self._device))
         self.reset_parameters(generator)
 
     @property
     def shard(self) -> Tensor:
         """The rows of this process, (about num_rows / processes, d); may be written to."""
-        (part,) = self._collection.state_dict()[f"embeddings.{_TABLE}.weight"].local_shards()
-        return part.tensor.detach()  # type: ignore[no-any-return]
+        return _shard_of(self._collection)[0]
 
     @property
     def first_row(self) -> int:
         """The number of the first row of this process."""
-        (part,) = self._collection.state_dict()[f"embeddings.{_TABLE}.weight"].local_shards()
-        return int(part.metadata.shard_offsets[0])
+        return _shard_of(self._collection)[1]
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw the rows of this process anew."""
@@ -110,11 +96,7 @@ class ShardedEmbedding(CategoricalEmbedding):
 
     def look_up(self, rows: Tensor) -> Tensor:
         """The vectors of these rows, (B, p) → (B, p, d); called in all processes."""
-        # One list of all row numbers, however many: TorchRec has no batch without rows.
-        length = torch.tensor([rows.numel()], dtype=torch.int32, device=rows.device)
-        numbers = require("torchrec").KeyedJaggedTensor.from_lengths_sync([_TABLE], rows.reshape(-1), length)
-        vectors: Tensor = self._collection(numbers).wait()[_TABLE].values()
-        return vectors.view(*rows.shape, self.dim)
+        return _vectors(self._collection, rows.reshape(-1)).view(*rows.shape, self.dim)
 
     def load_rows(self, weight: Tensor) -> None:
         """Take the rows of this process from a whole table (num_rows, d)."""
@@ -144,6 +126,30 @@ class ShardedEmbedding(CategoricalEmbedding):
         return f"{super().extra_repr()}, processes={dist.get_world_size()}"
 
 
+class TorchRecEmbedding(DividedEmbedding):
+    """`DividedEmbedding` whose rows are a row-wise sharded table of TorchRec, which looks them up.
+
+    TorchRec's fused optimiser is not used: it would apply gradients within the backward pass, before the processes know
+    that a batch can be learned from.
+
+    **Shape.** ids (B, p) int64, 0 = missing → (B, p, d), as of `CategoricalEmbedding`.
+    """
+
+    _collection: Any
+
+    def _allocate(self, count: int) -> Tensor:
+        require("torchrec")
+        fused = {"optimizer": require("fbgemm_gpu.split_embedding_configs").EmbOptimType.EXACT_SGD}  # has no state
+        with torch.random.fork_rng(devices=[]):  # TorchRec draws rows of its own, which are not kept
+            object.__setattr__(self, "_collection", _sharded(self.num_rows, self.dim, fused, torch.device("cpu")))
+        shard, first_row = _shard_of(self._collection)
+        assert (len(shard), first_row) == (count, self.first_row)
+        return shard
+
+    def _bring(self, rows: Tensor) -> Tensor:
+        return _vectors(self._collection, rows).detach()
+
+
 def unsharded(model: CTRModel) -> CTRModel | None:
     """The same model with a plain `CategoricalEmbedding`, on process 0's CPU; None in the others.
 
@@ -166,6 +172,40 @@ def unsharded(model: CTRModel) -> CTRModel | None:
     with torch.no_grad():
         made.categorical.weight.copy_(weight)
     return made.train(model.training)
+
+
+def _sharded(num_rows: int, dim: int, fused: dict[str, Any], device: torch.device) -> Any:
+    """A table of TorchRec whose rows are divided among all processes."""
+    torchrec, plans = require("torchrec"), require("torchrec.distributed.sharding_plan")
+    config = torchrec.EmbeddingConfig(name=_TABLE, embedding_dim=dim, num_embeddings=num_rows, feature_names=[_TABLE])
+    whole = torchrec.EmbeddingCollection(tables=[config], device=torch.device("meta"))
+    sharder = require("torchrec.distributed.embedding").EmbeddingCollectionSharder(fused_params=fused)
+    count = dist.get_world_size()
+    plan = plans.construct_module_sharding_plan(
+        whole,
+        {_TABLE: plans.row_wise(compute_kernel="fused")},
+        sharder=sharder,
+        local_size=count,
+        world_size=count,
+        device_type=device.type,
+    )
+    env = require("torchrec.distributed.types").ShardingEnv.from_process_group(dist.group.WORLD)
+    return sharder.shard(whole, plan, env, device=device)
+
+
+def _shard_of(collection: Any) -> tuple[Tensor, int]:
+    """The rows of this process, which may be written to, and the number of the first of them."""
+    (part,) = collection.state_dict()[f"embeddings.{_TABLE}.weight"].local_shards()
+    return part.tensor.detach(), int(part.metadata.shard_offsets[0])
+
+
+def _vectors(collection: Any, rows: Tensor) -> Tensor:
+    """The vectors (n, d) of rows (n,)."""
+    # One list of all row numbers, however many: TorchRec has no batch without rows.
+    length = torch.tensor([len(rows)], dtype=torch.int32, device=rows.device)
+    numbers = require("torchrec").KeyedJaggedTensor.from_lengths_sync([_TABLE], rows, length)
+    vectors: Tensor = collection(numbers).wait()[_TABLE].values()
+    return vectors
 
 
 def _default_device() -> str:

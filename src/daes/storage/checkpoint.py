@@ -73,6 +73,11 @@ class CheckpointStore:
 
     A state is nested dicts, lists and tuples with tensors, arrays and plain values: see `daes.storage.nested_state`.
 
+    Args:
+        directory: the folder.
+        keep: how many.
+        map_above: arrays of more bytes are mapped from their file by `load`, not read.
+
     >>> import tempfile
     >>> with CheckpointStore(tempfile.mkdtemp(), keep=2) as store:
     ...     for step in (100, 200, 300):
@@ -81,11 +86,12 @@ class CheckpointStore:
     ([200, 300], {'weight': array([3., 3.]), 'position': {'row': 300}})
     """
 
-    def __init__(self, directory: str | os.PathLike[str], keep: int = 3) -> None:
+    def __init__(self, directory: str | os.PathLike[str], keep: int = 3, *, map_above: int | None = None) -> None:
         if isinstance(keep, bool) or not isinstance(keep, int) or keep < 1:
             raise ValueError(f"keep must be a positive integer, got {keep!r}")
         self.directory = Path(directory)
         self.keep = keep
+        self.map_above = map_above
         self.refused: list[Refusal] = []
         self._lock = WriterLock(self.directory / "lock")
         self._thread: threading.Thread | None = None
@@ -261,7 +267,7 @@ class CheckpointStore:
 
     def _read(self, step: int) -> Checkpoint:
         path = self.path(step)
-        match read_state(path, follow_symlinks=False):
+        match read_state(path, follow_symlinks=False, map_above=self.map_above):
             case {"step": int(saved), "state": state} if saved == step:
                 return Checkpoint(step, state, path)
         raise StateError("it is not a checkpoint of the step in its name")

@@ -2,14 +2,14 @@
 
 Dicts (keys: str or int), lists and tuples hold torch tensors, NumPy arrays and scalars, and plain values: str, int of
 any size, float, bool, None. Everything comes back with its type, its dtype, its shape and its bits; tensors come back
-on the CPU, without gradient history. An OrderedDict comes back as a dict. Anything else is refused, with
-its path in the state.
+on the CPU, without gradient history. An OrderedDict comes back as a dict, and `Pieces` as a tensor. Anything else is
+refused, with its path in the state.
 """
 
 import json
 import re
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from math import isfinite, prod
 from typing import Any, NamedTuple
 
@@ -51,12 +51,37 @@ class StateError(ValueError):
     """A state that cannot be written to a file, or a file that does not hold a valid state."""
 
 
+class Pieces(NamedTuple):
+    """A tensor of which nobody has all rows: its type, its shape, and what gives them piece by piece, to be written."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    read: Callable[[], Iterator[Tensor]]
+
+
 class StoredArray(NamedTuple):
-    """One array of a state: its type as safetensors names it, its shape, its bytes in C order."""
+    """One array of a state: its type as safetensors names it, its shape, its bytes in C order.
+
+    Of `Pieces` there are no bytes but `pieces`, which gives them.
+    """
 
     tag: str
     shape: tuple[int, ...]
     data: NDArray[np.uint8]
+    pieces: Callable[[], Iterator[Tensor]] | None = None
+
+    @property
+    def size(self) -> int:
+        """The number of bytes."""
+        return prod(self.shape) * ITEM_SIZE[self.tag]
+
+    def parts(self) -> Iterator[memoryview]:
+        """The bytes, in one part or in more."""
+        if self.pieces is None:
+            yield self.data.data
+        else:
+            for piece in self.pieces():
+                yield stored_tensor(piece).data.data
 
 
 class EncodedState(NamedTuple):
@@ -132,7 +157,10 @@ class _Encoder:
         if kind is tuple:
             return {"tuple": [self.encode(item, (*path, index)) for index, item in enumerate(value)]}
         if kind in (Tensor, torch.nn.Parameter):
-            return {"torch": self._add(_stored_tensor(value, path), path, owned=value.device.type != "cpu")}
+            return {"torch": self._add(stored_tensor(value, path), path, owned=value.device.type != "cpu")}
+        if kind is Pieces:
+            stored = StoredArray(_TORCH_TAG[value.dtype], value.shape, np.empty(0, np.uint8), value.read)
+            return {"torch": self._add(stored, path, owned=True)}
         if kind is np.ndarray or isinstance(value, np.generic):
             return self._encode_array(value, path)
         raise StateError(f"state cannot hold a {kind.__module__}.{kind.__qualname__}; {_path_text(path)} is one")
@@ -174,7 +202,8 @@ class _Encoder:
         return name
 
 
-def _stored_tensor(tensor: Tensor, path: tuple[Any, ...]) -> StoredArray:
+def stored_tensor(tensor: Tensor, path: tuple[Any, ...] = ()) -> StoredArray:
+    """A tensor as it is stored, on the CPU without a copy; `path` is where in a state it is."""
     tag = _TORCH_TAG.get(tensor.dtype)
     if tag is None or tensor.layout != torch.strided or tensor.is_meta:
         what = f"{tensor.dtype} tensor, {tensor.layout}, on {tensor.device}"

@@ -16,7 +16,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from daes.extras import require
-from daes.storage.durable import clear_leftovers, write_bytes, write_text
+from daes.storage.durable import clear_leftovers, replacing, write_text
+from daes.storage.nested_state import ITEM_SIZE, stored_tensor
+from daes.storage.state_file import safetensors_header
 from daes.stream.schema import Schema
 
 FORMAT = "daes.model"
@@ -30,14 +32,18 @@ _WAITING = re.compile(rf"{re.escape(WEIGHTS)}\.[0-9a-f]{{64}}")
 
 def save_model(model: nn.Module, schema: Schema, config: Mapping[str, Any], folder: Path) -> None:
     """Write a model so that the folder holds either the old or the new one, even if the process is killed."""
-    safetensors = require("safetensors.torch")
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
-    weights = safetensors.save(tensors)
-    digest = hashlib.sha256(weights).hexdigest()
+    require("safetensors")  # without which it could not be read
+    arrays = [(name, stored_tensor(tensor)) for name, tensor in model.state_dict().items()]
+    arrays.sort(key=lambda item: (-ITEM_SIZE[item[1].tag], item[0]))  # as safetensors itself does: all are aligned
+    parts: list[bytes | memoryview] = [safetensors_header(arrays)]
+    parts += [part for _, stored in arrays for part in stored.parts()]  # the tensors' own memory: no copies
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
     stored = {
         "format": FORMAT,
         "version": VERSION,
-        "sha256": digest,
+        "sha256": digest.hexdigest(),
         "schema": json.loads(schema.to_json()),
         "model": config,
     }
@@ -49,12 +55,14 @@ def save_model(model: nn.Module, schema: Schema, config: Mapping[str, Any], fold
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
         raise NotADirectoryError(f"a model is saved as a folder; {error.filename} is a file") from error
-    new = folder / f"{WEIGHTS}.{digest}"
-    write_bytes(new, weights)
+    new = folder / f"{WEIGHTS}.{digest.hexdigest()}"
+    with replacing(new) as file:
+        for part in parts:
+            file.write(part)
     try:
         write_text(folder / CONFIG, text)
     except BaseException:
-        if not _is_named(digest, folder):
+        if not _is_named(digest.hexdigest(), folder):
             new.unlink(missing_ok=True)
         raise
     new.replace(folder / WEIGHTS)

@@ -15,9 +15,10 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from io import BufferedReader
+from itertools import chain
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -62,32 +63,37 @@ def write_encoded(path: str | os.PathLike[str], encoded: EncodedState) -> None:
     """`write_state` of a state that is encoded already."""
     # Largest elements first, as safetensors itself does: then every array is aligned for readers that map the file.
     arrays = sorted(encoded.arrays.items(), key=lambda item: -ITEM_SIZE[item[1].tag])
-    parts: list[bytes | memoryview] = [_header(encoded.structure, arrays), *(stored.data.data for _, stored in arrays)]
+    metadata = {"sha256": _NO_DIGEST, "format": FORMAT, "version": VERSION, "structure": encoded.structure}
+    header: Iterable[bytes | memoryview] = [safetensors_header(arrays, metadata)]
     with replacing(path) as file:
         digest = hashlib.sha256()
-        for part in parts:
+        for part in chain(header, (part for _, stored in arrays for part in stored.parts())):
             digest.update(part)
             file.write(part)
         file.seek(_DIGEST.start)
         file.write(digest.hexdigest().encode())
 
 
-def read_state(path: str | os.PathLike[str], *, follow_symlinks: bool = True) -> Any:
-    """Read a state, or raise `StateError` that says why the file is refused."""
+def read_state(path: str | os.PathLike[str], *, follow_symlinks: bool = True, map_above: int | None = None) -> Any:
+    """Read a state, or raise `StateError` that says why the file is refused.
+
+    Arrays of more than `map_above` bytes are mapped into memory: they take none of it but for what is written to them,
+    which the file is not.
+    """
     with _reading(Path(path), follow_symlinks) as file:
         header = _verify(file)
         structure, layout = _parse(header, os.fstat(file.fileno()).st_size - 8 - len(header))
         file.seek(8 + len(header))
-        arrays = {name: _read_array(file, tag, shape) for name, tag, shape in layout}
+        arrays = {name: _read_array(file, tag, shape, map_above) for name, tag, shape in layout}
         return decode_state(EncodedState(structure, arrays))
 
 
-def _header(structure: str, arrays: list[tuple[str, StoredArray]]) -> bytes:
-    metadata = {"sha256": _NO_DIGEST, "format": FORMAT, "version": VERSION, "structure": structure}
-    header: dict[str, Any] = {"__metadata__": metadata}
+def safetensors_header(arrays: Iterable[tuple[str, StoredArray]], metadata: Mapping[str, str] | None = None) -> bytes:
+    """What a safetensors file has before the bytes of these arrays, its length included."""
+    header: dict[str, Any] = {} if metadata is None else {"__metadata__": metadata}
     offset = 0
     for name, stored in arrays:
-        end = offset + stored.data.size
+        end = offset + stored.size
         header[name] = {"dtype": stored.tag, "shape": stored.shape, "data_offsets": [offset, end]}
         offset = end
     text = json.dumps(header, separators=(",", ":")).encode()
@@ -165,8 +171,13 @@ def _begin(item: tuple[str, Any]) -> tuple[int, int]:
     return -1, -1
 
 
-def _read_array(file: BufferedReader, tag: str, shape: tuple[int, ...]) -> StoredArray:
-    data = np.empty(prod(shape) * ITEM_SIZE[tag], dtype=np.uint8)
+def _read_array(file: BufferedReader, tag: str, shape: tuple[int, ...], map_above: int | None) -> StoredArray:
+    size, place = prod(shape) * ITEM_SIZE[tag], file.tell()
+    if map_above is not None and size > map_above:
+        mapped = np.memmap(file, np.uint8, "c", place, (size,))
+        file.seek(place + size)
+        return StoredArray(tag, shape, mapped.view(np.ndarray))
+    data = np.empty(size, dtype=np.uint8)
     if file.readinto(data.data) != data.size:
         raise StateError("it was cut short while it was read")
     return StoredArray(tag, shape, data)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from daes import native
+from daes.embedding.divided import DividedEmbedding
 from daes.model import CTRModel
 from daes.training.config import TrainConfig
 
@@ -215,5 +216,6 @@ def _sparse_optimizer(name: str) -> Callable[..., torch.optim.Optimizer]:
 
 
 def count_parameters(model: nn.Module) -> int:
-    """The number of learned numbers, over all parameters."""
-    return sum(parameter.numel() for parameter in model.parameters())
+    """The number of learned numbers, over all parameters; of a divided table, over those of all processes."""
+    counts = (part.elsewhere for part in model.modules() if isinstance(part, DividedEmbedding))
+    return sum(parameter.numel() for parameter in model.parameters()) + sum(counts)

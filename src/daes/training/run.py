@@ -11,6 +11,8 @@ from typing import Any
 import torch
 
 from daes import native
+from daes.embedding import CategoricalEmbedding
+from daes.embedding.divided import DividedEmbedding
 from daes.model import CTRModel
 from daes.storage.checkpoint import CheckpointStore
 from daes.storage.dead_letters import DeadLetters
@@ -32,6 +34,7 @@ from daes.training.parent import ParentRun
 from daes.training.processes.checksum import model_checksum
 from daes.training.processes.group import Processes
 from daes.training.processes.reading import read_together
+from daes.training.processes.tables import MAP_ABOVE
 from daes.training.processes.trainer import ProcessTrainer
 from daes.training.progress import ProgressFile
 from daes.training.step import TrainingError
@@ -60,7 +63,7 @@ class TrainedRun:
 
     Args:
         folder: its files.
-        model: the trained model, in eval mode.
+        model: the trained model, in eval mode; with divided tables, one with all rows in the first process alone.
         result: metrics, history and bad batches.
         resumed_at: rows that were done when it was resumed; None if it started from the beginning.
         report: the HTML report, None if none was written.
@@ -97,6 +100,7 @@ def train_run(
     on_record: Sequence[RecordCallback] = (),
     on_wait: Sequence[WaitCallback] = (),
     labels: LateLabels | None = None,
+    tables: type[CategoricalEmbedding] = CategoricalEmbedding,
 ) -> TrainedRun:
     """Train a model in one pass over a stream and write everything about it to a folder (docs/run-folder.md).
 
@@ -128,6 +132,8 @@ def train_run(
         on_wait: called while a live stream has no rows.
         labels: where labels come from that are not in the rows; the data are then messages opened with the `key` by
             which labels are found.
+        tables: `CategoricalEmbedding`, or a `DividedEmbedding`, of which each of several processes has a part of the
+            rows. The checkpoints and the saved model are the same.
 
     Where `torch.distributed` has a group of several processes (`process_group` makes one of those that `torchrun` has
     started), all of them call this with the same arguments and train one model together: see `ProcessTrainer`. The
@@ -147,18 +153,22 @@ def train_run(
     with processes.together():
         if processes.count > 1 and (data.is_live or labels is not None):
             raise ValueError(f"live streams and labels that come later need one process, got {processes.count}")
+        if processes.count == 1 and issubclass(tables, DividedEmbedding):
+            raise ValueError("tables can be divided among several processes (torchrun starts them), got one process")
         if processes.first:
             run_folder.recover()
             _check_folder(run_folder, resume, overwrite)
     with processes.together():
         stored = _stored_config(run_folder) if resume else None
         # Whatever can be wrong with options and data shows here, before anything is written.
-        start = _find_parent(parent, stored, model, config)
+        map_above = MAP_ABOVE if issubclass(tables, DividedEmbedding) else None
+        start = _find_parent(parent, stored, model, config, map_above)
         torch.manual_seed(config.seed)
         if start is None:
-            ctr_model, sampled = _make_model(data, run_folder, stored, model, config, sample_rows)
+            arguments = {"categorical": tables, **(model or {})}
+            ctr_model, sampled = _make_model(data, run_folder, stored, arguments, config, sample_rows)
         else:
-            ctr_model, sampled = start.make_model(data.schema), 0
+            ctr_model, sampled = start.make_model(data.schema, tables), 0
         bad_rows = data.bad_rows
         consumed, monitor = ConsumedRows(data), Monitor(data.schema, ctr_model.distributions)
         join = None if labels is None else _join(labels, data, config, keep)
@@ -197,7 +207,7 @@ def train_run(
             if processes.first:
                 held.enter_context(run_folder.locked())
                 written = _choose_folder(run_folder, resume, overwrite)
-                trainer.store = held.enter_context(CheckpointStore(written.checkpoints, keep=keep))
+                trainer.store = held.enter_context(CheckpointStore(written.checkpoints, keep=keep, map_above=map_above))
                 if join is not None and join.rows.segments is not None:
                     join.rows.segments.folder = written.pending
                 if not written.is_run or (data.is_live and not trainer.store.steps()):
@@ -206,7 +216,7 @@ def train_run(
         with processes.together():
             ahead = max(prefetch, _ROWS_AHEAD // config.batch_size) if prefetch and not data.is_live else prefetch
             source = read_together(data, processes, prefetch=ahead)
-            checkpoint = (trainer.store or CheckpointStore(written.checkpoints)).load()
+            checkpoint = (trainer.store or CheckpointStore(written.checkpoints, map_above=map_above)).load()
             _check_same_run(written, description, ("data", "schema"))
             place = None
             if checkpoint is not None:
@@ -218,6 +228,7 @@ def train_run(
                 with checkpoint.in_use():
                     trainer.load_state_dict(checkpoint.state)
                 source.seek(place)
+                checkpoint.state.clear()  # a table is in memory now
             else:
                 if start is not None:
                     start.load_into(trainer)
@@ -234,6 +245,12 @@ def train_run(
         ctr_model.eval()
         page = None
         if processes.first:
+            if trainer.store is not None and isinstance(ctr_model.categorical, DividedEmbedding):
+                last = trainer.store.load()
+                assert last is not None
+                ctr_model.categorical = ctr_model.categorical.with_rows(
+                    last.state["step"]["model"]["categorical.weight"]
+                )
             with _safe_in(written):
                 ctr_model.save_pretrained(written.model)
                 write_results(written, trainer, result, monitor, bad_rows, processes.count, letters)
@@ -437,12 +454,13 @@ def _find_parent(
     stored: Mapping[str, Any] | None,
     model: Mapping[str, Any] | None,
     config: TrainConfig,
+    map_above: int | None,
 ) -> ParentRun | None:
     """The run to start from: the one that is given, or that of the run that is continued."""
     if stored is None:
-        found = None if parent is None else ParentRun.open(parent, config.optimizer)
+        found = None if parent is None else ParentRun.open(parent, config.optimizer, map_above)
     else:
-        found = ParentRun.of(stored)
+        found = ParentRun.of(stored, map_above)
         recorded = None if found is None else found.description["run"]
         if parent is not None and str(Path(parent).absolute()) != recorded:
             raise ValueError(f"the run was started from {recorded} and cannot be resumed from {parent}")

@@ -282,15 +282,19 @@ class StreamTrainer:
             self._spacing *= 2
 
     def _save_if_due(self, new: int) -> None:
+        if self.store is not None and self._save_is_due(new):
+            with as_warning():
+                self.store.wait()
+            with as_warning():
+                self.store.save_async(self.batches, self.state_dict())
+
+    def _save_is_due(self, new: int) -> bool:
         late = time.monotonic() - self._saved_at >= 60 * self.config.checkpoint_minutes
         late = late and self._position != self._saved
-        if self.store is None or not (late or _crossed(self.config.checkpoint_every, self.rows - new, self.rows)):
-            return
+        if not (late or _crossed(self.config.checkpoint_every, self.rows - new, self.rows)):
+            return False
         self._saved_at, self._saved = time.monotonic(), self._position
-        with _as_warning():
-            self.store.wait()
-        with _as_warning():
-            self.store.save_async(self.batches, self.state_dict())
+        return True
 
     def save(self) -> None:
         """Write a checkpoint and wait for it; what the one before met does not matter any more."""
@@ -362,7 +366,7 @@ class StreamTrainer:
 
 
 @contextmanager
-def _as_warning() -> Iterator[None]:
+def as_warning() -> Iterator[None]:
     """A checkpoint that cannot be written does not end the training of the model in memory."""
     try:
         yield

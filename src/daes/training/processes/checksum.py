@@ -5,6 +5,7 @@ from zlib import crc32
 import torch
 from torch import Tensor
 
+from daes.embedding.divided import DividedEmbedding
 from daes.model import CTRModel
 
 _AT_ONCE = 1 << 14
@@ -15,14 +16,18 @@ def model_checksum(model: CTRModel, turn: int = 0) -> dict[str, int]:
     """A checksum of every parameter and buffer by name; equal bits have equal checksums.
 
     Of a larger tensor it is that of 16,384 entries, at another `turn` of the next ones: what it costs does not grow
-    with the tables. How many batches BatchNorm has seen is left out, since a process may have had no rows at times; and
-    evidence that fades, on a device, which adds fractions up in any order.
+    with the tables. Left out are a divided table, of which each process has a part of its own; how many batches
+    BatchNorm has seen, since a process may have had no rows at times; and evidence that fades, on a device, which adds
+    fractions up in any order.
     """
+    divided = isinstance(model.categorical, DividedEmbedding)
     fading = model.evidence.options.half_life is not None and model.device.type != "cpu"
     return {
         name: _checksum(tensor, turn)
         for name, tensor in model.state_dict().items()
-        if not name.endswith("num_batches_tracked") and not (fading and name.startswith("evidence."))
+        if not name.endswith("num_batches_tracked")
+        and not (fading and name.startswith("evidence."))
+        and not (divided and name == "categorical.weight")
     }
 
 

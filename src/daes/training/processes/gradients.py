@@ -1,9 +1,10 @@
 """The gradient of a step that several processes take together."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
+from daes.embedding.divided import DividedEmbedding
 from daes.model import CTRModel
 from daes.native import tensors as native
 from daes.training.optimizer import coalesced
@@ -19,7 +20,8 @@ class GradientExchange:
 
     Adding up is divided among the processes: each gets its share of all gradients, adds them up and gives the sums to
     all. Of a table with sparse gradients only the rows that were looked up are sent, and row i is of the share of
-    process i mod N. Without such a table, as on CUDA devices, `torch.distributed` does it.
+    process i mod N. Of a `DividedEmbedding` a row is of the share of the process that has it, and its sum stays there.
+    Without such tables, as on CUDA devices, `torch.distributed` does it.
 
     Every process ends up with the same bits, so that parameters stay equal if they were equal before.
 
@@ -31,6 +33,7 @@ class GradientExchange:
     def __init__(self, model: CTRModel, processes: Processes) -> None:
         self.model = model
         self.processes = processes
+        self.divided = model.categorical if isinstance(model.categorical, DividedEmbedding) else None
         self._slots = torch.empty(0, dtype=torch.int32)  # scratch memory of the compiled sum
 
     @torch.no_grad()
@@ -48,7 +51,7 @@ class GradientExchange:
         own = [torch.zeros_like(one) if one.grad is None else one.grad for one in dense]
         tensors = [*own, *buffers, loss.reshape(1).to(own[0] if own else loss)]
         flat = torch.cat([tensor.flatten() for tensor in tensors])
-        rows, values, to = self._by_share(tables[0]) if tables else (None, None, [])
+        rows, values, to = self._by_share() if tables else (None, None, [])
         told = self.processes.meet("step", row, weight, *to)
         total = float(told[:, 0].sum())
         share = weight / total if total > 0 else 1 / self.processes.count
@@ -66,19 +69,31 @@ class GradientExchange:
             buffer.copy_(average.view_as(buffer))
         return mean[-1][0].to(loss)
 
-    def _by_share(self, table: nn.Parameter) -> tuple[Tensor, Tensor, list[int]]:
-        """The rows (n,) of a table that have a gradient, each once, and these (n, d), on the host.
+    @torch.no_grad()
+    def norm(self, shared: Tensor, own: Tensor) -> Tensor:
+        """The norm of all gradients: of those that all processes have, and of the parts that each has of its own."""
+        squares = own.double().square().reshape(1)
+        self.processes.add(squares)
+        return torch.sqrt(shared.double().square() + squares[0])
+
+    def _by_share(self) -> tuple[Tensor, Tensor, list[int]]:
+        """The rows (n,) of the table that have a gradient, each once, and these (n, d), on the host.
 
         Those of process 0's share are first, and so on; how many there are of each.
         """
+        count = self.processes.count
+        if self.divided is not None:
+            rows, values = self.divided.gradient()
+            return rows, values, torch.bincount(self.divided.owners(rows), minlength=count).tolist()
+        (table,) = self.model.parameter_groups()[1]
         if table.grad is None:
             rows, values = torch.empty(0, dtype=torch.int64), torch.empty(0, table.shape[1], dtype=table.dtype)
         else:
             gradient = coalesced(table.grad)
             rows, values = gradient.indices()[0].cpu(), gradient.values().cpu()
-        owners = rows % self.processes.count
+        owners = rows % count
         order = torch.argsort(owners, stable=True)
-        return rows[order], values[order], torch.bincount(owners, minlength=self.processes.count).tolist()
+        return rows[order], values[order], torch.bincount(owners, minlength=count).tolist()
 
     def _added_up(
         self, flat: Tensor, rows: Tensor, values: Tensor, to: list[int], of: list[int]
@@ -86,7 +101,8 @@ class GradientExchange:
         """The sums over all processes of a vector (n,), and of the rows of a table, each of which is there once then.
 
         Of the rows that this process has, the first `to[0]` are of process 0's share, and so on; process r has `of[r]`
-        rows of this one's share. The vector is cut into pieces of equal size.
+        rows of this one's share. The vector is cut into pieces of equal size. Of a divided table only the rows of this
+        process are found, numbered from its first one on.
         """
         count, dim = self.processes.count, values.shape[1]
         width = -(-len(flat) // count)
@@ -97,7 +113,11 @@ class GradientExchange:
         sizes = [width + each * number for number in of]
         found = torch.split(self.processes.swap_rows(sent, [width + each * number for number in to], sizes), sizes)
         piece = torch.stack([one[:width] for one in found]).sum(0)
-        rows, values = self._sum_of_rows(*_parted(torch.cat([one[width:] for one in found]), dim))
+        rows, values = _parted(torch.cat([one[width:] for one in found]), dim)
+        if self.divided is not None:
+            rows, values = self._sum_of_rows(rows - self.divided.first_row, values)
+            return self.processes.gather_rows(piece, [width] * count)[: len(flat)], rows, values
+        rows, values = self._sum_of_rows(rows, values)
         counts = self.processes.gather_rows(torch.tensor([len(rows)]), [1] * count).tolist()
         sizes = [width + each * number for number in counts]
         sums = self.processes.gather_rows(torch.cat([piece, _joined(rows, values).flatten()]), sizes)

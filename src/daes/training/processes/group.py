@@ -85,7 +85,7 @@ class Processes:
     def add(self, tensor: Tensor) -> None:
         """Replace the tensor by the sum of those of all processes, the same bits in each."""
         if self.count > 1:
-            with self._telling():
+            with self.telling():
                 dist.all_reduce(tensor)
 
     def gather_rows(self, rows: Tensor, counts: Sequence[int]) -> Tensor:
@@ -101,9 +101,19 @@ class Processes:
         if self.count == 1:
             return rows
         found = rows.new_empty(sum(of), *rows.shape[1:])
-        with self._telling():
+        with self.telling():
             dist.all_to_all_single(found, rows, list(of), list(to))
         return found
+
+    def send(self, rows: Tensor, to: int) -> None:
+        """Give rows, on the host, to another process, which must `receive` them."""
+        with self.telling():
+            dist.send(rows.contiguous(), to)
+
+    def receive(self, rows: Tensor, of: int) -> None:
+        """Replace rows, on the host, by those that another process sends."""
+        with self.telling():
+            dist.recv(rows, of)
 
     def compare(self, described: Mapping[str, Any]) -> None:
         """An error that names what differs, if the processes were not all started with the same."""
@@ -135,7 +145,8 @@ class Processes:
             raise OtherProcessError(f"process {failed[0]} has failed, and says why") from error
 
     @contextmanager
-    def _telling(self) -> Iterator[None]:
+    def telling(self) -> Iterator[None]:
+        """Within it an error of `torch.distributed` is a `LostProcessError`."""
         try:
             yield
         except RuntimeError as error:

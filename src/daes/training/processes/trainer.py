@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from daes.embedding.divided import DividedEmbedding
 from daes.embedding.processes import ProcessesDisagreeError
 from daes.model import CTRModel, DeviceBatch
 from daes.stream.batch import Batch
@@ -16,8 +17,9 @@ from daes.training.config import TrainConfig
 from daes.training.processes.checksum import model_checksum
 from daes.training.processes.gradients import GradientExchange
 from daes.training.processes.group import Processes
+from daes.training.processes.tables import DividedState
 from daes.training.step import TrainingStep, random_state, set_random_state
-from daes.training.trainer import StreamTrainer, TrainResult
+from daes.training.trainer import StreamTrainer, TrainResult, as_warning
 
 _GROWTH = 50
 """While the stream is short, rows are exchanged whenever it has grown by this part of itself: one in so many."""
@@ -48,6 +50,9 @@ class ProcessTrainer(StreamTrainer):
     Checkpoints are written after an exchange. There the processes have one state and one position, so that any number
     of processes can go on from it, one included.
 
+    The model's table may be divided (`DividedEmbedding`). Each process then has a part of its rows and of their Adagrad
+    sums, and steps are those with a whole table. Training waits for its checkpoints, which are those of a whole table.
+
     Args:
         model: the model, with the same parameters in all processes.
         config: how to train; `batch_size` is that of all processes together.
@@ -59,9 +64,16 @@ class ProcessTrainer(StreamTrainer):
     def __init__(self, model: CTRModel, config: TrainConfig, processes: Processes, **arguments: Any) -> None:
         if config.label_delay:
             raise ValueError(f"label_delay must be 0 with several processes, got {config.label_delay}")
+        divided = model.categorical if isinstance(model.categorical, DividedEmbedding) else None
+        if divided is not None and (config.optimizer != "adagrad" or model.l2 or model.device.type != "cpu"):
+            raise ValueError(
+                "divided tables are learned by adagrad without l2, on the CPU, "
+                f"got {config.optimizer}, l2={model.l2:g}, {model.device.type}"
+            )
         self.processes = processes
         super().__init__(model, config, **arguments)
         self.seed = config.seed + (processes.rank << 32)  # each has dropout of its own
+        self._divided = None if divided is None else DividedState(self.step, divided, processes)
         self.exchanges = 0
         """How often scores were exchanged, by this process."""
         self._taken: list[_Taken] = []
@@ -86,10 +98,12 @@ class ProcessTrainer(StreamTrainer):
         own = batch[slice(*part_of(0, len(batch), self.processes.rank, self.processes.count))]
         bad, logits = len(self.bad_batches), np.empty(0, np.float32)
         first = self.step.observing and not self.step.has_observed
+        self._fetch(own)
         if len(own):
             logits = self.step.score(own) if first else self.step.score_and_learn(own, row)
         if first:  # observed before its step, by all, as in one process
             self._observe(self.step.prepare(batch))
+            self._fetch(own)  # a vocabulary has other rows for them now
         if first or not len(own):
             self.step.learn(own, row)
         self._taken.append(_Taken(batch, logits, learned=len(self.bad_batches) == bad, observed=first))
@@ -97,6 +111,29 @@ class ProcessTrainer(StreamTrainer):
         here = int(self._position["row"])
         if first or here - self._exchanged_at >= min(self.config.sync_every, self._exchanged_at / _GROWTH):
             self._exchange()
+
+    def _fetch(self, own: Batch) -> None:
+        """Get what the model needs of a divided table for these rows; called in all processes, also without rows."""
+        if self._divided is not None:
+            with self.processes.telling():
+                self._divided.table.fetch(self.step.prepare(own).categorical)
+
+    def _save_if_due(self, new: int) -> None:
+        if self._divided is None:
+            super()._save_if_due(new)
+        elif self.processes.gather(self._save_is_due(new))[0]:
+            with as_warning():
+                self.save()
+
+    def save(self) -> None:
+        """As of `StreamTrainer`; with a divided table in all processes at once."""
+        if self._divided is None:
+            super().save()
+        elif self.processes.first:
+            with self._divided.asking():
+                super().save()
+        else:
+            self._divided.answer()
 
     def _finish(self) -> None:
         self._exchange()
@@ -168,18 +205,30 @@ class ProcessTrainer(StreamTrainer):
             self.step.observe(rows)
 
     def state_dict(self) -> dict[str, Any]:
-        """That of one process, and the random numbers of the others."""
-        return {**super().state_dict(), "random_of_processes": self._random}
+        """That of one process, and the random numbers of the others.
+
+        Rows of a divided table come from the other processes while it is written, see `save`.
+        """
+        state = super().state_dict()
+        step = state["step"] if self._divided is None else self._divided.whole(state["step"])
+        return {**state, "step": step, "random_of_processes": self._random}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from the state of any number of processes, bit for bit if there were as many."""
-        super().load_state_dict(state)
+        super().load_state_dict(self._with_own_rows(state))
         self._exchanged_at = int(self._position["row"])
         found = state.get("random_of_processes", [state["random"]])
         if len(found) == self.processes.count:
             set_random_state(found[self.processes.rank], self.model.device)
         else:
             torch.manual_seed(self.seed + self.rows)
+
+    def start_from(self, state: Mapping[str, Any]) -> None:
+        """As of `StreamTrainer`, from the state of any number of processes."""
+        super().start_from(self._with_own_rows(state))
+
+    def _with_own_rows(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
+        return state if self._divided is None else {**state, "step": self._divided.own(state["step"])}
 
 
 def part_of(start: int, stop: int, rank: int, count: int) -> tuple[int, int]:

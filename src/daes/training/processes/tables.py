@@ -1,0 +1,102 @@
+"""A divided table and its Adagrad sums in checkpoints, which have all rows: any number of processes reads them."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from daes.embedding.divided import DividedEmbedding
+from daes.storage.nested_state import Pieces
+from daes.training.processes.group import Processes
+from daes.training.step import TrainingStep
+
+MAP_ABOVE = 1 << 24
+"""Arrays of more bytes are mapped from a checkpoint, of which each process needs its rows alone."""
+_AT_ONCE = 1 << 16
+_DONE = -1
+
+
+class DividedState:
+    """The state of a `TrainingStep` whose model has a divided table.
+
+    To save it, the first process asks the others for their rows while it writes (`asking`), and these answer
+    (`answer`): no process has more than some rows of another in its memory.
+
+    Args:
+        step: the step; its only optimiser is Adagrad.
+        table: the table of its model.
+        processes: those that have a part of it.
+    """
+
+    def __init__(self, step: TrainingStep, table: DividedEmbedding, processes: Processes) -> None:
+        (self._adagrad,) = step.optimizers.parts
+        self._place = next(place for place, one in enumerate(self._adagrad.parameters) if one is table.weight)
+        self._tensors = (table.weight.detach(), self._adagrad.sums[self._place])
+        self.table, self.processes = table, processes
+
+    def whole(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        """The state of the step with all rows, which are there when it is written, within `asking`."""
+        return self._with_tables(state, *(self._pieces(number) for number in range(len(self._tensors))))
+
+    def own(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        """The state of a step with all rows, with those of this process alone."""
+        tables = state["model"]["categorical.weight"], state["optimizers"][0]["sums"][self._place]
+        for one in tables:
+            if one.shape != (self.table.num_rows, self.table.dim):
+                raise RuntimeError(f"it has a table of shape {tuple(one.shape)}, not {tuple(self._shape)}")
+        start, stop = self.table.first_row, self.table.first_row + len(self.table.weight)
+        return self._with_tables(state, *(one[start:stop] for one in tables))
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """Within it the first process may write what `whole` returns; the others `answer`."""
+        try:
+            yield
+        finally:
+            for other in range(1, self.processes.count):
+                self._ask(other, _DONE, 0, 0)
+
+    def answer(self) -> None:
+        """Give the first process rows of this one as long as it asks."""
+        while True:
+            asked = torch.empty(3, dtype=torch.int64)
+            self.processes.receive(asked, 0)
+            number, start, stop = asked.tolist()
+            if number == _DONE:
+                return
+            self.processes.send(self._tensors[number][start:stop], 0)
+
+    @property
+    def _shape(self) -> tuple[int, int]:
+        return self.table.num_rows, self.table.dim
+
+    def _pieces(self, number: int) -> Pieces:
+        return Pieces(self._tensors[number].dtype, self._shape, lambda: self._read(number))
+
+    def _read(self, number: int) -> Iterator[Tensor]:
+        own, each = self._tensors[number], self.table.rows_each
+        for start in range(0, len(own), _AT_ONCE):
+            yield own[start : start + _AT_ONCE]
+        for other in range(1, self.processes.count):
+            count = max(min(each, self.table.num_rows - each * other), 0)
+            for start in range(0, count, _AT_ONCE):
+                stop = min(start + _AT_ONCE, count)
+                self._ask(other, number, start, stop)
+                rows = torch.empty(stop - start, self.table.dim, dtype=own.dtype)
+                self.processes.receive(rows, other)
+                yield rows
+
+    def _ask(self, other: int, number: int, start: int, stop: int) -> None:
+        self.processes.send(torch.tensor([number, start, stop]), other)
+
+    def _with_tables(self, state: Mapping[str, Any], weight: Any, sums: Any) -> dict[str, Any]:
+        (adagrad,) = state["optimizers"]
+        totals = list(adagrad["sums"])
+        totals[self._place] = sums
+        return {
+            **state,
+            "model": {**state["model"], "categorical.weight": weight},
+            "optimizers": [{**adagrad, "sums": totals}],
+        }
