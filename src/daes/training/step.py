@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from math import isfinite, nan
+from math import hypot, isfinite, nan
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -340,14 +340,16 @@ class TrainingStep:
             known = self._whole.norm()
             if known is not None:
                 return torch.tensor(known)
-        divided = None if self.exchange is None or self.exchange.divided is None else self.exchange.divided.weight
-        learned = [one for one in self._parameters if one.grad is not None]
-        gradients = [_values(one, one.grad) for one in learned if one is not divided]
-        norm = _norm(gradients)
-        if divided is not None and self.exchange is not None:
-            own = [_values(one, one.grad) for one in learned if one is divided]
-            norm = self.exchange.norm(norm, _norm(own))
-            gradients += own
+        table = None if self.exchange is None or self.exchange.divided is None else self.exchange.divided.weight
+        gradients = [_values(one) for one in self._parameters if one.grad is not None and one is not table]
+        if native.serves(*gradients) and all(one.dtype == torch.float32 for one in gradients):
+            norm = torch.tensor(native.norm(gradients))
+        else:
+            norms = torch._foreach_norm(gradients)
+            norm = torch.linalg.vector_norm(torch.stack(norms)) if norms else torch.zeros(())
+        if table is not None and self.exchange is not None:
+            norm = torch.tensor(hypot(float(norm), self.exchange.norm_of_rows))
+            gradients.append(_values(table))
         if self.config.clip_norm is not None:
             factor = (self.config.clip_norm / (norm + 1e-6)).clamp(max=1.0)
             for gradient in gradients:
@@ -407,22 +409,15 @@ def _can_record(model: CTRModel, config: TrainConfig) -> bool:
     return config.cuda_graphs and on_cuda(model) and not waits
 
 
-def _values(parameter: Tensor, gradient: Tensor | None) -> Tensor:
+def _values(parameter: Tensor) -> Tensor:
     """The numbers of a parameter's gradient, to read and to scale; of a sparse one, those of the rows it has."""
+    gradient = parameter.grad
     assert gradient is not None
     if not gradient.is_sparse:
         return gradient
     # A row that was looked up twice has two entries until they are added up, which the optimiser would do anyway.
     parameter.grad = coalesced(gradient)
     return parameter.grad._values()
-
-
-def _norm(gradients: list[Tensor]) -> Tensor:
-    """The norm of all of them together."""
-    if native.serves(*gradients) and all(one.dtype == torch.float32 for one in gradients):
-        return torch.tensor(native.norm(gradients))
-    norms = torch._foreach_norm(gradients)
-    return torch.linalg.vector_norm(torch.stack(norms)) if norms else torch.zeros(())
 
 
 def random_state(device: torch.device) -> dict[str, Tensor]:

@@ -34,6 +34,8 @@ class GradientExchange:
         self.model = model
         self.processes = processes
         self.divided = model.categorical if isinstance(model.categorical, DividedEmbedding) else None
+        self.norm_of_rows = 0.0
+        """The norm of the last gradient of a divided table, over the rows of all processes."""
         self._slots = torch.empty(0, dtype=torch.int32)  # scratch memory of the compiled sum
 
     @torch.no_grad()
@@ -68,13 +70,6 @@ class GradientExchange:
         for buffer, average in zip(buffers, mean[len(dense) :], strict=False):
             buffer.copy_(average.view_as(buffer))
         return mean[-1][0].to(loss)
-
-    @torch.no_grad()
-    def norm(self, shared: Tensor, own: Tensor) -> Tensor:
-        """The norm of all gradients: of those that all processes have, and of the parts that each has of its own."""
-        squares = own.double().square().reshape(1)
-        self.processes.add(squares)
-        return torch.sqrt(shared.double().square() + squares[0])
 
     def _by_share(self) -> tuple[Tensor, Tensor, list[int]]:
         """The rows (n,) of the table that have a gradient, each once, and these (n, d), on the host.
@@ -116,7 +111,10 @@ class GradientExchange:
         rows, values = _parted(torch.cat([one[width:] for one in found]), dim)
         if self.divided is not None:
             rows, values = self._sum_of_rows(rows - self.divided.first_row, values)
-            return self.processes.gather_rows(piece, [width] * count)[: len(flat)], rows, values
+            told = torch.cat([piece, values.square().sum().reshape(1)])
+            sums = self.processes.gather_rows(told.unsqueeze(0), [1] * count)
+            self.norm_of_rows = float(sums[:, width].double().sum().sqrt())
+            return sums[:, :width].flatten()[: len(flat)], rows, values
         rows, values = self._sum_of_rows(rows, values)
         counts = self.processes.gather_rows(torch.tensor([len(rows)]), [1] * count).tolist()
         sizes = [width + each * number for number in counts]
