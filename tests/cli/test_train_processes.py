@@ -110,6 +110,43 @@ def test_a_killed_process_ends_the_run_with_a_sentence(started, clicks, tmp_path
     assert "600 rows" in out
 
 
+def test_divided_tables(started, clicks, tmp_path):
+    run = tmp_path / "run"
+    frequent = ("--checkpoint-every", "40", "--sync-every", "40", "--limit", "400")
+    _, wait = started(2, "train", clicks, "--out", run, *OPTIONS, *frequent, "--divide-tables", "torch")
+    (code, out, err), second = wait()
+    assert code == 0, err
+    assert "400 rows" in out
+    assert second == (0, "", "")
+    assert RunFolder(run).read("config")["options"]["divide_tables"] == "torch"
+    _, wait = started(3, "train", "--out", run, "--resume", "--limit", "600")  # its tables are divided again
+    (code, out, err), *_ = wait()
+    assert code == 0, err
+    assert "continuing after row 400" in err
+    assert "600 rows" in out
+    _, wait = started(1, "train", "--out", run, "--resume", "--limit", "800")
+    ((code, out, err),) = wait()
+    assert code == 0, err
+    assert "800 rows" in out
+
+
+@pytest.mark.parametrize(
+    ("world", "by", "code", "sentence"),
+    [
+        (1, "torch", 2, "--divide-tables is for several processes, which torchrun or --ray starts, got torch and one"),
+        (2, "torchrec", 1, "torchrec is needed here and not installed: pip install 'daes[torchrec]'"),
+    ],
+)
+def test_tables_that_cannot_be_divided(started, clicks, tmp_path, monkeypatch, world, by, code, sentence):
+    monkeypatch.setitem(sys.modules, "torchrec", None)
+    _, wait = started(world, "train", clicks, "--out", tmp_path / "run", "--divide-tables", by)
+    first, *others = wait()
+    assert first[0] == code
+    assert sentence in first[2]
+    assert all(other[::2] == (1, "daes: process 0 has failed, and says why\n") for other in others)
+    assert not (tmp_path / "run").exists()
+
+
 def _torchrun(*options):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *options]
     return [*command, "-m", "daes", "train"], {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": ":".join(sys.path)}

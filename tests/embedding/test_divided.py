@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from daes.embedding import CategoricalEmbedding
-from daes.embedding.divided import DividedEmbedding
+from daes.embedding import CategoricalEmbedding, DividedEmbedding
 
 SIZES = {"city": 50, "device": 7}
 IDS = torch.tensor([[7, 0], [107, 3], [9, 1]])

@@ -273,8 +273,7 @@ def train(
 
 def _tables(divided: str, count: int) -> "type[CategoricalEmbedding]":
     """The class of tables that so many processes have, or have parts of."""
-    from daes.embedding import CategoricalEmbedding
-    from daes.embedding.divided import DividedEmbedding
+    from daes.embedding import CategoricalEmbedding, DividedEmbedding
     from daes.extras import require
 
     if divided == "no":

@@ -7,6 +7,7 @@ from daes.embedding.base import Context, NotFittedError, NumericalEmbedding
 from daes.embedding.categorical import CategoricalEmbedding, suggest_sizes
 from daes.embedding.daes import DAES
 from daes.embedding.distributions import FeatureDistributions
+from daes.embedding.divided import DividedEmbedding
 from daes.embedding.knots import FeatureKnots
 from daes.embedding.ple import PLE
 from daes.embedding.registry import METHODS, MethodEntry, build_embedding, register_method
@@ -20,6 +21,7 @@ __all__ = [
     "PLE",
     "CategoricalEmbedding",
     "Context",
+    "DividedEmbedding",
     "FeatureDistributions",
     "FeatureKnots",
     "MethodEntry",

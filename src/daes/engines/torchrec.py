@@ -9,8 +9,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from daes.embedding import DividedEmbedding
 from daes.embedding.categorical import CategoricalEmbedding
-from daes.embedding.divided import DividedEmbedding
 from daes.extras import require
 from daes.model import CTRModel
 

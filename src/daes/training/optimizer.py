@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from daes import native
-from daes.embedding.divided import DividedEmbedding
+from daes.embedding import DividedEmbedding
 from daes.model import CTRModel
 from daes.training.config import TrainConfig
 

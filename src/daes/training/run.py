@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from daes import native
-from daes.embedding import CategoricalEmbedding
-from daes.embedding.divided import DividedEmbedding
+from daes.embedding import CategoricalEmbedding, DividedEmbedding
 from daes.model import CTRModel
 from daes.storage.checkpoint import CheckpointStore
 from daes.storage.dead_letters import DeadLetters
@@ -163,12 +163,14 @@ def train_run(
         # Whatever can be wrong with options and data shows here, before anything is written.
         map_above = MAP_ABOVE if issubclass(tables, DividedEmbedding) else None
         start = _find_parent(parent, stored, model, config, map_above)
-        torch.manual_seed(config.seed)
         if start is None:
             arguments = {"categorical": tables, **(model or {})}
-            ctr_model, sampled = _make_model(data, run_folder, stored, arguments, config, sample_rows)
+            make, sampled = _find_model(data, run_folder, stored, arguments, config, sample_rows)
         else:
-            ctr_model, sampled = start.make_model(data.schema, tables), 0
+            make, sampled = partial(start.make_model, data.schema, tables), 0
+    with processes.together():  # what is read is there in all of them: TorchRec's tables are made together
+        torch.manual_seed(config.seed)
+        ctr_model = make()
         bad_rows = data.bad_rows
         consumed, monitor = ConsumedRows(data), Monitor(data.schema, ctr_model.distributions)
         join = None if labels is None else _join(labels, data, config, keep)
@@ -228,7 +230,7 @@ def train_run(
                 with checkpoint.in_use():
                     trainer.load_state_dict(checkpoint.state)
                 source.seek(place)
-                checkpoint.state.clear()  # a table is in memory now
+                checkpoint.state.clear()  # what was needed of it is in the trainer
             else:
                 if start is not None:
                     start.load_into(trainer)
@@ -265,26 +267,26 @@ def train_run(
     return TrainedRun(run_folder, ctr_model, result, resumed_at, page, bad_rows, stopped)
 
 
-def _make_model(
+def _find_model(
     data: Dataset,
     run_folder: RunFolder,
     stored: Mapping[str, Any] | None,
-    model: Mapping[str, Any] | None,
+    model: Mapping[str, Any],
     config: TrainConfig,
     sample_rows: int,
-) -> tuple[CTRModel, int]:
-    """A new model, and how many rows it was made by."""
+) -> tuple[Callable[[], CTRModel], int]:
+    """What makes a new model, and how many rows it is made by."""
     if stored is not None and data.is_live and CheckpointStore(_continued(run_folder).checkpoints).steps():
         # The first rows may be gone; the checkpoint has all that they told, and the run what was chosen by them.
-        arguments, chosen = dict(model or {}), stored["model"]
+        arguments, chosen = dict(model), stored["model"]
         sizes = arguments.get("sizes", {})
         arguments["sizes"] = {**chosen["sizes"], **sizes} if isinstance(sizes, Mapping) else sizes
         if arguments.get("context", "smallest") in ("smallest", "ranked"):
             arguments["context"] = chosen["context"]
-        return CTRModel(data.schema, **arguments), stored["run"]["sampled"]
+        return partial(CTRModel, data.schema, **arguments), stored["run"]["sampled"]
     sampled = sample_rows if stored is None else stored["run"].get("sampled", sample_rows)
     sample = data.sample(sampled, batch_size=config.batch_size, skip_bad_batches=config.bad_batch == "skip")
-    return CTRModel.from_sample(data.schema, sample, **(model or {})), len(sample)
+    return partial(CTRModel.from_sample, data.schema, sample, **model), len(sample)
 
 
 def _join(labels: LateLabels, data: Dataset, config: TrainConfig, keep: int) -> LabelJoin:

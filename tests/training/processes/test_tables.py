@@ -12,8 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from daes.embedding import CategoricalEmbedding
-from daes.embedding.divided import DividedEmbedding
+from daes.embedding import CategoricalEmbedding, DividedEmbedding
 from daes.model import CTRModel
 from daes.storage import checkpoint
 from daes.storage.checkpoint import CheckpointStore, CheckpointWarning

@@ -5,7 +5,7 @@ from zlib import crc32
 import torch
 from torch import Tensor
 
-from daes.embedding.divided import DividedEmbedding
+from daes.embedding import DividedEmbedding
 from daes.model import CTRModel
 
 _AT_ONCE = 1 << 14

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from daes.embedding.divided import DividedEmbedding
+from daes.embedding import DividedEmbedding
 from daes.model import CTRModel
 from daes.native import tensors as native
 from daes.training.optimizer import coalesced

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from daes.embedding.divided import DividedEmbedding
+from daes.embedding import DividedEmbedding
 from daes.storage.nested_state import Pieces
 from daes.training.processes.group import Processes
 from daes.training.step import TrainingStep

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from daes.embedding.divided import DividedEmbedding
+from daes.embedding import DividedEmbedding
 from daes.embedding.processes import ProcessesDisagreeError
 from daes.model import CTRModel, DeviceBatch
 from daes.stream.batch import Batch
@@ -95,7 +95,7 @@ class ProcessTrainer(StreamTrainer):
 
     def _advance(self, row: int, batch: Batch) -> None:
         """Take part in a step, also without rows."""
-        own = batch[slice(*part_of(0, len(batch), self.processes.rank, self.processes.count))]
+        own = self.step.prepare(batch[slice(*part_of(0, len(batch), self.processes.rank, self.processes.count))])
         bad, logits = len(self.bad_batches), np.empty(0, np.float32)
         first = self.step.observing and not self.step.has_observed
         self._fetch(own)
@@ -112,11 +112,11 @@ class ProcessTrainer(StreamTrainer):
         if first or here - self._exchanged_at >= min(self.config.sync_every, self._exchanged_at / _GROWTH):
             self._exchange()
 
-    def _fetch(self, own: Batch) -> None:
+    def _fetch(self, own: DeviceBatch) -> None:
         """Get what the model needs of a divided table for these rows; called in all processes, also without rows."""
         if self._divided is not None:
             with self.processes.telling():
-                self._divided.table.fetch(self.step.prepare(own).categorical)
+                self._divided.table.fetch(own.categorical)
 
     def _save_if_due(self, new: int) -> None:
         if self._divided is None:
