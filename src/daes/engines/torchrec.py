@@ -3,6 +3,7 @@
 `TorchRecEmbedding` is what `daes train --divide-tables` uses; `ShardedEmbedding` is for a loop of one's own.
 """
 
+import logging
 from typing import Any, ClassVar
 
 import torch
@@ -177,6 +178,7 @@ def unsharded(model: CTRModel) -> CTRModel | None:
 def _sharded(num_rows: int, dim: int, fused: dict[str, Any], device: torch.device) -> Any:
     """A table of TorchRec whose rows are divided among all processes."""
     torchrec, plans = require("torchrec"), require("torchrec.distributed.sharding_plan")
+    logging.getLogger("torch.fx._symbolic_trace").setLevel(logging.ERROR)  # it warns of how TorchRec uses it
     config = torchrec.EmbeddingConfig(name=_TABLE, embedding_dim=dim, num_embeddings=num_rows, feature_names=[_TABLE])
     whole = torchrec.EmbeddingCollection(tables=[config], device=torch.device("meta"))
     sharder = require("torchrec.distributed.embedding").EmbeddingCollectionSharder(fused_params=fused)
