@@ -19,6 +19,7 @@ from daes.storage.checkpoint import CheckpointStore, CheckpointWarning
 from daes.storage.run_folder import RunFolder
 from daes.stream.dataset import Dataset
 from daes.training.config import TrainConfig
+from daes.training.processes import Processes
 from daes.training.run import train_run
 
 ROWS = 452
@@ -139,6 +140,37 @@ def test_bits_of_an_uninterrupted_run(clicks, in_processes, tmp_path, monkeypatc
     parts = in_processes(2, _interrupted, clicks, tmp_path / "parts")
     assert parts[0][1] >= 200
     _compare(tmp_path / "parts", tmp_path / "whole", rtol=0, atol=0)
+
+
+def _dies_when_asked(rank, path, folder):
+    """The second process is killed within the second checkpoint, with rows of the table given and none of the sums."""
+    send, calls = Processes.send, []
+
+    def send_or_die(self, rows, to):
+        calls.append(to)
+        if rank and len(calls) == 4:
+            os.kill(os.getpid(), signal.SIGKILL)
+        send(self, rows, to)
+
+    Processes.send = send_or_die
+    return _run(rank, path, folder)
+
+
+def test_killed_while_a_checkpoint_is_written(clicks, in_processes, tmp_path):
+    first, second = in_processes(2, _dies_when_asked, clicks, tmp_path / "run", may_fail=True)
+    assert second.exit_code == -signal.SIGKILL
+    assert "LostProcessError: process 0 of 2 has lost another one" in first.error
+    folder = RunFolder(tmp_path / "run").checkpoints
+    assert [path.suffix for path in folder.iterdir() if path.name != "lock"] == [".safetensors"]
+    assert _state(tmp_path / "run")["rows"] == 40
+    in_processes(2, _run, clicks, tmp_path / "whole")
+    _, (_, resumed_at, _) = in_processes(2, _resume, clicks, tmp_path / "run")
+    assert resumed_at == 40
+    _compare(tmp_path / "run", tmp_path / "whole", rtol=0, atol=0)
+
+
+def _resume(rank, path, folder):
+    return _run(rank, path, folder, resume=True)
 
 
 def _from(rank, path, folder, parent, tables):
