@@ -66,7 +66,7 @@ class DividedEmbedding(CategoricalEmbedding):
     def fetch(self, ids: Tensor) -> None:
         """Get the vectors that these ids (B, p) have now; called in all processes."""
         self._fetched = torch.unique(self.rows(ids))
-        self._vectors = self._bring(self._fetched).requires_grad_()
+        self._vectors = self._bring(self._fetched).requires_grad_(self.weight.requires_grad)
 
     def _bring(self, rows: Tensor) -> Tensor:
         """The vectors (n, d) of rows (n,) in increasing order, from the processes that have them."""
