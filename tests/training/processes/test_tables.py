@@ -94,42 +94,51 @@ def test_it_is_the_run_with_whole_tables(clicks, in_processes, tmp_path, world, 
         torch.testing.assert_close(found[name], tensor, rtol=1e-4, atol=1e-6, equal_nan=True)
 
 
+def _stop(rank, path, folder, tables, rows):
+    def stop(trainer, batch, logits):
+        if trainer.rows >= rows:
+            trainer.stop(signal.SIGTERM)
+
+    return _run(rank, path, folder, tables, callbacks=[stop], resume=True)
+
+
 def test_killed_and_resumed_by_other_numbers_of_processes(clicks, in_processes, tmp_path, monkeypatch):
     """Two processes with divided tables, one of which is killed; then three; then one with a whole table."""
     monkeypatch.setattr("daes.training.run.MAP_ABOVE", 0)
     folder = tmp_path / "run"
-    config = replace(CONFIG, sync_every=1)  # so that the number of processes does not matter but for rounding
-    _run(0, clicks, tmp_path / "alone", CategoricalEmbedding, config=config)
 
     def kill(workers):
         while not CheckpointStore(RunFolder(folder).checkpoints).steps():
             time.sleep(0.01)
         os.kill(workers[1].pid, signal.SIGKILL)
 
-    first, second = in_processes(2, _run, clicks, folder, DividedEmbedding, HASH, config, may_fail=True, meanwhile=kill)
+    first, second = in_processes(2, _run, clicks, folder, may_fail=True, meanwhile=kill)
     assert second.exit_code == -signal.SIGKILL
     assert "LostProcessError: process 0 of 2 has lost another one" in first.error
     assert 0 < _state(folder)["rows"] < ROWS
-    stopped = in_processes(3, _stop, clicks, folder, config, may_fail=True)
+    stopped = in_processes(3, _stop, clicks, folder, DividedEmbedding, 200, may_fail=True)
     assert all("TrainingStopped: stopped by SIGTERM" in one.error for one in stopped)
     resumed_at = _state(folder)["rows"]
     assert 200 <= resumed_at < ROWS
-    metrics, found, _ = _run(0, clicks, folder, CategoricalEmbedding, config=config, resume=True)
+    metrics, found, _ = _run(0, clicks, folder, CategoricalEmbedding, resume=True)
     assert (found, metrics["rows"]) == (resumed_at, ROWS)
-    _compare(folder, tmp_path / "alone", rtol=1e-3, atol=1e-4)
 
 
-def _stop(rank, path, folder, config=CONFIG):
-    def stop(trainer, batch, logits):
-        if trainer.rows >= 200:
-            trainer.stop(signal.SIGTERM)
-
-    return _run(rank, path, folder, config=config, callbacks=[stop], resume=True)
+def test_numbers_of_processes_that_change(clicks, in_processes, tmp_path, monkeypatch):
+    """Two processes, then three, then one: with divided tables as with whole ones."""
+    monkeypatch.setattr("daes.training.run.MAP_ABOVE", 0)
+    for name, tables in (("divided", DividedEmbedding), ("whole", CategoricalEmbedding)):
+        for world, rows in ((2, 100), (3, 250)):
+            stopped = in_processes(world, _stop, clicks, tmp_path / name, tables, rows, may_fail=True)
+            assert all("TrainingStopped: stopped by SIGTERM" in one.error for one in stopped)
+        _, resumed_at, _ = _run(0, clicks, tmp_path / name, CategoricalEmbedding, resume=True)
+        assert 250 <= resumed_at < ROWS
+    _compare(tmp_path / "divided", tmp_path / "whole")
 
 
 def _interrupted(rank, path, folder):
     try:
-        _stop(rank, path, folder)
+        _stop(rank, path, folder, DividedEmbedding, 200)
     except KeyboardInterrupt:
         return _run(rank, path, folder, resume=True)
 
