@@ -299,3 +299,10 @@ def test_bins_that_were_cut_anew_since_a_score_are_not_mistaken():
     counted.update(numbers, rows, torch.ones(1), torch.zeros(1))
     noted = counted.recent.errors[:, 0].nonzero().flatten()
     assert torch.equal(noted, counted.cells(numbers, rows)[0])
+
+
+@pytest.mark.parametrize(("columns", "evidence", "recent"), [(4, 0.2, 0.1), (39, 0.2, 0.1), (99, 8 / 99, 0.04)])
+def test_the_weights_of_many_columns_start_smaller(columns, evidence, recent):
+    counted = EvidenceInputs(Evidence(), columns, [], 0)
+    assert counted.weight.tolist() == pytest.approx([evidence] * columns)
+    assert counted.recent.weight.tolist() == pytest.approx([recent] * (1 + columns))

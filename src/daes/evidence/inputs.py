@@ -23,6 +23,9 @@ _Number = TypeVar("_Number", float, Tensor)
 _FIRST_CHOICE = 1_000
 """Rows after which pairs are chosen for the first time; then again whenever the stream is four times as long."""
 
+_MOST_EVIDENCE, _MOST_RECENT = 8.0, 4.0
+"""What the weights of all columns together start at, at the most: many may say the same, and their odds add up."""
+
 
 class EvidenceInputs(KeepsPrecision):
     """What the clicks before say of each value of a batch.
@@ -36,9 +39,10 @@ class EvidenceInputs(KeepsPrecision):
       sigmoid(logit p̄ + z_i + z_j), for the pairs that this tells most about (`choose_pairs`).
 
     They are inputs of a network, and they add up to a logit of their own, `logit`: logit p̄ + Σ w·input, where the
-    learned w start at `weight` for numbers and categories and at 0 for the rest. A network that has learned nothing yet
-    thus scores by what was counted. With `recent`, a `correction` says what the model itself has lately got wrong of
-    the same values (`RecentErrors`): training adds it to the logits of a stream.
+    learned w start at `weight` for numbers and categories (with more than 40 columns at 8 / columns, if that is less)
+    and at 0 for the rest. A network that has learned nothing yet thus scores by what was counted. With `recent`, a
+    `correction` says what the model itself has lately got wrong of the same values (`RecentErrors`): training adds it
+    to the logits of a stream.
 
     A forward changes nothing. `update` counts labelled rows: call it once their labels are known and they have been
     learned from, so that nothing is ever scored or learned with its own label.
@@ -94,7 +98,8 @@ class EvidenceInputs(KeepsPrecision):
         self.register_buffer("pair_fields", torch.zeros(self.num_pairs, 2, dtype=torch.int64))
         self.register_buffer("pair_counts", torch.zeros(self.num_pairs, options.pair_cells, 2, dtype=torch.float64))
         start = torch.zeros(self.dim)
-        start[: numbers + categories] = options.weight
+        columns = numbers + categories
+        start[:columns] = min(options.weight, _MOST_EVIDENCE / max(columns, 1))
         self.register_parameter("weight", nn.Parameter(start) if self.dim else None)
         self.frozen = False
         self.sample: RowSample | None = None
@@ -104,7 +109,8 @@ class EvidenceInputs(KeepsPrecision):
         self._counts: Counts | None = None
         if self.dim and options.recent is not None:
             cells = 1 + numbers * (options.bins + 1) + len(self.row_counts)
-            self.recent = RecentErrors(cells, 1 + numbers + categories, options.recent, options.strength)
+            weight = min(0.1, _MOST_RECENT / (1 + columns))
+            self.recent = RecentErrors(cells, 1 + columns, options.recent, options.strength, weight)
 
     def forward(self, numbers: Tensor | None, rows: Tensor | None) -> Tensor:
         numbers, rows = _both(numbers, rows)

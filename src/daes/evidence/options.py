@@ -11,7 +11,8 @@ class Evidence:
         numbers: log odds of a click per quantile bin of each numerical feature.
         categories: log odds of a click per id of each categorical field, and how often the id was seen.
         pairs: how many pairs of fields to keep log odds beyond the sum of their parts for; 0 for none.
-        weight: what the log odds of each value and id weigh in the logit at the start; learned from then on.
+        weight: what the log odds of each value and id weigh in the logit at the start, less with many columns; learned
+            from then on.
         strength: how many rows with the average click rate every cell starts with.
         half_life: rows after which a click counts half; None for never.
         recent: rows after which an error of the model's own scores counts half in what is added to the next ones
