@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from daes import native
+from daes.backbone import deepfm
 from daes.model import CTRModel, DeviceBatch
 from daes.native import whole as whole_model
 from daes.serving.scorer import probe_batch
@@ -132,6 +133,29 @@ def test_gradients_are_those_of_autograd(options, weighted, rows, many, monkeypa
     assert mine.keys() == of_autograd.keys()
     for name, gradient in of_autograd.items():
         torch.testing.assert_close(mine[name], gradient, rtol=1e-4, atol=1e-6, msg=name)
+
+
+def test_products_of_many_fields_count_less(monkeypatch):
+    model = make_model()
+    model.categorical.sparse = True
+    batch = next(STREAM.iter_batches(STREAM.schema, 400))
+    STREAM.seek({"row": 0})
+    inputs = [torch.from_numpy(array) for array in (batch.numerical, batch.categorical, batch.label)]
+    as_published = differentiated(model, *inputs)[1]
+    monkeypatch.setattr(deepfm, "_MANY_FIELDS", 3)
+    compiled, of_parts = differentiated(model, *inputs), gradients(model)
+    model.zero_grad()
+    found = WholeModel(model)(*inputs)
+    assert found is not None
+    of_all = gradients(model)
+    monkeypatch.setattr(native, "_library", None)
+    expected, plain = differentiated(model, *inputs), gradients(model)
+    assert not torch.allclose(expected[1], as_published, atol=1e-3)
+    for one in (compiled, found):
+        torch.testing.assert_close(one[1], expected[1], rtol=1e-4, atol=1e-5)
+    for name, gradient in plain.items():
+        torch.testing.assert_close(of_parts[name], gradient, rtol=1e-4, atol=1e-6, msg=name)
+        torch.testing.assert_close(of_all[name], gradient, rtol=1e-4, atol=1e-6, msg=name)
 
 
 @pytest.mark.parametrize("weighted", [False, True])

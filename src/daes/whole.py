@@ -183,6 +183,7 @@ def _parts(model: CTRModel) -> tuple[list[Tensor], dict[str, Any], Counts] | Non
         "missing": numbers.missing,
         "rows": table.weight,
         "first_order": network.linear,
+        "pairs": network.pairs,
         "evidence": counted.weight,
         "recent": None if recent is None else recent.weight,
         "sizes": table._sizes,

@@ -899,35 +899,35 @@ static inline float dot(const float *a, const float *b, int64_t count) {
 }
 
 /* What is added to a network's output: logit + <evidence, the last inputs>, and, with `linear` (n * d), + <linear,
- * fields> + the pairwise products of the n fields, whose sums (d,) are kept. */
-static inline float around(const float *row, int64_t width, int64_t n, int64_t d, const float *linear,
+ * fields> + `pairs` times the pairwise products of the n fields, whose sums (d,) are kept. */
+static inline float around(const float *row, int64_t width, int64_t n, int64_t d, const float *linear, float pairs,
                            const float *evidence, int64_t counted, float logit, float *sum) {
     if (evidence) logit += dot(row + width - counted, evidence, counted);
     if (!linear) return logit;
     memset(sum, 0, d * sizeof(float));
     for (int64_t f = 0; f < n; f++)
         for (int64_t k = 0; k < d; k++) sum[k] += row[f * d + k];
-    return logit + (dot(linear, row, n * d) + (dot(sum, sum, d) - dot(row, row, n * d)) / 2);
+    return logit + (dot(linear, row, n * d) + pairs * (dot(sum, sum, d) - dot(row, row, n * d)) / 2);
 }
 
 /* What goes into a network (daes/native/network.py): parts (rows, widths[i]) side by side into x (rows, width), rows
  * `stride` apart; and what goes around it, from start + bias on: logits (rows,), sums (rows, d). */
 FAST void daes_join(const float *const *parts, const int64_t *widths, int64_t num_parts, int64_t rows, int64_t width,
-                    int64_t stride, int64_t n, int64_t d, const float *linear, const float *evidence, int64_t counted,
-                    float start, const float *bias, float *x, float *sums, float *logits) {
+                    int64_t stride, int64_t n, int64_t d, const float *linear, float pairs, const float *evidence,
+                    int64_t counted, float start, const float *bias, float *x, float *sums, float *logits) {
     for (int64_t i = 0; i < rows; i++) {
         float *row = x + i * stride, *to = row;
         for (int64_t part = 0; part < num_parts; to += widths[part++])
             memcpy(to, parts[part] + i * widths[part], widths[part] * sizeof(float));
-        logits[i] = around(row, width, n, d, linear, evidence, counted, start + *bias, sums + i * d);
+        logits[i] = around(row, width, n, d, linear, pairs, evidence, counted, start + *bias, sums + i * d);
     }
 }
 
 /* The gradients of what `daes_join` put around the network: those of x (rows, n * d), `linear` and `evidence` are added
  * to. */
 FAST void daes_join_backward(const float *gradient, int64_t rows, int64_t width, int64_t stride, int64_t n, int64_t d,
-                             const float *x, const float *sums, const float *linear, int64_t counted, float *to_x,
-                             float *to_linear, float *to_evidence) {
+                             const float *x, const float *sums, const float *linear, float pairs, int64_t counted,
+                             float *to_x, float *to_linear, float *to_evidence) {
     for (int64_t i = 0; i < rows; i++) {
         const float *row = x + i * stride, *last = row + width - counted, g = gradient[i];
         if (to_evidence)
@@ -936,7 +936,7 @@ FAST void daes_join_backward(const float *gradient, int64_t rows, int64_t width,
         for (int64_t k = 0; k < n * d; k++) to_linear[k] += g * row[k];
         for (int64_t f = 0; f < n; f++)
             for (int64_t k = 0; k < d; k++)
-                to_x[i * n * d + f * d + k] += g * (linear[f * d + k] + (sums[i * d + k] - row[f * d + k]));
+                to_x[i * n * d + f * d + k] += g * (linear[f * d + k] + pairs * (sums[i * d + k] - row[f * d + k]));
     }
 }
 
@@ -963,7 +963,7 @@ FAST double daes_loss(const float *logits, const float *labels, const float *wei
             float size = fabsf(x[i]), power, rest;
             exp_of(size < 80 ? -size : -80, &power, &rest);
             float more = 1 + power, log_more = log_of(more) + (power - (more - 1)) / more; /* what is rounded, too */
-            losses[i] = (1 - y[i]) * x[i] + ((x[i] < 0 ? -x[i] : 0) + log_more);
+            losses[i] = ((x[i] > 0 ? x[i] : 0) - y[i] * x[i]) + log_more;
         }
         for (int64_t i = 0; i < here; i++) {
             total += weights ? weights[start + i] : 0;
@@ -991,6 +991,7 @@ typedef struct {
     const int64_t *sizes, *offsets, *widths; /* widths of the inputs and of every layer, the readout included */
     const float *const *layers; /* weight and bias of each */
     const evidence *counts;
+    float pairs; /* of a factorisation machine: what its products count */
 } whole_model;
 
 /* What is known of rows between the forward and the backward. x (rows, widths[0]), rows `stride` apart: fields, then
@@ -1041,7 +1042,8 @@ FAST void daes_inputs(const whole_model *m, const workspace *w, const float *num
         for (int64_t k = i; k < i + count; k++, x += stride) {
             const int32_t *slots = w->found->slots + k * (e->q + p);
             put_clicks(e, w->found, slots, x + width - counted(m));
-            w->logits[k] = around(x, width, q + p, d, m->first_order, m->evidence, counted(m), logit, w->sums + k * d);
+            w->logits[k] = around(x, width, q + p, d, m->first_order, m->pairs, m->evidence, counted(m), logit,
+                                  w->sums + k * d);
             if (!m->recent) continue;
             put_errors(e, w->found, slots, w->of_all, w->errors + k * cells);
             w->logits[k] += dot(w->errors + k * cells, m->recent, cells);
@@ -1075,7 +1077,7 @@ FAST int64_t daes_gradients(const whole_model *m, const workspace *w, const grad
         const float *plain = plain_of(m, w, i, &plain_stride);
         float *own = fields + i * n * d;
         daes_join_backward(logits + i, count, m->widths[0], stride, n, d, w->x + i * stride, w->sums + i * d,
-                           m->first_order, counted(m), own, to->first_order, m->evidence ? to->evidence : NULL);
+                           m->first_order, m->pairs, counted(m), own, to->first_order, m->evidence ? to->evidence : NULL);
         daes_blend_backward(own, n * d, count, q, NULL, m->M, d, plain, plain_stride, w->lower + i * q,
                             w->upper + i * q, to->table, m->linear ? to->linear : NULL, to->missing);
         for (int64_t k = 0; k < count; k++) {

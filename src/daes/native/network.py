@@ -15,13 +15,14 @@ from daes import native
 
 
 class Network(NamedTuple):
-    """The weights of logit = MLP(inputs), plus, with `linear` (1, n·d), Σ_i ⟨w_i, e_i⟩ + Σ_{i<j} ⟨e_i, e_j⟩.
+    """The weights of logit = MLP(inputs), plus, with `linear` (1, n·d), Σ_i ⟨w_i, e_i⟩ + `pairs`·Σ_{i<j} ⟨e_i, e_j⟩.
 
     `layers` are weight and bias of the hidden layers and of the readout, one after the other.
     """
 
     layers: list[Tensor]
     linear: Tensor | None = None
+    pairs: float = 1.0
 
     def logits(
         self, fields: Sequence[Tensor], plain: Sequence[Tensor], evidence: Tensor | None, start: Callable[[], float]
@@ -42,7 +43,9 @@ class Network(NamedTuple):
                 return None
         if not self._fits(fields, plain, evidence):
             return None
-        found: Tensor = _Logits.apply(len(fields), len(parts), start(), evidence, self.linear, *parts, *self.layers)  # type: ignore[no-untyped-call]
+        found: Tensor = _Logits.apply(  # type: ignore[no-untyped-call]
+            len(fields), len(parts), start(), self.pairs, evidence, self.linear, *parts, *self.layers
+        )
         return found
 
     def _fits(self, fields: Sequence[Tensor], plain: Sequence[Tensor], evidence: Tensor | None) -> bool:
@@ -70,6 +73,7 @@ class _Logits(torch.autograd.Function):
         num_fields: int,
         num_parts: int,
         start: float,
+        pairs: float,
         evidence: Tensor | None,
         linear: Tensor | None,
         *tensors: Tensor,
@@ -91,6 +95,7 @@ class _Logits(torch.autograd.Function):
             sum(sizes),
             dim,
             None if linear is None else linear.data_ptr(),
+            pairs,
             None if evidence is None else evidence.data_ptr(),
             counted,
             start,
@@ -103,7 +108,7 @@ class _Logits(torch.autograd.Function):
         for place in range(0, len(layers) - 2, 2):
             hidden.append(torch.addmm(layers[place + 1], hidden[-1], layers[place].t()).relu_())
         ctx.save_for_backward(sums, linear, *layers, *hidden)
-        ctx.sizes, ctx.num_parts, ctx.counted = sizes, num_parts, counted
+        ctx.sizes, ctx.num_parts, ctx.counted, ctx.pairs = sizes, num_parts, counted, pairs
         return torch.addmv(logits, hidden[-1], layers[-2][0])
 
     @staticmethod
@@ -134,6 +139,7 @@ class _Logits(torch.autograd.Function):
             x.data_ptr(),
             sums.data_ptr(),
             None if linear is None else linear.data_ptr(),
+            ctx.pairs,
             ctx.counted,
             down.data_ptr(),
             None if to_linear is None else to_linear.data_ptr(),
@@ -141,4 +147,4 @@ class _Logits(torch.autograd.Function):
         )
         by_field = down.view(rows, fields, dim).split_with_sizes(ctx.sizes, 1)
         plain = [None] * (ctx.num_parts - len(ctx.sizes))
-        return None, None, None, to_evidence, to_linear, *by_field, *plain, *found
+        return None, None, None, None, to_evidence, to_linear, *by_field, *plain, *found

@@ -40,6 +40,7 @@ class _Model(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_int64) for name in _NUMBERS),
         *((name, ctypes.c_void_p) for name in (*_FLOATS, *_WHOLE, "layers", "counts")),
+        ("pairs", ctypes.c_float),
     )
 
 
