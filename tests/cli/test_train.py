@@ -606,3 +606,10 @@ def test_options_of_late_labels_are_checked(refused, clicks, tmp_path):
     said = refused("train", topic, *labels, "--key", "id", "--overflow", "keep", *options)
     assert "'--overflow': must be one of no-click, drop, spill, got 'keep'" in said
     assert "key is for streams without an end" in refused("train", clicks, *labels, "--key", "id", *options)
+
+
+@pytest.mark.parametrize("option", ["--pairs", "--recent"])
+def test_options_of_evidence_need_evidence(refused, tmp_path, option):
+    sentence = refused("train", "adstream:100", "--no-evidence", option, "7", "--out", tmp_path / "run")
+    assert f"{option} is about evidence" in sentence
+    assert not (tmp_path / "run").exists()

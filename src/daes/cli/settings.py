@@ -156,6 +156,11 @@ class ModelOptions:
         ),
     ] = 10_000
 
+    def __post_init__(self) -> None:
+        for name, off in {"pairs": (0,), "recent": (0, ModelOptions.recent)}.items():
+            if not self.evidence and getattr(self, name) not in off:
+                raise ValueError(f"--{name} is about evidence: it cannot be used with --no-evidence")
+
     def arguments(self) -> dict[str, Any]:
         """Arguments of `CTRModel.from_sample`, except method and backbone."""
         estimator = given_options({"half_life": self.half_life, "expiry": self.expiry})
