@@ -17,6 +17,9 @@ from daes.native.evidence import Counts, Found
 from daes.native.whole import LEARNED, Gradients, Scores
 from daes.stream.schema import Schema
 
+_LOSS = CTRModel.cross_entropy
+"""The loss that compiled loops know."""
+
 
 def whole_scores(model: CTRModel) -> Scores | None:
     """The logits of a frozen model, of a few rows by one call, if its parts are those of the default."""
@@ -103,7 +106,7 @@ class WholeModel:
         layers, values, counts = parts
         self._learned = [one for one in (*layers, *(values[name] for name in LEARNED)) if one is not None]
         tied = len(set(map(id, self._learned))) < len(self._learned)
-        own_loss = self._model.cross_entropy is not CTRModel.cross_entropy
+        own_loss = self._model.cross_entropy is not _LOSS
         if tied or own_loss or not all(_is_plain(one) for one in self._learned):
             return None
         self._members = _members(self._model)

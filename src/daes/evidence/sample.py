@@ -13,7 +13,7 @@ from daes.distribution import JumpReservoir
 from daes.distribution.schedule import Origin, make_schedule
 from daes.embedding.acceptance import AcceptanceTable
 from daes.embedding.precision import KeepsPrecision
-from daes.native.evidence import Sample
+from daes.native.evidence import SampledRows
 
 
 class RowSample(KeepsPrecision):
@@ -123,7 +123,7 @@ class RowSample(KeepsPrecision):
         if self._host is None:
             count, buffers = int(self.seen), (self.numerical, self.missing, self.categorical, self.label, self.seen)
             table = AcceptanceTable(make_schedule("exact", self.size, self.seed, self._origin()), count)
-            self._host = _Host(count, table, Sample(*buffers) if native.serves(*buffers) else None)
+            self._host = _Host(count, table, SampledRows(*buffers) if native.serves(*buffers) else None)
         return self._host
 
     @torch.no_grad()
@@ -191,7 +191,7 @@ class _Host:
 
     count: int
     table: AcceptanceTable
-    compiled: Sample | None
+    compiled: SampledRows | None
 
     def __reduce__(self) -> Any:
         return type(None), ()  # a copy finds its own

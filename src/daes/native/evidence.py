@@ -162,7 +162,7 @@ class _Sample(ctypes.Structure):
     )
 
 
-class Sample:
+class SampledRows:
     """A sample of rows, as compiled loops see it.
 
     Args:
