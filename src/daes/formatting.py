@@ -124,6 +124,16 @@ def p_value(value: Any) -> str:
     return NONE if not is_number(value) else "< 0.0001" if value < 1e-4 else f"{value:#.2g}"
 
 
+def p_equals(value: Any) -> str:
+    """The p of a test within a sentence.
+
+    >>> p_equals(0.0312), p_equals(0.0)
+    ('p = 0.031', 'p < 0.0001')
+    """
+    text = p_value(value)
+    return f"p {text}" if text.startswith("<") else f"p = {text}"
+
+
 def nbytes(size: Any) -> str:
     """Memory.
 

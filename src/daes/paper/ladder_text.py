@@ -7,7 +7,7 @@ import numpy as np
 
 from daes.experiments.row_tests import bootstrap_p
 from daes.experiments.significance import LEVEL, Friedman, friedman, holm
-from daes.formatting import count, counted, fixed, p_value
+from daes.formatting import count, counted, fixed, p_equals
 from daes.paper.experiment import Findings
 from daes.paper.result import ExperimentResult
 from daes.paper.titles import backbone_title
@@ -179,7 +179,7 @@ def _friedman(found: Findings) -> str:
     ranks = ", ".join(f"{label} {fixed(rank, 2)}" for label, rank in order)
     return (
         f"Friedman's test with {counted(len(streams), 'stream')} as blocks, of the default and the rivals with nothing "
-        f"of its inputs: χ² = {test.statistic:.1f}, p = {p_value(test.p_value)}. Mean ranks: {ranks}. Two of them "
+        f"of its inputs: χ² = {test.statistic:.1f}, {p_equals(test.p_value)}. Mean ranks: {ranks}. Two of them "
         f"differ at the 5 % level (Nemenyi) where they are {fixed(test.critical_difference, 2)} apart or more."
     )
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from daes.experiments.scores import SeedScores, higher_is_better
 from daes.experiments.trial import TrialResult
-from daes.formatting import NONE, compact, count, fixed, p_value
+from daes.formatting import NONE, compact, count, fixed, p_equals, p_value
 from daes.report.comparison import CEILING, Compared
 from daes.table import Cell, Table
 
@@ -128,10 +128,9 @@ def _chance(compared: Compared, backbone: str, measure: str) -> str:
         return ""
     test = tests[0]
     is_it = "is significant" if test.significant else "may be chance"
-    p = p_value(test.p_value)
     return (
         f"The difference in AUC between {test.subject} and the best baseline, {test.baseline}, "
-        f"{fixed(test.difference, sign=True)}, {is_it} (p {p if p.startswith('<') else f'= {p}'} by DeLong's test "
+        f"{fixed(test.difference, sign=True)}, {is_it} ({p_equals(test.p_value)} by DeLong's test "
         "and the block bootstrap over rows, the larger of both after Holm's correction)."
     )
 
