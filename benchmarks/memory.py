@@ -20,6 +20,7 @@ from time import perf_counter, process_time
 
 import torch
 
+from daes.experiments.fingerprint import code_fingerprint
 from daes.model import CTRModel
 from daes.simulation import AdStream
 from daes.stream.batch import Batch
@@ -129,7 +130,8 @@ def main() -> None:
     given.out.parent.mkdir(parents=True, exist_ok=True)
     names = "rows", "seconds", "processor_seconds", "resident_megabytes"
     points = [dict(zip(names, point, strict=True)) for point in seen]
-    given.out.write_text(json.dumps({"rows": result.rows, "growth": growth, "points": points}, indent=2))
+    found = {"code": code_fingerprint(), "rows": result.rows, "growth": growth, "points": points}
+    given.out.write_text(json.dumps(found, indent=2))
 
 
 if __name__ == "__main__":

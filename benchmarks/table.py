@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 import daes
+from daes.experiments.fingerprint import code_fingerprint
 
 README = Path(__file__).with_name("README.md")
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
@@ -48,6 +49,7 @@ def machine(device: str = "cpu") -> dict[str, Any]:
     """What the numbers were measured with, and how busy it was."""
     return {
         "daes": daes.__version__,
+        "code": code_fingerprint(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "machine": platform.machine(),

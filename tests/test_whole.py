@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from daes import native
-from daes.backbone import deepfm
+from daes.backbone import layers
 from daes.model import CTRModel, DeviceBatch
 from daes.native import whole as whole_model
 from daes.serving.scorer import probe_batch
@@ -142,7 +142,7 @@ def test_products_of_many_fields_count_less(monkeypatch):
     STREAM.seek({"row": 0})
     inputs = [torch.from_numpy(array) for array in (batch.numerical, batch.categorical, batch.label)]
     as_published = differentiated(model, *inputs)[1]
-    monkeypatch.setattr(deepfm, "_MANY_FIELDS", 3)
+    monkeypatch.setattr(layers, "_MANY_FIELDS", 3)
     compiled, of_parts = differentiated(model, *inputs), gradients(model)
     model.zero_grad()
     found = WholeModel(model)(*inputs)

@@ -1,13 +1,15 @@
+import pytest
 import torch
 
 from daes.backbone.fm import FM
 
 
-def test_equals_its_formula(slow):
+@pytest.mark.parametrize(("num_fields", "scale"), [(4, 1.0), (50, 0.64)])
+def test_equals_its_formula(slow, num_fields, scale):
     def formula(p, e, plain):
-        return slow.linear(p, e) + sum(slow.dot(e[i], e[j]) for i, j in slow.pairs(len(e)))
+        return slow.linear(p, e) + scale * sum(slow.dot(e[i], e[j]) for i, j in slow.pairs(len(e)))
 
-    slow.check(FM(4, 3), formula)
+    slow.check(FM(num_fields, 3), formula)
 
 
 def test_one_field_has_no_pairs():

@@ -2,13 +2,11 @@
 
 from torch import Tensor
 
-from daes.backbone.layers import LinearPart, Readout, pool_pairs, unchanged
+from daes.backbone.layers import LinearPart, Readout, pair_scale, pool_pairs, unchanged
 from daes.backbone.registry import register_backbone
 from daes.backbone.widedeep import WideDeep
 from daes.native.network import Network
 from daes.registry import Reference
-
-_MANY_FIELDS = 40
 
 
 @register_backbone(
@@ -28,8 +26,7 @@ class DeepFM(WideDeep):
 
         logit = Σ_i ⟨w_i, e_i⟩ + s Σ_{i<j} ⟨e_i, e_j⟩ + MLP([e_1, …, e_n, plain])
 
-    s is 1, as published, for up to 40 fields. There are n(n − 1)/2 products: with more fields their sum outgrows the
-    rest within a few steps (benchmarks/wide.py), and s = (40/n)² keeps it to that of 40.
+    s is 1, as published, for up to 40 fields, otherwise (40/n)² (`pair_scale`).
 
     **Shape.** fields (B, n, d), plain (B, r) → (B,).
 
@@ -42,21 +39,13 @@ class DeepFM(WideDeep):
     """
 
     def _logit(self, fields: Tensor, plain: Tensor | None) -> Tensor:
-        pairs = pool_pairs(fields).sum(dim=1)
-        if self.num_fields > _MANY_FIELDS:
-            pairs = pairs * self._pair_scale
+        pairs = pair_scale(self.num_fields) * pool_pairs(fields).sum(dim=1)
         return self.linear(fields) + pairs + self.mlp(self.flatten(fields, plain))
-
-    @property
-    def _pair_scale(self) -> float:
-        return min(1.0, _MANY_FIELDS / max(self.num_fields, 1)) ** 2
 
     def network(self) -> Network | None:
         if not (unchanged(self, DeepFM) and unchanged(self.linear, LinearPart)):
             return None
         readout, layers = self.linear.readout, self.mlp.weights()
-        return (
-            None
-            if layers is None or not unchanged(readout, Readout)
-            else Network(layers, readout.weight, self._pair_scale)
-        )
+        if layers is None or not unchanged(readout, Readout):
+            return None
+        return Network(layers, readout.weight, pair_scale(self.num_fields))

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from daes.backbone.layers import pool_pairs
+from daes.backbone.layers import pair_scale, pool_pairs
 from daes.backbone.lr import LR
 from daes.backbone.registry import register_backbone
 from daes.registry import Reference
@@ -23,8 +23,9 @@ from daes.registry import Reference
 class FM(LR):
     """Factorisation machine: beside LR, every pair of fields by the inner product of their vectors.
 
-        logit = Σ_i ⟨w_i, e_i⟩ + b + Σ_{i<j} ⟨e_i, e_j⟩
+        logit = Σ_i ⟨w_i, e_i⟩ + b + s Σ_{i<j} ⟨e_i, e_j⟩
 
+    s is 1, as published, for up to 40 fields, otherwise (40/n)² (`pair_scale`).
     The pairs cost no more than the fields: Σ_{i<j} ⟨e_i, e_j⟩ = Σ_k ((Σ_i e_ik)² − Σ_i e_ik²) / 2.
 
     **Shape.** fields (B, n, d) → (B,).
@@ -38,4 +39,4 @@ class FM(LR):
     """
 
     def _logit(self, fields: Tensor, plain: Tensor | None) -> Tensor:
-        return super()._logit(fields, plain) + pool_pairs(fields).sum(dim=1)
+        return super()._logit(fields, plain) + pair_scale(self.num_fields) * pool_pairs(fields).sum(dim=1)

@@ -23,7 +23,7 @@ _Number = TypeVar("_Number", float, Tensor)
 _FIRST_CHOICE = 1_000
 """Rows after which pairs are chosen for the first time; then again whenever the stream is four times as long."""
 
-_MOST_EVIDENCE, _MOST_RECENT = 8.0, 4.0
+_MOST_WEIGHT = 8.0
 """What the weights of all columns together start at, at the most: many may say the same, and their odds add up."""
 
 
@@ -99,7 +99,7 @@ class EvidenceInputs(KeepsPrecision):
         self.register_buffer("pair_counts", torch.zeros(self.num_pairs, options.pair_cells, 2, dtype=torch.float64))
         start = torch.zeros(self.dim)
         columns = numbers + categories
-        start[:columns] = min(options.weight, _MOST_EVIDENCE / max(columns, 1))
+        start[:columns] = min(options.weight, _MOST_WEIGHT / max(columns, 1))
         self.register_parameter("weight", nn.Parameter(start) if self.dim else None)
         self.frozen = False
         self.sample: RowSample | None = None
@@ -109,8 +109,7 @@ class EvidenceInputs(KeepsPrecision):
         self._counts: Counts | None = None
         if self.dim and options.recent is not None:
             cells = 1 + numbers * (options.bins + 1) + len(self.row_counts)
-            weight = min(0.1, _MOST_RECENT / (1 + columns))
-            self.recent = RecentErrors(cells, 1 + columns, options.recent, options.strength, weight)
+            self.recent = RecentErrors(cells, 1 + columns, options.recent, options.strength)
 
     def forward(self, numbers: Tensor | None, rows: Tensor | None) -> Tensor:
         numbers, rows = _both(numbers, rows)

@@ -18,7 +18,8 @@ class RecentErrors(KeepsPrecision):
         S = Σ 2^(−age / h)·(y − p),    V = Σ 2^(−age / h)·p·(1 − p),    z = S / (V + a·p̄·(1 − p̄))
 
     z is one step of Newton's method from the scores of the last h rows or so towards their labels, shrunk as if a
-    rows of average spread p̄·(1 − p̄) had been scored rightly. The correction is Σ w·z; w is learned and starts small.
+    rows of average spread p̄·(1 − p̄) had been scored rightly. The correction is Σ w·z; w is learned and starts
+    at 0.1, or at 4/n where there are more than 40 cells in a row: many may say the same, and what they say adds up.
 
     **Shape.** forward: cells (B, n) → z (B, n). Buffers: `errors` (cells, 3): S and V when they last changed, and the
     labelled row at which they did; `clock` (): labelled rows. Parameter: `weight` (n,).
@@ -28,7 +29,6 @@ class RecentErrors(KeepsPrecision):
         num_features: cells n that a row has.
         half_life: rows after which an error counts half, h.
         strength: a.
-        weight: what w starts at.
 
     >>> recent = RecentErrors(num_cells=3, num_features=2, half_life=10.0, strength=20.0)
     >>> cells = torch.tensor([[0, 1], [0, 2]])
@@ -40,15 +40,13 @@ class RecentErrors(KeepsPrecision):
     errors: Tensor
     clock: Tensor
 
-    def __init__(
-        self, num_cells: int, num_features: int, half_life: float, strength: float, weight: float = 0.1
-    ) -> None:
+    def __init__(self, num_cells: int, num_features: int, half_life: float, strength: float) -> None:
         super().__init__()
         self.half_life = half_life
         self.strength = strength
         self.waiting = 0
         """Rows since whose labels are not known yet: errors are so much older."""
-        self.weight = nn.Parameter(torch.full((num_features,), weight))
+        self.weight = nn.Parameter(torch.full((num_features,), min(0.1, 4 / num_features)))
         self.register_buffer("errors", torch.zeros(num_cells, 3, dtype=torch.float64))
         self.register_buffer("clock", torch.zeros((), dtype=torch.int64))
 
