@@ -5,9 +5,9 @@ from copy import deepcopy
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from daes import native
-from daes.backbone import layers
 from daes.model import CTRModel, DeviceBatch
 from daes.native import whole as whole_model
 from daes.serving.scorer import probe_batch
@@ -46,6 +46,7 @@ def make_model(**options):
         {"evidence": {"categories": False, "bins": 8, "pair_bins": 8}},
         {"embedding_options": {"plain": [], "linear": None, "knots": 10}},
         {"embedding_options": {"basis": "thermometer"}, "backbone_options": {"dropout": 0.5}},
+        {"backbone_options": {"slope": 0.7, "pairs": 0.3}},
     ],
 )
 @pytest.mark.parametrize("rows", [0, 1, 40])
@@ -103,6 +104,8 @@ def gradients(model):
         {"evidence": {"numbers": False}},
         {"embedding_options": {"linear": None, "knots": 10, "num_meta": 7}},
         {"embedding_options": {"plain": []}},
+        {"backbone_options": {"slope": 0.0}},
+        {"backbone_options": {"slope": 0.7, "pairs": 0.3}},
     ],
 )
 @pytest.mark.parametrize("many", [2, 1000])
@@ -135,14 +138,14 @@ def test_gradients_are_those_of_autograd(options, weighted, rows, many, monkeypa
         torch.testing.assert_close(mine[name], gradient, rtol=1e-4, atol=1e-6, msg=name)
 
 
-def test_products_of_many_fields_count_less(monkeypatch):
-    model = make_model()
+@pytest.mark.parametrize("options", [{"pairs": 0.3}, {"slope": 0.7}, {"slope": 0.0}])
+def test_loops_know_pairs_and_slope(options, monkeypatch):
+    model, other = make_model(backbone_options=options), make_model()
     model.categorical.sparse = True
     batch = next(STREAM.iter_batches(STREAM.schema, 400))
     STREAM.seek({"row": 0})
     inputs = [torch.from_numpy(array) for array in (batch.numerical, batch.categorical, batch.label)]
-    as_published = differentiated(model, *inputs)[1]
-    monkeypatch.setattr(layers, "_MANY_FIELDS", 3)
+    by_default = differentiated(other, *inputs)[1]
     compiled, of_parts = differentiated(model, *inputs), gradients(model)
     model.zero_grad()
     found = WholeModel(model)(*inputs)
@@ -150,12 +153,19 @@ def test_products_of_many_fields_count_less(monkeypatch):
     of_all = gradients(model)
     monkeypatch.setattr(native, "_library", None)
     expected, plain = differentiated(model, *inputs), gradients(model)
-    assert not torch.allclose(expected[1], as_published, atol=1e-3)
+    assert not torch.allclose(expected[1], by_default, atol=1e-3)
     for one in (compiled, found):
         torch.testing.assert_close(one[1], expected[1], rtol=1e-4, atol=1e-5)
     for name, gradient in plain.items():
         torch.testing.assert_close(of_parts[name], gradient, rtol=1e-4, atol=1e-6, msg=name)
         torch.testing.assert_close(of_all[name], gradient, rtol=1e-4, atol=1e-6, msg=name)
+
+
+@pytest.mark.parametrize("other", [nn.LeakyReLU(0.2), nn.LeakyReLU(-0.1), nn.ReLU(), nn.ELU()])
+def test_a_network_of_several_activations_is_called(other):
+    model = make_model()
+    model.backbone.mlp.hidden[1] = other
+    assert whole_scores(model) is None
 
 
 @pytest.mark.parametrize("weighted", [False, True])

@@ -187,6 +187,7 @@ def _parts(model: CTRModel) -> tuple[list[Tensor], dict[str, Any], Counts] | Non
         "rows": table.weight,
         "first_order": network.linear,
         "pairs": network.pairs,
+        "slope": network.slope,
         "evidence": counted.weight,
         "recent": None if recent is None else recent.weight,
         "sizes": table._sizes,

@@ -17,6 +17,9 @@ Formula = Callable[[Parameters, list[list[float]], list[float]], float]
 class Slow:
     """What the oracles of several backbones share."""
 
+    slope = 0.1
+    """Of hidden units below 0."""
+
     def check(self, backbone: Backbone, formula: Formula, rows: int = 4) -> None:
         """The module in `eval()` equals the formula, which is given parameters, field vectors and plain inputs."""
         generator = torch.Generator().manual_seed(7)
@@ -60,7 +63,7 @@ class Slow:
         return [(x - mean[k]) / sqrt(var[k] + 1e-5) * gain[k] + shift[k] for k, x in enumerate(values)]
 
     def hidden(self, p: Parameters, name: str, values: list[float], *, batch_norm: bool) -> list[float]:
-        """Hidden layers in the order linear map, BatchNorm, ReLU, dropout (which does nothing in `eval()`)."""
+        """Hidden layers in the order linear map, BatchNorm, leaky ReLU, dropout (which does nothing in `eval()`)."""
         places = 4 if batch_norm else 3
         layer = 0
         while f"{name}.{layer * places}.weight" in p:
@@ -70,7 +73,7 @@ class Slow:
             else:
                 bias = p[f"{name}.{layer * places}.bias"]
                 values = [x + b for x, b in zip(values, bias, strict=True)]
-            values = [max(x, 0.0) for x in values]
+            values = [x if x > 0 else self.slope * x for x in values]
             layer += 1
         return values
 

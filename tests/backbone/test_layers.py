@@ -28,23 +28,26 @@ def test_batch_norm_takes_a_small_batch_by_its_running_statistics(rows, tail):
 
 
 def test_hidden_layers_come_in_order():
-    kinds = [type(part) for part in HiddenLayers(6, (4, 2), dropout=0.3, batch_norm=True)]
-    assert kinds == [nn.Linear, BatchNorm, nn.ReLU, nn.Dropout] * 2
-    kinds = [type(part) for part in HiddenLayers(6, (4,), dropout=0.3, batch_norm=False)]
+    kinds = [type(part) for part in HiddenLayers(6, (4, 2), dropout=0.3, batch_norm=True, slope=0.1)]
+    assert kinds == [nn.Linear, BatchNorm, nn.LeakyReLU, nn.Dropout] * 2
+    kinds = [type(part) for part in HiddenLayers(6, (4,), dropout=0.3, batch_norm=False, slope=0.0)]
     assert kinds == [nn.Linear, nn.ReLU, nn.Dropout]
 
 
 def test_a_linear_map_before_batch_norm_needs_no_bias():
-    assert HiddenLayers(6, (4,), dropout=0.0, batch_norm=True)[0].bias is None
-    assert HiddenLayers(6, (4,), dropout=0.0, batch_norm=False)[0].bias is not None
+    assert HiddenLayers(6, (4,), dropout=0.0, batch_norm=True, slope=0.1)[0].bias is None
+    assert HiddenLayers(6, (4,), dropout=0.0, batch_norm=False, slope=0.1)[0].bias is not None
 
 
 def test_dropout_rate_reaches_the_layers():
-    assert [part.p for part in list(HiddenLayers(6, (4, 2), dropout=0.3, batch_norm=True))[3::4]] == [0.3, 0.3]
+    assert [part.p for part in list(HiddenLayers(6, (4, 2), dropout=0.3, batch_norm=True, slope=0.1))[3::4]] == [
+        0.3,
+        0.3,
+    ]
 
 
 def test_an_mlp_without_hidden_layers_is_a_linear_map():
-    mlp = MLP(4, (), dropout=0.5, batch_norm=True)
+    mlp = MLP(4, (), dropout=0.5, batch_norm=True, slope=0.1)
     inputs = torch.randn(6, 4)
     torch.testing.assert_close(mlp(inputs), inputs @ mlp.readout.weight[0] + mlp.readout.bias)
 

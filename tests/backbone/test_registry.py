@@ -30,9 +30,10 @@ def test_defaults_are_the_papers_widths_without_dropout_and_batch_norm():
     for name, entry in BACKBONES.items():
         options = entry.options
         if name in SHALLOW:
-            assert options.keys() <= {"dropout", "attention_dim"}
+            assert options.keys() <= {"dropout", "attention_dim", "pairs"}
         else:
             assert (options["hidden"], options["dropout"], options["batch_norm"]) == ((128, 32, 8), 0.0, False)
+            assert options["slope"] == 0.1
     assert BACKBONES["dcnv2"].options["layers"] == 3
     assert len(BACKBONES["xdeepfm"].options["cin"]) == 3
 
@@ -56,7 +57,7 @@ def test_an_unknown_name_lists_the_known_ones():
 
 
 def test_an_unknown_option_lists_the_known_ones():
-    with pytest.raises(TypeError, match="fnn has no option 'layers'; it has hidden, dropout, batch_norm"):
+    with pytest.raises(TypeError, match="fnn has no option 'layers'; it has hidden, dropout, batch_norm, slope"):
         build_backbone("fnn", 3, 2, layers=2)
-    with pytest.raises(TypeError, match="fm has no option 'hidden'; it has none"):
-        build_backbone("fm", 3, 2, hidden=(8,))
+    with pytest.raises(TypeError, match="lr has no option 'hidden'; it has none"):
+        build_backbone("lr", 3, 2, hidden=(8,))

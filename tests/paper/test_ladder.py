@@ -66,7 +66,7 @@ def test_every_rung_and_rival_has_a_score_in_every_cell(done):
         "fingerprint": found["streams"]["weather_aus"]["fingerprint"],
     }
     tested = {(t["subject"], t["baseline"]) for t in found["tests"]}
-    assert ("+ Adagrad 0.03", "+ no BatchNorm, no dropout") in tested
+    assert ("+ Adagrad 0.03", "+ leaky ReLU, pairs × 10/n") in tested
     assert {(DEFAULT, "EFD"), (DEFAULT, "FE, same inputs"), (DEFAULT, "FTRL")} < tested
     corrected = corrected_tests(found)
     raw = [max(t["delong"], bootstrap_p(t["difference"], t["low"], t["high"])) for t in found["tests"]]

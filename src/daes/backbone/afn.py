@@ -37,7 +37,8 @@ class AFN(Backbone):
     **Shape.** fields (B, n, d), plain (B, r) → (B,).
 
     Args:
-        num_fields, dim, plain_dim, hidden, dropout, batch_norm: as in `Backbone`; both MLPs have the same widths.
+        num_fields, dim, plain_dim, hidden, dropout, batch_norm, slope: as in `Backbone`; the widths are those of
+            both MLPs.
         neurons: the number K of products.
         floor: |e| is raised to this before its logarithm, which would be −∞ at 0.
         deep: False leaves MLP_2 out (AFN without the plus), and with it plain inputs.

@@ -19,6 +19,7 @@ class Settings(TypedDict, total=False):
     hidden: Sequence[int]
     dropout: float
     batch_norm: bool
+    slope: float
 
 
 class Backbone(Configurable, nn.Module, ABC):
@@ -40,6 +41,7 @@ class Backbone(Configurable, nn.Module, ABC):
         hidden: widths of the MLP's hidden layers. With none, the MLP is a linear map.
         dropout: probability of dropping a hidden unit, in [0, 1).
         batch_norm: whether hidden layers are normalised.
+        slope: of a hidden unit below 0, in [0, 1): a ReLU has 0 and can die.
 
     Example: a backbone of one's own is a subclass with `_logit`.
 
@@ -67,6 +69,7 @@ class Backbone(Configurable, nn.Module, ABC):
         hidden: Sequence[int] = (128, 32, 8),
         dropout: float = 0.0,
         batch_norm: bool = False,
+        slope: float = 0.1,
     ) -> None:
         super().__init__()
         self.plain_dim = check_count("plain_dim", plain_dim, minimum=0)
@@ -77,6 +80,7 @@ class Backbone(Configurable, nn.Module, ABC):
         self.hidden = check_widths("hidden", hidden, empty=True)
         self.dropout = check_rate("dropout", dropout)
         self.batch_norm = check_flag("batch_norm", batch_norm)
+        self.slope = check_rate("slope", slope)
 
     def forward(self, fields: Tensor, plain: Tensor | None = None) -> Tensor:
         self._check(fields, plain)
@@ -105,7 +109,7 @@ class Backbone(Configurable, nn.Module, ABC):
 
     def _mlp(self, in_features: int) -> MLP:
         """An MLP with a logit at its end, by this backbone's settings."""
-        return MLP(in_features, self.hidden, dropout=self.dropout, batch_norm=self.batch_norm)
+        return MLP(in_features, self.hidden, dropout=self.dropout, batch_norm=self.batch_norm, slope=self.slope)
 
     def _refuse_plain(self) -> NoReturn:
         reason = "which has no MLP and no cross network to take plain inputs"

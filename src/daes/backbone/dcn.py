@@ -34,7 +34,7 @@ class DCN(Backbone):
     **Shape.** fields (B, n, d), plain (B, r) → (B,).
 
     Args:
-        num_fields, dim, plain_dim, hidden, dropout, batch_norm: as in `Backbone`.
+        num_fields, dim, plain_dim, hidden, dropout, batch_norm, slope: as in `Backbone`.
         layers: the number L of crosses.
 
     >>> import torch
@@ -46,7 +46,9 @@ class DCN(Backbone):
         super().__init__(num_fields, dim, **settings)
         self.layers = check_count("layers", layers)
         self.cross = VectorCross(self.input_dim, self.layers)
-        self.deep = HiddenLayers(self.input_dim, self.hidden, dropout=self.dropout, batch_norm=self.batch_norm)
+        self.deep = HiddenLayers(
+            self.input_dim, self.hidden, dropout=self.dropout, batch_norm=self.batch_norm, slope=self.slope
+        )
         self.readout = Readout(self.input_dim + self.deep.out_features)
 
     def _logit(self, fields: Tensor, plain: Tensor | None) -> Tensor:

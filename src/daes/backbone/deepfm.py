@@ -1,7 +1,10 @@
 """DeepFM: a factorisation machine beside an MLP."""
 
+from typing import Unpack
+
 from torch import Tensor
 
+from daes.backbone.base import Settings
 from daes.backbone.layers import LinearPart, Readout, pair_scale, pool_pairs, unchanged
 from daes.backbone.registry import register_backbone
 from daes.backbone.widedeep import WideDeep
@@ -20,32 +23,37 @@ from daes.registry import Reference
     ),
     order=3,
     interactions="1, 2, beside implicit",
+    authors={"pairs": 1.0},
 )
 class DeepFM(WideDeep):
     """DeepFM: a factorisation machine, in place of a linear part, beside an MLP, both on the same vectors.
 
         logit = Σ_i ⟨w_i, e_i⟩ + s Σ_{i<j} ⟨e_i, e_j⟩ + MLP([e_1, …, e_n, plain])
 
-    s is 1, as published, for up to 40 fields, otherwise (40/n)² (`pair_scale`).
-
     **Shape.** fields (B, n, d), plain (B, r) → (B,).
 
     Args:
-        num_fields, dim, plain_dim, hidden, dropout, batch_norm: as in `Backbone`.
+        num_fields, dim, plain_dim, hidden, dropout, batch_norm, slope: as in `Backbone`.
+        pairs: s, what the products count: 1 as published; None for `pair_scale`, 10/n with more than ten fields.
 
     >>> import torch
     >>> DeepFM(num_fields=4, dim=16)(torch.randn(8, 4, 16)).shape
     torch.Size([8])
     """
 
+    def __init__(self, num_fields: int, dim: int, *, pairs: float | None = None, **settings: Unpack[Settings]) -> None:
+        super().__init__(num_fields, dim, **settings)
+        self.pairs = pair_scale(self.num_fields, pairs)
+
     def _logit(self, fields: Tensor, plain: Tensor | None) -> Tensor:
-        pairs = pair_scale(self.num_fields) * pool_pairs(fields).sum(dim=1)
+        pairs = self.pairs * pool_pairs(fields).sum(dim=1)
         return self.linear(fields) + pairs + self.mlp(self.flatten(fields, plain))
 
     def network(self) -> Network | None:
         if not (unchanged(self, DeepFM) and unchanged(self.linear, LinearPart)):
             return None
-        readout, layers = self.linear.readout, self.mlp.weights()
-        if layers is None or not unchanged(readout, Readout):
+        readout, weights = self.linear.readout, self.mlp.weights()
+        if weights is None or not unchanged(readout, Readout):
             return None
-        return Network(layers, readout.weight, pair_scale(self.num_fields))
+        layers, slope = weights
+        return Network(layers, slope, readout.weight, self.pairs)

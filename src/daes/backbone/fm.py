@@ -19,24 +19,29 @@ from daes.registry import Reference
     ),
     order=8,
     interactions="1, 2",
+    authors={"pairs": 1.0},
 )
 class FM(LR):
     """Factorisation machine: beside LR, every pair of fields by the inner product of their vectors.
 
         logit = Σ_i ⟨w_i, e_i⟩ + b + s Σ_{i<j} ⟨e_i, e_j⟩
 
-    s is 1, as published, for up to 40 fields, otherwise (40/n)² (`pair_scale`).
     The pairs cost no more than the fields: Σ_{i<j} ⟨e_i, e_j⟩ = Σ_k ((Σ_i e_ik)² − Σ_i e_ik²) / 2.
 
     **Shape.** fields (B, n, d) → (B,).
 
     Args:
         num_fields, dim: as in `Backbone`; there are no plain inputs.
+        pairs: s, what the products count: 1 as published; None for `pair_scale`, 10/n with more than ten fields.
 
     >>> import torch
     >>> FM(num_fields=4, dim=16)(torch.randn(8, 4, 16)).shape
     torch.Size([8])
     """
 
+    def __init__(self, num_fields: int, dim: int, *, plain_dim: int = 0, pairs: float | None = None) -> None:
+        super().__init__(num_fields, dim, plain_dim=plain_dim)
+        self.pairs = pair_scale(self.num_fields, pairs)
+
     def _logit(self, fields: Tensor, plain: Tensor | None) -> Tensor:
-        return super()._logit(fields, plain) + pair_scale(self.num_fields) * pool_pairs(fields).sum(dim=1)
+        return super()._logit(fields, plain) + self.pairs * pool_pairs(fields).sum(dim=1)

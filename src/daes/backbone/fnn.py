@@ -34,7 +34,7 @@ class FNN(Backbone):
     **Shape.** fields (B, n, d), plain (B, r) → (B,).
 
     Args:
-        num_fields, dim, plain_dim, hidden, dropout, batch_norm: as in `Backbone`.
+        num_fields, dim, plain_dim, hidden, dropout, batch_norm, slope: as in `Backbone`.
 
     >>> import torch
     >>> FNN(num_fields=4, dim=16, plain_dim=3)(torch.randn(8, 4, 16), torch.randn(8, 3)).shape
@@ -49,5 +49,5 @@ class FNN(Backbone):
         return self.mlp(self.flatten(fields, plain))
 
     def network(self) -> Network | None:
-        layers = self.mlp.weights() if unchanged(self, FNN) else None
-        return None if layers is None else Network(layers)
+        weights = self.mlp.weights() if unchanged(self, FNN) else None
+        return None if weights is None else Network(*weights)

@@ -7,7 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-_MANY_FIELDS = 40
+from daes.backbone.arguments import check_positive_real
+
+_FEW_FIELDS = 10
 
 
 class BatchNorm(nn.BatchNorm1d):
@@ -34,21 +36,25 @@ class BatchNorm(nn.BatchNorm1d):
 class HiddenLayers(nn.Sequential):
     """h ← Dropout(ReLU(BatchNorm(W h))), once per width; without BatchNorm W h has a bias.
 
+    With a `slope` the ReLU is a leaky one: slope·x below 0.
+
     **Shape.** (B, in_features) → (B, `out_features`), the last width, or in_features where there is none.
 
-    >>> layers = HiddenLayers(6, (4, 2), dropout=0.2, batch_norm=True)
+    >>> layers = HiddenLayers(6, (4, 2), dropout=0.2, batch_norm=True, slope=0.1)
     >>> layers(torch.randn(5, 6)).shape, layers.out_features
     (torch.Size([5, 2]), 2)
     """
 
-    def __init__(self, in_features: int, hidden: Sequence[int], *, dropout: float, batch_norm: bool) -> None:
+    def __init__(
+        self, in_features: int, hidden: Sequence[int], *, dropout: float, batch_norm: bool, slope: float
+    ) -> None:
         super().__init__()
         for width in hidden:
             # BatchNorm takes any bias away with the mean and brings its own.
             self.append(nn.Linear(in_features, width, bias=not batch_norm))
             if batch_norm:
                 self.append(BatchNorm(width))
-            self.append(nn.ReLU())
+            self.append(nn.LeakyReLU(slope) if slope else nn.ReLU())
             self.append(nn.Dropout(dropout))
             in_features = width
         self.out_features = in_features
@@ -87,22 +93,24 @@ class MLP(nn.Module):
 
     **Shape.** (B, in_features) → (B,).
 
-    >>> MLP(6, (4, 2), dropout=0.2, batch_norm=True)(torch.randn(5, 6)).shape
+    >>> MLP(6, (4, 2), dropout=0.2, batch_norm=True, slope=0.1)(torch.randn(5, 6)).shape
     torch.Size([5])
     """
 
     __call__: Callable[..., Tensor]
 
-    def __init__(self, in_features: int, hidden: Sequence[int], *, dropout: float, batch_norm: bool) -> None:
+    def __init__(
+        self, in_features: int, hidden: Sequence[int], *, dropout: float, batch_norm: bool, slope: float
+    ) -> None:
         super().__init__()
-        self.hidden = HiddenLayers(in_features, hidden, dropout=dropout, batch_norm=batch_norm)
+        self.hidden = HiddenLayers(in_features, hidden, dropout=dropout, batch_norm=batch_norm, slope=slope)
         self.readout = Readout(self.hidden.out_features)
 
     def forward(self, inputs: Tensor) -> Tensor:
         return self.readout(self.hidden(inputs))
 
-    def weights(self) -> list[Tensor] | None:
-        """Weight and bias of every layer, if there are hidden ones and h ← ReLU(W h + b) is all that they do."""
+    def weights(self) -> tuple[list[Tensor], float] | None:
+        """Weight and bias of every layer, and the slope, if there are hidden ones that do h ← ReLU(W h + b) alone."""
         hidden, readout = self._modules["hidden"], self._modules["readout"]
         if not (unchanged(self, MLP) and unchanged(hidden, HiddenLayers) and unchanged(readout, Readout)):
             return None
@@ -110,14 +118,20 @@ class MLP(nn.Module):
         if not layers or len(layers) % 3:
             return None
         found: list[Any] = []
+        slopes: list[float] = []
         for linear, relu, dropout in zip(layers[::3], layers[1::3], layers[2::3], strict=True):
-            if not (unchanged(linear, nn.Linear) and unchanged(relu, nn.ReLU) and unchanged(dropout, nn.Dropout)):
+            if not (unchanged(linear, nn.Linear) and unchanged(dropout, nn.Dropout)):
+                return None
+            if not (unchanged(relu, nn.ReLU) or unchanged(relu, nn.LeakyReLU)):
                 return None
             if dropout.p and dropout.training:
                 return None
             found += linear._parameters.values()
+            slopes.append(getattr(relu, "negative_slope", 0.0))
         found += readout._parameters.values()  # type: ignore[union-attr]
-        return None if any(one is None for one in found) else found
+        if any(one is None for one in found) or len(set(slopes)) > 1 or not 0 <= slopes[0] < 1:
+            return None
+        return found, slopes[0]
 
 
 def unchanged(module: nn.Module | None, kind: type[nn.Module]) -> bool:
@@ -196,16 +210,19 @@ def pool_pairs(fields: Tensor) -> Tensor:
     return pooled.to(fields.dtype)
 
 
-def pair_scale(num_fields: int) -> float:
-    """What the products of all pairs count in a factorisation machine: 1, as published, for up to 40 fields.
+def pair_scale(num_fields: int, given: float | None = None) -> float:
+    """What the products of all pairs count in a factorisation machine: the given, or 10/n if n > 10, or 1.
 
-    There are n(n − 1)/2 products: with more fields their sum outgrows the rest within a few steps
-    (benchmarks/wide.py), and (40/n)² keeps it to that of 40.
+    There are n(n − 1)/2 products. If they were independent, the spread of their sum would grow with n, and 10/n would
+    keep it to that of ten fields: beside the rest of a network all products of 39 fields are too many from the start
+    (docs/results.md), and of 150 their sum outgrows the rest within a few steps (benchmarks/wide.py).
 
-    >>> pair_scale(39), pair_scale(80)
+    >>> pair_scale(8), pair_scale(40)
     (1.0, 0.25)
     """
-    return min(1.0, _MANY_FIELDS / max(num_fields, 1)) ** 2
+    if given is not None:
+        return check_positive_real("pairs", given)
+    return min(1.0, _FEW_FIELDS / max(num_fields, 1))
 
 
 def append_plain(inputs: Tensor, plain: Tensor | None) -> Tensor:

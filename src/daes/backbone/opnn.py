@@ -34,7 +34,7 @@ class OPNN(Backbone):
     **Shape.** fields (B, n, d), plain (B, r) → (B,). P is (B, d²) for `sum` and (B, n(n−1)/2) for `kernel`.
 
     Args:
-        num_fields, dim, plain_dim, hidden, dropout, batch_norm: as in `Backbone`.
+        num_fields, dim, plain_dim, hidden, dropout, batch_norm, slope: as in `Backbone`.
         product: `sum` is the superposition of Qu et al. (ICDM 2016), cheap and blind to which field a vector
             came from; `kernel` is the authors' later form (TOIS 2018) with d² weights per pair of fields.
 

@@ -1,6 +1,7 @@
 """Backbones by name."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from daes.backbone.base import Backbone
@@ -15,6 +16,8 @@ class BackboneEntry(Entry[Backbone]):
 
     interactions: str = ""
     """Which orders of interaction it computes."""
+    authors: Mapping[str, Any] = field(default_factory=dict)
+    """Options by which its authors build it, where these are not the defaults."""
 
     @property
     def takes_plain(self) -> bool:
@@ -48,6 +51,6 @@ def build_backbone(name: str, num_fields: int, dim: int, *, plain_dim: int = 0, 
     torch.Size([8])
     >>> build_backbone("fm", num_fields=4, dim=16, layers=2)
     Traceback (most recent call last):
-    TypeError: fm has no option 'layers'; it has none
+    TypeError: fm has no option 'layers'; it has pairs
     """
     return BACKBONES.find(name).build(num_fields, dim, plain_dim=plain_dim, **options)

@@ -79,7 +79,7 @@ def _load() -> Any:
         "join": "ppnnnnnnpfpnfpppp",
         "join_backward": "pnnnnnpppfnppp",
         "loss": "pppn",
-        "relu_backward": "ppnnp",
+        "relu_backward": "ppnnfp",
         "squares": "ppn",
         "find": "ppppnn",
         "inputs": "pppnn",

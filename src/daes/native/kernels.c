@@ -973,12 +973,18 @@ FAST double daes_loss(const float *logits, const float *labels, const float *wei
     return sum / (total < FLT_MIN ? FLT_MIN : total);
 }
 
-/* The gradient behind a ReLU, in place, from its outputs, and its sum over the rows. */
-FAST void daes_relu_backward(float *gradient, const float *outputs, int64_t rows, int64_t width, float *sum) {
+/* A number behind a leaky ReLU that is given another one; a slope of 0 stops infinities too. */
+INLINE float leak(float given, float number, float slope) {
+    return given <= 0 ? (slope > 0 ? slope * number : 0) : number;
+}
+
+/* The gradient behind a leaky ReLU, in place, from its outputs, and its sum over the rows. */
+FAST void daes_relu_backward(float *gradient, const float *outputs, int64_t rows, int64_t width, float slope,
+                             float *sum) {
     memset(sum, 0, width * sizeof(float));
     for (int64_t i = 0; i < rows; i++)
         for (int64_t k = 0; k < width; k++) {
-            float g = outputs[i * width + k] <= 0 ? 0 : gradient[i * width + k];
+            float g = leak(outputs[i * width + k], gradient[i * width + k], slope);
             gradient[i * width + k] = g;
             sum[k] += g;
         }
@@ -992,6 +998,7 @@ typedef struct {
     const float *const *layers; /* weight and bias of each */
     const evidence *counts;
     float pairs; /* of a factorisation machine: what its products count */
+    float slope; /* of hidden units below 0 */
 } whole_model;
 
 /* What is known of rows between the forward and the backward. x (rows, widths[0]), rows `stride` apart: fields, then
@@ -1109,10 +1116,12 @@ int64_t daes_score(const whole_model *m, const float *numbers, const int64_t *id
         for (int64_t j = 0; j < to; j++)
             for (int64_t i = 0; i < rows; i++) {
                 float sum = dot(m->layers[2 * l] + j * from, x + i * from, from);
-                if (last)
+                if (last) {
                     logits[i] += sum;
-                else
-                    y[i * to + j] = (sum += m->layers[2 * l + 1][j]) <= 0 ? 0 : sum;
+                } else {
+                    sum += m->layers[2 * l + 1][j];
+                    y[i * to + j] = leak(sum, sum, m->slope);
+                }
             }
         float *other = x;
         x = y;

@@ -10,17 +10,25 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import leaky_relu
 
 from daes import native
+
+
+def leak_(inputs: Tensor, slope: float) -> Tensor:
+    """A leaky ReLU in place."""
+    return leaky_relu(inputs, slope, inplace=True) if slope else inputs.relu_()
 
 
 class Network(NamedTuple):
     """The weights of logit = MLP(inputs), plus, with `linear` (1, n·d), Σ_i ⟨w_i, e_i⟩ + `pairs`·Σ_{i<j} ⟨e_i, e_j⟩.
 
-    `layers` are weight and bias of the hidden layers and of the readout, one after the other.
+    `layers` are weight and bias of the hidden layers and of the readout, one after the other; hidden units are leaky
+    ReLUs of this `slope` below 0.
     """
 
     layers: list[Tensor]
+    slope: float
     linear: Tensor | None = None
     pairs: float = 1.0
 
@@ -44,7 +52,7 @@ class Network(NamedTuple):
         if not self._fits(fields, plain, evidence):
             return None
         found: Tensor = _Logits.apply(  # type: ignore[no-untyped-call]
-            len(fields), len(parts), start(), self.pairs, evidence, self.linear, *parts, *self.layers
+            len(fields), len(parts), start(), self.pairs, self.slope, evidence, self.linear, *parts, *self.layers
         )
         return found
 
@@ -74,6 +82,7 @@ class _Logits(torch.autograd.Function):
         num_parts: int,
         start: float,
         pairs: float,
+        slope: float,
         evidence: Tensor | None,
         linear: Tensor | None,
         *tensors: Tensor,
@@ -106,9 +115,9 @@ class _Logits(torch.autograd.Function):
         )
         hidden = [x]
         for place in range(0, len(layers) - 2, 2):
-            hidden.append(torch.addmm(layers[place + 1], hidden[-1], layers[place].t()).relu_())
+            hidden.append(leak_(torch.addmm(layers[place + 1], hidden[-1], layers[place].t()), slope))
         ctx.save_for_backward(sums, linear, *layers, *hidden)
-        ctx.sizes, ctx.num_parts, ctx.counted, ctx.pairs = sizes, num_parts, counted, pairs
+        ctx.sizes, ctx.num_parts, ctx.counted, ctx.pairs, ctx.slope = sizes, num_parts, counted, pairs, slope
         return torch.addmv(logits, hidden[-1], layers[-2][0])
 
     @staticmethod
@@ -124,7 +133,9 @@ class _Logits(torch.autograd.Function):
         for place in reversed(range(depth)):
             weight, outputs = layers[2 * place], hidden[place + 1]
             bias = torch.empty(outputs.shape[1])
-            native._library.daes_relu_backward(down.data_ptr(), outputs.data_ptr(), *outputs.shape, bias.data_ptr())
+            native._library.daes_relu_backward(
+                down.data_ptr(), outputs.data_ptr(), *outputs.shape, ctx.slope, bias.data_ptr()
+            )
             found[:0] = torch.mm(down.t(), hidden[place]), bias
             down = torch.mm(down, weight if place else weight[:, : fields * dim])  # plain inputs stand last
         x = hidden[0]
@@ -147,4 +158,4 @@ class _Logits(torch.autograd.Function):
         )
         by_field = down.view(rows, fields, dim).split_with_sizes(ctx.sizes, 1)
         plain = [None] * (ctx.num_parts - len(ctx.sizes))
-        return None, None, None, None, to_evidence, to_linear, *by_field, *plain, *found
+        return None, None, None, None, None, to_evidence, to_linear, *by_field, *plain, *found

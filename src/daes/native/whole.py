@@ -20,6 +20,7 @@ from torch import Tensor
 
 from daes import native
 from daes.native.evidence import Counts, Found
+from daes.native.network import leak_
 
 _NUMBERS = ("q", "p", "d", "K", "M", "plain", "num_layers")
 LEARNED = ("table", "linear", "missing", "rows", "first_order", "evidence", "recent")
@@ -41,6 +42,7 @@ class _Model(ctypes.Structure):
         *((name, ctypes.c_int64) for name in _NUMBERS),
         *((name, ctypes.c_void_p) for name in (*_FLOATS, *_WHOLE, "layers", "counts")),
         ("pairs", ctypes.c_float),
+        ("slope", ctypes.c_float),
     )
 
 
@@ -90,6 +92,7 @@ class Whole:
             **{name: one.data_ptr() if isinstance(one, Tensor) else one for name, one in self._values.items()},
         )
         self._address = ctypes.addressof(self._model)
+        self._slope: float = values["slope"]
         self._weights = [one.detach() for one in layers]
         self._upward, self._readout = [one.t() for one in self._weights[:-2:2]], self._weights[-2][0]
 
@@ -101,7 +104,8 @@ class Whole:
         """The logits of a share of a batch that was looked up."""
         native._library.daes_inputs(self._address, share.space, numbers.data_ptr(), share.start, share.stop)
         for place, into in enumerate(share.hidden[1:]):
-            torch.addmm(self._weights[2 * place + 1], share.hidden[place], self._upward[place], out=into).relu_()
+            torch.addmm(self._weights[2 * place + 1], share.hidden[place], self._upward[place], out=into)
+            leak_(into, self._slope)
         torch.addmv(share.logits, share.hidden[-1], self._readout, out=share.logits)
 
     @staticmethod
@@ -241,7 +245,7 @@ class Gradients(Whole):
         for place in reversed(range(len(hidden) - 1)):
             here, outputs = down[place + 1], hidden[place + 1]
             native._library.daes_relu_backward(
-                here.data_ptr(), outputs.data_ptr(), *outputs.shape, found[2 * place + 1].data_ptr()
+                here.data_ptr(), outputs.data_ptr(), *outputs.shape, self._slope, found[2 * place + 1].data_ptr()
             )
             waiting.append(_aside(rows, torch.mm, self._turned[place], hidden[place], out=found[2 * place]))
             torch.mm(here, self._downward[place], out=down[place])

@@ -16,7 +16,7 @@ from daes.paper.data import without_folders
 from daes.paper.experiment import Execution, Experiment, ExperimentSettings, Findings
 from daes.paper.judging import Judgement
 from daes.paper.pieces import run_pieces
-from daes.paper.published import AS_PUBLISHED, BATCH_SIZE, QPS_CHANGE, RESERVOIR_SIZE
+from daes.paper.published import BATCH_SIZE, QPS_CHANGE, RESERVOIR_SIZE, as_published
 from daes.paper.result import ExperimentResult
 from daes.paper.titles import method_title
 from daes.stream.batch import Batch
@@ -88,7 +88,7 @@ def _aged(method: str, backbone: str, schema: Any, rows: Batch, device: str) -> 
         embedding=method,
         backbone=backbone,
         categorical_options={"mode": "vocabulary"},
-        **AS_PUBLISHED,
+        **as_published(backbone),
     ).to(device)
     if model.numerical is not None:
         values = torch.from_numpy(rows.numerical).to(device)

@@ -23,7 +23,7 @@ from daes.paper.experiment import Execution, Experiment, ExperimentSettings, Fin
 from daes.paper.judging import Judgement
 from daes.paper.ladder_figure import draw
 from daes.paper.ladder_text import MEASURES, RIVAL, RUNG, SUMMARY, markdown, verdict
-from daes.paper.published import AS_PUBLISHED, PAPER_METHODS
+from daes.paper.published import PAPER_METHODS, as_published
 from daes.paper.result import ExperimentResult
 from daes.paper.titles import method_title
 from daes.stream.dataset import Dataset
@@ -45,6 +45,7 @@ GIVEN = {"none": "", "plain": ", plain inputs", "evidence": ", evidence", "both"
 """What a rival is given of the default's inputs, and how its label ends."""
 DEFAULT = "+ recent errors (the default)"
 _ADAM = {"optimizer": "adam", "learning_rate": 1e-3, "batch_size": 256}
+_UNNORMALISED = partial(as_published, batch_norm=False, dropout=0.0)
 _PLAIN = ("score", "value")
 
 
@@ -57,6 +58,7 @@ class Rung:
         options: of the method.
         model: further arguments of `CTRModel.from_sample`.
         train: arguments of `TrainConfig`; without a batch size it is the default's, which goes by the rows.
+        network: gives arguments of `CTRModel.from_sample` that depend on the backbone.
         group: RUNG, or what a rival is given (`GIVEN`), or RIVAL for one without a backbone.
     """
 
@@ -64,14 +66,16 @@ class Rung:
     options: Mapping[str, Any] = field(default_factory=dict)
     model: Mapping[str, Any] = field(default_factory=dict)
     train: Mapping[str, Any] = field(default_factory=dict)
+    network: Callable[[str], Mapping[str, Any]] | None = None
     group: str = RUNG
 
 
 RUNGS = {
-    "published gate": Rung("daes-gate", {}, AS_PUBLISHED, _ADAM),
-    "+ hats, 100 knots, linear path": Rung("daes", {"plain": []}, AS_PUBLISHED, _ADAM),
-    "+ plain inputs": Rung("daes", {}, AS_PUBLISHED, _ADAM),
-    "+ no BatchNorm, no dropout": Rung("daes", {}, {"evidence": False}, _ADAM),
+    "published gate": Rung("daes-gate", train=_ADAM, network=as_published),
+    "+ hats, 100 knots, linear path": Rung("daes", {"plain": []}, train=_ADAM, network=as_published),
+    "+ plain inputs": Rung("daes", train=_ADAM, network=as_published),
+    "+ no BatchNorm, no dropout": Rung("daes", train=_ADAM, network=_UNNORMALISED),
+    "+ leaky ReLU, pairs × 10/n": Rung("daes", {}, {"evidence": False}, _ADAM),
     "+ Adagrad 0.03": Rung("daes", {}, {"evidence": False}, {"batch_size": 256, "table_start": 0.0}),
     "+ small first steps of tables": Rung("daes", {}, {"evidence": False}, {"batch_size": 256}),
     "+ batch size by rows": Rung("daes", {}, {"evidence": False}),
@@ -198,7 +202,11 @@ def _trial(label: str, rung: Rung, backbone: str, seed: int, rows: int, device: 
         backbone,
         seed,
         train=TrainConfig(bad_batch="skip", **{"batch_size": suggest_batch_size(rows), **rung.train}),
-        model={**rung.model, "embedding_options": dict(rung.options)},
+        model={
+            **(rung.network(backbone) if rung.network else {}),
+            **rung.model,
+            "embedding_options": dict(rung.options),
+        },
         # The second half is judged: no offline method may be fitted on rows of it.
         sample_rows=max(min(10_000, rows // 2), 1),
         refit=True,

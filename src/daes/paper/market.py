@@ -13,7 +13,7 @@ from daes.metrics.auc import exact_auc
 from daes.model import CTRModel
 from daes.paper.data import Floats
 from daes.paper.experiment import Findings
-from daes.paper.published import AS_PUBLISHED
+from daes.paper.published import as_published
 from daes.paper.variants import L2, LEARNING_RATE
 from daes.simulation import AdStream
 from daes.simulation.draws import uniform_of_code
@@ -103,7 +103,7 @@ def _learner(market: Market, method: str, stream: AdStream, rows: int, seed: int
         backbone=market.backbone,
         l2=L2,
         categorical_options={"mode": "vocabulary"},
-        **AS_PUBLISHED,
+        **as_published(market.backbone),
     ).to(market.device)
     config = TrainConfig(
         batch_size=market.batch_size, optimizer="adam", learning_rate=LEARNING_RATE, bad_batch="skip", seed=seed

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+from daes.backbone import BACKBONES
+
 PAPER_METHODS = (
     "efd",
     "ld",
@@ -22,8 +24,16 @@ PAPER_METHODS = (
 )
 """The rows of the paper's main table, in its order, by our names."""
 
-AS_PUBLISHED: dict[str, Any] = {"evidence": False, "backbone_options": {"dropout": 0.2, "batch_norm": True}}
-"""Arguments of `CTRModel` for the paper's networks: dropout, BatchNorm, nothing learned by counting."""
+
+def as_published(backbone: str, *, batch_norm: bool = True, dropout: float = 0.2) -> dict[str, Any]:
+    """Arguments of `CTRModel` for a network of the paper: BatchNorm, dropout, ReLU, nothing learned by counting.
+
+    >>> as_published("fnn")
+    {'evidence': False, 'backbone_options': {'batch_norm': True, 'dropout': 0.2, 'slope': 0.0}}
+    """
+    options = {"batch_norm": batch_norm, "dropout": dropout, "slope": 0.0, **BACKBONES[backbone].authors}
+    return {"evidence": False, "backbone_options": options}
+
 
 PAPER_BACKBONES = ("fnn", "widedeep", "deepfm", "ipnn", "dcnv2", "xdeepfm")
 """The paper's backbones, in its order."""

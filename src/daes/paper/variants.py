@@ -12,7 +12,7 @@ from daes.experiments.compare import TrialProgress, run_trials
 from daes.experiments.method_tests import method_tests
 from daes.experiments.trial import Trial, TrialResult
 from daes.paper.experiment import Execution, ExperimentSettings, Findings, OutOfTimeError
-from daes.paper.published import AS_PUBLISHED, BATCH_SIZE, L2_WEIGHTS, LEARNING_RATES
+from daes.paper.published import BATCH_SIZE, L2_WEIGHTS, LEARNING_RATES, as_published
 from daes.stream.dataset import Dataset
 from daes.training.config import TrainConfig, suggest_batch_size
 
@@ -174,7 +174,7 @@ class _Grid:
             protocol=self.settings.protocol,
             train=self._config(tuned),
             model={
-                **({"evidence": False} if self.default_recipe else {**AS_PUBLISHED, "l2": tuned.l2}),
+                **({"evidence": False} if self.default_recipe else {**as_published(backbone), "l2": tuned.l2}),
                 # As usual with Criteo: ids seen fewer than five times share one row.
                 "categorical_options": _VOCABULARY,
                 **variant.model,
