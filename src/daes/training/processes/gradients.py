@@ -1,7 +1,9 @@
 """The gradient of a step that several processes take together."""
 
+from functools import cached_property
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from daes.embedding import DividedEmbedding
@@ -48,7 +50,7 @@ class GradientExchange:
             row: where in the stream the step is, the same in all processes.
             buffers: tensors to average along.
         """
-        dense, tables = self.model.parameter_groups()
+        dense, tables = self._groups
         dense = [one for one in dense if one.requires_grad]  # a frozen one must not decay
         own = [torch.zeros_like(one) if one.grad is None else one.grad for one in dense]
         tensors = [*own, *buffers, loss.reshape(1).to(own[0] if own else loss)]
@@ -71,6 +73,11 @@ class GradientExchange:
             buffer.copy_(average.view_as(buffer))
         return mean[-1][0].to(loss)
 
+    @cached_property
+    def _groups(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+        """The parameters as the optimisers have them, from the first step on."""
+        return self.model.parameter_groups()
+
     def _by_share(self) -> tuple[Tensor, Tensor, list[int]]:
         """The rows (n,) of the table that have a gradient, each once, and these (n, d), on the host.
 
@@ -80,7 +87,7 @@ class GradientExchange:
         if self.divided is not None:
             rows, values = self.divided.gradient()
             return rows, values, torch.bincount(self.divided.owners(rows), minlength=count).tolist()
-        (table,) = self.model.parameter_groups()[1]
+        (table,) = self._groups[1]
         if table.grad is None:
             rows, values = torch.empty(0, dtype=torch.int64), torch.empty(0, table.shape[1], dtype=table.dtype)
         else:
@@ -127,7 +134,7 @@ class GradientExchange:
         """Each of the rows once, with the sum of its values (m, d)."""
         if not len(rows):
             return rows, values
-        table = self.model.parameter_groups()[1][0]
+        table = self._groups[1][0]
         if values.dtype == torch.float32 and native.serves(rows, values):
             if len(self._slots) != len(table):
                 self._slots = torch.full((len(table),), -1, dtype=torch.int32)
