@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 METHODS = ("efd", "fe", "autodis", "ple", "dae", "daes-gate", "daes")
 BACKBONE = "fnn"
 BATCH_SIZE = 256
-# BatchNorm costs accuracy on so few rows, whatever the method.
-MODEL: dict[str, Any] = {"backbone_options": {"batch_norm": False}}
 
 
 def demo(
@@ -101,7 +99,6 @@ def _compare(stream: DemoStream, folder: Path, train: Any, seeds: int, jobs: int
         backbones=[BACKBONE],
         seeds=seeds,
         train=train,
-        model=MODEL,
         jobs=jobs,
         out=folder / stream.name,
         subject="daes",
@@ -129,7 +126,7 @@ def _run(train: Any, item: tuple[str, "Dataset", str], note: Callable[[int], Non
     from daes.training.run import train_run
 
     _, data, folder = item
-    model = {"embedding": "daes", "backbone": BACKBONE, **MODEL}
+    model = {"embedding": "daes", "backbone": BACKBONE}
 
     def advance(trainer: Any, *_: Any) -> None:
         if trainer.batches % 20 == 0:
