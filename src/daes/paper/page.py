@@ -46,9 +46,9 @@ simulated is called so. *AutoML* runs where its files are given.
 """
 
 _RECIPE = """
-These results are of the paper's training: Adam, BatchNorm, dropout, large batches. In one pass all methods are
-under-trained that way; [why.md](why.md) compares them trained as the defaults are. `--recipe default` runs the
-experiments here with that training; its results stand beside the others where there are any.
+Where nothing else is said, results are of the paper's training: Adam, BatchNorm, dropout, large batches. In one pass
+all methods are under-trained that way; [why.md](why.md) compares them trained as the defaults are. `--recipe default`
+runs the experiments here with that training; its results stand beside the others where there are any.
 """
 
 
