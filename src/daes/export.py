@@ -56,7 +56,8 @@ class _Scores(nn.Module):
 
     def forward(self, numerical: Tensor | None = None, categorical: Tensor | None = None) -> tuple[Tensor, Tensor]:
         logit = self.model(numerical, categorical)
-        return logit, torch.sigmoid(logit)
+        # Not torch.sigmoid: onnxruntime's is off by 1e-8 or so, which is much of a small probability.
+        return logit, 1 / (1 + torch.exp(-logit))
 
 
 def export_onnx(model: nn.Module, schema: Schema, path: Path, *, device: torch.device | None = None) -> None:

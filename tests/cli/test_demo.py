@@ -52,6 +52,7 @@ def test_both_streams_a_table_and_a_report(app, monkeypatch, tmp_path):
         assert sorted(cell["label"] for cell in cells) == ["daes", "efd"]
         for cell in cells:
             assert cell["rows"] == 1500
+            assert "backbone_options" not in cell["settings"]["model"]
             line = rf"{stream} +{cell['label']} +seed 0 +AUC {cell['metrics']['half_auc']:.4f} "
             assert re.search(line, result.stderr)
             assert f"{cell['metrics']['half_auc']:.4f}" in result.stdout
