@@ -30,16 +30,17 @@ def stream(rows, seed=0, cells=12, features=3):
 
 def by_hand(cells, labels, logits, asked, spread, waiting=0):
     """z of the cells asked for after all rows, straight from the formulas."""
-    found = np.zeros(asked.shape)
-    for place in np.ndindex(asked.shape):
+    found = np.zeros((2, *asked.shape))
+    for speed, *place in np.ndindex(found.shape):
         error = variance = 0.0
         for row, (own, label, logit) in enumerate(zip(cells, labels, logits, strict=True)):
             score = 1 / (1 + exp(-logit))
-            weight = 2.0 ** (-(len(labels) - 1 - row + waiting) / HALF_LIFE) * (own == asked[place]).sum()
+            age = len(labels) - 1 - row + waiting
+            weight = 2.0 ** (-age / (HALF_LIFE, HALF_LIFE / 10)[speed]) * (own == asked[*place]).sum()
             error += weight * (label - score)
             variance += weight * score * (1 - score)
-        found[place] = error / (variance + STRENGTH * spread)
-    return found
+        found[speed, *place] = error / (variance + STRENGTH * spread)
+    return np.concatenate(found, 1)
 
 
 def told(recent, cells, labels, logits, batch):
@@ -115,7 +116,7 @@ class TestWithinEvidence:
             counted.update(numbers[part], places[part], labels[part], torch.zeros(len(labels[part])))
         counted.recent.waiting = 3
         found = counted.recent_errors(numbers, places)
-        assert found.any(0).sum() == 3  # bins were cut anew at the end
+        assert found.any(0).sum() == 2 * 3  # bins were cut anew at the end
         monkeypatch.setattr(native, "_library", None)
         torch.testing.assert_close(found, counted.recent_errors(numbers, places))
 
@@ -144,7 +145,7 @@ class TestWithinEvidence:
         counted = self.inputs(**options)
         numbers, places, labels = self.rows()
         counted.update(numbers, places, labels, torch.zeros(40))
-        assert counted.recent_errors(numbers, places).shape == (40, features)
+        assert counted.recent_errors(numbers, places).shape == (40, 2 * features)
 
     def test_it_can_be_left_out(self):
         counted = self.inputs(recent=None)
@@ -205,7 +206,7 @@ def test_a_step_notes_the_errors_of_its_scores():
         evidence = step.model.evidence
         rows = step.model.categorical.rows(batch.categorical)
         if number == 5:  # bins are not cut anew there
-            expected = RecentErrors(len(evidence.recent.errors), len(evidence.recent.weight), 300.0, 20.0)
+            expected = RecentErrors(len(evidence.recent.errors), len(evidence.recent.weight) // 2, 300.0, 20.0)
             expected.load_state_dict(evidence.recent.state_dict())
             cells = evidence.cells(batch.numerical, rows)
         logits = step.score_and_learn(batch, row=40 * number)
@@ -273,7 +274,7 @@ def test_a_world_that_changes_is_followed():
 def test_a_cast_of_a_model_leaves_its_counts_alone(kind):
     counted = EvidenceInputs(Evidence(bins=4, pair_bins=4, sample_rows=10), 1, [0], 3)
     counted.update(torch.tensor([[1 / 3], [2e9]]), torch.tensor([[0], [1]]), torch.tensor([1.0, 0.0]), torch.zeros(2))
-    counted.recent.errors[0] = torch.tensor([1 / 3, 1 / 7, 2**24 + 1])
+    counted.recent.errors[0] = torch.tensor([1 / 3, 1 / 7, 1 / 9, 1 / 11, 2**24 + 1])
     counted.row_counts[0] = torch.tensor([2**24 + 1, 3])
     before = {name: one.clone() for name, one in counted.state_dict().items() if not name.endswith("weight")}
     counted.to(kind)
@@ -305,4 +306,4 @@ def test_bins_that_were_cut_anew_since_a_score_are_not_mistaken():
 def test_the_weights_of_many_columns_start_smaller(columns, evidence, recent):
     counted = EvidenceInputs(Evidence(), columns, [], 0)
     assert counted.weight.tolist() == pytest.approx([evidence] * columns)
-    assert counted.recent.weight.tolist() == pytest.approx([recent] * (1 + columns))
+    assert counted.recent.weight.tolist() == pytest.approx([recent] * 2 * (1 + columns))

@@ -96,7 +96,8 @@ class ModelOptions:
     recent: Annotated[
         float,
         _model(
-            "Rows after which an error of the model's own scores counts half in the correction of the next; 0: none.",
+            "Rows after which an error of the model's own scores counts half in the correction of the next, beside a "
+            "tenth of it; 0: none.",
             of=number(least=0, metavar="ROWS"),
         ),
     ] = 300.0

@@ -136,7 +136,7 @@ class EvidenceInputs(KeepsPrecision):
         return torch.cat([bins.new_zeros(len(bins), 1), bins + first, rows + (1 + bins.shape[1] * each)], 1)
 
     def recent_errors(self, numbers: Tensor | None, rows: Tensor | None) -> Tensor:
-        """What `recent` says of a batch, (B, 1 + q + p)."""
+        """What `recent` says of a batch, (B, 2·(1 + q + p))."""
         recent, (numbers, rows) = self.recent, _both(numbers, rows)
         assert recent is not None
         if self._trusts(numbers, rows) and (counts := self.counts()) is not None:
@@ -247,7 +247,7 @@ class EvidenceInputs(KeepsPrecision):
         options, rows = self.options, self.table_rows
         q, bins = self.num_numerical if options.numbers else 0, options.bins
         shapes = [(q, bins - 1), (2,), (q, bins + 1, 2), (rows if options.categories else 0, 2)]
-        shapes += [(1 + q * (bins + 1) + shapes[3][0], 3), ()]
+        shapes += [(1 + q * (bins + 1) + shapes[3][0], 5), ()]
         kinds = torch.float32, *[torch.float64] * 4, torch.int64
         for one, shape, kind in zip(used, shapes, kinds, strict=False):
             if one.shape != shape or one.dtype != kind or not native.serves(one):

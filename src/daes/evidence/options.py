@@ -15,8 +15,8 @@ class Evidence:
             from then on.
         strength: how many rows with the average click rate every cell starts with.
         half_life: rows after which a click counts half; None for never.
-        recent: rows after which an error of the model's own scores counts half in what is added to the next ones
-            (`RecentErrors`); None to add nothing.
+        recent: rows after which an error of the model's own scores counts half in what is added to the next ones, and
+            with a tenth of that beside it (`RecentErrors`); None to add nothing.
         bins: quantile bins per numerical feature.
         pair_bins: bins of a numerical feature within a pair, a divisor of `bins`.
         pair_cells: cells per pair; where a pair has more combinations, they share cells by hashing.

@@ -9,6 +9,10 @@ GRAIN = 2.0**-30
 """Errors are multiples of it, so that their sums have no rounding and do not depend on the order of a batch."""
 
 
+FASTER = 10
+"""Errors fade at two speeds, one so many times the other."""
+
+
 class RecentErrors(KeepsPrecision):
     """How far the scores of the last rows were off, per value, as log odds to add to the next ones.
 
@@ -17,12 +21,14 @@ class RecentErrors(KeepsPrecision):
 
         S = Σ 2^(−age / h)·(y − p),    V = Σ 2^(−age / h)·p·(1 − p),    z = S / (V + a·p̄·(1 − p̄))
 
-    z is one step of Newton's method from the scores of the last h rows or so towards their labels, shrunk as if a
-    rows of average spread p̄·(1 − p̄) had been scored rightly. The correction is Σ w·z; w is learned and starts
-    at 0.1, or at 4/n where there are more than 40 cells in a row: many may say the same, and what they say adds up.
+    for two half-lives: h, and a tenth of it, as what goes on now may last for days or for minutes. z is one step of
+    Newton's method from the scores of the last h rows or so towards their labels, shrunk as if a rows of average spread
+    p̄·(1 − p̄) had been scored rightly. The correction is Σ w·z; w is learned and starts at 0.1, or at 4/n where there
+    are more than 40 cells in a row: many may say the same, and what they say adds up.
 
-    **Shape.** forward: cells (B, n) → z (B, n). Buffers: `errors` (cells, 3): S and V when they last changed, and the
-    labelled row at which they did; `clock` (): labelled rows. Parameter: `weight` (n,).
+    **Shape.** forward: cells (B, n) → z (B, 2n), those of the longer half-life first. Buffers: `errors` (cells, 5): S
+    and V of the longer half-life, then of the shorter one, when they last changed, and the labelled row at which they
+    did; `clock` (): labelled rows. Parameter: `weight` (2n,).
 
     Args:
         num_cells: cells of all features together.
@@ -34,7 +40,7 @@ class RecentErrors(KeepsPrecision):
     >>> cells = torch.tensor([[0, 1], [0, 2]])
     >>> recent.update(cells, labels=torch.tensor([1.0, 0.0]), logits=torch.zeros(2))
     >>> recent(cells, spread=0.25).sign().tolist()  # too low for the first, too high for the second, which is newer
-    [[-1.0, 1.0], [-1.0, -1.0]]
+    [[-1.0, 1.0, -1.0, 1.0], [-1.0, -1.0, -1.0, -1.0]]
     """
 
     errors: Tensor
@@ -46,39 +52,44 @@ class RecentErrors(KeepsPrecision):
         self.strength = strength
         self.waiting = 0
         """Rows since whose labels are not known yet: errors are so much older."""
-        self.weight = nn.Parameter(torch.full((num_features,), min(0.1, 4 / num_features)))
-        self.register_buffer("errors", torch.zeros(num_cells, 3, dtype=torch.float64))
+        self.weight = nn.Parameter(torch.full((2 * num_features,), min(0.1, 4 / num_features)))
+        self.register_buffer("errors", torch.zeros(num_cells, 5, dtype=torch.float64))
         self.register_buffer("clock", torch.zeros((), dtype=torch.int64))
 
     @torch.no_grad()
     def forward(self, cells: Tensor, spread: Tensor | float) -> Tensor:
         """z, given p̄·(1 − p̄)."""
-        errors, variance = self._faded(cells, self.waiting).unbind(-1)
-        return (errors / (variance + self.strength * spread)).float()
+        errors, variance = self._faded(cells, self.waiting).unbind(-1)  # (B, n, 2) each
+        return (errors / (variance + self.strength * spread)).mT.flatten(1).float()
 
     @torch.no_grad()
     def update(self, cells: Tensor, labels: Tensor, logits: Tensor) -> None:
         """Take in scored rows once their labels are known: cells (B, n), labels (B,) and logits (B,)."""
         rows = len(labels)
         self.clock += rows
-        kept = _round(self._faded(cells))
+        kept = _round(self._faded(cells)).flatten(-2)
         # A cell that occurs twice gets the same values twice.
         self.errors[cells] = torch.cat([kept, self.clock.double().expand(*cells.shape, 1)], -1)
         scores = torch.sigmoid(logits.double())
         ages = torch.arange(rows - 1, -1, -1, device=labels.device, dtype=torch.float64)
-        seen = torch.stack([labels - scores, scores * (1 - scores)], 1) * torch.exp2(-ages / self.half_life)[:, None]
-        each = nn.functional.pad(_round(seen), (0, 1)).unsqueeze(1).expand(-1, cells.shape[1], -1).reshape(-1, 3)
-        self.errors.index_add_(0, cells.flatten(), each)
+        seen = torch.stack([labels - scores, scores * (1 - scores)], 1)
+        seen = seen[:, None] * self._fading(ages[:, None])  # (B, 2, 2)
+        each = nn.functional.pad(_round(seen).flatten(1), (0, 1))[:, None].expand(-1, cells.shape[1], -1)
+        self.errors.index_add_(0, cells.flatten(), each.reshape(-1, 5))
 
     def reset(self, cells: slice = slice(None)) -> None:
         """Forget the errors of these cells."""
-        self.errors[cells, :2] = 0
+        self.errors[cells, :4] = 0
 
     def _faded(self, cells: Tensor, waiting: int = 0) -> Tensor:
-        """S and V as they count now, (…, 2)."""
+        """S and V as they count now, for each half-life, (…, 2, 2)."""
         errors = self.errors[cells]
-        ages = self.clock + waiting - errors[..., 2:]
-        return errors[..., :2] * torch.exp2(-ages / self.half_life)
+        ages = self.clock + waiting - errors[..., 4:]
+        return errors[..., :4].view(*cells.shape, 2, 2) * self._fading(ages)
+
+    def _fading(self, ages: Tensor) -> Tensor:
+        """What is left of errors of these ages, for each half-life: (…, 1) → (…, 2, 1)."""
+        return torch.exp2(torch.cat([ages, FASTER * ages], -1) / -self.half_life).unsqueeze(-1)
 
     def _may_become(self, name: str, dtype: torch.dtype) -> bool:
         return False

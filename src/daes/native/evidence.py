@@ -34,12 +34,12 @@ class Found:
     def __init__(self, rows: Tensor, numbers: int) -> None:
         self.rows = rows
         count = rows.shape[0] * (numbers + rows.shape[1])
-        known = torch.empty(3, count, dtype=torch.float32)
         self._memory = (
             torch.empty(2 * count, dtype=torch.int64),
             torch.empty(count, dtype=torch.int32),
-            *known.unbind(),
-            torch.empty(4 * count, dtype=torch.float64),
+            *torch.empty(2, count, dtype=torch.float32).unbind(),
+            torch.empty(2 * count, dtype=torch.float32),
+            torch.empty(8 * count, dtype=torch.float64),
         )
         self._cells = _Cells(0, 0, *[one.data_ptr() for one in self._memory])
         self.address = ctypes.addressof(self._cells)
@@ -120,7 +120,7 @@ class Counts:
 
     def recall(self, numbers: Tensor, rows: Tensor) -> Tensor:
         """`EvidenceInputs.recent_errors` of numbers (B, q) and rows (B, p)."""
-        return self._look_up(native._library.daes_recall, numbers, rows, 1 + self.q + self.ids)
+        return self._look_up(native._library.daes_recall, numbers, rows, 2 * (1 + self.q + self.ids))
 
     def _look_up(self, loop: Any, numbers: Tensor, rows: Tensor, width: int) -> Tensor:
         found, out = Found(rows, self.q), torch.empty(rows.shape[0], width)

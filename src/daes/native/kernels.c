@@ -193,11 +193,12 @@ static inline void exp_of(float x, float *result, float *rest) {
 
 enum { ROWS = 32 };  /* so many rows at a time, which stay in the cache */
 enum { CELLS = 64 }; /* and so many cells, as vectors */
+enum { FASTER = 10 }; /* as in daes/evidence/recent.py */
 
 /* What past clicks are counted in (EvidenceInputs), as daes/native/evidence.py fills it in. Cells are those of bins of
  * q numbers, (q, bins + 1), then `table_rows` ones of the ids of p fields, which are counted if `ids` is set. edges (q,
  * bins - 1); total (2,), number_counts (q, bins + 1, 2), row_counts (table_rows, 2): views and clicks. errors (1 +
- * cells, 3) of RecentErrors, that of all rows first, or NULL. slots (cells,) holds -1 between calls. */
+ * cells, 5) of RecentErrors, that of all rows first, or NULL. slots (cells,) holds -1 between calls. */
 typedef struct {
     int64_t q, p, ids, bins, table_rows;
     const float *edges;
@@ -209,8 +210,8 @@ typedef struct {
 } evidence;
 
 /* The cells of a batch: `count` different ones, of which the first `bins` are of numbers and the others, of ids, are
- * ascending; slots (rows, q + p): which of them a row has. There is room for twice as many cells as rows have. odds,
- * sure and errors (count,) are what is known of the cells, sums (count, 4) what a batch adds to them. */
+ * ascending; slots (rows, q + p): which of them a row has. There is room for twice as many cells as rows have. odds and
+ * sure (count,) and errors (2, count) are what is known of the cells, sums (count, 8) what a batch adds to them. */
 typedef struct {
     int64_t count, bins;
     int64_t *cells;
@@ -316,32 +317,37 @@ INLINE void past_clicks(const evidence *e, const found_cells *of) {
     }
 }
 
-/* The z of RecentErrors of all cells; returned is that of all rows. */
-INLINE float past_errors(const evidence *e, const found_cells *of) {
+/* The z of RecentErrors of all cells, for each half-life; in `of_all` that of all rows. */
+INLINE void past_errors(const evidence *e, const found_cells *of, float *of_all) {
     const double prior = click_rate(e), shrinkage = e->strength * (prior * (1 - prior));
     const double now = (double)(*e->clock + e->waiting), rate = -log(2) / e->half_life;
-    const double *errors = e->errors + 3;
+    const double *errors = e->errors + 5;
     const int64_t count = counted_cells(e, of);
     for (int64_t start = 0; start < count; start += CELLS) {
         const int64_t here = count - start < CELLS ? count - start : CELLS, *cells = of->cells + start;
-        double sums[CELLS] = {0}, variances[CELLS] = {0}, when[CELLS] = {0};
-        float z[CELLS];
+        float sums[2][CELLS] = {0}, variances[2][CELLS] = {0}, z[2][CELLS];
+        double when[CELLS] = {0};
         for (int64_t k = 0; k < here; k++) {
-            const double *own = errors + 3 * cells[k];
-            if (start + k + CELLS < count) PREFETCH(errors + 3 * cells[k + CELLS]);
-            sums[k] = own[0];
-            variances[k] = own[1];
-            when[k] = own[2];
+            const double *own = errors + 5 * cells[k];
+            if (start + k + CELLS < count) PREFETCH(errors + 5 * cells[k + CELLS]);
+            for (int h = 0; h < 2; h++) {
+                sums[h][k] = (float)own[2 * h];
+                variances[h][k] = (float)own[2 * h + 1];
+            }
+            when[k] = own[4];
         }
-        for (int k = 0; k < CELLS; k++) {
-            float x = (float)((now - when[k]) * rate), factor, rest;
-            exp_of(x < -80 ? -80 : x, &factor, &rest);
-            z[k] = (float)sums[k] * factor / ((float)variances[k] * factor + (float)shrinkage);
-        }
-        memcpy(of->errors + start, z, here * sizeof(float));
+        for (int h = 0; h < 2; h++)
+            for (int k = 0; k < CELLS; k++) {
+                float x = (float)((now - when[k]) * (h ? FASTER * rate : rate)), factor, rest;
+                exp_of(x < -80 ? -80 : x, &factor, &rest);
+                z[h][k] = sums[h][k] * factor / (variances[h][k] * factor + (float)shrinkage);
+            }
+        for (int h = 0; h < 2; h++) memcpy(of->errors + h * of->count + start, z[h], here * sizeof(float));
     }
-    const double factor = exp2((e->errors[2] - now) / e->half_life);
-    return (float)(e->errors[0] * factor / (e->errors[1] * factor + shrinkage));
+    for (int h = 0; h < 2; h++) {
+        const double factor = exp2((e->errors[4] - now) * (h ? FASTER : 1) / e->half_life);
+        of_all[h] = (float)(e->errors[2 * h] * factor / (e->errors[2 * h + 1] * factor + shrinkage));
+    }
 }
 
 /* What EvidenceInputs gives without pairs, of one row. */
@@ -352,10 +358,14 @@ static inline void put_clicks(const evidence *e, const found_cells *of, const in
 }
 
 /* What EvidenceInputs.recent_errors gives, of one row. */
-static inline void put_errors(const evidence *e, const found_cells *of, const int32_t *slots, float of_all, float *out) {
+static inline void put_errors(const evidence *e, const found_cells *of, const int32_t *slots, const float *of_all,
+                              float *out) {
     const int64_t n = e->q + (e->ids ? e->p : 0);
-    out[0] = of_all;
-    for (int64_t f = 0; f < n; f++) out[1 + f] = of->errors[slots[f]];
+    for (int h = 0; h < 2; h++) {
+        const float *errors = of->errors + h * of->count;
+        *out++ = of_all[h];
+        for (int64_t f = 0; f < n; f++) *out++ = errors[slots[f]];
+    }
 }
 
 /* EvidenceInputs without pairs: numbers (rows, q), places (rows, p) -> out (rows, q + 2p). */
@@ -367,13 +377,14 @@ FAST void daes_evidence(const evidence *e, found_cells *to, const float *numbers
         put_clicks(e, to, to->slots + i * (e->q + e->p), out + i * (e->q + 2 * (e->ids ? e->p : 0)));
 }
 
-/* EvidenceInputs.recent_errors: numbers (rows, q), places (rows, p) -> out (rows, 1 + q + p). */
+/* EvidenceInputs.recent_errors: numbers (rows, q), places (rows, p) -> out (rows, 2 (1 + q + p)). */
 FAST void daes_recall(const evidence *e, found_cells *to, const float *numbers, const int64_t *places, int64_t rows,
                       float *out) {
     find_cells(e, numbers, places, rows, 0, to);
-    float of_all = past_errors(e, to);
+    float of_all[2];
+    past_errors(e, to, of_all);
     for (int64_t i = 0; i < rows; i++)
-        put_errors(e, to, to->slots + i * (e->q + e->p), of_all, out + i * (1 + e->q + (e->ids ? e->p : 0)));
+        put_errors(e, to, to->slots + i * (e->q + e->p), of_all, out + i * 2 * (1 + e->q + (e->ids ? e->p : 0)));
 }
 
 /* 2 to the power of x <= 0, to one unit in the last place, as vectors: a power of two times a Taylor series. */
@@ -400,36 +411,52 @@ static inline double grained(double error) { return (error + 0x1.8p22) - 0x1.8p2
 
 typedef double four __attribute__((vector_size(32), aligned(8), may_alias));
 
-/* Views, clicks, errors and variances of labelled rows, summed up for every cell, and in `total` for all rows; without
- * logits there are no errors. */
+/* What a batch adds to a cell: views, clicks, nothing twice; errors and variances of the longer half-life, then of the
+ * shorter one. */
+typedef struct {
+    four clicks, errors;
+} added;
+
+/* What labelled rows add, summed up for every cell, and in `total` for all rows; without logits there are no errors. */
 INLINE void sum_up(const evidence *e, const found_cells *of, const float *labels, const float *logits, int64_t rows,
-                   four *total) {
+                   added *total) {
     const int64_t n = e->q + e->p, counted = e->q + (e->ids ? e->p : 0);
-    four *sums = (four *)of->sums;
-    memset(sums, 0, of->count * sizeof(four));
+    added *sums = (added *)of->sums;
+    memset(sums, 0, of->count * sizeof(added));
     for (int64_t start = 0; start < rows; start += ROWS) {
         const int64_t here = rows - start < ROWS ? rows - start : ROWS;
-        double weight[ROWS] = {0}, score[ROWS] = {0};
+        double weight[ROWS] = {0}, faster[ROWS] = {0}, score[ROWS] = {0};
         if (logits) {
-            for (int64_t i = 0; i < ROWS; i++)
-                weight[i] = power_of_two((double)(start + i < rows ? start + i + 1 - rows : 0) / e->half_life);
+            for (int64_t i = 0; i < ROWS; i++) {
+                const double age = (double)(start + i < rows ? rows - 1 - start - i : 0);
+                weight[i] = power_of_two(age / -e->half_life);
+                faster[i] = power_of_two(FASTER * age / -e->half_life);
+            }
             for (int64_t i = 0; i < here; i++) score[i] = 1 / (1 + exp(-(double)logits[start + i]));
         }
         for (int64_t i = 0; i < here; i++) {
-            const double label = labels[start + i], error = grained((label - score[i]) * weight[i]);
-            const four own = {1, label, error, grained(score[i] * (1 - score[i]) * weight[i])};
+            const double label = labels[start + i], error = label - score[i], variance = score[i] * (1 - score[i]);
+            const four clicks = {1, label, 0, 0};
+            const four errors = {grained(error * weight[i]), grained(variance * weight[i]), grained(error * faster[i]),
+                                 grained(variance * faster[i])};
             const int32_t *slots = of->slots + (start + i) * n;
-            for (int64_t f = 0; f < counted; f++) sums[slots[f]] += own;
-            *total += own;
+            for (int64_t f = 0; f < counted; f++) {
+                sums[slots[f]].clicks += clicks;
+                sums[slots[f]].errors += errors;
+            }
+            total->clicks += clicks;
+            total->errors += errors;
         }
     }
 }
 
-/* Let errors fade until now, and add new ones. */
-static inline void add_errors(double *errors, double factor, double error, double variance, double now) {
-    errors[0] = grained(errors[0] * factor) + error;
-    errors[1] = grained(errors[1] * factor) + variance;
-    errors[2] = now;
+/* Let errors fade until now, by the factor of each half-life, and add new ones. */
+static inline void add_errors(double *errors, double factor, double faster, const four *more, double now) {
+    errors[0] = grained(errors[0] * factor) + (*more)[0];
+    errors[1] = grained(errors[1] * factor) + (*more)[1];
+    errors[2] = grained(errors[2] * faster) + (*more)[2];
+    errors[3] = grained(errors[3] * faster) + (*more)[3];
+    errors[4] = now;
 }
 
 /* Count labelled rows (EvidenceInputs.update), in bins of numbers only where `numbers_too` says so, and note the errors
@@ -438,31 +465,31 @@ FAST void daes_count(const evidence *e, found_cells *of, const float *numbers, c
                      const float *labels, const float *logits, int64_t rows, int64_t numbers_too, int64_t known) {
     if (!known) find_cells(e, numbers, places, rows, 1, of);
     const int64_t count = counted_cells(e, of);
-    four total = {0};
+    const added *sums = (const added *)of->sums;
+    added total = {{0}, {0}};
     sum_up(e, of, labels, logits, rows, &total);
-    e->total[0] += total[0];
-    e->total[1] += total[1];
+    e->total[0] += total.clicks[0];
+    e->total[1] += total.clicks[1];
     for (int64_t k = numbers_too ? 0 : of->bins; k < count; k++) {
         double *own = counts_of(e, of->cells[k]);
         if (k + CELLS < count) PREFETCH(counts_of(e, of->cells[k + CELLS]));
-        own[0] += of->sums[4 * k];
-        own[1] += of->sums[4 * k + 1];
+        own[0] += sums[k].clicks[0];
+        own[1] += sums[k].clicks[1];
     }
     if (!logits) return;
-    const double now = (double)(*e->clock += rows), rate = 1 / e->half_life;
-    add_errors(e->errors, power_of_two((e->errors[2] - now) * rate), total[2], total[3], now);
+    const double now = (double)(*e->clock += rows), rate = 1 / e->half_life, past = (e->errors[4] - now) * rate;
+    add_errors(e->errors, power_of_two(past), power_of_two(FASTER * past), &total.errors, now);
     for (int64_t start = 0; start < count; start += CELLS) {
         const int64_t here = count - start < CELLS ? count - start : CELLS, *cells = of->cells + start;
-        double factor[CELLS] = {0}, *errors = e->errors + 3;
+        double factor[CELLS] = {0}, faster[CELLS], *errors = e->errors + 5;
         for (int64_t k = 0; k < here; k++) {
-            if (start + k + CELLS < count) PREFETCH(errors + 3 * cells[k + CELLS]);
-            factor[k] = errors[3 * cells[k] + 2];
+            if (start + k + CELLS < count) PREFETCH(errors + 5 * cells[k + CELLS]);
+            factor[k] = (errors[5 * cells[k] + 4] - now) * rate;
         }
-        for (int k = 0; k < CELLS; k++) factor[k] = power_of_two((factor[k] - now) * rate);
-        for (int64_t k = 0; k < here; k++) {
-            const double *sums = of->sums + 4 * (start + k);
-            add_errors(errors + 3 * cells[k], factor[k], sums[2], sums[3], now);
-        }
+        for (int k = 0; k < CELLS; k++) faster[k] = power_of_two(FASTER * factor[k]);
+        for (int k = 0; k < CELLS; k++) factor[k] = power_of_two(factor[k]);
+        for (int64_t k = 0; k < here; k++)
+            add_errors(errors + 5 * cells[k], factor[k], faster[k], &sums[start + k].errors, now);
     }
 }
 
@@ -1002,15 +1029,15 @@ typedef struct {
 } whole_model;
 
 /* What is known of rows between the forward and the backward. x (rows, widths[0]), rows `stride` apart: fields, then
- * plain inputs, then evidence; inputs (rows, 2q) are used where the network takes no plain ones; errors (rows, 1 + q +
- * p) of what is counted. */
+ * plain inputs, then evidence; inputs (rows, 2q) are used where the network takes no plain ones; errors (rows, 2 (1 +
+ * q + p)) of what is counted. */
 typedef struct {
     int64_t *places;
     int64_t stride;
     float *x, *inputs, *upper, *sums, *logits, *errors;
     int32_t *lower;
     found_cells *found;
-    float of_all;
+    float of_all[2];
 } workspace;
 
 static inline int64_t counted_ids(const whole_model *m) { return m->counts->ids ? m->p : 0; }
@@ -1029,7 +1056,7 @@ FAST void daes_find(const whole_model *m, workspace *w, const float *numbers, co
     daes_hash_rows(ids, m->sizes, m->offsets, rows, m->p, w->places);
     find_cells(m->counts, numbers, w->places, rows, distinct != 0, w->found);
     past_clicks(m->counts, w->found);
-    if (m->recent) w->of_all = past_errors(m->counts, w->found);
+    if (m->recent) past_errors(m->counts, w->found, w->of_all);
 }
 
 /* What the network reads of numbers (rows, q), and the logits around it, of the rows from `start` to `stop` once they
@@ -1037,7 +1064,7 @@ FAST void daes_find(const whole_model *m, workspace *w, const float *numbers, co
 FAST void daes_inputs(const whole_model *m, const workspace *w, const float *numbers, int64_t start, int64_t stop) {
     const evidence *e = m->counts;
     const int64_t q = m->q, p = m->p, d = m->d, width = m->widths[0], stride = w->stride;
-    const int64_t cells = 1 + e->q + counted_ids(m);
+    const int64_t cells = 2 * (1 + e->q + counted_ids(m));
     const float logit = (float)click_logit(e) + *m->layers[2 * m->num_layers - 1];
     int64_t plain_stride;
     for (int64_t i = start; i < stop; i += ROWS) {
@@ -1069,7 +1096,8 @@ typedef struct {
 FAST int64_t daes_gradients(const whole_model *m, const workspace *w, const gradients *to, const float *logits,
                             float *fields, int64_t rows) {
     const evidence *e = m->counts;
-    const int64_t q = m->q, p = m->p, d = m->d, n = q + p, stride = w->stride, cells = 1 + e->q + counted_ids(m);
+    const int64_t q = m->q, p = m->p, d = m->d, n = q + p, stride = w->stride;
+    const int64_t cells = 2 * (1 + e->q + counted_ids(m));
     int64_t plain_stride, bins = w->found->bins, found = w->found->count - bins;
     for (int64_t k = 0; k < found; k++) to->distinct[k] = w->found->cells[bins + k] - e->q * (e->bins + 1);
     memset(to->rows, 0, found * d * sizeof(float));
@@ -1108,7 +1136,7 @@ int64_t daes_score(const whole_model *m, const float *numbers, const int64_t *id
     float *x = sums + rows * d, *y = x + rows * widest, *odds = y + rows * widest, *sure = odds + rows * cells;
     int32_t *lower = (int32_t *)(sure + rows * cells);
     found_cells found = {0, 0, places + rows * p, lower + rows * q, odds, sure, NULL, NULL};
-    workspace w = {places, m->widths[0], x, inputs, upper, sums, logits, NULL, lower, &found, 0};
+    workspace w = {places, m->widths[0], x, inputs, upper, sums, logits, NULL, lower, &found, {0}};
     daes_find(m, &w, numbers, ids, rows, 0);
     daes_inputs(m, &w, numbers, 0, rows);
     for (int64_t l = 0; l < m->num_layers; l++) {

@@ -53,7 +53,7 @@ class _Workspace(ctypes.Structure):
         ("places", ctypes.c_void_p),
         ("stride", ctypes.c_int64),
         *((name, ctypes.c_void_p) for name in ("x", "inputs", "upper", "sums", "logits", "errors", "lower", "found")),
-        ("of_all", ctypes.c_float),
+        ("of_all", ctypes.c_float * 2),
     )
 
 
@@ -134,7 +134,7 @@ def _shapes(values: Mapping[str, Any], counts: Counts) -> dict[str, tuple[int, .
         "rows": (int(values["offsets"][-1] + values["sizes"][-1]) + 2, d),
         "first_order": (1, (q + p) * d),
         "evidence": (counts.q + 2 * counts.ids,),
-        "recent": (1 + counts.q + counts.ids,),
+        "recent": (2 * (1 + counts.q + counts.ids),),
         **dict.fromkeys(("sizes", "offsets"), (p,)),
     }
 
@@ -294,7 +294,7 @@ class _Room:
             "lower": torch.empty(rows, q, dtype=torch.int32),
             "logits": _floats(rows),
             "places": torch.empty(rows, values["p"], dtype=torch.int64),
-            "errors": _floats(rows, 1 + counts.q + counts.ids),
+            "errors": _floats(rows, 2 * (1 + counts.q + counts.ids)),
         }
         self.found, self.logits = Found(self._kept["places"], counts.q), self._kept["logits"]
         self.hidden = [x[:, :width], *(_floats(rows, size) for size in hidden)]
