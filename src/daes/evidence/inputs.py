@@ -116,10 +116,8 @@ class EvidenceInputs(KeepsPrecision):
         if not self.num_pairs and self._trusts(numbers, rows) and (counts := self.counts()) is not None:
             return counts.inputs(numbers, rows)
         if not self.num_pairs and kernels.usable(numbers, rows):
-            numbers = numbers if self.options.numbers else numbers[:, :0]
-            rows = rows if self.options.categories else rows[:, :0]
             counted = self.total, self.edges, self.number_counts, self.row_counts
-            return kernels.evidence(numbers, rows, counted, self.options.strength)
+            return kernels.evidence(*self._counted(numbers, rows), counted, self.options.strength)
         bins = self._bins(numbers)
         parts, views = self._parts(bins, rows)
         inputs = [parts] if views is None else [parts, confidence(views)]
@@ -129,8 +127,7 @@ class EvidenceInputs(KeepsPrecision):
 
     def cells(self, numbers: Tensor, rows: Tensor) -> Tensor:
         """The cells of `recent` that rows have, (B, 1 + q + p): that of all rows, then those of bins and of ids."""
-        numbers = numbers if self.options.numbers else numbers[:, :0]
-        rows = rows if self.options.categories else rows[:, :0]
+        numbers, rows = self._counted(numbers, rows)
         bins, each = self._bins(numbers), self.options.bins + 1
         first = torch.arange(bins.shape[1], device=bins.device) * each + 1
         return torch.cat([bins.new_zeros(len(bins), 1), bins + first, rows + (1 + bins.shape[1] * each)], 1)
@@ -141,6 +138,10 @@ class EvidenceInputs(KeepsPrecision):
         assert recent is not None
         if self._trusts(numbers, rows) and (counts := self.counts()) is not None:
             return counts.recall(numbers, rows)
+        if kernels.usable(numbers, rows, self.edges):
+            counted = self.total, self.edges, recent.errors, recent.clock
+            numbers, rows = self._counted(numbers, rows)
+            return kernels.recall(numbers, rows, counted, recent.waiting, recent.half_life, recent.strength)
         prior = self._prior()
         found: Tensor = recent(self.cells(numbers, rows), prior * (1 - prior))
         return found
@@ -193,7 +194,7 @@ class EvidenceInputs(KeepsPrecision):
     def _count_plainly(self, numbers: Tensor, rows: Tensor, labels: Tensor, logits: Tensor | None, cut: bool) -> None:
         """Count rows in all but pairs, but not in bins that are cut anew; note the errors of logits, if given."""
         if self.recent is not None and logits is not None:
-            self.recent.update(self.cells(numbers, rows), labels, logits)
+            self._note(self.recent, numbers, rows, labels, logits)
         seen = _seen(labels)
         self.total += seen.sum(0)
         if self.options.categories:
@@ -201,6 +202,13 @@ class EvidenceInputs(KeepsPrecision):
             self.row_counts.index_add_(0, rows.flatten(), each)
         if self.options.numbers and not cut:
             self._count_numbers(self.number_counts, self._bins(numbers), seen)
+
+    def _note(self, recent: RecentErrors, numbers: Tensor, rows: Tensor, labels: Tensor, logits: Tensor) -> None:
+        if kernels.usable(numbers, rows, self.edges, labels, logits) and logits.shape == labels.shape:
+            errors = self.edges, recent.errors, recent.clock
+            kernels.note(*self._counted(numbers, rows), errors, labels, logits, recent.half_life)
+        else:
+            recent.update(self.cells(numbers, rows), labels, logits)
 
     @torch.no_grad()
     def _update_pairs(self, numbers: Tensor, rows: Tensor, labels: Tensor, before: int, cut: bool) -> None:
@@ -379,6 +387,10 @@ class EvidenceInputs(KeepsPrecision):
             views, clicks = self.row_counts[rows].unbind(-1)
             parts.append(log_odds(views, clicks, prior, strength))
         return torch.cat(parts, 1) if parts else self.total.new_zeros(rows.shape[0], 0), views
+
+    def _counted(self, numbers: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Numbers and rows, without columns where they are not counted."""
+        return numbers if self.options.numbers else numbers[:, :0], rows if self.options.categories else rows[:, :0]
 
     def _bins(self, numbers: Tensor) -> Tensor:
         """The bin of each number, (B, q); the last one is for missing values."""

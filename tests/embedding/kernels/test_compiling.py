@@ -12,7 +12,7 @@ SCRIPT = """
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from daes.embedding.kernels import gating, interpolation, mixing, observation, rows, sampling
+from daes.embedding.kernels import gating, interpolation, mixing, observation, recent, rows, sampling
 
 FLOATS = "values lows highs slots minimum maximum knots centre scale table missing linear gradient weights base out"
 FLOATS += " sums slopes changes context projection tiles picked numbers labels kept_numbers edges fields plain"
@@ -20,6 +20,7 @@ WHOLE = "count skipped before positions targets following seen categories kept_c
 TYPES = dict.fromkeys(FLOATS.split(), "*fp32") | dict.fromkeys(WHOLE.split(), "*i64")
 TYPES |= {"counts": "*i32", "member": "*i8", "levels": "*fp64", "total": "*fp64", "kept_missing": "*i1"}
 TYPES |= {"kept_labels": "*u8", "number_counts": "*fp64", "row_counts": "*fp64", "beta": "fp32", "strength": "fp32"}
+TYPES |= {"errors": "*fp64", "clock": "*i64", "logits": "*fp32"}
 
 def compile(kernel, warps, types=None, **constants):
     signature = {name: (TYPES | (types or {})).get(name, "i32") for name in kernel.arg_names}
@@ -46,6 +47,8 @@ compile(observation._set_knots, 4, IP=128, LP=256)
 compile(sampling._keep, 4, QP=16, PP=32, ROUNDS=4, BLOCK_ROUNDS=2, WIDTH=32, BLOCK=64)
 compile(rows._look_up, 2, {"rows": "*i64", "total": "i32"}, D=16, DP=16, BLOCK=64)
 compile(rows._evidence, 4, {"rows": "*i64"}, QP=16, PP=32, STEPS=6, BLOCK=32)
+for kernel in (recent._recall, recent._fade, recent._add):
+    compile(kernel, 4, {"rows": "*i64"}, HALF_LIFE=300.0, NP=64, STEPS=6, BLOCK=16)
 """
 
 

@@ -108,3 +108,32 @@ def evidence(numbers: Tensor, rows: Tensor, counted: tuple[Tensor, Tensor, Tenso
 
     found: Tensor = evidence(numbers, rows, *counted, strength)
     return found
+
+
+def recall(
+    numbers: Tensor,
+    rows: Tensor,
+    counted: tuple[Tensor, Tensor, Tensor, Tensor],
+    waiting: int,
+    half_life: float,
+    strength: float,
+) -> Tensor:
+    """Recent errors z of numbers (B, q) and rows (B, p), by total, edges, errors and clock: (B, 2·(1 + q + p))."""
+    from daes.embedding.kernels.recent import recall
+
+    found: Tensor = recall(numbers, rows, *counted, waiting, half_life, strength)
+    return found
+
+
+def note(
+    numbers: Tensor,
+    rows: Tensor,
+    counted: tuple[Tensor, Tensor, Tensor],
+    labels: Tensor,
+    logits: Tensor,
+    half_life: float,
+) -> None:
+    """Note the errors of logits (B,) for numbers (B, q) and rows (B, p), by edges, in errors and clock, in place."""
+    from daes.embedding.kernels.recent import note
+
+    note(numbers, rows, *counted, labels, logits, half_life)

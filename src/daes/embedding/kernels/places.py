@@ -18,6 +18,19 @@ def part(x):
 
 
 @triton.jit
+def find_bins(numbers, edges, row, feature, wanted, q, bins, STEPS: tl.constexpr):
+    """The bins of numbers among the bins - 1 edges of their features; the last one is for missing values."""
+    x, missing = part(tl.load(numbers + row.to(tl.int64) * q + feature, mask=wanted, other=0.0))
+    below = tl.zeros_like(x).to(tl.int32)
+    for step in tl.static_range(STEPS):
+        probe = below + (1 << (STEPS - 1 - step))
+        within = wanted & (probe <= bins - 1)
+        edge = tl.load(edges + feature * (bins - 1) + probe - 1, mask=within, other=0.0)
+        below = tl.where(within & (edge < x), probe, below)
+    return tl.where(missing, bins, below)
+
+
+@triton.jit
 def locate(x, edges, K: tl.constexpr, STEPS: tl.constexpr):
     """The interval of finite values among the K + 1 knots at `edges`, their place in it from 0 to 1, whether known."""
     passed = tl.zeros_like(x).to(tl.int32)

@@ -9,7 +9,7 @@ import triton.language as tl
 from torch import Tensor
 
 from daes.embedding.kernels.launching import on_its_device
-from daes.embedding.kernels.places import part
+from daes.embedding.kernels.places import find_bins
 
 
 @triton.jit
@@ -74,14 +74,8 @@ def _evidence(
     if QP > 0:
         f = tl.arange(0, QP)[None, :]
         wanted = (at < batch) & (f < q)
-        x, missing = part(tl.load(numbers + at.to(tl.int64) * q + f, mask=wanted, other=0.0))
-        below = tl.zeros([BLOCK, QP], tl.int32)
-        for step in tl.static_range(STEPS):
-            probe = below + (1 << (STEPS - 1 - step))
-            within = wanted & (probe <= bins - 1)
-            edge = tl.load(edges + f * (bins - 1) + probe - 1, mask=within, other=0.0)
-            below = tl.where(within & (edge < x), probe, below)
-        cell = (f * (bins + 1) + tl.where(missing, bins, below)) * 2
+        bin = find_bins(numbers, edges, at, f, wanted, q, bins, STEPS)
+        cell = (f * (bins + 1) + bin) * 2
         views = tl.load(number_counts + cell, mask=wanted, other=0.0)
         clicks = tl.load(number_counts + cell + 1, mask=wanted, other=0.0)
         z = _odds(views, clicks, prior, logit, strength)
