@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from daes.model import CTRModel
 from daes.storage.checkpoint import CheckpointStore, CheckpointWarning
 from daes.storage.state_file import read_state
 from daes.stream.dataset import Dataset
 from daes.training.config import TrainConfig
+from daes.training.environment import environment
 from daes.training.run import RunExistsError, train_run
 
 # A process that forks one run after the other and kills it after a random time, until one comes to its end. Forking
@@ -216,6 +218,42 @@ def test_what_is_there_is_not_touched_unasked(tmp_path):
     with pytest.raises(RunExistsError, match="something other than a run and is left alone"):
         small_run(strange, 500, resume=True)
     assert [path.name for path in strange.iterdir()] == ["thesis.tex"]
+
+
+class TestOfAnotherVersion:
+    def started(self, folder, **versions):
+        """A run of 1000 rows of which 900 are done, as if with other versions, and what continues it."""
+        small_run(folder, 1000)
+        max((folder / "checkpoints").glob("step-*.safetensors")).unlink()
+        path = folder / "config.json"
+        config = json.loads(path.read_text())
+        found = config["environment"]
+        found["daes"], found["packages"]["torch"] = versions["daes"], versions["torch"]
+        path.write_text(json.dumps(config))
+        return lambda: small_run(folder, 1000, resume=True)
+
+    def test_that_is_said(self, tmp_path, caplog):
+        now = environment()
+        go_on = self.started(tmp_path, daes=now["daes"], torch="1.2.3")
+        go_on()
+        said = f"the run was started with torch 1.2.3, and here is torch {now['packages']['torch']}: its result may"
+        assert said in caplog.text
+
+    def test_of_the_same_one_nothing_is_said(self, tmp_path, caplog):
+        now = environment()
+        self.started(tmp_path, daes=now["daes"], torch=now["packages"]["torch"])()
+        assert "was started with" not in caplog.text
+
+    def test_a_checkpoint_that_does_not_fit_is_a_sentence(self, tmp_path, monkeypatch):
+        now = environment()
+        go_on = self.started(tmp_path, daes="0.0.1", torch=now["packages"]["torch"])
+
+        def load(self, state):
+            raise RuntimeError("size mismatch for evidence")
+
+        monkeypatch.setattr(CTRModel, "load_state_dict", load)
+        with pytest.raises(ValueError, match=r"cannot be resumed, as it was started with daes 0\.0\.1, and here"):
+            go_on()
 
 
 def test_a_run_does_not_go_on_as_another(tmp_path):

@@ -1,6 +1,7 @@
 """A training run in a folder: read, train, monitor, save, and continue after an interruption."""
 
 import json
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
@@ -40,6 +41,8 @@ from daes.training.progress import ProgressFile
 from daes.training.step import TrainingError
 from daes.training.stopping import TrainingStopped, on_stop_signal
 from daes.training.trainer import BatchCallback, RecordCallback, StreamTrainer, TrainResult, WaitCallback
+
+_log = logging.getLogger("daes.training")
 
 _PARTS = ("data", "schema", "model", "training", "run", "options")
 _CHANGEABLE = {
@@ -227,8 +230,16 @@ def train_run(
             # Other rows would also give another model: what changed first is said first.
             _check_same_run(written, description, ("model", "training", "run"))
             if checkpoint is not None and place is not None:
+                other = _other_versions(written)
                 with checkpoint.in_use():
-                    trainer.load_state_dict(checkpoint.state)
+                    try:
+                        trainer.load_state_dict(checkpoint.state)
+                    except (RuntimeError, KeyError, TypeError) as error:
+                        if not other:
+                            raise
+                        raise ValueError(f"{written.path} cannot be resumed, as it {other}: {error}") from error
+                if other and processes.first:
+                    _log.warning("the run %s: its result may differ from that of a run without a break", other)
                 source.seek(place)
                 checkpoint.state.clear()  # what was needed of it is in the trainer
             else:
@@ -498,6 +509,20 @@ def _check_same_run(run_folder: RunFolder, description: Mapping[str, Any], parts
                     f"{run_folder.path} was started with {part}.{name}={old!r} and cannot be resumed with {new!r}: "
                     "start a new run, or keep the old value"
                 )
+
+
+def _other_versions(run_folder: RunFolder) -> str:
+    """What the run was started with that is another version now, as the end of a sentence; empty if nothing is."""
+    stored, now = run_folder.read_config().get("environment", {}), environment()
+    before = {"daes": stored.get("daes"), "torch": stored.get("packages", {}).get("torch")}
+    after = {"daes": now["daes"], "torch": now["packages"]["torch"]}
+    changed = [name for name in before if before[name] not in (None, after[name])]
+    if not changed:
+        return ""
+    return (
+        f"was started with {' and '.join(f'{name} {before[name]}' for name in changed)}, "
+        f"and here is {' and '.join(f'{name} {after[name]}' for name in changed)}"
+    )
 
 
 def _difference(name: str, old: Any, new: Any) -> tuple[str, Any, Any]:
