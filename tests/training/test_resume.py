@@ -244,15 +244,18 @@ class TestOfAnotherVersion:
         self.started(tmp_path, daes=now["daes"], torch=now["packages"]["torch"])()
         assert "was started with" not in caplog.text
 
-    def test_a_checkpoint_that_does_not_fit_is_a_sentence(self, tmp_path, monkeypatch):
+    @pytest.mark.parametrize(
+        ("version", "why"), [("0.0.1", r" \(the run was started with daes 0\.0\.1, and"), (None, ":")]
+    )
+    def test_a_checkpoint_that_does_not_fit_is_a_sentence(self, tmp_path, monkeypatch, version, why):
         now = environment()
-        go_on = self.started(tmp_path, daes="0.0.1", torch=now["packages"]["torch"])
+        go_on = self.started(tmp_path, daes=version or now["daes"], torch=now["packages"]["torch"])
 
         def load(self, state):
             raise RuntimeError("size mismatch for evidence")
 
         monkeypatch.setattr(CTRModel, "load_state_dict", load)
-        with pytest.raises(ValueError, match=r"cannot be resumed, as it was started with daes 0\.0\.1, and here"):
+        with pytest.raises(ValueError, match=f"cannot be resumed: its checkpoint does not fit this version{why}"):
             go_on()
 
 

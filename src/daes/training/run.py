@@ -235,9 +235,10 @@ def train_run(
                     try:
                         trainer.load_state_dict(checkpoint.state)
                     except (RuntimeError, KeyError, TypeError) as error:
-                        if not other:
-                            raise
-                        raise ValueError(f"{written.path} cannot be resumed, as it {other}: {error}") from error
+                        why = f" (the run {other})" if other else ""
+                        raise ValueError(
+                            f"{written.path} cannot be resumed: its checkpoint does not fit this version{why}: {error}"
+                        ) from error
                 if other and processes.first:
                     _log.warning("the run %s: its result may differ from that of a run without a break", other)
                 source.seek(place)
