@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from daes.model import CTRModel
-from daes.storage.checkpoint import CheckpointStore, CheckpointWarning
+from daes.storage.checkpoint import CheckpointError, CheckpointStore, CheckpointWarning
 from daes.storage.state_file import read_state
 from daes.stream.dataset import Dataset
 from daes.training.config import TrainConfig
@@ -244,19 +244,16 @@ class TestOfAnotherVersion:
         self.started(tmp_path, daes=now["daes"], torch=now["packages"]["torch"])()
         assert "was started with" not in caplog.text
 
-    @pytest.mark.parametrize(
-        ("version", "why"), [("0.0.1", r" \(the run was started with daes 0\.0\.1, and"), (None, ":")]
-    )
-    def test_a_checkpoint_that_does_not_fit_is_a_sentence(self, tmp_path, monkeypatch, version, why):
-        now = environment()
-        go_on = self.started(tmp_path, daes=version or now["daes"], torch=now["packages"]["torch"])
+    def test_it_is_said_before_a_checkpoint_that_does_not_fit(self, tmp_path, monkeypatch, caplog):
+        go_on = self.started(tmp_path, daes="0.0.1", torch=environment()["packages"]["torch"])
 
         def load(self, state):
             raise RuntimeError("size mismatch for evidence")
 
         monkeypatch.setattr(CTRModel, "load_state_dict", load)
-        with pytest.raises(ValueError, match=f"cannot be resumed: its checkpoint does not fit this version{why}"):
+        with pytest.raises(CheckpointError, match="is not a checkpoint of such a run: size mismatch for evidence"):
             go_on()
+        assert "the run was started with daes 0.0.1" in caplog.text
 
 
 def test_a_run_does_not_go_on_as_another(tmp_path):

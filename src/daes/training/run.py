@@ -230,17 +230,10 @@ def train_run(
             # Other rows would also give another model: what changed first is said first.
             _check_same_run(written, description, ("model", "training", "run"))
             if checkpoint is not None and place is not None:
-                other = _other_versions(written)
-                with checkpoint.in_use():
-                    try:
-                        trainer.load_state_dict(checkpoint.state)
-                    except (RuntimeError, KeyError, TypeError) as error:
-                        why = f" (the run {other})" if other else ""
-                        raise ValueError(
-                            f"{written.path} cannot be resumed: its checkpoint does not fit this version{why}: {error}"
-                        ) from error
-                if other and processes.first:
+                if processes.first and (other := _other_versions(written)):
                     _log.warning("the run %s: its result may differ from that of a run without a break", other)
+                with checkpoint.in_use():
+                    trainer.load_state_dict(checkpoint.state)
                 source.seek(place)
                 checkpoint.state.clear()  # what was needed of it is in the trainer
             else:
