@@ -11,10 +11,11 @@ reason is printed.
 import argparse
 import json
 import subprocess
-import sys
 import tempfile
 import venv
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,6 +28,16 @@ PEERS = {
 }
 """What to install for each beside torch."""
 CONSTRAINTS = Path(__file__).parents[2] / "constraints.txt"
+FOLDER = Path("build/peers")
+
+
+class Speed(NamedTuple):
+    """Rows of learning alone in a second, on the clock and of the processor's time."""
+
+    peer: str
+    model: str
+    rows_per_second: float
+    rows_per_cpu_second: float
 
 
 def encode(data: Dataset, rows: int, path: Path) -> None:
@@ -48,36 +59,41 @@ def environment(name: str, folder: Path) -> Path:
     return python
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", default="adstream:50000", help="rows with a label, as `daes train` takes them")
-    parser.add_argument("--rows", type=int, default=50_000, help="rows to learn from (50000)")
-    parser.add_argument("--batch-size", type=int, default=128, help="rows per step (128)")
-    parser.add_argument("--threads", type=int, default=1, help="threads of torch (1)")
-    parser.add_argument("--folder", type=Path, default=Path("build/peers"), help="where the environments are")
-    given = parser.parse_args()
+def measure(data: Dataset, rows: int, batch_size: int, threads: int, folder: Path) -> Iterator[Speed]:
+    """The speed of every model of every peer that can be installed."""
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch, "rows.npz")
-        encode(Dataset.open(given.data), given.rows, path)
+        encode(data, rows, path)
         for name in PEERS:
             try:
-                python = environment(name, given.folder.absolute())
+                python = environment(name, folder.absolute())
             except subprocess.CalledProcessError as error:
                 print(f"{name} is skipped: it could not be installed ({error})")
                 continue
             script = Path(__file__).with_name(f"{name}_peer.py")
-            command = [str(python), str(script), str(path), str(given.batch_size), str(given.threads)]
+            command = [str(python), str(script), str(path), str(batch_size), str(threads)]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
                 print(f"{name} is skipped: {done.stderr.strip().splitlines()[-1]}")
             for line in done.stdout.splitlines():
                 if line.startswith("{"):
                     found = json.loads(line)
-                    speed = (
-                        f"{found['rows_per_second']:,.0f} rows/s, {found['rows_per_cpu_second']:,.0f} per CPU second"
-                    )
-                    print(f"{name}, {found['model']}, batch {given.batch_size}: {speed}")
+                    yield Speed(name, found["model"], found["rows_per_second"], found["rows_per_cpu_second"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", default="adstream:50000", help="rows with a label, as `daes train` takes them")
+    parser.add_argument("--rows", type=int, default=50_000, help="rows to learn from (50000)")
+    parser.add_argument("--batch-size", type=int, default=128, help="rows per step (128)")
+    parser.add_argument("--threads", type=int, default=1, help="threads of torch (1)")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="where the environments are")
+    given = parser.parse_args()
+    data = Dataset.open(given.data)
+    for found in measure(data, given.rows, given.batch_size, given.threads, given.folder):
+        speed = f"{found.rows_per_second:,.0f} rows/s, {found.rows_per_cpu_second:,.0f} per CPU second"
+        print(f"{found.peer}, {found.model}, batch {given.batch_size}: {speed}", flush=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -19,8 +19,12 @@ def main() -> None:
     sparse = [SparseFeat(f"c{place}", int(ids[:, place].max()) + 1, embedding_dim=16) for place in range(ids.shape[1])]
     rows = {f"n{place}": numbers[:, place] for place in range(numbers.shape[1])}
     rows |= {f"c{place}": ids[:, place] for place in range(ids.shape[1])}
-    for name, kind in (("DeepFM", DeepFM), ("Wide & Deep", WDL), ("DCN", DCN)):
-        model = kind(dense + sparse, dense + sparse, dnn_hidden_units=(128, 32, 8), task="binary", device="cpu")
+    for name, kind, more in (
+        ("DeepFM", DeepFM, {}),
+        ("Wide & Deep", WDL, {}),
+        ("DCN v2", DCN, {"cross_num": 3, "cross_parameterization": "matrix"}),
+    ):
+        model = kind(dense + sparse, dense + sparse, dnn_hidden_units=(128, 32, 8), task="binary", device="cpu", **more)
         model.compile("adagrad", "binary_crossentropy")
         few = {column: values[: 4 * batch_size] for column, values in rows.items()}
         model.fit(few, label[: 4 * batch_size], batch_size=batch_size, epochs=1, verbose=0)

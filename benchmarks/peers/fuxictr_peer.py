@@ -11,25 +11,31 @@ from time import perf_counter, process_time
 import numpy as np
 import torch
 from fuxictr.features import FeatureMap
-from fuxictr.pytorch.layers import FactorizationMachine, FeatureEmbedding, MLP_Block
+from fuxictr.pytorch.layers import CrossNetV2, FactorizationMachine, FeatureEmbedding, MLP_Block
 from fuxictr.pytorch.models import BaseModel
 
 
 class Model(BaseModel):
-    """FNN, or with a factorisation machine DeepFM."""
+    """FNN, DeepFM or DCN v2 (the parallel form)."""
 
-    def __init__(self, features, machine, folder):
+    def __init__(self, features, name, folder):
         super().__init__(features, verbose=0, model_root=folder, metrics=["AUC"])
         self.embedding = FeatureEmbedding(features, 16)
-        self.machine = FactorizationMachine(features) if machine else None
-        self.mlp = MLP_Block(features.sum_emb_out_dim(), hidden_units=[128, 32, 8], output_dim=1)
+        width = features.sum_emb_out_dim()
+        self.machine = FactorizationMachine(features) if name == "DeepFM" else None
+        self.cross = CrossNetV2(width, 3) if name == "DCN v2" else None
+        self.mlp = MLP_Block(width, hidden_units=[128, 32, 8], output_dim=None if self.cross else 1)
+        self.readout = torch.nn.Linear(width + 8, 1) if self.cross else None
         self.compile("Adagrad", "binary_crossentropy", 0.03)
         self._max_gradient_norm = 10.0
 
     def forward(self, inputs):
         given = self.get_inputs(inputs)
         vectors = self.embedding(given)
-        logit = self.mlp(vectors.flatten(start_dim=1))
+        flat = vectors.flatten(start_dim=1)
+        logit = self.mlp(flat)
+        if self.cross is not None:
+            logit = self.readout(torch.cat([self.cross(flat), logit], 1))
         if self.machine is not None:
             logit = logit + self.machine(given, vectors)
         return {"y_pred": self.output_activation(logit)}
@@ -55,8 +61,8 @@ def main() -> None:
             {name: column[start : start + batch_size] for name, column in columns.items()}
             for start in range(0, len(label) - batch_size + 1, batch_size)
         ]
-        for name, machine in (("DeepFM", True), ("FNN", False)):
-            model = Model(features, machine, folder).train()
+        for name in ("DeepFM", "FNN", "DCN v2"):
+            model = Model(features, name, folder).train()
             for batch in batches[:4]:
                 model.train_step(batch)
             started, spent = perf_counter(), process_time()

@@ -47,6 +47,11 @@ class WholeModel:
         self._members: list[tuple[dict[str, Any], str, Any]] = []
         self._learned: list[Any] = []
 
+    @property
+    def fits(self) -> bool:
+        """Whether the model's parts are those of the default."""
+        return self._find() is not None
+
     def norm(self) -> float | None:
         """That of the gradients of the last batch, if it was differentiated here."""
         return None if self._gradients is None else self._gradients.norm()
@@ -99,6 +104,10 @@ class WholeModel:
         if self._gradients is not None and state == self._state and self._is_current(self._gradients):
             return self._gradients
         self._state = state
+        return self._find()
+
+    def _find(self) -> Gradients | None:
+        """The model as compiled loops see it, if they serve."""
         parts = _parts(self._model)
         numbers, table = self._model.numerical, self._model.categorical
         if parts is None or numbers.basis != "hat" or not table.sparse:  # type: ignore[union-attr]

@@ -9,7 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 
+from daes import native
 from daes.model import CTRModel
 from daes.storage.checkpoint import CheckpointError, CheckpointStore
 from daes.storage.lock import LockHeldError
@@ -184,6 +186,24 @@ def test_a_configuration_without_a_part_is_named(tmp_path, part):
     path.write_text(json.dumps({**stored, part: None}))
     with pytest.raises(ValueError, match=f"{path} must have an object called '{part}', got None"):
         short_run(tmp_path / "run", resume=True)
+
+
+@pytest.mark.parametrize(
+    ("model", "within"),
+    [({}, 2 if native._library is not None else 3), ({"embedding": "efd"}, 3), ({"backbone": "dcnv2"}, 3)],
+)
+def test_a_core_is_left_to_the_thread_that_reads_where_loops_do_the_work(tmp_path, threads_after, model, within):
+    torch.set_num_threads(3)
+    seen = set()
+    short_run(tmp_path / "run", model=model, callbacks=[lambda *_: seen.add(torch.get_num_threads())])
+    assert (seen, torch.get_num_threads()) == ({within}, 3)
+
+
+@pytest.fixture
+def threads_after():
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
 
 
 def test_a_run_is_resumed_from_another_working_directory(tmp_path, monkeypatch):

@@ -21,6 +21,7 @@ from daes.metrics.base import (
     logit_bin,
     one_class,
     ratio,
+    sum_product,
 )
 
 
@@ -84,8 +85,8 @@ class AUC(SumMetric):
         others, clicks = self.totals
         pairs = float(others.sum() * clicks.sum())
         below = np.concatenate([[0.0], np.cumsum(others)[:-1]])
-        certain = float(clicks @ below)
-        return ratio(certain, pairs), ratio(certain + float(clicks @ others), pairs)
+        certain = sum_product(clicks, below)
+        return ratio(certain, pairs), ratio(certain + sum_product(clicks, others), pairs)
 
     @property
     def undefined(self) -> str | None:
@@ -136,7 +137,7 @@ class WindowAUC(Metric):
     @property
     def undefined(self) -> str | None:
         rows = self.rows()
-        return one_class(float(rows.weights @ rows.labels), float(rows.weights @ ~rows.labels), len(rows))
+        return one_class(sum_product(rows.weights, rows.labels), sum_product(rows.weights, ~rows.labels), len(rows))
 
     def _restart(self, window: Floats) -> None:
         self._filled = window.shape[1]
@@ -180,4 +181,4 @@ def _auc(rows: Rows) -> float:
     clicks = np.add.reduceat((rows.weights * rows.labels)[order], ties_start)
     others = np.add.reduceat((rows.weights * ~rows.labels)[order], ties_start)
     below = np.concatenate([[0.0], np.cumsum(others)[:-1]])
-    return ratio(float(clicks @ (below + others / 2)), float(clicks.sum() * others.sum()))
+    return ratio(sum_product(clicks, below + others / 2), float(clicks.sum() * others.sum()))

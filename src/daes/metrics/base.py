@@ -139,6 +139,15 @@ def logit_bin(logits: Floats, bins: int, limit: float) -> NDArray[np.intp]:
     return np.minimum(position, bins - 1).astype(np.intp)
 
 
+def sum_product(first: NDArray[Any], second: NDArray[Any]) -> float:
+    """Σ first·second, (n,) each.
+
+    Not by `@`: BLAS lets threads of its own wait busily for its next call, at the cost of a core of a training run,
+    and rounds otherwise with another number of them.
+    """
+    return float((first * second).sum())
+
+
 def ratio(numerator: float, denominator: float) -> float:
     """The quotient, NaN if the denominator is not positive."""
     return numerator / denominator if denominator > 0 else float("nan")

@@ -20,6 +20,7 @@ from daes.metrics.base import (
     no_weight,
     one_class,
     ratio,
+    sum_product,
 )
 
 
@@ -60,7 +61,7 @@ class BrierScore(SumMetric):
         super().__init__(2)
 
     def _add(self, rows: Rows) -> None:
-        self.totals += float(rows.weights.sum()), float(rows.weights @ np.square(rows.predictions - rows.labels))
+        self.totals += float(rows.weights.sum()), sum_product(rows.weights, np.square(rows.predictions - rows.labels))
 
     def compute(self) -> float:
         weight, error = self.totals.tolist()
@@ -88,7 +89,7 @@ class NormalizedEntropy(SumMetric):
         super().__init__(3)
 
     def _add(self, rows: Rows) -> None:
-        self.totals += float(rows.weights @ ~rows.labels), float(rows.weights @ rows.labels), _loss(rows)
+        self.totals += sum_product(rows.weights, ~rows.labels), sum_product(rows.weights, rows.labels), _loss(rows)
 
     def compute(self) -> float:
         if self.undefined:

@@ -614,6 +614,8 @@ INLINE void find_places(const float *values, int64_t count, int64_t q, const flo
 
 typedef float eight __attribute__((vector_size(32), aligned(4), may_alias)); /* one register, or two smaller ones */
 
+INLINE float sum_of(eight x) { return ((x[0] + x[4]) + (x[1] + x[5])) + ((x[2] + x[6]) + (x[3] + x[7])); }
+
 /* to = (1 - high) * a + high * b + z * u, without the last if u is NULL. */
 static inline void blend_row(float *to, const float *a, const float *b, float high, const float *u, float z, int64_t d) {
     int64_t k = 0;
@@ -921,8 +923,9 @@ static inline float dot(const float *a, const float *b, int64_t count) {
     for (; i + LANES <= count; i += LANES)
         for (int k = 0; k < LANES; k++) lanes[k] += a[i + k] * b[i + k];
     for (; i < count; i++) sum += a[i] * b[i];
-    for (int k = 0; k < LANES; k++) sum += lanes[k];
-    return sum;
+    for (int half = LANES / 2; half; half /= 2)
+        for (int k = 0; k < half; k++) lanes[k] += lanes[k + half];
+    return sum + lanes[0];
 }
 
 /* What is added to a network's output: logit + <evidence, the last inputs>, and, with `linear` (n * d), + <linear,
@@ -1416,13 +1419,28 @@ FAST void daes_gate(const float *table, const float *factors, int64_t contexts, 
         gate_rows(table, factors, contexts, q, M, d, sums, out);
 }
 
-static inline __attribute__((always_inline)) void add_gate_gradients(const float *gradient, const float *table,
-                                                                     const float *factors, int64_t contexts, int64_t q,
-                                                                     int64_t M, int64_t d, int64_t sums, float *sum,
-                                                                     float *to_table, float *to_factors) {
+/* The gradients of table, which is added to, and of factors, from that of what `daes_gate` made; sum (d,) is scratch. */
+FAST void daes_gate_backward(const float *gradient, const float *table, const float *factors, int64_t contexts, int64_t q,
+                             int64_t M, int64_t d, int64_t sums, float *sum, float *to_table, float *to_factors) {
     for (int64_t u = 0; u < contexts; u++)
         for (int64_t f = 0; f < q; f++) {
             const float *from = gradient + (u * q + f) * (M + sums) * d;
+            if (d == 16) { /* sums stay in registers */
+                eight first = {0}, second = {0};
+                for (int64_t k = M - 1; k >= 0; k--) {
+                    const eight *here = (const eight *)(from + (k + sums) * d);
+                    const eight *own = (const eight *)(table + (f * M + k) * d);
+                    eight *to = (eight *)(to_table + (f * M + k) * d);
+                    const float factor = factors[(u * q + f) * M + k];
+                    if (!sums) first = second = (eight){0};
+                    first += here[0];
+                    second += here[1];
+                    to[0] += factor * first;
+                    to[1] += factor * second;
+                    to_factors[(u * q + f) * M + k] = sum_of(first * own[0] + second * own[1]);
+                }
+                continue;
+            }
             memset(sum, 0, d * sizeof(float));
             for (int64_t k = M - 1; k >= 0; k--) {
                 if (!sums) memset(sum, 0, d * sizeof(float));
@@ -1431,15 +1449,6 @@ static inline __attribute__((always_inline)) void add_gate_gradients(const float
                 to_factors[(u * q + f) * M + k] = dot(sum, table + (f * M + k) * d, d);
             }
         }
-}
-
-/* The gradients of table, which is added to, and of factors, from that of what `daes_gate` made; sum (d,) is scratch. */
-FAST void daes_gate_backward(const float *gradient, const float *table, const float *factors, int64_t contexts, int64_t q,
-                             int64_t M, int64_t d, int64_t sums, float *sum, float *to_table, float *to_factors) {
-    if (d == 16)
-        add_gate_gradients(gradient, table, factors, contexts, q, M, 16, sums, sum, to_table, to_factors);
-    else
-        add_gate_gradients(gradient, table, factors, contexts, q, M, d, sums, sum, to_table, to_factors);
 }
 
 /* Take rows (rows, columns) of hashes into the `size` smallest positive ones of each column (DistinctCounts): smallest

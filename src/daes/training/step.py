@@ -94,6 +94,11 @@ class TrainingStep:
         self._whole = None if config.amp else WholeModel(model)
         self._recorder = GraphRecorder(model) if exchange is None and _can_record(model, config) else None
 
+    @property
+    def uses_loops(self) -> bool:
+        """Whether compiled loops do the work of a step: threads of torch help little then."""
+        return self._whole is not None and self._whole.fits
+
     def prepare(self, batch: Batch | DeviceBatch) -> DeviceBatch:
         """The batch's tensors on the model's device; a prepared batch is returned as it is."""
         return batch if isinstance(batch, DeviceBatch) else self.model.prepare(batch)
