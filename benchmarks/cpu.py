@@ -9,12 +9,15 @@
 - layers: forward, backward and observing of the layer that embeds numbers, against an EFD look-up and compiled peers.
 - estimators: reservoirs against Apache DataSketches' KLL.
 - start: what importing and the first lines of the program take, as CPU time of a new process.
+- peers: whole passes on the wall clock against what other libraries do with all cores while they only learn, from rows
+  in memory that are encoded already. They are installed first, into build/peers; only with `--only peers`.
 
 Contenders take turns, and each counts with its best turn; except for whole passes time is that of the process.
 Without `--data` rows are those of the simulated ad stream.
 """
 
 import argparse
+import os
 import resource
 import subprocess
 import sys
@@ -29,6 +32,7 @@ from typing import Any
 import torch
 
 from benchmarks import estimators, layers
+from benchmarks.peers.__main__ import FOLDER, measure
 from benchmarks.serving import make_rows, summary, timed
 from benchmarks.table import Entry, machine, markdown, write
 from daes import native
@@ -41,6 +45,7 @@ from daes.training.run import train_run
 from daes.training.step import TrainingStep
 
 ROWS = 30_000
+NAMES = {"deepfm": "DeepFM", "fnn": "FNN", "dcnv2": "DCN v2"}
 
 
 @contextmanager
@@ -73,7 +78,7 @@ def steps(data: Dataset, repeat: int) -> list[Entry]:
             turn = list(islice(batches, count))
             for name, step in made.items():
                 best[name] = min(best[name], _turn(step, turn, name == "plain"))
-        what = f"{'DeepFM' if backbone == 'deepfm' else 'FNN'}, batch {size}"
+        what = f"{NAMES[backbone]}, batch {size}"
         target = {32: 2.0, 128: 4.5}.get(size)
         found += [
             Entry(f"{what}: a step with `daes`", 1e3 * best["daes"], "ms", target, higher=False),
@@ -134,18 +139,44 @@ def parquet(data: Dataset, repeat: int) -> list[Entry]:
     for backbone, size, target in (
         ("deepfm", 32, 16e3),
         ("deepfm", 128, 27e3),
-        ("deepfm", 8192, 87e3),
-        ("fnn", 8192, 126e3),
+        ("deepfm", 8192, None),
+        ("fnn", 8192, None),
+        ("dcnv2", 8192, None),
     ):
-        limit = min(data.num_rows or ROWS, 4_000 * size)
-        best = 0.0
+        best = max(_pass(data, backbone, size) for _ in range(repeat))
+        what = f"{NAMES[backbone]}, batch {size}: a pass with `daes`, reading included"
+        found.append(Entry(what, best, "rows/s", target))
+    return found
+
+
+def _pass(data: Dataset, backbone: str, size: int) -> float:
+    """Rows a second of a run."""
+    limit = min(data.num_rows or ROWS, 4_000 * size)
+    with tempfile.TemporaryDirectory() as folder:
+        config = TrainConfig(batch_size=size)
+        run = train_run(data.head(limit), Path(folder, "run"), model={"backbone": backbone}, config=config)
+    return run.result.rows_per_second
+
+
+def against_peers(data: Dataset, repeat: int) -> list[Entry]:
+    """Whole runs against learning alone, each with one thread of torch or with one per core, whichever is quicker."""
+    found = []
+    threads, numbers = torch.get_num_threads(), sorted({1, os.cpu_count() or 1})
+    for size, backbones in ((128, {"deepfm": 1.5}), (8192, {"deepfm": 1.5, "fnn": 1.5, "dcnv2": 1.1})):
+        passes, peers = dict.fromkeys(backbones, 0.0), dict.fromkeys(NAMES.values(), (0.0, ""))
         for _ in range(repeat):
-            with tempfile.TemporaryDirectory() as folder:
-                config = TrainConfig(batch_size=size)
-                run = train_run(data.head(limit), Path(folder, "run"), model={"backbone": backbone}, config=config)
-            best = max(best, run.result.rows_per_second)
-        name = "DeepFM" if backbone == "deepfm" else "FNN"
-        found.append(Entry(f"{name}, batch {size}: a pass with `daes`, reading included", best, "rows/s", target))
+            for number in numbers:
+                torch.set_num_threads(number)
+                for backbone in backbones:
+                    passes[backbone] = max(passes[backbone], _pass(data, backbone, size))
+                for one in measure(data, 50_000, size, number, FOLDER):
+                    peers[one.model] = max(peers.get(one.model, (0.0, "")), (one.rows_per_second, one.peer))
+        torch.set_num_threads(threads)
+        for backbone, target in backbones.items():
+            (fastest, peer), what = peers[NAMES[backbone]], f"{NAMES[backbone]}, batch {size}"
+            if fastest:
+                found.append(Entry(f"{what}: the fastest peer, {peer}, while it only learns", fastest, "rows/s"))
+                found.append(Entry(f"{what}: a pass over the fastest peer", passes[backbone] / fastest, "×", target))
     return found
 
 
@@ -225,7 +256,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parts = ("steps", "scores", "parquet", "layers", "estimators", "start")
     parser.add_argument("--data", default=f"adstream:{ROWS}", help="rows with a label, as `daes train` takes them")
-    parser.add_argument("--only", nargs="+", choices=parts, default=parts, help="parts of the table (all)")
+    parser.add_argument("--only", nargs="+", choices=(*parts, "peers"), default=parts, help="parts (all but peers)")
     parser.add_argument("--repeat", type=int, default=5, help="turns; the best counts (5)")
     parser.add_argument("--threads", type=int, default=1, help="threads of torch (1)")
     parser.add_argument("--out", type=Path, help="where JSON goes (docs/results, and the table into README.md)")
@@ -239,6 +270,7 @@ def main() -> None:
         "layers": lambda: embedding_layers(given.repeat),
         "estimators": lambda: reservoirs(given.repeat),
         "start": lambda: start(given.repeat),
+        "peers": lambda: against_peers(data, given.repeat),
     }
     about = {**machine(), "data": data.name, "compiled loops": native._library is not None}
     for part in given.only:

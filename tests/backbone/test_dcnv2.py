@@ -1,6 +1,11 @@
-import pytest
+from copy import deepcopy
 
-from daes.backbone.dcnv2 import DCNv2
+import pytest
+import torch
+
+from daes import native
+from daes.backbone.dcnv2 import DCNv2, MatrixCross
+from daes.backbone.layers import Readout
 
 
 @pytest.mark.parametrize("plain_dim", [0, 2])
@@ -28,3 +33,36 @@ def test_equals_its_formula(slow, layers, rank, plain_dim):
 def test_options_must_be_positive(option):
     with pytest.raises(ValueError, match="must be positive"):
         DCNv2(4, 3, **option)
+
+
+class TestFewOperations:
+    """The crosses in single precision on the CPU against the same by autograd in double precision."""
+
+    @pytest.mark.parametrize("width", [7, 8, 30])
+    @pytest.mark.parametrize("rows", [0, 1, 50])
+    def test_gradients(self, rows, width):
+        torch.manual_seed(0)
+        cross, inputs = MatrixCross(width, 3, None), torch.randn(rows, width, requires_grad=True)
+        weights = torch.randn(rows, width)
+        assert cross._weights(inputs) is not None or native._library is None
+        outputs = cross(inputs)
+        found = torch.autograd.grad(outputs, [inputs, *cross.parameters()], weights)
+        slow, twice = deepcopy(cross).double(), inputs.detach().double().requires_grad_()
+        assert slow._weights(twice) is None
+        assert torch.allclose(outputs.double(), slow(twice), atol=1e-5)
+        expected = torch.autograd.grad(slow(twice), [twice, *slow.parameters()], weights.double())
+        for one, other in zip(found, expected, strict=True):
+            assert one.shape == other.shape
+            assert torch.allclose(one.double(), other, rtol=1e-4, atol=1e-4)
+
+    def test_a_hook_is_called(self):
+        cross, seen = MatrixCross(4, 2, None), []
+        cross.maps[1].register_forward_hook(lambda *_: seen.append(1))
+        cross(torch.randn(3, 4))
+        assert seen == [1]
+
+    def test_a_readout_of_parts(self):
+        parts, readout = [torch.randn(5, 3), torch.randn(5, 2)], Readout(5)
+        assert torch.allclose(readout.of_parts(*parts), readout(torch.cat(parts, 1)), atol=1e-6)
+        readout.register_forward_hook(lambda *_: torch.zeros(5))
+        assert not readout.of_parts(*parts).any()

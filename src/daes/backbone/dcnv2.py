@@ -1,13 +1,14 @@
 """DCN v2: deep and cross network with full-matrix crosses."""
 
-from typing import Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
 
+from daes import native
 from daes.backbone.arguments import check_count
 from daes.backbone.base import Backbone, Settings
-from daes.backbone.layers import HiddenLayers, Readout
+from daes.backbone.layers import HiddenLayers, Readout, unchanged
 from daes.backbone.registry import register_backbone
 from daes.registry import Reference
 
@@ -57,7 +58,7 @@ class DCNv2(Backbone):
 
     def _logit(self, fields: Tensor, plain: Tensor | None) -> Tensor:
         inputs = self.flatten(fields, plain)
-        return self.readout(torch.cat([self.cross(inputs), self.deep(inputs)], dim=1))
+        return self.readout.of_parts(self.cross(inputs), self.deep(inputs))
 
 
 class MatrixCross(nn.Module):
@@ -73,7 +74,59 @@ class MatrixCross(nn.Module):
         )
 
     def forward(self, inputs: Tensor) -> Tensor:
+        weights = self._weights(inputs)
+        if weights is not None:
+            found: Tensor = _Crosses.apply(inputs, *weights)  # type: ignore[no-untyped-call]
+            return found
         crossed = inputs
         for linear in self.maps:
             crossed = inputs * linear(crossed) + crossed
         return crossed
+
+    def _weights(self, inputs: Tensor) -> list[Tensor] | None:
+        """Weight and bias of every cross, if all is of single precision on the CPU and these are all there is."""
+        found: list[Any] = [inputs]
+        for linear in self.maps._modules.values():
+            if not unchanged(linear, nn.Linear):
+                return None
+            found += linear._parameters.values()
+        if not native.serves(*found) or torch.is_autocast_enabled("cpu"):
+            return None
+        return found[1:] if all(one.dtype == torch.float32 for one in found) else None
+
+
+class _Crosses(torch.autograd.Function):
+    """The crosses of inputs (B, D), given weight and bias of each, in few operations.
+
+    Rows of what matrix products write start at multiples of eight numbers, which makes them up to half faster.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor, *weights: Tensor) -> Tensor:
+        crossed, maps, all_crossed = inputs, [], []
+        for weight, bias in zip(weights[::2], weights[1::2], strict=True):
+            maps.append(torch.addmm(bias, crossed, weight.t(), out=_rows(inputs)))
+            all_crossed.append(crossed)
+            crossed = torch.addcmul(crossed, inputs, maps[-1], out=_rows(inputs))
+        ctx.save_for_backward(*weights[::2], *maps, *all_crossed)
+        return crossed
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        native.refuse_second_derivatives()
+        depth = len(ctx.saved_tensors) // 3
+        weights, maps, all_crossed = (ctx.saved_tensors[start::][:depth] for start in range(0, 3 * depth, depth))
+        inputs, found = all_crossed[0], list[Tensor]()
+        to_inputs = torch.zeros_like(inputs)
+        for weight, product, crossed in zip(weights[::-1], maps[::-1], all_crossed[::-1], strict=True):
+            to_inputs.addcmul_(gradient, product)
+            down = torch.mul(gradient, inputs, out=_rows(inputs))
+            found[:0] = torch.mm(down.t(), crossed), down.sum(0)
+            gradient = torch.addmm(gradient, down, weight, out=_rows(inputs))
+        return to_inputs.add_(gradient), *found
+
+
+def _rows(like: Tensor) -> Tensor:
+    """Memory for as many numbers."""
+    rows, width = like.shape
+    return like.new_empty(rows, -(-width // 8) * 8)[:, :width]
