@@ -113,6 +113,22 @@ class TestWithoutExtras:
         assert done.stderr == "daes: typer is needed here and not installed: pip install 'daes[cli]'\n"
 
 
+@pytest.mark.parametrize(("arguments", "code"), [(["--version"], 0), (["--no-such-option"], 2)])
+def test_with_torchrec_the_command_waits_for_no_thread_at_its_end(arguments, code):
+    script = f"""
+import atexit, sys, threading, types
+sys.modules["torchrec"] = types.ModuleType("torchrec")
+threading.Thread(target=threading.Event().wait, args=(600,)).start()
+atexit.register(print, "said at the end")
+sys.argv = ["daes", *{arguments}]
+from daes.__main__ import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == code
+    assert done.stdout.endswith("said at the end\n")
+
+
 class TestLightness:
     def test_import_daes_loads_nothing_but_itself(self):
         script = "import sys, json, daes; print(json.dumps(sorted(sys.modules)))"
