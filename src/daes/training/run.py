@@ -330,25 +330,13 @@ def _open_dead_letters(
 
 def _train(trainer: StreamTrainer, source: Source, *, live: bool, begin: bool) -> tuple[TrainResult, str | None]:
     """The result, and what ended a run on a live stream, which ends by a signal as others do by their last row."""
-    with on_stop_signal(trainer.stop), _core_to_read(trainer):
+    with on_stop_signal(trainer.stop):
         try:
             return trainer.run(source, resume=False, save_first=live and begin), None
         except TrainingStopped as stopped:
             if not live:
                 raise
             return trainer.result(), str(stopped)
-
-
-@contextmanager
-def _core_to_read(trainer: StreamTrainer) -> Iterator[None]:
-    """Within it torch leaves one core to the thread that reads, if it gains less by the last one than that loses."""
-    threads = torch.get_num_threads()
-    if trainer.step.uses_loops:
-        torch.set_num_threads(max(1, threads - 1))
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _make_trainer(

@@ -165,8 +165,9 @@ class StreamTrainer:
         if save_first:
             self.save()
         self._started = time.perf_counter() - self.seconds
-        for row, batch in self._batches(source):
-            self._advance(row, batch)
+        with _core_to_read(self.step):
+            for row, batch in self._batches(source):
+                self._advance(row, batch)
         self._finish()
         self._record()
         self.save()
@@ -372,6 +373,18 @@ def as_warning() -> Iterator[None]:
         yield
     except CheckpointError as error:
         warnings.warn(f"{error}; training goes on", CheckpointWarning, stacklevel=4)
+
+
+@contextmanager
+def _core_to_read(step: TrainingStep) -> Iterator[None]:
+    """Within it torch leaves one core to the thread that reads, if it gains less by the last one than that loses."""
+    threads = torch.get_num_threads()
+    if step.uses_loops:
+        torch.set_num_threads(max(1, threads - 1))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _crossed(interval: int, before: int, now: int) -> bool:
