@@ -387,7 +387,7 @@ def test_any_default_model_learns_as_by_autograd_in_double_precision(seed, monke
     schema = Schema("click", tuple(f"number {i}" for i in range(q)), tuple(f"field {i}" for i in range(p)))
     model = CTRModel(
         schema,
-        backbone=str(draw.choice(["deepfm", "fnn"])),
+        backbone=str(draw.choice(["deepfm", "fnn", "widedeep"])),
         dim=int(draw.choice([1, 3, 8, 16])),
         sizes=int(draw.choice([1, 5, 50])),
         evidence=[

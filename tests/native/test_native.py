@@ -248,6 +248,7 @@ def test_in_double_precision_nothing_is_compiled():
     ("backbone", "options", "evidence"),
     [
         ("deepfm", {}, True),
+        ("widedeep", {}, True),
         ("fnn", {"hidden": (7,)}, True),
         ("deepfm", {"hidden": (5, 3), "dropout": 0.5}, False),
         ("fnn", {"hidden": ()}, True),

@@ -134,7 +134,7 @@ class Scorer:
             raise self._error
 
 
-@pytest.mark.parametrize("backbone", ["deepfm", "fnn"])
+@pytest.mark.parametrize("backbone", ["deepfm", "fnn", "widedeep"])
 @pytest.mark.parametrize("by", ["score", "predict_proba"])
 def test_scoring_beside_learning_sees_whole_steps_and_changes_nothing(by, backbone):
     data = Dataset.open("adstream:3000")

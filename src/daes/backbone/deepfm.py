@@ -5,7 +5,7 @@ from typing import Unpack
 from torch import Tensor
 
 from daes.backbone.base import Settings
-from daes.backbone.layers import LinearPart, Readout, pair_scale, pool_pairs, unchanged
+from daes.backbone.layers import pair_scale, pool_pairs
 from daes.backbone.registry import register_backbone
 from daes.backbone.widedeep import WideDeep
 from daes.native.network import Network
@@ -50,10 +50,4 @@ class DeepFM(WideDeep):
         return self.linear(fields) + pairs + self.mlp(self.flatten(fields, plain))
 
     def network(self) -> Network | None:
-        if not (unchanged(self, DeepFM) and unchanged(self.linear, LinearPart)):
-            return None
-        readout, weights = self.linear.readout, self.mlp.weights()
-        if weights is None or not unchanged(readout, Readout):
-            return None
-        layers, slope = weights
-        return Network(layers, slope, readout.weight, self.pairs)
+        return self._network(DeepFM, self.pairs)

@@ -5,8 +5,9 @@ from typing import Unpack
 from torch import Tensor
 
 from daes.backbone.base import Backbone, Settings
-from daes.backbone.layers import LinearPart
+from daes.backbone.layers import LinearPart, Readout, unchanged
 from daes.backbone.registry import register_backbone
+from daes.native.network import Network
 from daes.registry import Reference
 
 
@@ -46,3 +47,16 @@ class WideDeep(Backbone):
 
     def _logit(self, fields: Tensor, plain: Tensor | None) -> Tensor:
         return self.linear(fields) + self.mlp(self.flatten(fields, plain))
+
+    def network(self) -> Network | None:
+        return self._network(WideDeep, 0.0)
+
+    def _network(self, kind: type["WideDeep"], pairs: float) -> Network | None:
+        """The weights, if this is one of that kind and not of a subclass of it; the products of pairs count so much."""
+        if not (unchanged(self, kind) and unchanged(self.linear, LinearPart)):
+            return None
+        readout, weights = self.linear.readout, self.mlp.weights()
+        if weights is None or not unchanged(readout, Readout):
+            return None
+        layers, slope = weights
+        return Network(layers, slope, readout.weight, pairs)
