@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from daes.embedding.normal import normal_score
 
-RANKS = [1e-30, 1e-12, 1e-9, 1e-4, 0.005, 0.02425, 0.07, 0.075, 0.08, 0.3, 0.5, 0.7, 0.925, 0.97575, 0.995, 0.9999]
+TINY = [1e-30, 1e-12, 1e-9]
+RANKS = [1e-7, 1e-4, 0.005, 0.02425, 0.07, 0.075, 0.08, 0.3, 0.5, 0.7, 0.925, 0.97575, 0.995, 0.9999, 1 - 1e-7]
 
 
 class Score(nn.Module):
@@ -20,9 +21,9 @@ def exported(rank: Tensor) -> Tensor:
     return torch.export.export(Score(), (rank,)).module()(rank)
 
 
-@pytest.mark.parametrize(("score", "digits"), [(normal_score, 1e-14), (exported, 3e-7)])
-def test_equals_the_inverse_of_the_normal_cdf(score, digits: float) -> None:
-    rank = torch.tensor([*RANKS, *torch.linspace(0.001, 0.999, 999).tolist()], dtype=torch.float64)
+@pytest.mark.parametrize(("score", "digits", "more"), [(normal_score, 1e-14, TINY), (exported, 4e-8, [])])
+def test_equals_the_inverse_of_the_normal_cdf(score, digits: float, more: list[float]) -> None:
+    rank = torch.tensor([*more, *RANKS, *torch.linspace(0.001, 0.999, 999).tolist()], dtype=torch.float64)
     expected = [NormalDist().inv_cdf(p) for p in rank.tolist()]
     assert score(rank).tolist() == pytest.approx(expected, rel=digits, abs=1e-14)
 
@@ -35,6 +36,6 @@ def test_float32_keeps_six_digits(score) -> None:
     assert score(rank).tolist() == pytest.approx(expected, rel=1e-6, abs=1e-7)
 
 
-def test_the_exported_score_increases_over_its_pieces() -> None:
+def test_the_exported_score_increases() -> None:
     rank = torch.linspace(0.0001, 0.9999, 20_001, dtype=torch.float64)
     assert bool((exported(rank).diff() > 0).all())

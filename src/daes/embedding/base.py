@@ -13,6 +13,7 @@ from daes.embedding.estimator_knots import EstimatorFactory, make_distributions
 from daes.embedding.knots import INPUTS, FeatureInput, FeatureKnots
 from daes.embedding.precision import KeepsPrecision
 from daes.embedding.processes import num_processes, refuse_several_processes
+from daes.embedding.search import finite
 from daes.registry import Configurable
 
 
@@ -170,10 +171,10 @@ class NumericalEmbedding(Configurable, KeepsPrecision, ABC):
         values, plain = self._prepare(values), self.plain if with_plain else ()
         if (fused := self._fused(values, context, plain)) is not None:
             return fused
-        missing, finite = torch.isnan(values), torch.nan_to_num(values, nan=0.0)
-        place = self._place(finite) if self.reads_place or {"score", "rank"} & set(plain) else None
-        fields = self._fields(finite, missing, place, context)
-        return Outputs(fields, self._plain(finite, place, missing) if with_plain and self.plain_dim else None)
+        missing, known = torch.isnan(values), finite(values)
+        place = self._place(known) if self.reads_place or {"score", "rank"} & set(plain) else None
+        fields = self._fields(known, missing, place, context)
+        return Outputs(fields, self._plain(known, place, missing) if with_plain and self.plain_dim else None)
 
     def observe(self, values: Tensor) -> None:
         """Take the batch into the method's statistics; nothing for a stateless method."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from daes import native
 from daes.embedding import kernels
 from daes.embedding.precision import KeepsPrecision
-from daes.embedding.search import count_below
+from daes.embedding.search import count_below, finite
 from daes.evidence.odds import NO_CUT, confidence, cut_points, log_odds
 from daes.evidence.options import Evidence
 from daes.evidence.pairs import choose_pairs, pair_cells
@@ -397,7 +397,7 @@ class EvidenceInputs(KeepsPrecision):
         if not self.options.numbers:
             return torch.empty(numbers.shape[0], 0, dtype=torch.int64, device=numbers.device)
         missing = torch.isnan(numbers)
-        found = count_below(self.edges, numbers.to(self.edges.dtype).nan_to_num())
+        found = count_below(self.edges, finite(numbers.to(self.edges.dtype)))
         return torch.where(missing, self.options.bins, found)
 
     def _cells(self, bins: Tensor, rows: Tensor) -> Tensor:
