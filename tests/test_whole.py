@@ -261,10 +261,13 @@ def test_tied_layers_learn_as_by_autograd():
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6, msg=name)
 
 
-def test_a_parameter_that_is_replaced_is_read():
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_parameter_that_is_replaced_is_read(asked):
     step, batch = fresh_step(fresh_model())
     readout = step.model.backbone.mlp.readout
     readout.bias = torch.nn.Parameter(readout.bias + 1)
+    if asked:
+        assert step.uses_loops == (native._library is not None)
     expected = step.model(batch).detach() + step.model.correction(*step.prepare(batch).features).detach()
     np.testing.assert_allclose(step.score_and_learn(batch, 200), expected, rtol=1e-4, atol=1e-5)
 

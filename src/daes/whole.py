@@ -50,7 +50,7 @@ class WholeModel:
     @property
     def fits(self) -> bool:
         """Whether the model's parts are those of the default."""
-        return self._find() is not None
+        return self._find()[0] is not None
 
     def norm(self) -> float | None:
         """That of the gradients of the last batch, if it was differentiated here."""
@@ -104,22 +104,23 @@ class WholeModel:
         if self._gradients is not None and state == self._state and self._is_current(self._gradients):
             return self._gradients
         self._state = state
-        return self._find()
+        gradients, self._learned = self._find()
+        self._members = _members(self._model) if gradients is not None else []
+        return gradients
 
-    def _find(self) -> Gradients | None:
-        """The model as compiled loops see it, if they serve."""
+    def _find(self) -> tuple[Gradients | None, list[Any]]:
+        """The model as compiled loops see it, if they serve, and all that is learned."""
         parts = _parts(self._model)
         numbers, table = self._model.numerical, self._model.categorical
         if parts is None or numbers.basis != "hat" or not table.sparse:  # type: ignore[union-attr]
-            return None
+            return None, []
         layers, values, counts = parts
-        self._learned = [one for one in (*layers, *(values[name] for name in LEARNED)) if one is not None]
-        tied = len(set(map(id, self._learned))) < len(self._learned)
+        learned = [one for one in (*layers, *(values[name] for name in LEARNED)) if one is not None]
+        tied = len(set(map(id, learned))) < len(learned)
         own_loss = self._model.cross_entropy is not _LOSS
-        if tied or own_loss or not all(_is_plain(one) for one in self._learned):
-            return None
-        self._members = _members(self._model)
-        return Gradients(layers, values, counts) if Gradients.serves(layers, values, counts) else None
+        if tied or own_loss or not all(_is_plain(one) for one in learned):
+            return None, []
+        return (Gradients(layers, values, counts) if Gradients.serves(layers, values, counts) else None), learned
 
     def _is_current(self, gradients: Gradients) -> bool:
         """Whether the model still consists of the same tensors, at the same places, and all of them are learned."""

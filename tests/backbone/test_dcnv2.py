@@ -2,6 +2,7 @@ from copy import deepcopy
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 from daes import native
 from daes.backbone.dcnv2 import DCNv2, MatrixCross
@@ -60,6 +61,36 @@ class TestFewOperations:
         cross.maps[1].register_forward_hook(lambda *_: seen.append(1))
         cross(torch.randn(3, 4))
         assert seen == [1]
+
+    def test_what_else_follows_operations(self):
+        torch.manual_seed(0)
+        cross, inputs = MatrixCross(5, 2, None), torch.randn(3, 5, requires_grad=True)
+        jacobian = torch.autograd.functional.jacobian(cross, inputs)
+        checkpoint(cross, inputs, use_reentrant=False).sum().backward()
+        assert torch.allclose(inputs.grad, jacobian.sum((0, 1)), atol=1e-5)
+        for other in (
+            torch.autograd.functional.jacobian(cross, inputs, vectorize=True),
+            torch.func.jacrev(cross)(inputs),
+            torch.func.jacfwd(cross)(inputs),
+        ):
+            assert torch.allclose(other, jacobian, atol=1e-5)
+        traced = torch.jit.trace(cross, (inputs,))
+        assert torch.allclose(traced(inputs), cross(inputs), atol=1e-6)
+
+    def test_second_derivatives(self):
+        torch.manual_seed(0)
+        cross, inputs = MatrixCross(5, 2, None), torch.randn(2, 5)
+        slow = deepcopy(cross).double()
+        found = torch.autograd.functional.hessian(lambda given: cross(given).square().sum(), inputs)
+        expected = torch.autograd.functional.hessian(lambda given: slow(given).square().sum(), inputs.double())
+        assert torch.allclose(found.double(), expected, rtol=1e-4, atol=1e-4)
+
+    def test_shapes_and_uses_as_of_any_module(self):
+        cross = MatrixCross(5, 2, None)
+        assert cross(torch.randn(2, 3, 5)).shape == (2, 3, 5)
+        cross(torch.randn(3, 5)).relu_().view(-1)
+        cross.maps[0].bias = None
+        assert cross(torch.randn(3, 5)).shape == (3, 5)
 
     def test_a_readout_of_parts(self):
         parts, readout = [torch.randn(5, 3), torch.randn(5, 2)], Readout(5)

@@ -414,3 +414,8 @@ class TestEngines:
         median = np.quantile(finite(folder / "clicks.parquet", "hour"), 0.5, method="inverted_cdf")
         assert lines[6] == ["hour", "0", "%", "0", f"{median:g}", "23"]
         assert lines[7] == ["gone", "100", "%", "–", "–", "–"]
+
+
+def test_a_column_that_is_there_twice_is_refused(refused, tmp_path):
+    (tmp_path / "twice.csv").write_text("label,a,a\n1,2,3\n")
+    assert "column names must be unique; 'a' occurs twice" in refused("distribution", tmp_path / "twice.csv", "-c", "a")

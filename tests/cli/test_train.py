@@ -613,3 +613,15 @@ def test_options_of_evidence_need_evidence(refused, tmp_path, option):
     sentence = refused("train", "adstream:100", "--no-evidence", option, "7", "--out", tmp_path / "run")
     assert f"{option} is about evidence" in sentence
     assert not (tmp_path / "run").exists()
+
+
+def test_a_seed_that_is_too_large_is_named(refused, tmp_path):
+    sentence = refused("train", "adstream:100", "--out", tmp_path / "run", "--seed", 2**64)
+    assert "--seed" in sentence
+    assert "a whole number below 2^63 is needed, got 18446744073709551616" in sentence
+
+
+def test_a_list_in_place_of_a_number_names_the_option(refused, tmp_path):
+    (tmp_path / "run.toml").write_text("batch-size = [1]\n")
+    sentence = refused("train", "adstream:100", "--out", tmp_path / "run", "--config", tmp_path / "run.toml")
+    assert "'--batch-size': a whole number of at least 1 is needed, got ['1']" in sentence

@@ -187,3 +187,10 @@ def test_p_goes_below_what_replicates_can_count():
     noise = np.random.default_rng(0).normal(size=6_400)
     good, bad = (RowStatistics.of([Predictions((a * labels + noise).astype(np.float32), labels)]) for a in (3, 1))
     assert compare_rows(good, bad, "auc").bootstrap < 1e-10
+
+
+@pytest.mark.parametrize("measure", ["auc", "logloss"])
+def test_rows_without_weight_have_no_measure(measure):
+    parts = pair(0, weighted=True)
+    without = [[Predictions(one.logits, one.labels, 0 * one.weights) for one in part] for part in parts]
+    assert compare_rows(*map(RowStatistics.of, without), measure) is None

@@ -268,3 +268,17 @@ def test_rows_are_put_in_the_order_of_their_time(tmp_path):
     pq.write_table(table, path)
     sent = pickle.loads(pickle.dumps(Dataset.open(str(path), time="at").in_time_order()[0]))
     assert sent.sample(2000).numerical[:, 0].tolist() == want.tolist()
+
+
+def test_a_bad_row_takes_few_others_from_a_fingerprint_and_is_named_where_nothing_is_left():
+    labels, prices = [0, 1] * 200, [float(i) for i in range(400)]
+    good = Dataset.open(pa.table({"click": labels, "price": prices}))
+    bad = Dataset.open(pa.table({"click": [*labels[:351], 2, *labels[352:]], "price": prices}))
+    assert bad.fingerprint() != good.fingerprint()
+    with pytest.raises(BatchError, match="label column 'click' must hold 0 and 1 only, got 2"):
+        bad.sample(400, batch_size=400, skip_bad_batches=True)
+
+
+def test_no_value_in_any_column_is_said():
+    with pytest.raises(ValueError, match="a value in one of the columns, got none in any row: price, city"):
+        Dataset.open(pa.table({"click": [0, 1], "price": pa.nulls(2), "city": pa.nulls(2)}))

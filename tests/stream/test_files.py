@@ -114,3 +114,13 @@ def test_endings(tree: Path) -> None:
 def test_natural_order_is_total() -> None:
     mixed = ["a10", "a9", "9", "10", "a", "", "a9b1", "a09"]
     assert sorted(mixed, key=natural_order) == ["", "9", "10", "a", "a09", "a9", "a9b1", "a10"]
+
+
+@pytest.mark.parametrize("where", ["", "*.csv"])
+def test_a_link_to_nothing_is_not_left_out(tmp_path: Path, where: str) -> None:
+    (tmp_path / "1.csv").write_text("a\n1\n")
+    (tmp_path / "2.csv").symlink_to(tmp_path / "elsewhere.csv")
+    with pytest.raises(FileNotFoundError, match=r"2\.csv is a link to a file that is not there"):
+        find_files(tmp_path / where)
+    (tmp_path / "elsewhere.csv").write_text("a\n1\n")
+    assert len(find_files(tmp_path / where)) == 3

@@ -98,7 +98,7 @@ def test_a_schema_is_inferred_from_what_was_opened(folder: Path) -> None:
 
 def test_what_cannot_be_opened(folder: Path) -> None:
     with pytest.raises(
-        SourceError, match=r"the format of .*rows\.dat is not known by its ending .*; name it with format="
+        SourceError, match=r"the format of .*rows\.dat is not known by its ending .*; name it with --format"
     ):
         open_source(folder / "rows.dat")
     with pytest.raises(ValueError, match="format must be 'parquet' or 'csv', got 'xml'"):

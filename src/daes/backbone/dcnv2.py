@@ -84,15 +84,27 @@ class MatrixCross(nn.Module):
         return crossed
 
     def _weights(self, inputs: Tensor) -> list[Tensor] | None:
-        """Weight and bias of every cross, if all is of single precision on the CPU and these are all there is."""
+        """Weight and bias of every cross, if all is of single precision on the CPU and only autograd looks on."""
+        if inputs.ndim != 2 or torch.is_autocast_enabled("cpu") or _transformed():
+            return None
         found: list[Any] = [inputs]
         for linear in self.maps._modules.values():
             if not unchanged(linear, nn.Linear):
                 return None
             found += linear._parameters.values()
-        if not native.serves(*found) or torch.is_autocast_enabled("cpu"):
+        if not native.serves(*found):
             return None
-        return found[1:] if all(one.dtype == torch.float32 for one in found) else None
+        fits = all(one is not None and one.dtype == torch.float32 for one in found)
+        return found[1:] if fits else None
+
+
+def _transformed() -> bool:
+    """Whether something else than autograd follows the operations: vmap, forward gradients or a trace."""
+    return (
+        torch._C._are_functorch_transforms_active()
+        or torch.autograd.forward_ad._current_level >= 0
+        or torch._C._get_tracing_state() is not None
+    )
 
 
 class _Crosses(torch.autograd.Function):
@@ -104,26 +116,40 @@ class _Crosses(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, *weights: Tensor) -> Tensor:
         crossed, maps, all_crossed = inputs, [], []
-        for weight, bias in zip(weights[::2], weights[1::2], strict=True):
-            maps.append(torch.addmm(bias, crossed, weight.t(), out=_rows(inputs)))
+        for place in range(0, len(weights), 2):
+            maps.append(torch.addmm(weights[place + 1], crossed, weights[place].t(), out=_rows(inputs)))
             all_crossed.append(crossed)
-            crossed = torch.addcmul(crossed, inputs, maps[-1], out=_rows(inputs))
-        ctx.save_for_backward(*weights[::2], *maps, *all_crossed)
+            into = _rows(inputs) if place < len(weights) - 2 else torch.empty_like(inputs)
+            crossed = torch.addcmul(crossed, inputs, maps[-1], out=into)
+        ctx.save_for_backward(inputs, *weights, *maps, *all_crossed[1:])
         return crossed
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
-        native.refuse_second_derivatives()
-        depth = len(ctx.saved_tensors) // 3
-        weights, maps, all_crossed = (ctx.saved_tensors[start::][:depth] for start in range(0, 3 * depth, depth))
-        inputs, found = all_crossed[0], list[Tensor]()
-        to_inputs = torch.zeros_like(inputs)
-        for weight, product, crossed in zip(weights[::-1], maps[::-1], all_crossed[::-1], strict=True):
-            to_inputs.addcmul_(gradient, product)
-            down = torch.mul(gradient, inputs, out=_rows(inputs))
-            found[:0] = torch.mm(down.t(), crossed), down.sum(0)
-            gradient = torch.addmm(gradient, down, weight, out=_rows(inputs))
-        return to_inputs.add_(gradient), *found
+        inputs, *saved = ctx.saved_tensors
+        depth = (len(saved) + 1) // 4
+        weights, maps, all_crossed = saved[: 2 * depth], saved[2 * depth : 3 * depth], [inputs, *saved[3 * depth :]]
+        if torch.is_grad_enabled():
+            return _Crosses._differentiable(ctx.needs_input_grad, gradient, inputs, weights)
+        found = list[Tensor]()
+        to_inputs = torch.zeros_like(gradient)
+        many = _transformed() or torch._C._functorch.is_legacy_batchedtensor(gradient)
+        for place in reversed(range(depth)):
+            to_inputs = torch.addcmul(to_inputs, gradient, maps[place], out=None if many else to_inputs)
+            down = gradient * inputs
+            found[:0] = torch.mm(down.t(), all_crossed[place]), down.sum(0)
+            gradient = torch.addmm(gradient, down, weights[2 * place], out=None if many else _rows(inputs))
+        return gradient + to_inputs, *found
+
+    @staticmethod
+    def _differentiable(needed: tuple[bool, ...], gradient: Tensor, inputs: Tensor, weights: list[Tensor]) -> Any:
+        """The gradients in operations of autograd, to be differentiated again."""
+        crossed = inputs
+        for weight, bias in zip(weights[::2], weights[1::2], strict=True):
+            crossed = inputs * nn.functional.linear(crossed, weight, bias) + crossed
+        wanted = [one for one, asked in zip((inputs, *weights), needed, strict=True) if asked]
+        found = iter(torch.autograd.grad(crossed, wanted, gradient, create_graph=True))
+        return tuple(next(found) if asked else None for asked in needed)
 
 
 def _rows(like: Tensor) -> Tensor:

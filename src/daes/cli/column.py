@@ -108,6 +108,8 @@ def open_column(where: str, name: str | None) -> FileColumn:
     choice = _columns_of_numbers(columns)
     if name not in columns.names:
         raise ValueError(f"--column must be a column of {where}, got {name!r}{_meant(name, columns.names)}; {choice}")
+    if columns.names.count(name) > 1:
+        raise ValueError(f"column names must be unique; {name!r} occurs twice")
     found = columns.field(name).type
     if not is_numeric(found):
         # One bad row makes a CSV column of numbers look like text: only where it starts with text it is the wrong one.

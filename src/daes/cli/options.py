@@ -32,10 +32,11 @@ def whole_number(least: int, metavar: str = "N") -> Kind:
     def parse(text: str) -> int:
         try:
             number = int(text)
-        except ValueError:
+        except (ValueError, TypeError):
             number = least - 1
-        if number < least:
-            raise typer.BadParameter(f"a whole number of at least {least} is needed, got {text}")
+        if not least <= number < 2**63:
+            limit = f"of at least {least}" if number < least else "below 2^63"
+            raise typer.BadParameter(f"a whole number {limit} is needed, got {text}")
         return number
 
     return Kind(parse, metavar)
@@ -55,7 +56,7 @@ def number(
     def parse(text: str) -> float:
         try:
             found = float(text)
-        except ValueError:
+        except (ValueError, TypeError):
             found = nan
         if not ((above is None or found > above) and (least is None or found >= least) and found < below):
             kind = "a finite number" if found == inf else "a number"

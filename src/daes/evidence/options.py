@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+LEAST_RECENT = 0.001
+"""Of a shorter half-life nothing is left after a row."""
+
 
 @dataclass(frozen=True)
 class Evidence:
@@ -44,6 +47,8 @@ class Evidence:
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
                 raise ValueError(f"{name} must be positive{' and finite' if value > 0 else ''}, got {value}")
+        if self.recent is not None and self.recent < LEAST_RECENT:
+            raise ValueError(f"recent must be at least {LEAST_RECENT} rows, got {self.recent}")
         if not 0 <= self.weight < float("inf"):
             raise ValueError(f"weight must be finite and not negative, got {self.weight}")
         if self.pairs < 0:

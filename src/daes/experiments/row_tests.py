@@ -122,6 +122,8 @@ def compare_rows(first: RowStatistics, second: RowStatistics, measure: str, seed
         weight = (draws @ first.clicks) * (draws @ first.others)
         replicates = ((draws @ gap) * draws).sum(1)[weight > 0] / weight[weight > 0]
         return _test(float(gap.sum() / pairs), replicates, delong_test(first, second))
+    if not first.weights.sum():
+        return None
     loss = first.losses - second.losses
     total = draws @ (first.clicks + first.others)
     replicates = (draws @ loss)[total > 0] / total[total > 0]

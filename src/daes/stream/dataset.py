@@ -242,6 +242,7 @@ class Dataset:
             if found >= rows:
                 break
         if not pieces:
+            next(self.batches(batch_size), None)  # what is wrong with the first of those that were left out
             raise ValueError(f"the data must have at least one row that can be read; {self.name} has none")
         return Batch.concat(pieces)[:rows]
 
@@ -366,7 +367,8 @@ class Dataset:
     @cached_property
     def _fingerprint(self) -> str:
         digest = hashlib.sha256(f"{self.schema.to_json()} {self._count}".encode())
-        sample = self.sample(_FINGERPRINT_ROWS, batch_size=8192, skip_bad_batches=True)
+        # A bad row takes few others with it.
+        sample = self.sample(_FINGERPRINT_ROWS, batch_size=256, skip_bad_batches=True)
         for array in vars(sample).values():
             if array is not None:
                 digest.update(np.ascontiguousarray(array).data)

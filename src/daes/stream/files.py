@@ -138,14 +138,21 @@ def _list(filesystem: Any, base: str, pattern: str, nothing: str) -> list[DataFi
     selector = fs.FileSelector(base, recursive=deep, allow_not_found=True)
     accept = _glob(pattern)
     prefix = "" if base == "." else base.rstrip("/") + "/"
+
+    def meant(path: str) -> str | None:
+        """The path below the base, if the pattern means it."""
+        below = path.removeprefix("./").removeprefix(prefix)
+        hidden = pattern == "**" and any(part.startswith(("_", ".")) for part in below.split("/"))
+        return below if accept.fullmatch(below) and not hidden else None
+
     found = {}
     for info in filesystem.get_file_info(selector):
-        if info.type != fs.FileType.File:
-            continue
-        below = info.path.removeprefix("./").removeprefix(prefix)
-        hidden = pattern == "**" and any(part.startswith(("_", ".")) for part in below.split("/"))
-        if accept.fullmatch(below) and not hidden:
+        if info.type == fs.FileType.File and (below := meant(info.path)) is not None:
             found[below] = DataFile(filesystem, info.path, _partitions(below))
+    if isinstance(filesystem, fs.LocalFileSystem):  # which does not list links to nothing
+        for path in Path(base).glob("**/*" if deep else "*"):
+            if path.is_symlink() and not path.exists() and meant(path.as_posix()) is not None:
+                raise FileNotFoundError(f"{path} is a link to a file that is not there")
     if not found:
         raise FileNotFoundError(nothing)
     return [found[below] for below in sorted(found, key=natural_order)]

@@ -152,5 +152,5 @@ def _by_content(file: DataFile) -> str:
         raise SourceError(f"{file.path} cannot be read: {error}") from error
     if start == b"PAR1":
         return "parquet"
-    endings = ", ".join(_FORMATS)
-    raise SourceError(f"the format of {file.path} is not known by its ending ({endings}); name it with format=")
+    reason = f"the format of {file.path} is not known by its ending ({', '.join(_FORMATS)})"
+    raise SourceError(f"{reason}; name it with --format (format= in Python)")

@@ -182,6 +182,9 @@ def infer_schema(
             listed[kind] = tuple(name for name, other in left.items() if other == kind)
     if numerical is None or categorical is None:
         _refuse_unusable(left)
+        empty = [name for name in types if pa.types.is_null(types[name])]
+        if empty and not listed["numerical"] and not listed["categorical"]:
+            raise ValueError(f"there must be a value in one of the columns, got none in any row: {', '.join(empty)}")
     return Schema(numerical=listed["numerical"] or (), categorical=listed["categorical"] or (), **single)
 
 
