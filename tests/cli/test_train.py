@@ -233,6 +233,10 @@ def test_wrong_input_is_one_sentence(refused, clicks, tmp_path, csv):
         (("train", csv("click,price\n"), "--label", "click", "--numerical", "price", *out), "at least one row"),
         (("train", csv("click,price\n"), "--numerical", "price", *out), "at least one row"),
         ((*known, "--label-map", "yes", *out), "'--label-map': TEXT=0 or TEXT=1 is needed, got yes"),
+        (
+            (*known, "--label-map", "yes=1", "--label-map", "yes=0", *out),
+            "--label-map must give each text one meaning, got yes=1 yes=0",
+        ),
         ((*known, "--decimal", ",", *out), "decimal are options of CSV files"),
         (("train", csv("click;price\n1;2,5\n0;1\n", "semi.csv"), *out), "with ',' as the separator: is it ';'?"),
         (

@@ -99,7 +99,10 @@ class Reading:
         if self.no_header:
             options["header"] = False
         if self.label_map:
-            options["label_map"] = {pair[:-2]: int(pair[-1]) for pair in self.label_map}
+            meanings = [(pair[:-2], int(pair[-1])) for pair in self.label_map]
+            if len({text for text, _ in set(meanings)}) < len(set(meanings)):
+                raise ValueError(f"--label-map must give each text one meaning, got {' '.join(self.label_map)}")
+            options["label_map"] = dict(meanings)
         return options
 
     def open(self, what: str, schema: "Schema", **more: Any) -> "Dataset":
