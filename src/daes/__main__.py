@@ -18,18 +18,14 @@ def main() -> None:
 
     try:
         run()
-    finally:
-        if "torchrec" in sys.modules:
-            _end_at_once(sys.exc_info()[1])
-
-
-def _end_at_once(ended: BaseException | None) -> None:
-    """End the process without C++'s part of it: threads of TorchRec's libraries at times abort what ends as usual."""
-    if isinstance(ended, SystemExit) and isinstance(ended.code, int | None):
-        atexit._run_exitfuncs()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(ended.code or 0)
+    except SystemExit as ended:
+        # Threads of TorchRec's libraries at times abort a process that ends as usual, with all done.
+        if "torchrec" in sys.modules and isinstance(ended.code, int | None):
+            atexit._run_exitfuncs()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(ended.code or 0)
+        raise
 
 
 if __name__ == "__main__":

@@ -1,12 +1,15 @@
 """Every metric against a slow formula, and the promises all of them make: weights, merging, exact resume."""
 
+import ast
 import copy
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 from sklearn.metrics import brier_score_loss, log_loss
 
+import daes.metrics
 from daes.metrics import (
     AUC,
     BrierScore,
@@ -373,3 +376,8 @@ class TestStreamMetrics:
             StreamMetrics(window=6).load_state_dict(StreamMetrics(window=5).state_dict())
         with pytest.raises(ValueError, match="size must be a positive integer"):
             StreamMetrics(window=0)
+
+
+@pytest.mark.parametrize("path", sorted(Path(daes.metrics.__file__).parent.glob("*.py")), ids=lambda path: path.stem)
+def test_no_matrix_product_wakes_threads_of_blas(path):
+    assert not [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.MatMult)]

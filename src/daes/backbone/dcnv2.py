@@ -10,6 +10,7 @@ from daes.backbone.arguments import check_count
 from daes.backbone.base import Backbone, Settings
 from daes.backbone.layers import HiddenLayers, Readout, unchanged
 from daes.backbone.registry import register_backbone
+from daes.native.network import padded
 from daes.registry import Reference
 
 
@@ -117,9 +118,9 @@ class _Crosses(torch.autograd.Function):
     def forward(ctx: Any, inputs: Tensor, *weights: Tensor) -> Tensor:
         crossed, maps, all_crossed = inputs, [], []
         for place in range(0, len(weights), 2):
-            maps.append(torch.addmm(weights[place + 1], crossed, weights[place].t(), out=_rows(inputs)))
+            maps.append(torch.addmm(weights[place + 1], crossed, weights[place].t(), out=padded(*inputs.shape)))
             all_crossed.append(crossed)
-            into = _rows(inputs) if place < len(weights) - 2 else torch.empty_like(inputs)
+            into = padded(*inputs.shape) if place < len(weights) - 2 else torch.empty_like(inputs)
             crossed = torch.addcmul(crossed, inputs, maps[-1], out=into)
         ctx.save_for_backward(inputs, *weights, *maps, *all_crossed[1:])
         return crossed
@@ -138,7 +139,7 @@ class _Crosses(torch.autograd.Function):
             to_inputs = torch.addcmul(to_inputs, gradient, maps[place], out=None if many else to_inputs)
             down = gradient * inputs
             found[:0] = torch.mm(down.t(), all_crossed[place]), down.sum(0)
-            gradient = torch.addmm(gradient, down, weights[2 * place], out=None if many else _rows(inputs))
+            gradient = torch.addmm(gradient, down, weights[2 * place], out=None if many else padded(*inputs.shape))
         return gradient + to_inputs, *found
 
     @staticmethod
@@ -150,9 +151,3 @@ class _Crosses(torch.autograd.Function):
         wanted = [one for one, asked in zip((inputs, *weights), needed, strict=True) if asked]
         found = iter(torch.autograd.grad(crossed, wanted, gradient, create_graph=True))
         return tuple(next(found) if asked else None for asked in needed)
-
-
-def _rows(like: Tensor) -> Tensor:
-    """Memory for as many numbers."""
-    rows, width = like.shape
-    return like.new_empty(rows, -(-width // 8) * 8)[:, :width]

@@ -89,9 +89,8 @@ class Readout(nn.Linear):
 
     def of_parts(self, *parts: Tensor) -> Tensor:
         """The same of (B, in_features) given as parts side by side, without a copy of them."""
-        if torch.compiler.is_compiling() or torch.is_autocast_enabled(parts[0].device.type):
-            return self(torch.cat(parts, 1))
-        if not unchanged(self, Readout):
+        autocast = torch.is_autocast_enabled(parts[0].device.type)
+        if autocast or torch.compiler.is_compiling() or not unchanged(self, Readout):
             return self(torch.cat(parts, 1))
         weights = self.weight[0].split_with_sizes([part.shape[1] for part in parts])
         products = [part.mv(weight) for part, weight in zip(parts, weights, strict=True)]

@@ -20,6 +20,11 @@ def leak_(inputs: Tensor, slope: float) -> Tensor:
     return leaky_relu(inputs, slope, inplace=True) if slope else inputs.relu_()
 
 
+def padded(rows: int, width: int) -> Tensor:
+    """Memory for (rows, width) numbers, of which rows start at multiples of eight."""
+    return torch.empty(rows, -(-width // 8) * 8, dtype=torch.float32)[:, :width]
+
+
 class Network(NamedTuple):
     """The weights of logit = MLP(inputs), plus, with `linear` (1, n·d), Σ_i ⟨w_i, e_i⟩ + `pairs`·Σ_{i<j} ⟨e_i, e_j⟩.
 
@@ -92,7 +97,7 @@ class _Logits(torch.autograd.Function):
         sizes = [one.shape[1] for one in parts[:num_fields]]
         widths = [dim * size for size in sizes] + [one.shape[1] for one in parts[num_fields:]]
         width, counted = sum(widths), 0 if evidence is None else len(evidence)
-        x = torch.empty(rows, -(-width // 8) * 8)[:, :width]
+        x = padded(rows, width)
         sums, logits = torch.empty(rows, dim), torch.empty(rows)
         native._library.daes_join(
             (ctypes.c_void_p * num_parts)(*[one.data_ptr() for one in parts]),

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from daes import native
 from daes.native.evidence import Counts, Found
-from daes.native.network import leak_
+from daes.native.network import leak_, padded
 
 _NUMBERS = ("q", "p", "d", "K", "M", "plain", "num_layers")
 LEARNED = ("table", "linear", "missing", "rows", "first_order", "evidence", "recent")
@@ -285,7 +285,7 @@ class _Room:
 
     def __init__(self, values: Mapping[str, Any], widths: Sequence[int], counts: Counts, rows: int) -> None:
         q, (width, *hidden) = values["q"], widths[:-1]
-        x = _floats(rows, -(-width // 8) * 8)  # rows start at multiples of eight numbers: see `Network`
+        x = padded(rows, width)
         self._kept = {
             "x": x,
             "inputs": _floats(0 if values["plain"] else rows, 2 * q),
@@ -297,9 +297,9 @@ class _Room:
             "errors": _floats(rows, 2 * (1 + counts.q + counts.ids)),
         }
         self.found, self.logits = Found(self._kept["places"], counts.q), self._kept["logits"]
-        self.hidden = [x[:, :width], *(_floats(rows, size) for size in hidden)]
+        self.hidden = [x, *(_floats(rows, size) for size in hidden)]
         self._space = _Workspace(
-            stride=x.shape[1],
+            stride=x.stride(0),
             found=self.found.address,
             **{name: one.data_ptr() for name, one in self._kept.items()},
         )
