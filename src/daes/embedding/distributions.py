@@ -515,7 +515,7 @@ class _Order:
     def refresh(self, features: NDArray[np.int64], of: FeatureDistributions) -> None:
         """As `FeatureDistributions._set_knots`, for features that have values."""
         pending, slots, filled = of.pending.numpy(), of.slots.numpy(), of._filled()
-        few = np.minimum(filled[features] // 16, self.reservoirs.ROOM)  # with more writes sorting is as quick
+        few = np.minimum(filled[features] // 4, self.reservoirs.ROOM)  # with more writes sorting is as quick
         for feature in features[~self._known[features] | (pending[features] > few)].tolist():
             members = self._members[self._rows[feature], : filled[feature]]
             np.add(slots[feature, : filled[feature]], np.float32(0), out=members)  # no negative zeros

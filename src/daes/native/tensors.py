@@ -292,7 +292,7 @@ class Reservoirs:
         tolerance: part of a sample that may change before knots are to be refreshed.
     """
 
-    ROOM = 4096
+    ROOM = 16_384
     """Writes noted for each feature."""
 
     def __init__(
