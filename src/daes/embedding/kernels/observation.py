@@ -183,25 +183,17 @@ def _select(
     base = tiles + feature.to(tl.int64) * width + tile[None, :].to(tl.int64) * TILE
     # A quantile of all lies between the smallest and the largest of the tiles' own: the bracket of keys to start with.
     here = tl.minimum(tl.maximum(filled - tile * TILE, 0), TILE)[None, :]
-    its = ((rank[:, None] * here + filled - 1) // tl.maximum(filled, 1)).to(tl.int32)
+    its = (rank[:, None] * here + filled - 1) // tl.maximum(filled, 1)
     own = _key(tl.load(base + its - 1, mask=its > 0, other=0.0))
     bottom = tl.min(tl.where(its > 0, own, 0x7FFFFFFF), 1)
     top = tl.max(tl.where(its > 0, own, -0x80000000), 1)
     top = tl.where(filled > 0, top, bottom)
     # Elements before `low` are below the bracket, those from `high` on are above it.
-    low = _below(base, bottom - 1, tl.zeros_like(its), its)
-    high = _below(base, top, its, tl.zeros_like(its) + here.to(tl.int32))
-    turn = 0
+    some = tl.zeros([RANKS, TP], tl.int32)
+    low = _below(base, bottom - 1, some, some + here.to(tl.int32))
+    high = _below(base, top, low, some + here.to(tl.int32))
     while tl.max(top - bottom, 0) > 0:
-        # Keys are about evenly spaced within the bracket, so that two turns leave a narrow one around where the rank
-        # then is. Where they are not, every third turn halves it.
-        before = tl.sum(low, 1)
-        among = tl.maximum(tl.sum(high, 1) - before, 1).to(tl.float32)
-        margin = (1 - 2 * (turn % 3)).to(tl.float32) / tl.sqrt(among)
-        part = tl.where(turn % 3 < 2, ((rank - before).to(tl.float32) - 0.5) / among + margin, 0.5)
-        part = tl.minimum(tl.maximum(part, 0.0), 1.0)
-        middle = bottom + ((top - bottom).to(tl.float32) * part).to(tl.int64)
-        middle = tl.minimum(middle, tl.maximum(top - 1, bottom))
+        middle = (bottom + top) >> 1
         left = _below(base, middle, low, high)
         enough = tl.sum(left, 1) >= rank
         top = tl.where(enough, middle, top)
@@ -209,7 +201,6 @@ def _select(
         high = tl.where(enough[:, None], left, high)
         low = tl.where(enough[:, None], low, left)
         bottom = tl.where(tl.sum(high - low, 1) > 1, bottom, top)
-        turn += 1
     # One element is left in the bracket, or all that are left are the same.
     last = tl.load(base + low, mask=low < high, other=float("inf"))
     value = tl.max(tl.where(_key(last) <= top[:, None], last, -float("inf")), 1)
