@@ -399,7 +399,7 @@ class CTRModel(nn.Module):
     def _export(self, write: Callable[..., None], path: str | Path) -> None:
         if self.needs_fit:
             raise NotFittedError("the method is offline: call fit_embedding with representative rows before an export")
-        with self.scoring():
+        with self.scoring(), self.evidence.tabled():
             write(self, self.schema, Path(path), device=self.device)
 
     @torch.no_grad()

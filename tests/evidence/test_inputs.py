@@ -112,6 +112,21 @@ def test_forward_changes_nothing_and_gives_float32():
     )
 
 
+@pytest.mark.parametrize("options", [{}, {"numbers": False}, {"categories": False}, {"pairs": 3}])
+def test_an_exported_program_looks_up_what_is_computed_here(options):
+    module = counted(**options).eval()
+    numbers, rows, _ = stream(64, seed=3)
+    numbers[::7, 0] = math.nan
+    with module.tabled():
+        tabled = torch.export.export(module, (numbers, rows))
+    counting = torch.export.export(module, (numbers, rows))
+    expected = module(numbers, rows)
+    assert torch.allclose(tabled.module()(numbers, rows), expected, atol=1e-6)
+    assert torch.allclose(counting.module()(numbers, rows), expected, atol=1e-6)
+    logarithms = [str(program.graph).count("aten.log") for program in (tabled, counting)]
+    assert logarithms[0] == 0 or (options == {"pairs": 3} and logarithms[0] == logarithms[1])
+
+
 class TestPairs:
     def test_the_pair_that_interacts_is_chosen(self):
         generator = torch.Generator().manual_seed(0)

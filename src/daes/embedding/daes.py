@@ -10,7 +10,15 @@ from daes import native
 from daes.distribution.base import check_positive
 from daes.embedding import kernels
 from daes.embedding.base import Context, NumericalEmbedding, Outputs, SharedOptions
-from daes.embedding.interpolation import Basis, basis_weights, blend_rows, coordinate, thermometer, weighted_sum
+from daes.embedding.interpolation import (
+    Basis,
+    basis_weights,
+    blend,
+    blend_rows,
+    coordinate,
+    thermometer,
+    weighted_sum,
+)
 from daes.embedding.knots import INPUTS, FeatureInput, FeatureKnots
 from daes.embedding.modulation import gate, gate_factors, pool_context, tran, tran_matrices
 from daes.embedding.registry import register_method
@@ -185,12 +193,18 @@ class DAES(NumericalEmbedding):
         return pool_context(vectors, self.context_pool)
 
     def encode(self, values: Tensor, place: Tensor | None, context: Tensor | Context | None) -> Tensor:
-        weights = self._weights(values, place)
-        if context is not None and self.uses_context:
-            self._check_context(context, values.shape[0])
-            modulate = gate if self.modulation == "gate" else tran
-            weights = modulate(weights, context, self.modulation_weight, self.beta)
-        encoded = weighted_sum(weights, self.meta_embeddings)
+        modulated = context is not None and self.uses_context
+        if torch.compiler.is_exporting() and place is not None and not modulated:
+            known = self.distributions.known()[:, None, None].to(self.meta_embeddings.dtype)
+            rows = blend_rows(self.meta_embeddings, self.basis) * known
+            encoded = blend(place * (self.num_meta / (self.knots.shape[1] - 1)), rows)
+        else:
+            weights = self._weights(values, place)
+            if context is not None and modulated:
+                self._check_context(context, values.shape[0])
+                modulate = gate if self.modulation == "gate" else tran
+                weights = modulate(weights, context, self.modulation_weight, self.beta)
+            encoded = weighted_sum(weights, self.meta_embeddings)
         if self.linear is not None:
             path = self.distributions.input(self.linear, values, place).to(encoded.dtype)
             encoded = encoded + path.unsqueeze(-1) * self.linear_weight

@@ -60,6 +60,8 @@ def coordinate(values: Tensor, knots: Tensor) -> Tensor:
     last = knots.shape[1] - 1
     knots = torch.where(torch.isnan(knots), torch.inf, knots)
     passed = count_below(knots, values, inclusive=True)
+    if torch.compiler.is_exporting():
+        return _looked_up(passed, values, knots)
     place = (passed - 1).clamp(0, last - 1)
     flat = (place + torch.arange(knots.shape[0], device=knots.device) * (last + 1)).flatten()
     ends = knots.flatten() / 2  # of halves the difference cannot overflow
@@ -68,6 +70,25 @@ def coordinate(values: Tensor, knots: Tensor) -> Tensor:
     inside = (values / 2 - left) / torch.where(width > 0, width, 1.0)
     result = torch.where(passed > last, float(last), place + inside)
     return torch.where(passed == 0, 0.0, result)
+
+
+def _looked_up(passed: Tensor, values: Tensor, knots: Tensor) -> Tensor:
+    """The coordinate of values that have passed so many knots, by look-ups: runtimes pay for every operation."""
+    num_features, last = knots.shape[0], knots.shape[1] - 1
+    # By the knots passed, from 0 to K + 1: the knot to the left, the distance to the next, where it is on the scale.
+    # Before the first knot and from the last one on all are as far away as can be.
+    farthest = torch.full_like(knots[:, :1], torch.finfo(knots.dtype).max / 2)
+    left = torch.cat([farthest, knots[:, :-1].clamp(max=torch.finfo(knots.dtype).max) / 2, farthest], 1)
+    width = knots[:, 1:] / 2 - knots[:, :-1] / 2
+    width = torch.nn.functional.pad(torch.where(width > 0, width, 1.0), (1, 1), value=1.0)
+    start = torch.arange(-1, last + 1, dtype=knots.dtype, device=knots.device).clamp(min=0).repeat(num_features, 1)
+    at = passed + torch.arange(num_features, device=knots.device) * (last + 2)
+    inside = (values / 2 - _look_up(left, at)) / _look_up(width, at)
+    return _look_up(start, at) + inside.clamp(0.0, 1.0)
+
+
+def _look_up(table: Tensor, at: Tensor) -> Tensor:
+    return torch.nn.functional.embedding(at, table.reshape(-1, 1)).squeeze(-1)
 
 
 def basis_weights(coordinate: Tensor, num_bins: int, basis: Basis) -> Tensor:
@@ -108,6 +129,22 @@ def blend_rows(table: Tensor, basis: Basis) -> Tensor:
     if basis == "hat":
         return table
     return torch.nn.functional.pad(table.cumsum(-2), (0, 0, 1, 0))
+
+
+def blend(coordinate: Tensor, rows: Tensor) -> Tensor:
+    """The blend of the two rows next to each coordinate in [0, M], by look-ups: what exported programs do.
+
+    **Shape.** (B, q) and rows (q, M+1, d), those of `blend_rows` → (B, q, d).
+
+    >>> blend(torch.tensor([[0.25], [2.0]]), torch.tensor([[[0.0], [1.0], [3.0]]])).flatten()
+    tensor([0.2500, 3.0000])
+    """
+    first = coordinate.long()
+    share = coordinate - first
+    at = first + torch.arange(rows.shape[0], device=rows.device) * rows.shape[1]
+    change = torch.nn.functional.pad(rows.diff(dim=1), (0, 0, 0, 1))
+    low, more = (torch.nn.functional.embedding(at, table.flatten(0, 1)) for table in (rows, change))
+    return low + share.unsqueeze(-1).to(rows.dtype) * more
 
 
 def offline_knots(values: Tensor, num_bins: int) -> Tensor:

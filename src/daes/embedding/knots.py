@@ -86,7 +86,7 @@ class FeatureKnots(KeepsPrecision):
         """The normal score Φ⁻¹(rank) of a place, no farther out than half a knot from either end."""
         # Half a knot from the ends: where the resolution of the knots stops, so does the score.
         half = 0.5 / self.num_knots
-        return torch.where(self.known(), normal_score((place / self.num_knots).clamp(half, 1 - half)), 0.0)
+        return torch.where(self.known(), normal_score((place / self.num_knots).clamp(half, 1 - half), half), 0.0)
 
     def standardised(self, values: Tensor) -> Tensor:
         """(x − centre) / scale, clamped to ±4; 0 for a constant feature."""

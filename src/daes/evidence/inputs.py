@@ -1,11 +1,14 @@
 """The evidence of a stream as inputs of a network: counts in buffers, log odds out."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from math import log
 from typing import Any, Self, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import embedding
 
 from daes import native
 from daes.embedding import kernels
@@ -107,6 +110,7 @@ class EvidenceInputs(KeepsPrecision):
             self.sample = RowSample(options.sample_rows, num_numerical, self.num_categorical, seed)
         self.recent: RecentErrors | None = None
         self._counts: Counts | None = None
+        self._tables: tuple[Tensor, ...] | None = None  # see `tabled`
         if self.dim and options.recent is not None:
             cells = 1 + numbers * (options.bins + 1) + len(self.row_counts)
             self.recent = RecentErrors(cells, 1 + columns, options.recent, options.strength)
@@ -119,6 +123,8 @@ class EvidenceInputs(KeepsPrecision):
             counted = self.total, self.edges, self.number_counts, self.row_counts
             return kernels.evidence(*self._counted(numbers, rows), counted, self.options.strength)
         bins = self._bins(numbers)
+        if self._tables is not None and torch.compiler.is_exporting():
+            return self._looked_up(self._tables, bins, rows)
         parts, views = self._parts(bins, rows)
         inputs = [parts] if views is None else [parts, confidence(views)]
         if self.num_pairs:
@@ -300,6 +306,29 @@ class EvidenceInputs(KeepsPrecision):
             self.sample.reset()
         if self.recent is not None:
             self.recent.reset()
+
+    @contextmanager
+    @torch.no_grad()
+    def tabled(self) -> Iterator[None]:
+        """Within it exported programs look up the inputs of every bin and id instead of computing them from counts."""
+        if self.dim and not self.num_pairs:
+            prior, strength = self._prior(), self.options.strength
+            odds = [
+                log_odds(counts[..., 0], counts[..., 1], prior, strength)
+                for counts in (self.number_counts, self.row_counts)
+            ]
+            found = *odds, confidence(self.row_counts[:, 0])
+            self._tables = tuple(one.float().reshape(-1, 1) for one in found)
+        try:
+            yield
+        finally:
+            self._tables = None
+
+    def _looked_up(self, tables: tuple[Tensor, ...], bins: Tensor, rows: Tensor) -> Tensor:
+        first = torch.arange(bins.shape[1], device=bins.device) * (self.options.bins + 1)
+        places = [bins + first, rows, rows] if self.options.categories else [bins + first]
+        found = [embedding(at, table) for at, table in zip(places, tables, strict=False)]
+        return torch.cat(found, 1).squeeze(-1)
 
     def freeze(self) -> Self:
         """Keep the counts and drop the sample and what was recent: nothing is counted from then on."""
