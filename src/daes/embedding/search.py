@@ -53,19 +53,19 @@ def _unrolled_search(edges: Tensor, values: Tensor, inclusive: bool) -> Tensor:
 def _search_in_blocks(edges: Tensor, values: Tensor, inclusive: bool) -> Tensor:
     # In few operations, since runtimes pay for each, and without searchsorted, which ONNX does not have: edges are in
     # about √E blocks, and a value is compared with the last edge of every block, then with the edges of one block.
+    # There is an infinite edge at the end, which no value passes.
     num_features, num_edges = edges.shape
     size = isqrt(num_edges) + 1
-    num_blocks = -(-num_edges // size) or 1
+    num_blocks = num_edges // size + 1
     blocks = torch.nn.functional.pad(edges, (0, num_blocks * size - num_edges), value=torch.inf)
     blocks = blocks.view(num_features, num_blocks, size)
 
     def below(edges: Tensor) -> Tensor:
         passed = edges <= values.unsqueeze(-1) if inclusive else edges < values.unsqueeze(-1)
         # A product, as the shape of a sum of nothing is wrong in onnxruntime where there are no rows.
-        return (passed.to(torch.float32) @ torch.ones(edges.shape[-1], 1, device=edges.device)).squeeze(-1).long()
+        return (passed.to(torch.float32) @ torch.ones(edges.shape[-1], 1, device=edges.device)).squeeze(-1)
 
-    block = below(blocks[..., -1]).clamp(max=num_blocks - 1)
-    start = torch.arange(num_features, device=edges.device) * num_blocks
-    own = torch.nn.functional.embedding(block + start, blocks.flatten(0, 1))
-    rank: Tensor = (block * size + below(own)).clamp(max=num_edges)
-    return rank
+    block = below(blocks[..., -1])
+    start = torch.arange(num_features, device=edges.device, dtype=torch.float32) * num_blocks
+    own = torch.nn.functional.embedding((block + start).long(), blocks.flatten(0, 1))
+    return (block * size + below(own)).long()
