@@ -26,14 +26,27 @@ STREAM = AdStream(num_rows=400, seed=0)
 def make_model(**options):
     torch.manual_seed(0)
     model = CTRModel(STREAM.schema, **{"dim": 5, "sizes": 50, **options})
+    combined = model.evidence.combinations
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.uniform_(-0.2, 0.2)
+            if combined is None or parameter is not combined.weight:
+                parameter.uniform_(-0.2, 0.2)
     rows = model.prepare(next(STREAM.iter_batches(STREAM.schema, 400)))
     STREAM.seek({"row": 0})
     model.observe(*rows.features)
     model.count(rows)
+    if combined is not None:
+        combine(combined)
     return model.eval().freeze()
+
+
+def combine(combined, fields=4):
+    """Let combinations of so many fields say something."""
+    with torch.no_grad():
+        combined.weight.uniform_(-0.2, 0.2)
+        combined.fields.random_(-1, fields)
+        combined.errors[..., 0].uniform_(-2, 2)
+        combined.errors[..., 1].uniform_(0, 3)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +81,6 @@ def test_scores_are_those_of_the_model(options, rows, monkeypatch):
         {"embedding": "daes-gate"},
         {"backbone": "dcnv2"},
         {"backbone_options": {"batch_norm": True}},
-        {"evidence": {"pairs": 3}},
         {"categorical_options": {"mode": "vocabulary"}},
         {"embedding_options": {"linear": "rank"}},
     ],
@@ -222,7 +234,10 @@ def test_dropout_is_not_left_out():
 
 def fresh_model(**options):
     torch.manual_seed(0)
-    return CTRModel(STREAM.schema, **{"dim": 5, "sizes": 50, **options})
+    model = CTRModel(STREAM.schema, **{"dim": 5, "sizes": 50, **options})
+    if model.evidence.combinations is not None:
+        combine(model.evidence.combinations)
+    return model
 
 
 def fresh_step(model, *, rows=100, steps=2, plainly=False):
@@ -406,6 +421,9 @@ def test_any_default_model_learns_as_by_autograd_in_double_precision(seed, monke
             "linear": [None, "value"][draw.integers(2)],
         },
     )
+    if model.evidence.combinations is not None:
+        counted = model.evidence.options
+        combine(model.evidence.combinations, counted.numbers * q + counted.categories * p)
     exact = deepcopy(model).double()
     step, other = (TrainingStep(one, TrainConfig(batch_size=100)) for one in (model, exact))
     step.correcting = other.correcting = True

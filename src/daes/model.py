@@ -265,13 +265,15 @@ class CTRModel(nn.Module):
         if evidence.dim:
             counted = evidence(numerical, rows).to(fields[0].dtype)
             plain.append(counted)
+        combined = evidence.combined(numerical, rows)
         network = backbone.network() if native.serves() and isinstance(backbone, Backbone) else None
         if network is not None:
             found = network.logits(fields, plain, evidence.weight, evidence.base)
             if found is not None:
-                return found
+                return found if combined is None else found + combined
         logits: Tensor = backbone(torch.cat(fields, dim=1), torch.cat(plain, 1) if plain else None)
-        return logits + evidence.logit(counted).to(logits.dtype)
+        logits = logits + evidence.logit(counted).to(logits.dtype)
+        return logits if combined is None else logits + combined.to(logits.dtype)
 
     def correction(self, numerical: Tensor, categorical: Tensor) -> Tensor | None:
         """What to add to the logits of rows that come next in the stream, for the errors of the last ones, (B,).

@@ -161,7 +161,7 @@ def _is_plain(parameter: Any) -> bool:
 def _parts(model: CTRModel) -> tuple[list[Tensor], dict[str, Any], Counts] | None:
     """The layers of a model and what else `whole_model` of `kernels.c` is; None unless its parts are the default's.
 
-    These are: DAES without a context, hashed tables, evidence without pairs, and a backbone that has a `network`.
+    These are: DAES without a context, hashed tables, evidence, and a backbone that has a `network`.
     """
     numbers: Any = model.numerical
     table: Any = model.categorical
@@ -174,7 +174,7 @@ def _parts(model: CTRModel) -> tuple[list[Tensor], dict[str, Any], Counts] | Non
     if network is None or numbers.value_space or numbers.uses_context or numbers.linear not in (None, "value"):
         return None
     plain = model.backbone.plain_dim - counted.dim
-    if table.vocabulary is not None or counted.num_pairs or (plain and numbers.plain != ("score", "value")):
+    if table.vocabulary is not None or (plain and numbers.plain != ("score", "value")):
         return None
     counts = counted.counts()
     if counts is None:
@@ -200,6 +200,7 @@ def _parts(model: CTRModel) -> tuple[list[Tensor], dict[str, Any], Counts] | Non
         "slope": network.slope,
         "evidence": counted.weight,
         "recent": None if recent is None else recent.weight,
+        "combined": None if counted.combinations is None else counted.combinations.weight,
         "sizes": table._sizes,
         "offsets": table._offsets,
     }

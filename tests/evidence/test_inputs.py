@@ -10,7 +10,6 @@ import torch
 
 from daes.evidence import Evidence, EvidenceInputs
 from daes.evidence.odds import NO_CUT
-from daes.evidence.pairs import pair_cells
 
 OFFSETS, TABLE_ROWS = [0, 5], 12
 
@@ -81,30 +80,35 @@ def test_a_value_that_fills_quantiles_has_a_bin_of_its_own():
     assert (module._bins(torch.tensor([[1.0, -1e-6], [1.0, 1e-6]]))[:, 1] != zero).all()
 
 
-@pytest.mark.parametrize("options", [{}, {"pairs": 3}, {"half_life": 300.0}])
+@pytest.mark.parametrize("options", [{}, {"pairs": 0}, {"half_life": 300.0}, {"choose_after": 100}])
 def test_nothing_is_known_of_the_future(options):
     """What a batch is given depends on the batches before it alone: scrambled labels later on change no bit of it."""
     numbers, rows, labels = stream()
     other = labels.clone()
     other[1000:] = 1 - other[1000:]
+    scores = torch.randn(2000, generator=torch.Generator().manual_seed(1))
     modules = [EvidenceInputs(Evidence(**options), 2, OFFSETS, TABLE_ROWS) for _ in range(2)]
     for start in range(0, 2000, 100):
         part = slice(start, start + 100)
         given = [module(numbers[part], rows[part]) for module in modules]
         assert torch.equal(*given) == (start <= 1000)
-        modules[0].update(numbers[part], rows[part], labels[part])
-        modules[1].update(numbers[part], rows[part], other[part])
+        if modules[0].combinations is not None:
+            combined = [module.combined(numbers[part], rows[part]) for module in modules]
+            assert torch.equal(*combined) == (start <= 1000 or "choose_after" not in options)
+        for module, known in zip(modules, (labels, other), strict=True):
+            module.update(numbers[part], rows[part], known[part], scores[part])
 
 
 def test_an_unseen_id_and_an_untouched_module_say_nothing():
-    module = EvidenceInputs(Evidence(pairs=2), 2, OFFSETS, TABLE_ROWS)
-    given = module(torch.tensor([[1.0, math.nan]]), torch.tensor([[0, 5]]))
-    assert given.tolist() == [[0.0] * 4 + [-1.0] * 2 + [0.0] * 2]
-    assert module.dim == given.shape[1] == 8
+    module = EvidenceInputs(Evidence(), 2, OFFSETS, TABLE_ROWS)
+    row = torch.tensor([[1.0, math.nan]]), torch.tensor([[0, 5]])
+    assert module(*row).tolist() == [[0.0] * 4 + [-1.0] * 2]
+    assert module.dim == 6
+    assert module.combined(*row).tolist() == [0.0]
 
 
 def test_forward_changes_nothing_and_gives_float32():
-    module = counted(pairs=3)
+    module = counted()
     before = deepcopy(module.state_dict())
     assert module(*stream(50)[:2]).dtype == torch.float32
     assert all(
@@ -112,7 +116,7 @@ def test_forward_changes_nothing_and_gives_float32():
     )
 
 
-@pytest.mark.parametrize("options", [{}, {"numbers": False}, {"categories": False}, {"pairs": 3}])
+@pytest.mark.parametrize("options", [{}, {"numbers": False}, {"categories": False}])
 def test_an_exported_program_looks_up_what_is_computed_here(options):
     module = counted(**options).eval()
     numbers, rows, _ = stream(64, seed=3)
@@ -123,63 +127,8 @@ def test_an_exported_program_looks_up_what_is_computed_here(options):
     expected = module(numbers, rows)
     assert torch.allclose(tabled.module()(numbers, rows), expected, atol=1e-6)
     assert torch.allclose(counting.module()(numbers, rows), expected, atol=1e-6)
-    logarithms = [str(program.graph).count("aten.log") for program in (tabled, counting)]
-    assert logarithms[0] == 0 or (options == {"pairs": 3} and logarithms[0] == logarithms[1])
-
-
-class TestPairs:
-    def test_the_pair_that_interacts_is_chosen(self):
-        generator = torch.Generator().manual_seed(0)
-        rows = torch.randint(5, (8000, 2), generator=generator)
-        numbers = torch.rand(8000, 2, generator=generator)
-        labels = (
-            (rows.sum(1) % 2).float() + 0.3 * torch.rand(8000, generator=generator)
-        ).round()  # parity: no main effect
-        module = EvidenceInputs(Evidence(pairs=1), 2, OFFSETS, TABLE_ROWS)
-        for part in zip(numbers.split(500), (rows + torch.tensor(OFFSETS)).split(500), labels.split(500), strict=True):
-            module.update(*part)
-        assert module.pair_fields.tolist() == [[2, 3]]  # the two categories
-        given = module(numbers, rows + torch.tensor(OFFSETS))
-        pair, parts = given[:, -1], given[:, :4].abs()
-        assert parts.max() < 0.6
-        assert pair[labels > 0].min() > 1
-        assert pair[labels == 0].max() < -1
-
-    def test_log_odds_beyond_the_parts_by_hand(self):
-        module = counted(rows=900, batch=300, pairs=1)
-        module.update(*stream(300, seed=5))  # passes 1000 rows: the pair is chosen and read off the sample
-        numbers, rows, labels = (torch.cat(parts) for parts in zip(stream(900), stream(300, seed=5), strict=True))
-        first, second = module.pair_fields[0].tolist()
-        given = module(numbers, rows)
-        cells = module._cells(module._bins(numbers), rows)
-        combinations = list(zip(cells[:, first].tolist(), cells[:, second].tolist(), strict=True))
-        views = Counter(combinations)
-        clicks = Counter(c for c, label in zip(combinations, labels.tolist(), strict=True) if label)
-        prior = (float(labels.sum()) + 2) / 1210
-        for row in range(30):
-            parts = float(given[row, first] + given[row, second])
-            expected = 1 / (1 + math.exp(-(math.log(prior / (1 - prior)) + parts)))
-            cell = combinations[row]
-            assert given[row, -1] == pytest.approx(z(views[cell], clicks[cell], expected), abs=1e-4)
-
-    @pytest.mark.parametrize("rows", [1000, 1100, 2100, 4000, 4200])
-    def test_pairs_hold_all_rows_also_after_bins_were_cut_anew(self, rows):
-        module = counted(rows=rows, pairs=6)
-        numbers, ids, labels = stream(rows)
-        cells = module._cells(module._bins(numbers), ids)
-        for place, (first, second) in enumerate(module.pair_fields.tolist()):
-            found = pair_cells(cells[:, first], cells[:, second], module.options.pair_cells)
-            views = torch.bincount(found, minlength=module.options.pair_cells)
-            clicks = torch.bincount(found, labels, minlength=module.options.pair_cells)
-            torch.testing.assert_close(module.pair_counts[place], torch.stack([views, clicks], 1).double())
-
-    def test_a_pair_that_stays_keeps_its_place(self):
-        module = counted(rows=1500, pairs=3)
-        before = module.pair_fields.tolist()
-        for part in zip(*(tensor.split(100) for tensor in stream(4000, seed=9)), strict=True):
-            module.update(*part)
-        after = module.pair_fields.tolist()
-        assert all(after.index(pair) == place for place, pair in enumerate(before) if pair in after)
+    assert "aten.log" not in str(tabled.graph)
+    assert "aten.log" in str(counting.graph)
 
 
 class TestState:
@@ -187,14 +136,14 @@ class TestState:
         from safetensors.torch import load, save
 
         one, other = (
-            counted(pairs=2, sample_rows=300),
-            EvidenceInputs(Evidence(pairs=2, sample_rows=300), 2, OFFSETS, TABLE_ROWS),
+            counted(sample_rows=300, choose_after=50),
+            EvidenceInputs(Evidence(sample_rows=300, choose_after=50), 2, OFFSETS, TABLE_ROWS),
         )
         other.load_state_dict(load(save(one.state_dict())))
         third = deepcopy(one)
         for part in zip(*(tensor.split(150) for tensor in stream(6000, seed=3)), strict=True):
             for module in (one, other, third):
-                module.update(*part)
+                module.update(*part, logits=part[0].nan_to_num().sum(1) - 2)
         for name, value in one.state_dict().items():
             assert torch.equal(value.nan_to_num(), other.state_dict()[name].nan_to_num()), name
             assert torch.equal(value.nan_to_num(), third.state_dict()[name].nan_to_num()), name
@@ -257,7 +206,8 @@ def test_old_clicks_fade_with_a_half_life():
         ({"strength": 0}, "strength must be positive, got 0"),
         ({"pairs": -1}, "pairs must not be negative, got -1"),
         ({"bins": 10}, "pair_bins must divide bins=10, got 16"),
-        ({"pairs": 3, "numbers": False}, "pairs need"),
+        ({"triples": -1}, "triples must not be negative, got -1"),
+        ({"choose_after": 0}, "choose_after must be positive, got 0"),
         ({"half_life": -5.0}, "half_life must be positive"),
         ({"recent": math.nan}, "recent must be positive, got nan"),
         ({"recent": math.inf}, "recent must be positive and finite, got inf"),
@@ -278,7 +228,7 @@ def test_parts_may_be_left_out(options):
 
 
 def test_logits_start_from_what_was_counted():
-    module = counted(rows=500, pairs=1, weight=0.3)
+    module = counted(rows=500, weight=0.3)
     numbers, rows, labels = stream(500)
     inputs = module(numbers, rows)
     rate = (float(labels.sum()) + 2) / 510

@@ -67,7 +67,7 @@ def oracle(model, rows, delay=0, size=100, rate=0.01, never=()):
         if observed:
             model.observe(*features)
         observed = True
-        model.count(model.prepare(batch), logits=None if delay or number == 0 else logits.detach())
+        model.count(model.prepare(batch), logits=None if number == 0 else logits.detach())
 
     torch.manual_seed(0)
     for number, start in enumerate(range(0, len(rows), size)):
@@ -234,14 +234,15 @@ def test_a_bad_batch_is_skipped_and_reported_and_leaves_no_trace(marked, make_mo
     optimizer = torch.optim.Adam(other.parameters(), lr=0.01, fused=True)
     torch.manual_seed(0)
     for number, start in enumerate(range(0, 1000, 100)):
-        batch = marked[start : start + 100]
+        rows = other.prepare(marked[start : start + 100])
         statistics = {name: tensor.clone() for name, tensor in other.backbone.named_buffers()}
         other.train()
         optimizer.zero_grad()
         if number == 0:
-            other.observe(*other.prepare(batch).features)
+            other.observe(*rows.features)
         with other.without_observing():
-            other.loss(batch).backward()
+            logits = other(*rows.features)
+        other.cross_entropy(logits, *rows.targets).backward()
         if number in (4, 7):
             for name, tensor in other.backbone.named_buffers():
                 if tensor.is_floating_point():
@@ -249,8 +250,8 @@ def test_a_bad_batch_is_skipped_and_reported_and_leaves_no_trace(marked, make_mo
         else:
             optimizer.step()
             if number:
-                other.observe(*other.prepare(batch).features)
-            other.count(other.prepare(batch))
+                other.observe(*rows.features)
+            other.count(rows, logits.detach() if number else None)
     assert_same(model, other)
 
 

@@ -92,7 +92,10 @@ class ModelOptions:
     ] = None
     batch_norm: Annotated[bool | None, _model("Normalise hidden layers.", show_default="no-batch-norm")] = None
     evidence: Annotated[bool, _model("Give the network what past clicks say of each value and id, by counting.")] = True
-    pairs: Annotated[int, _model("Pairs of fields whose combinations are counted as well.", of=whole_number(0))] = 0
+    pairs: Annotated[
+        int, _model("Pairs of fields whose values together correct what the model gets wrong.", of=whole_number(0))
+    ] = 32
+    triples: Annotated[int, _model("Triples of fields, likewise.", of=whole_number(0))] = 32
     recent: Annotated[
         float,
         _model(
@@ -158,9 +161,12 @@ class ModelOptions:
     ] = 10_000
 
     def __post_init__(self) -> None:
-        for name, off in {"pairs": (0,), "recent": (0, ModelOptions.recent)}.items():
-            if not self.evidence and getattr(self, name) not in off:
+        for name in ("pairs", "triples", "recent"):
+            if not self.evidence and getattr(self, name) not in (0, getattr(ModelOptions, name)):
                 raise ValueError(f"--{name} is about evidence: it cannot be used with --no-evidence")
+
+    def _evidence(self) -> dict[str, Any]:
+        return {"pairs": self.pairs, "triples": self.triples, "recent": self.recent or None}
 
     def arguments(self) -> dict[str, Any]:
         """Arguments of `CTRModel.from_sample`, except method and backbone."""
@@ -175,7 +181,7 @@ class ModelOptions:
             "dim": self.dim,
             "l2": self.l2,
             "context": _context(self.context),
-            "evidence": {"pairs": self.pairs, "recent": self.recent or None} if self.evidence else False,
+            "evidence": self._evidence() if self.evidence else False,
             "num_context": self.num_context,
             "categorical_options": {"mode": self.tables, "sparse": self.sparse},
             "embedding_options": given_options(embedding) | _values(self.method_option),

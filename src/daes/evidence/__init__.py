@@ -1,7 +1,8 @@
-"""What past clicks say of a value, an id, a pair: P(click | x) by counting, as inputs of a model."""
+"""What past clicks say of a value, an id, a combination: P(click | x) by counting, as parts of a model."""
 
+from daes.evidence.combinations import Combinations
 from daes.evidence.inputs import EvidenceInputs
 from daes.evidence.options import Evidence
 from daes.evidence.recent import RecentErrors
 
-__all__ = ["Evidence", "EvidenceInputs", "RecentErrors"]
+__all__ = ["Combinations", "Evidence", "EvidenceInputs", "RecentErrors"]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from math import log
+from math import comb, log
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -14,17 +14,14 @@ from daes import native
 from daes.embedding import kernels
 from daes.embedding.precision import KeepsPrecision
 from daes.embedding.search import count_below, finite
+from daes.evidence.combinations import Combinations
 from daes.evidence.odds import NO_CUT, confidence, cut_points, log_odds
 from daes.evidence.options import Evidence
-from daes.evidence.pairs import choose_pairs, pair_cells
 from daes.evidence.recent import RecentErrors
-from daes.evidence.sample import RowSample
+from daes.evidence.sample import UNSCORED, RowSample
 from daes.native.evidence import Counts, Found
 
 _Number = TypeVar("_Number", float, Tensor)
-
-_FIRST_CHOICE = 1_000
-"""Rows after which pairs are chosen for the first time; then again whenever the stream is four times as long."""
 
 _MOST_WEIGHT = 8.0
 """What the weights of all columns together start at, at the most: many may say the same, and their odds add up."""
@@ -38,22 +35,21 @@ class EvidenceInputs(KeepsPrecision):
     - **numbers**: z of the value's quantile bin against p̄; a missing value has a bin of its own. The bins are cut
       anew, from a sample of labelled rows, whenever the stream has doubled, and their counts read off that sample.
     - **categories**: z of the id against p̄, and how sure it is, log(1 + n)/4 − 1.
-    - **pairs**: z of the combination of two fields against what their parts say together,
-      sigmoid(logit p̄ + z_i + z_j), for the pairs that this tells most about (`choose_pairs`).
 
     They are inputs of a network, and they add up to a logit of their own, `logit`: logit p̄ + Σ w·input, where the
-    learned w start at `weight` for numbers and categories (with more than 40 columns at 8 / columns, if that is less)
-    and at 0 for the rest. A network that has learned nothing yet thus scores by what was counted. With `recent`, a
-    `correction` says what the model itself has lately got wrong of the same values (`RecentErrors`): training adds it
-    to the logits of a stream.
+    learned w start at `weight` for z (with more than 40 columns at 8 / columns, if that is less) and at 0 for the rest.
+    A network that has learned nothing yet thus scores by what was counted.
+
+    What the model itself has got wrong is noted too. For chosen pairs and triples of fields `combined` says what it
+    gets wrong of their values together (`Combinations`), which is a part of every score. With `recent`, a `correction`
+    says what it has lately got wrong of single values (`RecentErrors`): training adds it to the logits of a stream.
 
     A forward changes nothing. `update` counts labelled rows: call it once their labels are known and they have been
     learned from, so that nothing is ever scored or learned with its own label.
 
     **Shape.** forward: numbers (B, q) with NaN = missing, rows (B, p) of the categorical table → (B, `dim`), numbers
-    first, then z and confidence of categories, then pairs. Buffers: `number_counts` (q, bins + 1, 2), `row_counts`
-    (table rows, 2), `pair_counts` (pairs, cells, 2): views and clicks; `total` (2,): rows and clicks. Parameter:
-    `weight` (`dim`,).
+    first, then z and confidence of categories. Buffers: `number_counts` (q, bins + 1, 2), `row_counts` (table rows, 2):
+    views and clicks; `total` (2,): rows and clicks. Parameter: `weight` (`dim`,).
 
     Args:
         options: what to count.
@@ -73,8 +69,6 @@ class EvidenceInputs(KeepsPrecision):
 
     number_counts: Tensor
     row_counts: Tensor
-    pair_counts: Tensor
-    pair_fields: Tensor
     edges: Tensor
     total: Tensor
     weight: nn.Parameter | None
@@ -90,23 +84,23 @@ class EvidenceInputs(KeepsPrecision):
         self.table_rows = table_rows
         numbers = num_numerical if options.numbers else 0
         categories = self.num_categorical if options.categories else 0
-        fields = num_numerical + self.num_categorical
-        self.num_pairs = min(options.pairs, fields * (fields - 1) // 2)
-        self.dim = numbers + 2 * categories + self.num_pairs
+        self.dim = numbers + 2 * categories
         self.register_buffer("_offsets", torch.tensor(offsets, dtype=torch.int64), persistent=False)
         self.register_buffer("total", torch.zeros(2, dtype=torch.float64))
         self.register_buffer("edges", torch.full((numbers, options.bins - 1), NO_CUT, dtype=torch.float32))
         self.register_buffer("number_counts", torch.zeros(numbers, options.bins + 1, 2, dtype=torch.float64))
         self.register_buffer("row_counts", torch.zeros(table_rows if categories else 0, 2, dtype=torch.float64))
-        self.register_buffer("pair_fields", torch.zeros(self.num_pairs, 2, dtype=torch.int64))
-        self.register_buffer("pair_counts", torch.zeros(self.num_pairs, options.pair_cells, 2, dtype=torch.float64))
-        start = torch.zeros(self.dim)
         columns = numbers + categories
+        start = torch.zeros(self.dim)
         start[:columns] = min(options.weight, _MOST_WEIGHT / max(columns, 1))
         self.register_parameter("weight", nn.Parameter(start) if self.dim else None)
         self.frozen = False
         self.sample: RowSample | None = None
-        if numbers or self.num_pairs:
+        pairs, triples = min(options.pairs, comb(columns, 2)), min(options.triples, comb(columns, 3))
+        self.combinations: Combinations | None = None
+        if pairs:  # triples are pairs with one more field
+            self.combinations = Combinations(pairs, triples, options.pair_cells, options.strength)
+        if numbers or pairs:
             self.sample = RowSample(options.sample_rows, num_numerical, self.num_categorical, seed)
         self.recent: RecentErrors | None = None
         self._counts: Counts | None = None
@@ -117,19 +111,29 @@ class EvidenceInputs(KeepsPrecision):
 
     def forward(self, numbers: Tensor | None, rows: Tensor | None) -> Tensor:
         numbers, rows = _both(numbers, rows)
-        if not self.num_pairs and self._trusts(numbers, rows) and (counts := self.counts()) is not None:
+        if self._trusts(numbers, rows) and (counts := self.counts()) is not None:
             return counts.inputs(numbers, rows)
-        if not self.num_pairs and kernels.usable(numbers, rows):
+        if kernels.usable(numbers, rows):
             counted = self.total, self.edges, self.number_counts, self.row_counts
             return kernels.evidence(*self._counted(numbers, rows), counted, self.options.strength)
         bins = self._bins(numbers)
         if self._tables is not None and torch.compiler.is_exporting():
             return self._looked_up(self._tables, bins, rows)
         parts, views = self._parts(bins, rows)
-        inputs = [parts] if views is None else [parts, confidence(views)]
-        if self.num_pairs:
-            inputs.append(self._pair_odds(parts, self._cells(bins, rows)))
-        return torch.cat(inputs, 1).to(torch.float32)
+        return torch.cat([parts] if views is None else [parts, confidence(views)], 1).to(torch.float32)
+
+    def combined(self, numbers: Tensor | None, rows: Tensor | None) -> Tensor | None:
+        """What to add to the logits of a batch for what the model gets wrong of values together, (B,); None without."""
+        found, (numbers, rows) = self.combinations, _both(numbers, rows)
+        if found is None:
+            return None
+        if self._trusts(numbers, rows) and (counts := self.counts()) is not None:
+            odds = counts.combine(numbers, rows)
+        elif self._tables is not None and torch.compiler.is_exporting():
+            odds = embedding(found.places(self._values(numbers, rows)), self._tables[-1]).squeeze(-1)
+        else:
+            odds = found(self._values(numbers, rows), self._spread())
+        return odds @ found.weight.float()
 
     def cells(self, numbers: Tensor, rows: Tensor) -> Tensor:
         """The cells of `recent` that rows have, (B, 1 + q + p): that of all rows, then those of bins and of ids."""
@@ -148,8 +152,7 @@ class EvidenceInputs(KeepsPrecision):
             counted = self.total, self.edges, recent.errors, recent.clock
             numbers, rows = self._counted(numbers, rows)
             return kernels.recall(numbers, rows, counted, recent.waiting, recent.half_life, recent.strength)
-        prior = self._prior()
-        found: Tensor = recent(self.cells(numbers, rows), prior * (1 - prior))
+        found: Tensor = recent(self.cells(numbers, rows), self._spread())
         return found
 
     def correction(self, numbers: Tensor | None, rows: Tensor | None) -> Tensor | None:
@@ -178,8 +181,6 @@ class EvidenceInputs(KeepsPrecision):
             return
         if self.options.half_life is not None:
             self._fade(new)
-        if self.recent is None:
-            logits = None
         # What was found fits, and is in the counts of then.
         known = found is not None and native.serves(labels) and labels.dtype == torch.float32
         counts = self._counts if known else self.counts() if self._trusts(numbers, rows, labels, logits) else None
@@ -190,17 +191,18 @@ class EvidenceInputs(KeepsPrecision):
         else:
             self._count_plainly(numbers, rows, labels, logits, cut)
         if sample is not None:
-            sample.update(numbers, rows, labels)
+            sample.update(numbers, rows, labels, logits)
         if cut:
             self._cut_anew()
-        if self.num_pairs:
-            self._update_pairs(numbers, rows, labels, before, cut)
+            self._combine_anew(before)
 
     @torch.no_grad()
     def _count_plainly(self, numbers: Tensor, rows: Tensor, labels: Tensor, logits: Tensor | None, cut: bool) -> None:
-        """Count rows in all but pairs, but not in bins that are cut anew; note the errors of logits, if given."""
-        if self.recent is not None and logits is not None:
+        """Count rows, but not in bins that are cut anew; note the errors of logits, if given."""
+        if logits is not None and self.recent is not None:
             self._note(self.recent, numbers, rows, labels, logits)
+        if logits is not None and self.combinations is not None:
+            self.combinations.update(self._values(numbers, rows), labels, logits)
         seen = _seen(labels)
         self.total += seen.sum(0)
         if self.options.categories:
@@ -215,16 +217,6 @@ class EvidenceInputs(KeepsPrecision):
             kernels.note(*self._counted(numbers, rows), errors, labels, logits, recent.half_life)
         else:
             recent.update(self.cells(numbers, rows), labels, logits)
-
-    @torch.no_grad()
-    def _update_pairs(self, numbers: Tensor, rows: Tensor, labels: Tensor, before: int, cut: bool) -> None:
-        assert self.sample is not None
-        if before >= _FIRST_CHOICE:
-            self._count_pairs(self._cells(self._bins(numbers), rows), _seen(labels))
-            if cut:  # pairs with a number were counted in the bins of before
-                self._read_pairs((self.pair_fields < self.num_numerical).any(1).nonzero()[:, 0])
-        if _chosen_anew(before, self.sample.count):
-            self._choose_anew()
 
     def _trusts(
         self, numbers: Tensor, rows: Tensor, labels: Tensor | None = None, logits: Tensor | None = None
@@ -249,24 +241,35 @@ class EvidenceInputs(KeepsPrecision):
             return None
         own, recent = self._buffers, self.recent
         used: list[Any] = [own["edges"], own["total"], own["number_counts"], own["row_counts"]]
-        if recent is not None:
-            used += recent._buffers.values()
+        used += [None, None] if recent is None else recent._buffers.values()
+        used += [None, None] if self.combinations is None else self.combinations._buffers.values()
         if self._counts is None or not self._counts.are_in(used):
             self._counts = self._find_counts(used, 1.0 if recent is None else recent.half_life)
         if recent is not None and self._counts is not None:
             self._counts.wait(recent.waiting)
         return self._counts
 
-    def _find_counts(self, used: list[Tensor], half_life: float) -> Counts | None:
+    def _find_counts(self, used: list[Tensor | None], half_life: float) -> Counts | None:
         options, rows = self.options, self.table_rows
         q, bins = self.num_numerical if options.numbers else 0, options.bins
-        shapes = [(q, bins - 1), (2,), (q, bins + 1, 2), (rows if options.categories else 0, 2)]
-        shapes += [(1 + q * (bins + 1) + shapes[3][0], 5), ()]
-        kinds = torch.float32, *[torch.float64] * 4, torch.int64
-        for one, shape, kind in zip(used, shapes, kinds, strict=False):
-            if one.shape != shape or one.dtype != kind or not native.serves(one):
+        known: list[tuple[tuple[int, ...], torch.dtype]] = [
+            ((q, bins - 1), torch.float32),
+            ((2,), torch.float64),
+            ((q, bins + 1, 2), torch.float64),
+            ((ids := rows if options.categories else 0, 2), torch.float64),
+            ((1 + q * (bins + 1) + ids, 5), torch.float64),
+            ((), torch.int64),
+        ]
+        if self.combinations is not None:
+            frozen = self.combinations.errors.shape[2] == 1
+            count, cells = len(self.combinations.weight), options.pair_cells
+            known.append(((count, 3), torch.int64))
+            known.append(((count, cells, 1), torch.float32) if frozen else ((count, cells, 2), torch.float64))
+        for one, (shape, kind) in zip(used, known, strict=False):
+            if one is not None and (one.shape != shape or one.dtype != kind or not native.serves(one)):
                 return None
-        return Counts(q, self.num_categorical, bins, rows, options.strength, used, half_life)
+        each = options.bins // options.pair_bins
+        return Counts(q, self.num_categorical, bins, rows, options.strength, used, half_life, each)
 
     @property
     def can_count_ahead(self) -> bool:
@@ -274,12 +277,8 @@ class EvidenceInputs(KeepsPrecision):
         return not self.frozen and kernels.usable(self.edges)
 
     def due(self, rows: int) -> bool:
-        """Whether bins are cut anew or pairs chosen after so many more rows, for which the host is needed."""
-        if self.sample is None:
-            return False
-        before, now = self.sample.count, self.sample.count + rows
-        chosen = self.num_pairs and (before < _FIRST_CHOICE or _chosen_anew(before, now))
-        return bool(chosen) or _cut_after(before, now)
+        """Whether bins are cut anew after so many more rows, for which the host is needed."""
+        return self.sample is not None and _cut_after(self.sample.count, self.sample.count + rows)
 
     def advance(self, rows: int) -> None:
         """The host's part of counting the next rows on a device."""
@@ -292,32 +291,33 @@ class EvidenceInputs(KeepsPrecision):
         if self.options.half_life is not None:
             self._fade(len(labels))
         if self.sample is not None:
-            self.sample.update_ahead(numbers, rows, labels)
+            self.sample.update_ahead(numbers, rows, labels, logits)
         self._count_plainly(numbers, rows, labels, logits, cut=False)
-        if self.num_pairs:
-            self._count_pairs(self._cells(self._bins(numbers), rows), _seen(labels))
 
     def reset(self) -> None:
         """Forget all clicks: another pass over the same rows begins."""
-        for counts in (self.total, self.number_counts, self.row_counts, self.pair_counts):
+        for counts in (self.total, self.number_counts, self.row_counts):
             counts.zero_()
         self.edges.fill_(NO_CUT)
         if self.sample is not None:
             self.sample.reset()
-        if self.recent is not None:
-            self.recent.reset()
+        for errors in (self.recent, self.combinations):
+            if errors is not None:
+                errors.reset()
 
     @contextmanager
     @torch.no_grad()
     def tabled(self) -> Iterator[None]:
         """Within it exported programs look up the inputs of every bin and id instead of computing them from counts."""
-        if self.dim and not self.num_pairs:
+        if self.dim:
             prior, strength = self._prior(), self.options.strength
             odds = [
                 log_odds(counts[..., 0], counts[..., 1], prior, strength)
                 for counts in (self.number_counts, self.row_counts)
             ]
-            found = *odds, confidence(self.row_counts[:, 0])
+            found = [*odds, confidence(self.row_counts[:, 0])]
+            if self.combinations is not None:
+                found.append(self.combinations.odds(self._spread()))
             self._tables = tuple(one.float().reshape(-1, 1) for one in found)
         try:
             yield
@@ -331,15 +331,17 @@ class EvidenceInputs(KeepsPrecision):
         return torch.cat(found, 1).squeeze(-1)
 
     def freeze(self) -> Self:
-        """Keep the counts and drop the sample and what was recent: nothing is counted from then on."""
+        """Keep what is known and drop the sample and what was recent: nothing is counted from then on."""
         self.frozen = True
+        if self.combinations is not None:
+            self.combinations.freeze(self._spread())
         self.sample = None
         self.recent = None
         return self
 
     @torch.no_grad()
     def merge(self, other: Self) -> None:
-        """Take in the evidence of a disjoint stream: counts add up, bins and pairs are found anew in both samples.
+        """Take in the evidence of a disjoint stream: counts add up, bins and combinations are found anew.
 
         Which rows were the last is not known then: recent errors are forgotten.
         """
@@ -354,8 +356,9 @@ class EvidenceInputs(KeepsPrecision):
         if self.sample is not None and other.sample is not None and other.sample.count:
             self.sample.merge(other.sample)
             self._cut_anew()
-            if self.num_pairs and self.sample.count >= _FIRST_CHOICE:
-                self._choose_anew(keep=False)
+            if self.combinations is not None:
+                self.combinations.reset()
+                self._combine_anew()
 
     def strength_by_column(self) -> Tensor:
         """How much past clicks say of each column alone: the root mean square, over the rows seen, of its log odds.
@@ -404,6 +407,11 @@ class EvidenceInputs(KeepsPrecision):
         """p̄, the click rate so far."""
         return _click_rate(self.total[0], self.total[1])
 
+    def _spread(self) -> Tensor:
+        """p̄·(1 − p̄)."""
+        prior = self._prior()
+        return prior * (1 - prior)
+
     def _parts(self, bins: Tensor, rows: Tensor) -> tuple[Tensor, Tensor | None]:
         """z of every number and category, and the views of the categories."""
         prior, strength = self._prior(), self.options.strength
@@ -429,36 +437,20 @@ class EvidenceInputs(KeepsPrecision):
         found = count_below(self.edges, finite(numbers.to(self.edges.dtype)))
         return torch.where(missing, self.options.bins, found)
 
-    def _cells(self, bins: Tensor, rows: Tensor) -> Tensor:
-        """What each field is in a pair: a coarse bin or the row within the field's table, (B, q + p)."""
-        return torch.cat([bins // (self.options.bins // self.options.pair_bins), rows - self._offsets], 1)
-
-    def _pair_odds(self, parts: Tensor, cells: Tensor) -> Tensor:
-        first, second = self.pair_fields.unbind(1)
-        expected = torch.sigmoid(torch.logit(self._prior()) + parts[:, first] + parts[:, second])
-        places = pair_cells(cells[:, first], cells[:, second], self.options.pair_cells)
-        places = places + torch.arange(self.num_pairs, device=places.device) * self.options.pair_cells
-        views, clicks = self.pair_counts.flatten(0, 1)[places].unbind(-1)
-        odds = log_odds(views, clicks, expected, self.options.strength)
-        return torch.where(first != second, odds, 0.0)  # a pair that was not chosen yet
+    def _values(self, numbers: Tensor, rows: Tensor) -> Tensor:
+        """What each field is in a combination: a coarse bin, or the row of the table, (B, q + p)."""
+        numbers, rows = self._counted(numbers, rows)
+        return torch.cat([self._bins(numbers) // (self.options.bins // self.options.pair_bins), rows], 1)
 
     def _count_numbers(self, counts: Tensor, bins: Tensor, seen: Tensor) -> None:
         places = bins + torch.arange(bins.shape[1], device=bins.device) * counts.shape[1]
         each = seen.unsqueeze(1).expand(-1, bins.shape[1], -1).reshape(-1, 2)
         counts.view(-1, 2).index_add_(0, places.flatten(), each)
 
-    def _count_pairs(self, cells: Tensor, seen: Tensor, only: Tensor | None = None) -> None:
-        fields = self.pair_fields if only is None else self.pair_fields[only]
-        which = torch.arange(self.num_pairs, device=cells.device) if only is None else only
-        places = pair_cells(cells[:, fields[:, 0]], cells[:, fields[:, 1]], self.options.pair_cells)
-        places = places + which * self.options.pair_cells
-        each = seen.unsqueeze(1).expand(-1, len(which), -1).reshape(-1, 2)
-        self.pair_counts.view(-1, 2).index_add_(0, places.flatten(), each)
-
     def _sampled(self) -> tuple[Tensor, Tensor, Tensor]:
         """Numbers, rows and (views, clicks) of the sampled rows, weighted to stand for all rows that still count."""
         assert self.sample is not None
-        numbers, rows, labels = self.sample.rows()
+        numbers, rows, labels, _ = self.sample.rows()
         weight = self.total[0] / len(labels)
         return numbers, rows, _seen(labels) * weight
 
@@ -476,48 +468,37 @@ class EvidenceInputs(KeepsPrecision):
         self.number_counts.zero_()
         if native.serves(numbers, self.number_counts):
             total, labels = torch.zeros_like(self.total), (seen[:, 1] > 0).float()
-            counted = [self.edges, total, self.number_counts, self.row_counts[:0]]
+            counted = [self.edges, total, self.number_counts, self.row_counts[:0], *[None] * 4]
             counts = Counts(self.num_numerical, 0, self.options.bins, 0, self.options.strength, counted)
             counts.count(numbers, rows[:, :0], labels)
             self.number_counts *= self.total[0] / total[0]
         else:
             self._count_numbers(self.number_counts, self._bins(numbers), seen)
 
-    def _choose_anew(self, *, keep: bool = True) -> None:
-        """Choose pairs by the sample; one that stays keeps its counts, those of a new one are read off the sample."""
-        numbers, rows, seen = self._sampled()
-        bins = self._bins(numbers)
-        cells = self._cells(bins, rows)
-        parts, _ = self._parts(bins, rows)
-        chosen = choose_pairs(
-            cells.cpu().numpy(),
-            parts.cpu().numpy(),
-            (seen[:, 1] / seen[:, 0]).cpu().numpy(),
-            float(self._prior()),
-            self.options,
-            self.num_pairs,
-        )
-        now = [tuple(pair) for pair in self.pair_fields.tolist()] if keep else []
-        stay = {pair: place for place, pair in enumerate(now) if pair in chosen}
-        free = iter(place for place in range(self.num_pairs) if place not in stay.values())
-        fresh = {pair: next(free) for pair in chosen if pair not in stay}
-        if not keep:
-            self.pair_fields.zero_()
-        for pair, place in fresh.items():
-            self.pair_fields[place] = torch.tensor(pair)
-        self._read_pairs(torch.tensor(list(fresh.values()), dtype=torch.int64, device=cells.device))
-
-    def _read_pairs(self, which: Tensor) -> None:
-        """Read the counts of these pairs off the sample."""
-        numbers, rows, seen = self._sampled()
-        self.pair_counts[which] = 0
-        self._count_pairs(self._cells(self._bins(numbers), rows), seen, which)
+    @torch.no_grad()
+    def _combine_anew(self, before: int = 0) -> None:
+        """Choose combinations by the sample where that is due; otherwise read those with a number in the new bins."""
+        found, sample = self.combinations, self.sample
+        if found is None or sample is None or sample.count < self.options.choose_after:
+            return
+        numbers, rows, labels, logits = sample.rows()
+        scored = logits < UNSCORED
+        values, labels, logits = self._values(numbers[scored], rows[scored]), labels[scored].float(), logits[scored]
+        if not len(labels):
+            return
+        total = float(self.total[0])
+        numbered = range(self.num_numerical if self.options.numbers else 0)
+        found.read(values, labels, logits, total, found.reading(numbered))
+        if before < self.options.choose_after or _four_times(before, sample.count):
+            found.choose(values, labels, logits, total, self.strength_by_column().tolist())
 
     def _fade(self, rows: int) -> None:
         assert self.options.half_life is not None
         share = 2.0 ** (-rows / self.options.half_life)
-        for counts in (self.total, self.number_counts, self.row_counts, self.pair_counts):
+        for counts in (self.total, self.number_counts, self.row_counts):
             counts *= share
+        if self.combinations is not None:
+            self.combinations.errors *= share
 
     def _may_become(self, name: str, dtype: torch.dtype) -> bool:
         return False
@@ -531,7 +512,7 @@ class EvidenceInputs(KeepsPrecision):
         super()._load_from_state_dict(state_dict, prefix, *arguments, **options)
 
     def extra_repr(self) -> str:
-        return f"dim={self.dim}, pairs={self.num_pairs}"
+        return f"dim={self.dim}"
 
 
 def _check_shape(**tensors: tuple[Tensor, tuple[int, ...]]) -> None:
@@ -565,9 +546,6 @@ def _cut_after(before: int, now: int) -> bool:
     return before.bit_length() < now.bit_length()
 
 
-def _chosen_anew(before: int, now: int) -> bool:
-    """Whether the first choice of pairs, or one when the stream is four times as long again, lies in (before, now]."""
-    mark = _FIRST_CHOICE
-    while mark <= before:
-        mark *= 4
-    return mark <= now
+def _four_times(before: int, now: int) -> bool:
+    """Whether one of 2, 8, 32, … lies in (before, now]: the stream is four times as long."""
+    return before.bit_length() // 2 < now.bit_length() // 2

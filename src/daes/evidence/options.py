@@ -13,7 +13,8 @@ class Evidence:
     Args:
         numbers: log odds of a click per quantile bin of each numerical feature.
         categories: log odds of a click per id of each categorical field, and how often the id was seen.
-        pairs: how many pairs of fields to keep log odds beyond the sum of their parts for; 0 for none.
+        pairs: pairs of fields to note the model's errors of together (`Combinations`); 0 for none.
+        triples: triples of fields likewise.
         weight: what the log odds of each value and id weigh in the logit at the start, less with many columns; learned
             from then on.
         strength: how many rows with the average click rate every cell starts with.
@@ -21,9 +22,11 @@ class Evidence:
         recent: rows after which an error of the model's own scores counts half in what is added to the next ones, and
             with a tenth of that beside it (`RecentErrors`); None to add nothing.
         bins: quantile bins per numerical feature.
-        pair_bins: bins of a numerical feature within a pair, a divisor of `bins`.
-        pair_cells: cells per pair; where a pair has more combinations, they share cells by hashing.
-        sample_rows: labelled rows that are kept to cut bins anew and to choose pairs.
+        pair_bins: bins of a numerical feature within a pair or triple, a divisor of `bins`.
+        pair_cells: cells per pair or triple; where it has more combinations, they share cells by hashing.
+        choose_after: rows after which pairs and triples are chosen, when bins are next cut anew, which is whenever the
+            stream has doubled; those that have turned out to say nothing are replaced when it is four times as long.
+        sample_rows: labelled rows that are kept to cut bins anew and to choose pairs and triples.
 
     >>> Evidence(strength=0)
     Traceback (most recent call last):
@@ -32,18 +35,21 @@ class Evidence:
 
     numbers: bool = True
     categories: bool = True
-    pairs: int = 0
+    pairs: int = 32
+    triples: int = 32
     weight: float = 0.2
     strength: float = 20.0
     half_life: float | None = None
     recent: float | None = 300.0
     bins: int = 64
     pair_bins: int = 16
-    pair_cells: int = 16_381
+    pair_cells: int = 8_191
+    choose_after: int = 8_192
     sample_rows: int = 30_000
 
     def __post_init__(self) -> None:
-        for name in ("strength", "bins", "pair_bins", "pair_cells", "sample_rows", "half_life", "recent"):
+        counts = "bins", "pair_bins", "pair_cells", "choose_after", "sample_rows"
+        for name in ("strength", *counts, "half_life", "recent"):
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
                 raise ValueError(f"{name} must be positive{' and finite' if value > 0 else ''}, got {value}")
@@ -51,9 +57,8 @@ class Evidence:
             raise ValueError(f"recent must be at least {LEAST_RECENT} rows, got {self.recent}")
         if not 0 <= self.weight < float("inf"):
             raise ValueError(f"weight must be finite and not negative, got {self.weight}")
-        if self.pairs < 0:
-            raise ValueError(f"pairs must not be negative, got {self.pairs}")
+        for name in ("pairs", "triples"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
         if self.bins % self.pair_bins:
             raise ValueError(f"pair_bins must divide bins={self.bins}, got {self.pair_bins}")
-        if self.pairs and not (self.numbers and self.categories):
-            raise ValueError("pairs need the evidence of numbers and of categories, which are their parts")

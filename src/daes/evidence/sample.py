@@ -15,15 +15,20 @@ from daes.embedding.acceptance import AcceptanceTable
 from daes.embedding.precision import KeepsPrecision
 from daes.native.evidence import SampledRows
 
+UNSCORED = float(np.finfo(np.float32).max)
+"""Stands for the logit of a row that has none."""
+
 
 class RowSample(KeepsPrecision):
     """A uniform sample of the labelled rows of a stream (Li's Algorithm L): every row is in it with probability m/t.
 
+    With each row its logit is kept, `UNSCORED` where none was given.
+
     Which rows are accepted does not depend on their values, so the host always knows, and nothing is read back from a
     device.
 
-    **Shape.** `numerical` (m, q) with 0 where `missing` (m, q), `categorical` (m, p) int64, `label` (m,) uint8; of
-    `count` rows seen the first `filled` entries are members.
+    **Shape.** `numerical` (m, q) with 0 where `missing` (m, q), `categorical` (m, p) int64, `label` (m,) uint8,
+    `logit` (m,); of `count` rows seen the first `filled` entries are members.
 
     Args:
         size: the number m of rows kept.
@@ -36,6 +41,7 @@ class RowSample(KeepsPrecision):
     missing: Tensor
     categorical: Tensor
     label: Tensor
+    logit: Tensor
     seen: Tensor
     restart: Tensor
     log_threshold: Tensor
@@ -49,6 +55,7 @@ class RowSample(KeepsPrecision):
         self.register_buffer("missing", torch.zeros(size, num_numerical, dtype=torch.bool))
         self.register_buffer("categorical", torch.zeros(size, num_categorical, dtype=torch.int64))
         self.register_buffer("label", torch.zeros(size, dtype=torch.uint8))
+        self.register_buffer("logit", torch.zeros(size, dtype=torch.float32))
         self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
         self.register_buffer("restart", torch.zeros(3, dtype=torch.int64))
         self.register_buffer("log_threshold", torch.zeros((), dtype=torch.float64))
@@ -64,23 +71,23 @@ class RowSample(KeepsPrecision):
         """Rows kept at present."""
         return min(self.count, self.size)
 
-    def rows(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The rows kept: numbers with NaN = missing, categories, labels."""
+    def rows(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The rows kept: numbers with NaN = missing, categories, labels, logits."""
         kept = slice(self.filled)
         numbers = self.numerical[kept].masked_fill(self.missing[kept], torch.nan)
-        return numbers, self.categorical[kept], self.label[kept]
+        return numbers, self.categorical[kept], self.label[kept], self.logit[kept]
 
-    def update(self, numerical: Tensor, categorical: Tensor, label: Tensor) -> None:
-        """See the next rows: numerical (B, q), categorical (B, p), label (B,)."""
+    def update(self, numerical: Tensor, categorical: Tensor, label: Tensor, logit: Tensor | None = None) -> None:
+        """See the next rows: numerical (B, q), categorical (B, p), label and logit (B,)."""
         host, rows = self._known(), label.shape[0]
         start, table = host.count, host.table
         host.count += rows
         if (
             host.compiled is not None
-            and native.serves(numerical, categorical, label)
-            and numerical.dtype == torch.float32 == label.dtype
+            and native.serves(numerical, categorical, label, logit)
+            and all(one.dtype == torch.float32 for one in (numerical, label, logit) if one is not None)
         ):
-            host.compiled.keep(numerical, categorical, label, *table.reaching(start, start + rows))
+            host.compiled.keep(numerical, categorical, label, logit, *table.reaching(start, start + rows))
             return
         self.seen.add_(rows)
         accepted = table.between(start, start + rows)
@@ -98,6 +105,7 @@ class RowSample(KeepsPrecision):
         self.numerical[where] = numbers.nan_to_num()
         self.categorical[where] = categorical[source]
         self.label[where] = (label[source] > 0).to(torch.uint8)
+        self.logit[where] = UNSCORED if logit is None else logit[source].to(self.logit.dtype)
 
     def advance(self, rows: int) -> None:
         """The host's part of seeing the next rows on a device."""
@@ -106,13 +114,14 @@ class RowSample(KeepsPrecision):
         host.table.shipped(host.count, self.label.device)
 
     @torch.no_grad()
-    def update_ahead(self, numerical: Tensor, categorical: Tensor, label: Tensor) -> None:
+    def update_ahead(self, numerical: Tensor, categorical: Tensor, label: Tensor, logit: Tensor | None = None) -> None:
         """The device's part of seeing rows that the host was told of by `advance`: it can be recorded."""
         from daes.embedding.kernels.sampling import keep
 
         positions, targets, following = self.recorded()
-        members = self.numerical, self.missing, self.categorical, self.label
-        keep(numerical, categorical, label, self.seen, positions, targets, following, *members)
+        members = self.numerical, self.missing, self.categorical, self.label, self.logit
+        logit = torch.full_like(label, UNSCORED, dtype=torch.float32) if logit is None else logit
+        keep(numerical, categorical, label, logit, self.seen, positions, targets, following, *members)
         self.seen += len(label)
 
     def recorded(self) -> list[Tensor]:
@@ -121,7 +130,8 @@ class RowSample(KeepsPrecision):
 
     def _known(self) -> "_Host":
         if self._host is None:
-            count, buffers = int(self.seen), (self.numerical, self.missing, self.categorical, self.label, self.seen)
+            count = int(self.seen)
+            buffers = self.numerical, self.missing, self.categorical, self.label, self.logit, self.seen
             table = AcceptanceTable(make_schedule("exact", self.size, self.seed, self._origin()), count)
             self._host = _Host(count, table, SampledRows(*buffers) if native.serves(*buffers) else None)
         return self._host
@@ -138,7 +148,7 @@ class RowSample(KeepsPrecision):
         mine, theirs = self._indices(0), other._indices(self.size)
         mine.merge(theirs)
         chosen = torch.from_numpy(mine.sample.astype(np.int64)).to(self.label.device)
-        for name in ("numerical", "missing", "categorical", "label"):
+        for name in ("numerical", "missing", "categorical", "label", "logit"):
             ours = getattr(self, name)
             ours[: len(chosen)] = torch.cat([ours, getattr(other, name).to(ours)])[chosen]
         generation, position, filled, self.log_threshold[...] = mine.schedule.origin

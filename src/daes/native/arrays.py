@@ -174,3 +174,26 @@ def take_smallest(hashes: Ints, smallest: Ints, counts: Ints, seen: Ints) -> Non
         seen.shape[1],
         seen.ctypes.data,
     )
+
+
+def rate(
+    values: NDArray[np.int32],
+    error: NDArray[np.float64],
+    variance: NDArray[np.float64],
+    candidates: NDArray[np.int64],
+    cells: int,
+    most: float,
+) -> NDArray[np.float64]:
+    """`daes.evidence.combinations.rate`, with −∞ where more than `most` cells are used."""
+    arrays = [np.ascontiguousarray(one) for one in (values, error, variance, candidates)]
+    scratch, found = (np.zeros((cells, 2)), np.empty(len(values), np.int32)), np.empty(len(candidates))
+    native._library.daes_rate(
+        arrays[0].ctypes.data,
+        *values.shape,
+        *(one.ctypes.data for one in arrays[1:]),
+        len(candidates),
+        cells,
+        most,
+        *(one.ctypes.data for one in (*scratch, found)),
+    )
+    return found

@@ -19,7 +19,7 @@ class _Cells(ctypes.Structure):
     _fields_ = (
         ("count", ctypes.c_int64),
         ("bins", ctypes.c_int64),
-        *((name, ctypes.c_void_p) for name in ("cells", "slots", "odds", "sure", "errors", "sums")),
+        *((name, ctypes.c_void_p) for name in ("cells", "slots", "values", "odds", "sure", "errors", "sums")),
     )
 
 
@@ -36,7 +36,7 @@ class Found:
         count = rows.shape[0] * (numbers + rows.shape[1])
         self._memory = (
             torch.empty(2 * count, dtype=torch.int64),
-            torch.empty(count, dtype=torch.int32),
+            *torch.empty(2, count, dtype=torch.int32).unbind(),
             *torch.empty(2, count, dtype=torch.float32).unbind(),
             torch.empty(2 * count, dtype=torch.float32),
             torch.empty(8 * count, dtype=torch.float64),
@@ -51,6 +51,8 @@ class _Evidence(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("q", "p", "ids", "bins", "table_rows")),
         *((name, ctypes.c_void_p) for name in ("edges", "total", "number_counts", "row_counts", "errors", "clock")),
+        *((name, ctypes.c_void_p) for name in ("combined", "combined_errors", "combined_odds")),
+        *((name, ctypes.c_int64) for name in ("num_combined", "combined_cells", "each")),
         ("slots", ctypes.c_void_p),
         ("strength", ctypes.c_double),
         ("half_life", ctypes.c_double),
@@ -67,9 +69,10 @@ class Counts:
         bins: of a number.
         table_rows: rows of the categorical table.
         strength: as of `Evidence`.
-        tensors: `edges`, `total`, `number_counts` and `row_counts` of `EvidenceInputs`; then `errors` and `clock` of
-            `RecentErrors`, if errors are to be noted.
+        tensors: `edges`, `total`, `number_counts` and `row_counts` of `EvidenceInputs`; `errors` and `clock` of
+            `RecentErrors`, and `fields` and `errors` of `Combinations`, or None for each of them that there is not.
         half_life: as of `RecentErrors`.
+        each: bins of a number that are one value in `Combinations`.
     """
 
     def __init__(
@@ -79,24 +82,32 @@ class Counts:
         bins: int,
         table_rows: int,
         strength: float,
-        tensors: Sequence[Tensor],
+        tensors: Sequence[Tensor | None],
         half_life: float = 1.0,
+        each: int = 1,
     ) -> None:
+        *_, row_counts, _, _, fields, errors = tensors
         self.q = q
-        self.ids = p if len(tensors[3]) else 0
+        self.ids = p if row_counts is not None and len(row_counts) else 0
         """Categorical fields that are counted."""
+        self.num_combined = 0 if fields is None else len(fields)
+        """Pairs and triples of fields whose errors are noted."""
         self._slots = torch.full((q * (bins + 1) + table_rows,), -1, dtype=torch.int32)
         self._tensors = list(tensors)
-        self._pointers = [one.data_ptr() for one in tensors]
-        errors = [] if len(tensors) > 4 else [None, None]
+        self._pointers = _pointers(tensors)
+        *counted, combined = self._pointers
+        frozen = errors is not None and errors.shape[2] == 1
         self._evidence = _Evidence(
             q,
             p,
             bool(self.ids),
             bins,
             table_rows,
-            *self._pointers,
-            *errors,
+            *counted,
+            *((None, combined) if frozen else (combined, None)),
+            self.num_combined,
+            1 if errors is None else errors.shape[1],
+            each,
             self._slots.data_ptr(),
             strength,
             half_life,
@@ -106,21 +117,25 @@ class Counts:
     def __reduce__(self) -> Any:
         return type(None), ()  # a copy of a model has its own
 
-    def are_in(self, tensors: Sequence[Tensor]) -> bool:
+    def are_in(self, tensors: Sequence[Tensor | None]) -> bool:
         """Whether these tensors are those that are counted in, and where they were."""
-        return [one.data_ptr() for one in tensors] == self._pointers
+        return _pointers(tensors) == self._pointers
 
     def wait(self, rows: int) -> None:
         """Let errors be so much older, as `RecentErrors.waiting` says."""
         self._evidence.waiting = rows
 
     def inputs(self, numbers: Tensor, rows: Tensor) -> Tensor:
-        """`EvidenceInputs.forward` of numbers (B, q) and rows (B, p), without pairs."""
+        """`EvidenceInputs.forward` of numbers (B, q) and rows (B, p)."""
         return self._look_up(native._library.daes_evidence, numbers, rows, self.q + 2 * self.ids)
 
     def recall(self, numbers: Tensor, rows: Tensor) -> Tensor:
         """`EvidenceInputs.recent_errors` of numbers (B, q) and rows (B, p)."""
         return self._look_up(native._library.daes_recall, numbers, rows, 2 * (1 + self.q + self.ids))
+
+    def combine(self, numbers: Tensor, rows: Tensor) -> Tensor:
+        """z of `Combinations` of numbers (B, q) and rows (B, p)."""
+        return self._look_up(native._library.daes_combine, numbers, rows, self.num_combined)
 
     def _look_up(self, loop: Any, numbers: Tensor, rows: Tensor, width: int) -> Tensor:
         found, out = Found(rows, self.q), torch.empty(rows.shape[0], width)
@@ -152,13 +167,17 @@ class Counts:
         )
 
 
+def _pointers(tensors: Sequence[Tensor | None]) -> list[int | None]:
+    return [None if one is None else one.data_ptr() for one in tensors]
+
+
 class _Sample(ctypes.Structure):
     """`row_sample` of `kernels.c`."""
 
     _fields_ = (
         ("q", ctypes.c_int64),
         ("p", ctypes.c_int64),
-        *((name, ctypes.c_void_p) for name in ("numbers", "missing", "places", "labels", "seen")),
+        *((name, ctypes.c_void_p) for name in ("numbers", "missing", "places", "labels", "logits", "seen")),
     )
 
 
@@ -166,7 +185,7 @@ class SampledRows:
     """A sample of rows, as compiled loops see it.
 
     Args:
-        tensors: `numerical`, `missing`, `categorical`, `label` and `seen` of `RowSample`.
+        tensors: `numerical`, `missing`, `categorical`, `label`, `logit` and `seen` of `RowSample`.
     """
 
     def __init__(self, *tensors: Tensor) -> None:
@@ -180,6 +199,7 @@ class SampledRows:
         numbers: Tensor,
         rows: Tensor,
         labels: Tensor,
+        logits: Tensor | None,
         positions: NDArray[np.int64],
         targets: NDArray[np.int64],
     ) -> None:
@@ -190,6 +210,7 @@ class SampledRows:
             numbers.data_ptr(),
             rows.data_ptr(),
             labels.data_ptr(),
+            None if logits is None else logits.data_ptr(),
             labels.shape[0],
             address(positions) if count else None,
             address(targets) if count else None,

@@ -193,17 +193,25 @@ static inline void exp_of(float x, float *result, float *rest) {
 
 enum { ROWS = 32 };  /* so many rows at a time, which stay in the cache */
 enum { CELLS = 64 }; /* and so many cells, as vectors */
+enum { COMBINED = 64 }; /* and so many combinations */
+enum { COMBINING = 1000003 }; /* as in daes/evidence/combinations.py */
 enum { FASTER = 10 }; /* as in daes/evidence/recent.py */
 
 /* What past clicks are counted in (EvidenceInputs), as daes/native/evidence.py fills it in. Cells are those of bins of
  * q numbers, (q, bins + 1), then `table_rows` ones of the ids of p fields, which are counted if `ids` is set. edges (q,
  * bins - 1); total (2,), number_counts (q, bins + 1, 2), row_counts (table_rows, 2): views and clicks. errors (1 +
- * cells, 5) of RecentErrors, that of all rows first, or NULL. slots (cells,) holds -1 between calls. */
+ * cells, 5) of RecentErrors, that of all rows first, or NULL. combined (count, 3) are the fields of Combinations, or
+ * NULL; combined_errors (count, combined_cells, 2), or combined_odds (count, combined_cells) once frozen; `each` bins of
+ * a number are one of its values there. slots (cells,) holds -1 between calls. */
 typedef struct {
     int64_t q, p, ids, bins, table_rows;
     const float *edges;
     double *total, *number_counts, *row_counts, *errors;
     int64_t *clock;
+    const int64_t *combined;
+    double *combined_errors;
+    const float *combined_odds;
+    int64_t num_combined, combined_cells, each;
     int32_t *slots;
     double strength, half_life;
     int64_t waiting;
@@ -211,11 +219,12 @@ typedef struct {
 
 /* The cells of a batch: `count` different ones, of which the first `bins` are of numbers and the others, of ids, are
  * ascending; slots (rows, q + p): which of them a row has. There is room for twice as many cells as rows have. odds and
- * sure (count,) and errors (2, count) are what is known of the cells, sums (count, 8) what a batch adds to them. */
+ * sure (count,) and errors (2, count) are what is known of the cells, sums (count, 8) what a batch adds to them; values
+ * (rows, q + p) are what the fields are in Combinations, if there are any. */
 typedef struct {
     int64_t count, bins;
     int64_t *cells;
-    int32_t *slots;
+    int32_t *slots, *values;
     float *odds, *sure, *errors;
     double *sums;
 } found_cells;
@@ -253,13 +262,14 @@ INLINE void find_bins(const evidence *e, const float *numbers, int64_t rows, int
 /* The cells of numbers (rows, q) and of places (rows, p) in the table; if not `distinct`, one slot for each of them. */
 INLINE void find_cells(const evidence *e, const float *numbers, const int64_t *places, int64_t rows, int distinct,
                        found_cells *to) {
-    const int64_t q = e->q, p = e->p, n = q + p, first = q * (e->bins + 1);
+    const int64_t q = e->q, p = e->p, n = q + p, first = q * (e->bins + 1), combined = e->num_combined;
     int64_t *cells = to->cells, found = 0;
     int32_t *slots = to->slots, *known = e->slots;
     find_bins(e, numbers, rows, slots, n);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t f = 0; f < q; f++) {
             int64_t cell = slots[i * n + f], fresh = !distinct || known[cell] < 0;
+            if (combined) to->values[i * n + f] = (int32_t)((cell - f * (e->bins + 1)) / e->each);
             int32_t slot = fresh ? (int32_t)found : known[cell];
             cells[found] = cell;
             if (distinct) known[cell] = slot;
@@ -270,6 +280,7 @@ INLINE void find_cells(const evidence *e, const float *numbers, const int64_t *p
     for (int64_t i = 0, k = 0; i < rows; i++)
         for (int64_t f = 0; f < p; f++, k++) {
             int64_t cell = first + places[k];
+            if (combined) to->values[i * n + q + f] = (int32_t)places[k];
             if (distinct && k + AHEAD < rows * p) PREFETCH(known + first + places[k + AHEAD]);
             if (!distinct) slots[i * n + q + f] = (int32_t)found;
             cells[found] = cell;
@@ -387,6 +398,47 @@ FAST void daes_recall(const evidence *e, found_cells *to, const float *numbers, 
         put_errors(e, to, to->slots + i * (e->q + e->p), of_all, out + i * 2 * (1 + e->q + (e->ids ? e->p : 0)));
 }
 
+/* The cell of a combination of values, of which those of fields that there are not are 0 (Combinations.places). */
+static inline int64_t combined_cell(const int32_t *values, int64_t n, const int64_t *fields, int64_t cells) {
+    int64_t value[3];
+    for (int k = 0; k < 3; k++) value[k] = fields[k] < 0 || fields[k] >= n ? 0 : values[fields[k]];
+    return ((value[0] * COMBINING + value[1]) % cells * COMBINING + value[2]) % cells;
+}
+
+/* The cells of Combinations from `start` on, at most COMBINED, that a row of the values has, counted through all. */
+INLINE int64_t find_combined(const evidence *e, const int32_t *values, int64_t start, int64_t *places) {
+    const int64_t left = e->num_combined - start, count = left < COMBINED ? left : COMBINED, cells = e->combined_cells;
+    for (int64_t k = 0; k < count; k++) {
+        const int64_t *fields = e->combined + 3 * (start + k);
+        places[k] = (start + k) * cells + combined_cell(values, e->q + (e->ids ? e->p : 0), fields, cells);
+        if (e->combined_odds)
+            PREFETCH(e->combined_odds + places[k]);
+        else
+            PREFETCH(e->combined_errors + 2 * places[k]);
+    }
+    return count;
+}
+
+/* The z of Combinations of one row, (num_combined,). */
+INLINE void put_combined(const evidence *e, const int32_t *values, float *out) {
+    const double more = e->strength * click_rate(e) * (1 - click_rate(e));
+    int64_t places[COMBINED];
+    for (int64_t start = 0; start < e->num_combined; start += COMBINED) {
+        const int64_t count = find_combined(e, values, start, places);
+        for (int64_t k = 0; k < count; k++) {
+            const double *own = e->combined_errors + 2 * places[k];
+            out[start + k] = e->combined_odds ? e->combined_odds[places[k]] : (float)(own[0] / (own[1] + more));
+        }
+    }
+}
+
+/* EvidenceInputs.combined, before its weights: numbers (rows, q), places (rows, p) -> out (rows, num_combined). */
+FAST void daes_combine(const evidence *e, found_cells *of, const float *numbers, const int64_t *places, int64_t rows,
+                       float *out) {
+    find_cells(e, numbers, places, rows, 0, of);
+    for (int64_t i = 0; i < rows; i++) put_combined(e, of->values + i * (e->q + e->p), out + i * e->num_combined);
+}
+
 /* 2 to the power of x <= 0, to one unit in the last place, as vectors: a power of two times a Taylor series. */
 static inline double power_of_two(double x) {
     const double shift = 0x1.8p52;
@@ -459,11 +511,32 @@ static inline void add_errors(double *errors, double factor, double faster, cons
     errors[4] = now;
 }
 
+/* Note the errors of scored rows (Combinations.update). */
+INLINE void note_combined(const evidence *e, const found_cells *of, const float *labels, const float *logits,
+                          int64_t rows) {
+    int64_t places[COMBINED];
+    for (int64_t i = 0; i < rows; i++) {
+        const double score = 1 / (1 + exp(-(double)logits[i]));
+        const double error = grained(labels[i] - score), variance = grained(score * (1 - score));
+        for (int64_t start = 0; start < e->num_combined; start += COMBINED) {
+            const int64_t count = find_combined(e, of->values + i * (e->q + e->p), start, places);
+            for (int64_t k = 0; k < count; k++) {
+                if (e->combined[3 * (start + k)] < 0) continue;
+                e->combined_errors[2 * places[k]] += error;
+                e->combined_errors[2 * places[k] + 1] += variance;
+            }
+        }
+    }
+}
+
 /* Count labelled rows (EvidenceInputs.update), in bins of numbers only where `numbers_too` says so, and note the errors
- * of their logits, if these are given (RecentErrors.update). Cells are found here unless they are `known`. */
+ * of their logits, if these are given (RecentErrors.update, Combinations.update). Cells are found here unless they are
+ * `known`. */
 FAST void daes_count(const evidence *e, found_cells *of, const float *numbers, const int64_t *places,
                      const float *labels, const float *logits, int64_t rows, int64_t numbers_too, int64_t known) {
     if (!known) find_cells(e, numbers, places, rows, 1, of);
+    if (logits && e->combined_errors) note_combined(e, of, labels, logits, rows);
+    if (!e->errors) logits = NULL;
     const int64_t count = counted_cells(e, of);
     const added *sums = (const added *)of->sums;
     added total = {{0}, {0}};
@@ -507,20 +580,48 @@ static int64_t first_after(const int64_t *positions, int64_t count, int64_t seen
     return first;
 }
 
-/* A sample of rows (RowSample), of which `seen` were offered: numbers and missing (size, q), places (size, p). */
+/* How far the combinations of values (rows, n) of each candidate (count, 3) stray (rate of combinations.py), into found
+ * (count,); -infinity where more than `most` cells are used. sums (cells, 2) and used (rows,) are scratch space, sums of
+ * zeros before and after. */
+FAST void daes_rate(const int32_t *values, int64_t rows, int64_t n, const double *error, const double *variance,
+                    const int64_t *candidates, int64_t count, int64_t cells, double most, double *sums, int32_t *used,
+                    double *found) {
+    for (int64_t c = 0; c < count; c++) {
+        int64_t different = 0;
+        double sum = 0;
+        for (int64_t i = 0; i < rows; i++) {
+            const int64_t cell = combined_cell(values + i * n, n, candidates + 3 * c, cells);
+            double *own = sums + 2 * cell;
+            used[different] = (int32_t)cell;
+            different += own[1] == 0;
+            own[0] += error[i];
+            own[1] += variance[i] + DBL_MIN; /* never 0 again */
+        }
+        for (int64_t k = 0; k < different; k++) {
+            double *own = sums + 2 * used[k];
+            sum += (own[0] * own[0] - own[1]) / (own[1] + 1);
+            own[0] = own[1] = 0;
+        }
+        found[c] = (double)different > most ? -INFINITY : sum;
+    }
+}
+
+/* A sample of rows (RowSample), of which `seen` were offered: numbers and missing (size, q), places (size, p), labels
+ * and logits (size,). */
 typedef struct {
     int64_t q, p;
     float *numbers;
     uint8_t *missing;
     int64_t *places;
     uint8_t *labels;
+    float *logits;
     int64_t *seen;
 } row_sample;
 
 /* Put those of the next rows of a stream that are at the accepted `positions` into a sample; numbers (rows, q), places
- * (rows, p). */
-void daes_keep(const row_sample *s, const float *numbers, const int64_t *places, const float *labels, int64_t rows,
-               const int64_t *positions, const int64_t *targets, int64_t accepted) {
+ * (rows, p), labels and logits (rows,), which may be NULL. */
+void daes_keep(const row_sample *s, const float *numbers, const int64_t *places, const float *labels,
+               const float *logits, int64_t rows, const int64_t *positions, const int64_t *targets, int64_t accepted) {
     const int64_t q = s->q, p = s->p, seen = *s->seen, first = first_after(positions, accepted, seen);
     for (int64_t k = first; k < accepted && positions[k] <= seen + rows; k++) {
         if (k + 1 < accepted) {
@@ -535,6 +636,7 @@ void daes_keep(const row_sample *s, const float *numbers, const int64_t *places,
         }
         memcpy(s->places + slot * p, places + i * p, p * sizeof(int64_t));
         s->labels[slot] = labels[i] > 0;
+        s->logits[slot] = logits ? logits[i] : FLT_MAX;
     }
     *s->seen += rows;
 }
@@ -1023,7 +1125,8 @@ FAST void daes_relu_backward(float *gradient, const float *outputs, int64_t rows
 /* A whole model, as daes/native/whole.py fills it in: every number is what the functions above call it. */
 typedef struct {
     int64_t q, p, d, K, M, plain, num_layers;
-    const float *knots, *centre, *scale, *table, *linear, *missing, *rows, *first_order, *evidence, *recent;
+    const float *knots, *centre, *scale, *table, *linear, *missing, *rows, *first_order, *evidence, *recent,
+        *combined;
     const int64_t *sizes, *offsets, *widths; /* widths of the inputs and of every layer, the readout included */
     const float *const *layers; /* weight and bias of each */
     const evidence *counts;
@@ -1033,11 +1136,11 @@ typedef struct {
 
 /* What is known of rows between the forward and the backward. x (rows, widths[0]), rows `stride` apart: fields, then
  * plain inputs, then evidence; inputs (rows, 2q) are used where the network takes no plain ones; errors (rows, 2 (1 +
- * q + p)) of what is counted. */
+ * q + p)) of what is counted; odds (rows, num_combined) of Combinations. */
 typedef struct {
     int64_t *places;
     int64_t stride;
-    float *x, *inputs, *upper, *sums, *logits, *errors;
+    float *x, *inputs, *upper, *sums, *logits, *errors, *odds;
     int32_t *lower;
     found_cells *found;
     float of_all[2];
@@ -1081,6 +1184,7 @@ FAST void daes_inputs(const whole_model *m, const workspace *w, const float *num
             put_clicks(e, w->found, slots, x + width - counted(m));
             w->logits[k] = around(x, width, q + p, d, m->first_order, m->pairs, m->evidence, counted(m), logit,
                                   w->sums + k * d);
+            if (e->num_combined) put_combined(e, w->found->values + k * (e->q + p), w->odds + k * e->num_combined);
             if (!m->recent) continue;
             put_errors(e, w->found, slots, w->of_all, w->errors + k * cells);
             w->logits[k] += dot(w->errors + k * cells, m->recent, cells);
@@ -1132,14 +1236,16 @@ FAST int64_t daes_gradients(const whole_model *m, const workspace *w, const grad
 int64_t daes_score(const whole_model *m, const float *numbers, const int64_t *ids, int64_t rows, float *logits) {
     int64_t q = m->q, p = m->p, d = m->d, widest = 0;
     for (int64_t l = 0; l <= m->num_layers; l++) widest = m->widths[l] > widest ? m->widths[l] : widest;
-    int64_t cells = m->counts->q + p, each = 4 * q + d + 2 * widest + 3 * cells;
+    int64_t cells = m->counts->q + p, combined = m->counts->num_combined;
+    int64_t each = 4 * q + d + 2 * widest + 4 * cells + combined;
     int64_t *places = malloc(rows * ((p + cells) * sizeof(int64_t) + each * sizeof(float)));
     if (!places) return 0;
     float *inputs = (float *)(places + rows * (p + cells)), *upper = inputs + rows * 2 * q, *sums = upper + rows * q;
     float *x = sums + rows * d, *y = x + rows * widest, *odds = y + rows * widest, *sure = odds + rows * cells;
-    int32_t *lower = (int32_t *)(sure + rows * cells);
-    found_cells found = {0, 0, places + rows * p, lower + rows * q, odds, sure, NULL, NULL};
-    workspace w = {places, m->widths[0], x, inputs, upper, sums, logits, NULL, lower, &found, {0}};
+    float *together = sure + rows * cells;
+    int32_t *lower = (int32_t *)(together + rows * combined), *slots = lower + rows * q;
+    found_cells found = {0, 0, places + rows * p, slots, slots + rows * cells, odds, sure, NULL, NULL};
+    workspace w = {places, m->widths[0], x, inputs, upper, sums, logits, NULL, together, lower, &found, {0}};
     daes_find(m, &w, numbers, ids, rows, 0);
     daes_inputs(m, &w, numbers, 0, rows);
     for (int64_t l = 0; l < m->num_layers; l++) {
@@ -1158,6 +1264,7 @@ int64_t daes_score(const whole_model *m, const float *numbers, const int64_t *id
         x = y;
         y = other;
     }
+    for (int64_t i = 0; i < rows && combined; i++) logits[i] += dot(together + i * combined, m->combined, combined);
     free(places);
     return 1;
 }

@@ -23,8 +23,8 @@ from daes.native.evidence import Counts, Found
 from daes.native.network import leak_, padded
 
 _NUMBERS = ("q", "p", "d", "K", "M", "plain", "num_layers")
-LEARNED = ("table", "linear", "missing", "rows", "first_order", "evidence", "recent")
-_FLOATS = ("knots", "centre", "scale", "table", "linear", "missing", "rows", "first_order", "evidence", "recent")
+LEARNED = ("table", "linear", "missing", "rows", "first_order", "evidence", "recent", "combined")
+_FLOATS = ("knots", "centre", "scale", *LEARNED)
 _WHOLE = ("sizes", "offsets", "widths")
 FEW_ROWS = 32
 """From there on matrix products of torch are quicker than loops."""
@@ -52,7 +52,8 @@ class _Workspace(ctypes.Structure):
     _fields_ = (
         ("places", ctypes.c_void_p),
         ("stride", ctypes.c_int64),
-        *((name, ctypes.c_void_p) for name in ("x", "inputs", "upper", "sums", "logits", "errors", "lower", "found")),
+        *((name, ctypes.c_void_p) for name in ("x", "inputs", "upper", "sums", "logits", "errors", "odds", "lower")),
+        ("found", ctypes.c_void_p),
         ("of_all", ctypes.c_float * 2),
     )
 
@@ -94,6 +95,7 @@ class Whole:
         self._address = ctypes.addressof(self._model)
         self._slope: float = values["slope"]
         self._weights = [one.detach() for one in layers]
+        self._combined = None if values["combined"] is None else values["combined"].detach()
         self._upward, self._readout = [one.t() for one in self._weights[:-2:2]], self._weights[-2][0]
 
     def _find(self, numbers: Tensor, ids: Tensor, rows: int, room: "_Room", *, distinct: bool) -> None:
@@ -107,6 +109,8 @@ class Whole:
             torch.addmm(self._weights[2 * place + 1], share.hidden[place], self._upward[place], out=into)
             leak_(into, self._slope)
         torch.addmv(share.logits, share.hidden[-1], self._readout, out=share.logits)
+        if self._combined is not None:
+            share.logits.add_(torch.mv(share.odds, self._combined))
 
     @staticmethod
     def serves(layers: Sequence[Tensor], values: Mapping[str, Any], counts: Counts) -> bool:
@@ -135,6 +139,7 @@ def _shapes(values: Mapping[str, Any], counts: Counts) -> dict[str, tuple[int, .
         "first_order": (1, (q + p) * d),
         "evidence": (counts.q + 2 * counts.ids,),
         "recent": (2 * (1 + counts.q + counts.ids),),
+        "combined": (counts.num_combined,),
         **dict.fromkeys(("sizes", "offsets"), (p,)),
     }
 
@@ -188,6 +193,7 @@ class Gradients(Whole):
         self._gradients = {name: torch.empty_like(one).detach() for name, one in learned.items()}
         self._by_layer = [torch.empty_like(one).detach() for one in layers]
         self._parameters = [*learned.values(), *layers]
+        self._by_odds = self._gradients.get("combined")
         self._recent: Tensor | None = values["recent"]
         self._correcting = False
         self._room = _Room(self._values, self._widths, counts, 0)
@@ -216,7 +222,7 @@ class Gradients(Whole):
         self._to = _Gradients(
             rows=self._sums.data_ptr(),
             distinct=self._distinct.data_ptr(),
-            **{name: one.data_ptr() for name, one in self._gradients.items()},
+            **{name: one.data_ptr() for name, one in self._gradients.items() if name != "combined"},
         )
         dense = (*self._gradients.values(), *self._by_layer)
         self._all = (ctypes.c_void_p * (len(dense) + 1))(*[one.data_ptr() for one in (self._sums, *dense)])
@@ -240,6 +246,8 @@ class Gradients(Whole):
         hidden, down, found, rows = self._room.hidden, self._down, self._by_layer, gradient.shape[0]
         torch.mv(self._turned[-1], gradient, out=found[-2][0])
         torch.sum(gradient, 0, keepdim=True, out=found[-1])
+        if self._by_odds is not None:
+            torch.mv(self._room.odds.t(), gradient, out=self._by_odds)
         torch.mul(gradient.unsqueeze(1), self._weights[-2], out=down[-1])
         waiting = []
         for place in reversed(range(len(hidden) - 1)):
@@ -295,8 +303,10 @@ class _Room:
             "logits": _floats(rows),
             "places": torch.empty(rows, values["p"], dtype=torch.int64),
             "errors": _floats(rows, 2 * (1 + counts.q + counts.ids)),
+            "odds": _floats(rows, counts.num_combined),
         }
         self.found, self.logits = Found(self._kept["places"], counts.q), self._kept["logits"]
+        self.odds = self._kept["odds"]
         self.hidden = [x, *(_floats(rows, size) for size in hidden)]
         self._space = _Workspace(
             stride=x.stride(0),
@@ -313,6 +323,7 @@ class _Room:
                 stop,
                 self.address,
                 self.logits[start:stop],
+                self.odds[start:stop],
                 [one[start:stop] for one in self.hidden],
             )
             for start, stop in pairwise(ends)
@@ -327,6 +338,7 @@ class _Share:
     stop: int
     space: int
     logits: Tensor
+    odds: Tensor
     hidden: list[Tensor]
 
 

@@ -22,7 +22,7 @@ from daes.storage.state_file import safetensors_header
 from daes.stream.schema import Schema
 
 FORMAT = "daes.model"
-VERSION = 3
+VERSION = 4
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 

@@ -168,7 +168,7 @@ class TrainingStep:
             reason = f"the gradient's norm is {norm:.6g}"
         if reason is None:
             # A first batch was scored with nothing known: its errors are not those of the model.
-            noted = result[2:] if self.correcting and not first else None
+            noted = None if first else result[2:]
             self._descend(rows, inputs, noted, observing=self.observing and not first)
         else:
             self.optimizers.zero_grad()

@@ -11,8 +11,8 @@ from daes.embedding.kernels.places import part
 
 @triton.jit
 def _keep(
-    numbers, categories, labels, seen, positions, targets, following,
-    kept_numbers, kept_missing, kept_categories, kept_labels, rows, entries, q, p,
+    numbers, categories, labels, logits, seen, positions, targets, following,
+    kept_numbers, kept_missing, kept_categories, kept_labels, kept_logits, rows, entries, q, p,
     QP: tl.constexpr, PP: tl.constexpr, ROUNDS: tl.constexpr, BLOCK_ROUNDS: tl.constexpr, WIDTH: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -37,6 +37,7 @@ def _keep(
         at = row.to(tl.int64)
         label = tl.load(labels + at, mask=there, other=0.0)
         tl.store(kept_labels + slot, (label > 0).to(tl.uint8), mask=there)
+        tl.store(kept_logits + slot, tl.load(logits + at, mask=there, other=0.0), mask=there)
         if QP > 0:
             f = tl.arange(0, QP)[None, :]
             wanted = there[:, None] & (f < q)
@@ -55,6 +56,7 @@ def keep(
     numbers: Tensor,
     categories: Tensor,
     labels: Tensor,
+    logits: Tensor,
     seen: Tensor,
     positions: Tensor,
     targets: Tensor,
@@ -63,18 +65,20 @@ def keep(
     kept_missing: Tensor,
     kept_categories: Tensor,
     kept_labels: Tensor,
+    kept_logits: Tensor,
 ) -> None:
     """Write the rows that are accepted into a sample, in place.
 
-    **Shape.** numbers (B, q), categories (B, p), labels (B,); `seen`, the rows before these; `positions`, `targets` and
-    `following` (E,) as of `AcceptanceTable.shipped`; the sample's (m, q), (m, q), (m, p), (m,).
+    **Shape.** numbers (B, q), categories (B, p), labels and logits (B,); `seen`, the rows before these;
+    `positions`, `targets` and `following` (E,) as of `AcceptanceTable.shipped`; the sample's
+    (m, q), (m, q), (m, p), (m,), (m,).
     """
     rows, block = len(labels), 64
     q, p = kept_numbers.shape[1], kept_categories.shape[1]
     entries = positions.shape[0] - 1
     _keep[(triton.cdiv(rows, block),)](
-        numbers.contiguous(), categories.contiguous(), labels.contiguous(), seen, positions, targets, following,
-        kept_numbers, kept_missing, kept_categories, kept_labels, rows, entries, q, p,
+        numbers.contiguous(), categories.contiguous(), labels.contiguous(), logits.contiguous(), seen, positions,
+        targets, following, kept_numbers, kept_missing, kept_categories, kept_labels, kept_logits, rows, entries, q, p,
         QP=triton.next_power_of_2(q) if q else 0, PP=triton.next_power_of_2(p) if p else 0,
         ROUNDS=rounds(entries), BLOCK_ROUNDS=rounds(block), WIDTH=WIDTH, BLOCK=block,
     )  # fmt: skip

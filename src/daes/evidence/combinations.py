@@ -1,0 +1,217 @@
+"""What a model gets wrong of two or three values together: errors per combination, and which fields to combine."""
+
+from collections.abc import Iterable, Sequence
+from itertools import combinations
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from daes import native
+from daes.embedding.precision import KeepsPrecision
+from daes.evidence.recent import GRAIN
+from daes.native import arrays
+
+Fields = tuple[int, ...]
+_PRIME = 1_000_003
+_NONE = -1
+_MOST_FIELDS = 40
+"""Of more fields only those that say most by themselves are combined: the number of pairs grows with their square."""
+_MOST_ROWS = 8_192
+"""Rows by which fields are chosen, at the most."""
+_MOST_CELLS = 0.5
+"""Fields are not combined where so many cells are used per row: most combinations would have been seen once."""
+
+
+class Combinations(KeepsPrecision):
+    """The log odds that the rest of a model leaves out, per combination of the values of two or three fields.
+
+    Each of K chosen pairs and triples of fields has cells for the combinations of their values; where there are more
+    combinations than cells, they share cells by hashing. With y the label of a row that had the combination, and p the
+    model's score of the row before it was learned from, a cell has
+
+        S = Σ (y − p),    V = Σ p·(1 − p),    z = S / (V + a·p̄·(1 − p̄))
+
+    z is one step of Newton's method from the scores towards the labels, shrunk as if a rows of average spread
+    p̄·(1 − p̄) had been scored rightly; 0 for a combination never seen. Σ w·z is added to the logit. The weights w are
+    learned and start at 0.1, or at 3/K with more than 30 combinations. As p includes that sum, fields that say the
+    same share it.
+
+    **Shape.** forward: values (B, fields), whole numbers from 0 on → z (B, K). Buffers: `fields` (K, 3), −1 for none;
+    `errors` (K, cells, 2), S and V, or (K, cells, 1), z, once frozen. Parameter: `weight` (K,).
+
+    Args:
+        num_pairs: pairs of fields.
+        num_triples: triples of fields.
+        cells: cells of each.
+        strength: a.
+
+    >>> values, labels = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]] * 300), torch.tensor([0.0, 1.0, 1.0, 0.0] * 300)
+    >>> combined = Combinations(num_pairs=1, num_triples=0, cells=101, strength=20.0)
+    >>> combined.choose(values, labels, logits=torch.zeros(1200), rows=1200)
+    >>> combined(values, spread=0.25)[:4].sign().flatten().tolist()  # exclusive or: no field by itself says anything
+    [-1.0, 1.0, 1.0, -1.0]
+    """
+
+    fields: Tensor
+    errors: Tensor
+
+    def __init__(self, num_pairs: int, num_triples: int, cells: int, strength: float) -> None:
+        super().__init__()
+        self.num_pairs = num_pairs
+        self.strength = strength
+        count = num_pairs + num_triples
+        self._start = min(0.1, 3 / max(count, 1))
+        self.weight = nn.Parameter(torch.full((count,), self._start))
+        self.register_buffer("fields", torch.full((count, 3), _NONE, dtype=torch.int64))
+        self.register_buffer("errors", torch.zeros(count, cells, 2, dtype=torch.float64))
+
+    def places(self, values: Tensor) -> Tensor:
+        """The cell of each combination, (B, K), counted through all of them."""
+        count, cells, _ = self.errors.shape
+        padded = nn.functional.pad(values, (0, 1))  # field −1 is 0 in every row
+        first, second, third = (padded[:, one] for one in self.fields.unbind(1))
+        found = _hash(_hash(first, second, cells), third, cells)
+        return found + torch.arange(count, device=values.device) * cells
+
+    @torch.no_grad()
+    def forward(self, values: Tensor, spread: Tensor | float) -> Tensor:
+        """z, given p̄·(1 − p̄)."""
+        odds: Tensor = nn.functional.embedding(self.places(values), self.odds(spread))
+        return odds.squeeze(-1).float()
+
+    @torch.no_grad()
+    def odds(self, spread: Tensor | float) -> Tensor:
+        """z of every cell, (K·cells, 1), given p̄·(1 − p̄)."""
+        if self.errors.shape[2] == 1:
+            return self.errors.flatten(0, 1)
+        error, variance = self.errors.flatten(0, 1).unbind(1)
+        found: Tensor = (error / (variance + self.strength * spread)).unsqueeze(1)
+        return found
+
+    @torch.no_grad()
+    def update(self, values: Tensor, labels: Tensor, logits: Tensor) -> None:
+        """Take in scored rows once their labels are known: values (B, fields), labels (B,) and logits (B,)."""
+        self._add(values, labels, logits, 1.0, self.fields[:, 0] != _NONE)
+
+    def _add(self, values: Tensor, labels: Tensor, logits: Tensor, times: float, which: Tensor) -> None:
+        """Add the errors of rows, so many times, to some of the combinations, (K,) true or false."""
+        scores = torch.sigmoid(logits.double())
+        errors = torch.stack([labels - scores, scores * (1 - scores)], 1) * times
+        each = (torch.round(errors / GRAIN) * GRAIN).unsqueeze(1) * which.unsqueeze(1)
+        self.errors.view(-1, 2).index_add_(0, self.places(values).flatten(), each.reshape(-1, 2))
+
+    @torch.no_grad()
+    def choose(
+        self, values: Tensor, labels: Tensor, logits: Tensor, rows: float, told: Sequence[float] | None = None
+    ) -> None:
+        """Choose fields by a sample of scored rows: those whose combinations stray farthest from the scores,
+
+            Σ_cells (S² − V) / (V + 1)
+
+        which is 0 on average where the scores are right. Fields that were chosen before stay as long as their weight is
+        positive: the scores have what they say already. New ones begin with the errors of the sample.
+
+        **Shape.** values (N, fields), labels and logits (N,).
+
+        Args:
+            rows: how many rows the sample stands for.
+            told: how much each field says by itself.
+        """
+        some = slice(None, None, -(-len(labels) // _MOST_ROWS))
+        scores = torch.sigmoid(logits[some].double())
+        columns, error = values[some].int().cpu().numpy(), (labels[some] - scores).cpu().numpy()
+        variance = (scores * (1 - scores)).cpu().numpy()
+        before = [tuple(one for one in fields if one != _NONE) for fields in self.fields.tolist()]
+        kept = {fields for fields, weight in zip(before, self.weight.tolist(), strict=True) if fields and weight > 0}
+
+        def best(candidates: Iterable[Fields], stay: set[Fields], count: int) -> list[Fields]:
+            known = sorted(set(candidates) - stay)
+            rated = rate(columns, error, variance, known, self.errors.shape[1])
+            order = [known[place] for place in np.argsort(-rated, kind="stable") if rated[place] > -np.inf]
+            return [*stay, *order][:count]
+
+        fields = list(range(values.shape[1]))
+        if told is not None and len(fields) > _MOST_FIELDS:
+            fields = sorted(sorted(fields, key=lambda one: -told[one])[:_MOST_FIELDS])
+        pairs = best(combinations(fields, 2), {one for one in kept if len(one) == 2}, self.num_pairs)
+        wider = (tuple(sorted({*pair, one})) for pair in pairs for one in fields if one not in pair)
+        triples = best(wider, {one for one in kept if len(one) == 3}, len(before) - self.num_pairs)
+        fresh = self._place(before, pairs, range(self.num_pairs))
+        fresh += self._place(before, triples, range(self.num_pairs, len(before)))
+        self.read(values, labels, logits, rows, fresh)
+
+    def _place(self, before: Sequence[Fields], chosen: Sequence[Fields], places: range) -> list[int]:
+        """Put chosen fields that are new in the places of those that were there before and are not chosen."""
+        free = [place for place in places if before[place] not in chosen]
+        new = [one for one in chosen if one not in before]
+        for place, one in zip(free, new, strict=False):
+            self.fields[place] = torch.tensor([*one, *[_NONE] * (3 - len(one))])
+            self.weight[place] = self._start
+        return free[: len(new)]
+
+    def reading(self, fields: range) -> list[int]:
+        """The combinations that have one of these fields."""
+        return [place for place, one in enumerate(self.fields.tolist()) if any(field in fields for field in one)]
+
+    @torch.no_grad()
+    def read(self, values: Tensor, labels: Tensor, logits: Tensor, rows: float, which: Sequence[int]) -> None:
+        """Read the errors of these combinations off a sample of scored rows that stands for so many rows."""
+        only = torch.zeros(len(self.fields), dtype=torch.bool, device=self.fields.device)
+        only[list(which)] = True
+        self.errors[only] = 0
+        self._add(values, labels, logits, rows / max(len(labels), 1), only)
+
+    def reset(self) -> None:
+        """Forget everything but the weights."""
+        self.fields.fill_(_NONE)
+        self.errors.zero_()
+
+    @torch.no_grad()
+    def freeze(self, spread: Tensor | float) -> Self:
+        """Keep z alone, given p̄·(1 − p̄): nothing is noted from then on."""
+        self.errors = self.odds(spread).float().view(*self.errors.shape[:2], 1)
+        return self
+
+    def _may_become(self, name: str, dtype: torch.dtype) -> bool:
+        return False
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *arguments: Any, **options: Any) -> None:
+        errors = state_dict.get(f"{prefix}errors")
+        if errors is not None and errors.shape[-1] == 1:
+            self.errors = torch.zeros(*self.errors.shape[:2], 1, device=self.errors.device)  # a frozen state freezes
+        super()._load_from_state_dict(state_dict, prefix, *arguments, **options)
+
+    def extra_repr(self) -> str:
+        return f"pairs={self.num_pairs}, triples={len(self.fields) - self.num_pairs}"
+
+
+def rate(
+    values: NDArray[np.int32],
+    error: NDArray[np.float64],
+    variance: NDArray[np.float64],
+    candidates: Sequence[Fields],
+    cells: int,
+) -> NDArray[np.float64]:
+    """How far the combinations of each candidate's fields stray: Σ_cells (S² − V) / (V + 1), or −∞ for too many cells.
+
+    **Shape.** values (N, fields), error and variance (N,), candidates C pairs or triples of fields → (C,).
+    """
+    fields = np.array([[*one, *[_NONE] * (3 - len(one))] for one in candidates], np.int64).reshape(-1, 3)
+    if native.serves():
+        return arrays.rate(values, error, variance, fields, cells, _MOST_CELLS * len(error))
+    found = np.full(len(fields), -np.inf)
+    padded = np.pad(values.astype(np.int64), ((0, 0), (0, 1)))
+    for place, (first, second, third) in enumerate(padded[:, one].T for one in fields):
+        cell = _hash(_hash(first, second, cells), third, cells)
+        used = np.flatnonzero(np.bincount(cell, minlength=cells))
+        if used.size <= _MOST_CELLS * len(error):
+            s, v = (np.bincount(cell, one, cells)[used] for one in (error, variance))
+            found[place] = ((s * s - v) / (v + 1)).sum()
+    return found
+
+
+def _hash(first: Any, second: Any, cells: int) -> Any:
+    return (first * _PRIME + second) % cells
