@@ -1171,11 +1171,15 @@ INLINE void put_product(const float *a, int64_t down, int64_t right, const float
                         int64_t k, int64_t columns, float *to, int64_t stride, int more) {
     for (int64_t i = 0, tall; i < rows; i += tall, a += tall * down, to += tall * stride) {
         int64_t j = 0;
-        tall = rows - i < TALL ? 1 : TALL;
-        for (; tall > 1 && j + 16 <= columns; j += 16)
+        tall = rows - i >= TALL ? TALL : rows - i >= TALL / 2 ? TALL / 2 : 1;
+        for (; tall == TALL && j + 16 <= columns; j += 16)
             put_tile(a, down, right, b + j, b_stride, k, to + j, stride, TALL, 2, more);
-        for (; tall > 1 && j + 8 <= columns; j += 8)
+        for (; tall == TALL && j + 8 <= columns; j += 8)
             put_tile(a, down, right, b + j, b_stride, k, to + j, stride, TALL, 1, more);
+        for (; tall > 1 && j + 16 <= columns; j += 16)
+            put_tile(a, down, right, b + j, b_stride, k, to + j, stride, TALL / 2, 2, more);
+        for (; tall > 1 && j + 8 <= columns; j += 8)
+            put_tile(a, down, right, b + j, b_stride, k, to + j, stride, TALL / 2, 1, more);
         for (; j + 8 <= columns; j += 8) put_tile(a, down, right, b + j, b_stride, k, to + j, stride, 1, 1, more);
         for (; j < columns; j++)
             for (int64_t r = 0; r < tall; r++) {
@@ -1209,13 +1213,11 @@ static inline int64_t errors_stride(const whole_model *m) { return 1 + m->counts
 /* Rows of weights out of the layer, where columns say, with what each gives to sums and logit. */
 INLINE void pack_weights(const whole_model *m, const projection *l, int64_t start, int64_t stop, int64_t field) {
     const int64_t inputs = m->widths[0], first = inputs - counted(m), fields = (m->q + m->p) * m->d;
-    memset(l->weights + start * l->width, 0, (stop - start) * l->width * sizeof(float));
-    for (int64_t j = 0; j < l->hidden; j++)
-        for (int64_t r = start; r < stop; r++)
-            if (l->columns[r] >= 0) l->weights[r * l->width + j] = m->layers[0][j * inputs + l->columns[r]];
     for (int64_t r = start; r < stop; r++) {
         const int64_t column = l->columns[r];
         float *own = l->weights + r * l->width;
+        memset(own, 0, l->width * sizeof(float));
+        for (int64_t j = 0; column >= 0 && j < l->hidden; j++) own[j] = m->layers[0][j * inputs + column];
         if (column == -2) own[l->logit] = 1;
         if (m->evidence && column >= first) own[l->logit] = m->evidence[column - first];
         if (!m->first_order || column < 0 || column >= fields) continue;
@@ -1228,14 +1230,12 @@ INLINE void pack_weights(const whole_model *m, const projection *l, int64_t star
 INLINE void unpack_weights(const whole_model *m, const projection *l, const gradients *to, int64_t start, int64_t stop,
                            float *layer) {
     const int64_t inputs = m->widths[0], first = inputs - counted(m), fields = (m->q + m->p) * m->d;
-    for (int64_t j = 0; j < l->hidden; j++)
-        for (int64_t r = start; r < stop; r++)
-            if (l->columns[r] >= 0) layer[j * inputs + l->columns[r]] = l->weights[r * l->width + j];
     for (int64_t r = start; r < stop; r++) {
         const int64_t column = l->columns[r];
-        if (m->evidence && column >= first) to->evidence[column - first] = l->weights[r * l->width + l->logit];
-        if (m->first_order && column >= 0 && column < fields)
-            to->first_order[column] = l->weights[r * l->width + l->logit];
+        const float *own = l->weights + r * l->width;
+        for (int64_t j = 0; column >= 0 && j < l->hidden; j++) layer[j * inputs + column] = own[j];
+        if (m->evidence && column >= first) to->evidence[column - first] = own[l->logit];
+        if (m->first_order && column >= 0 && column < fields) to->first_order[column] = own[l->logit];
     }
 }
 
@@ -1522,12 +1522,13 @@ FAST void daes_scatter(const whole_model *m, const workspace *w, const projectio
             }
             put_product(own, 1, inputs, sums, width, d + 2, here, used, l->weights + f * inputs * width, width,
                         first > l->firsts[f]);
-            for (int64_t v = first, count = f < q ? 1 : here; v < first + here; v += count) {
-                const int64_t r = v - l->firsts[f];
+            for (int64_t v = first, count; v < first + here; v += count) {
+                const int64_t r = v - l->firsts[f], rest = first + here - v, table = m->M + 1 - r;
                 float *into = f >= q ? to->rows + (v - ids) * d
-                              : r <= m->M ? to->table + (f * (m->M + 1) + r) * d
-                                          : (r == m->M + 1 ? to->missing : to->linear) + f * d;
-                if (f < q && r == m->M + 2 && !m->linear) continue;
+                              : table > 0 ? to->table + (f * (m->M + 1) + r) * d
+                                          : (table == 0 ? to->missing : to->linear) + f * d;
+                count = f >= q || rest < table ? rest : table > 0 ? table : 1;
+                if (f < q && table < 0 && !m->linear) continue;
                 const float *from = sums + (v - first) * width;
                 put_product(from, width, 1, m->layers[0] + f * d, m->widths[0], count, l->hidden, d, into, d, 0);
                 for (int64_t k = 0; m->first_order && k < count; k++)

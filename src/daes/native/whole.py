@@ -255,9 +255,9 @@ class Gradients(Whole):
     def _together(self, lots: Sequence[tuple[Any, ...]], work: Callable[..., None]) -> None:
         """Work on lots of a batch, in several threads if that pays."""
         first, *others = lots
-        waiting = [_aside(len(self.found.rows), work, *lot) for lot in others]
+        waiting = [aside(len(self.found.rows), work, *lot) for lot in others]
         work(*first)
-        _wait(waiting)
+        wait(waiting)
 
     def _project(self, start: int, stop: int) -> None:
         """Project the vectors of some fields."""
@@ -315,7 +315,7 @@ class Gradients(Whole):
                 found[2 * place + 1].data_ptr(),
             )
             if place or not self._projects:
-                waiting.append(_aside(rows, torch.mm, self._turned[place], hidden[place], out=found[2 * place]))
+                waiting.append(aside(rows, torch.mm, self._turned[place], hidden[place], out=found[2 * place]))
                 torch.mm(here, self._downward[place], out=down[place])
         if self._projects and self._projection is not None:
             if self._recent is not None:
@@ -334,7 +334,7 @@ class Gradients(Whole):
                 rows,
             )
         self._sizes[0] = count * self._sums.shape[1]
-        _wait(waiting)
+        wait(waiting)
         for parameter, own in zip(self._parameters, (*self._gradients.values(), *found), strict=True):
             parameter.grad = own
         if self._recent is not None and not self._correcting:
@@ -410,7 +410,7 @@ class _Share:
 _helpers: dict[int, ThreadPoolExecutor] = {}
 
 
-def _aside(rows: int, work: Callable[..., Any], *arguments: Any, **options: Any) -> Future[Any] | None:
+def aside(rows: int, work: Callable[..., Any], *arguments: Any, **options: Any) -> Future[Any] | None:
     """Do work on so many rows in another thread, if that pays; otherwise at once.
 
     Torch may have threads of its own for matrix products, which is better with many cores.
@@ -423,7 +423,7 @@ def _aside(rows: int, work: Callable[..., Any], *arguments: Any, **options: Any)
     return _helpers[os.getpid()].submit(work, *arguments, **options)
 
 
-def _wait(work: Sequence[Future[Any] | None]) -> None:
+def wait(work: Sequence[Future[Any] | None]) -> None:
     for one in work:
         if one is not None:
             one.result()
