@@ -1134,11 +1134,14 @@ FAST int64_t daes_gradients(const whole_model *m, const workspace *w, const grad
  * `logit`, to the logit. Gradients go the same way back: they are summed up for every vector, and multiplied then.
  *
  * Field f has the vectors from firsts[f] to firsts[f + 1]: of a number the M + 1 rows of its table, that of missing
- * values and that of the linear path; of ids those of the batch. vectors (firsts[n], d + 2): a vector, then log odds and
- * how sure they are. dense (rows, 2q + counted numbers): scores, standardised values, log odds of numbers. weights: those
- * of each field (n, d + 2, width), then of the dense inputs; columns (of each of these rows) are theirs in the layer, -1
- * for none. gram (q, M + 3, M + 3): products of a number's vectors. projected (firsts[n], width). After the backward
- * projected, weights and gram hold what it summed up. */
+ * values and that of the linear path; of ids those of the batch. With more than `most` it is dense: forward, the vectors
+ * of its rows are multiplied. vectors (firsts[n], vector_size): a vector, log odds, how sure they are, and what it gives
+ * to the logit by itself. dense (rows, 2q + counted numbers): scores, standardised values, log odds of numbers. weights:
+ * those of each field (n, vector_size, width), then of the dense inputs; columns (of each of these rows) are theirs in
+ * the layer, -1 for none, -2 for the logit. gram (q, M + 3, M + 3): products of a number's vectors. projected (firsts[n],
+ * width), of which logit + 8 numbers are used. For the backward: rows (rows, width), the gradients of what rows summed
+ * up; order (rows * p, and LATER more) and ends (firsts[n]), rows by their ids. After it, weights and gram, and projected of
+ * numbers, hold what it summed up. */
 typedef struct {
     int64_t hidden, width, pairs, logit, most;
     const int64_t *columns;
@@ -1470,7 +1473,7 @@ INLINE void sum_numbers(const whole_model *m, const workspace *w, const projecti
 }
 
 /* The rows of a batch by their ids, of the fields from `start` to `stop`: those of the vector v are `order` from ends[v -
- * 1] to ends[v], of the first one from `start` times `rows` on. */
+ * 1] to ends[v], of the first one of field f from (f - q) * rows on. */
 INLINE void sort_rows(const whole_model *m, const workspace *w, const projection *l, int64_t rows, int64_t start,
                       int64_t stop) {
     const int64_t stride = m->counts->q + m->p, first = l->firsts[m->q] - w->found->bins;
