@@ -9,6 +9,7 @@ from torch import nn
 
 from daes import native
 from daes.model import CTRModel, DeviceBatch
+from daes.native import projection
 from daes.native import whole as whole_model
 from daes.serving.scorer import probe_batch
 from daes.simulation import AdStream
@@ -105,6 +106,13 @@ def gradients(model):
     return {name: one.grad.to_dense().clone() for name, one in model.named_parameters() if one.grad is not None}
 
 
+def project(monkeypatch, dense):
+    """Let vectors be multiplied once, whatever the batch; those of rows from this part of different ids on, or all."""
+    monkeypatch.setattr(whole_model, "_PROJECTED_ROWS", 1000 if dense is None else 1)
+    monkeypatch.setattr(projection, "_DISTINCT", 1.0)
+    monkeypatch.setattr(projection, "_DENSE", dense)
+
+
 @pytest.mark.parametrize("rows", [1, 3, 400])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(
@@ -121,8 +129,10 @@ def gradients(model):
     ],
 )
 @pytest.mark.parametrize("many", [2, 1000])
-def test_gradients_are_those_of_autograd(options, weighted, rows, many, monkeypatch):
+@pytest.mark.parametrize("dense", [None, 0, 1])
+def test_gradients_are_those_of_autograd(options, weighted, rows, many, dense, monkeypatch):
     monkeypatch.setattr(whole_model, "_MANY_ROWS", many)  # from 2 rows on by two threads
+    project(monkeypatch, dense)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     model = make_model(**options)
     model.categorical.sparse = True
@@ -139,7 +149,8 @@ def test_gradients_are_those_of_autograd(options, weighted, rows, many, monkeypa
         again = inputs if size == rows else [torch.from_numpy(array) for array in (numerical, categorical, batch.label)]
         found = whole(*again)
     assert found is not None
-    torch.testing.assert_close(found[1], expected[1], rtol=0, atol=0 if many > rows else 1e-6)
+    assert whole._gradients._projects == (dense is not None)
+    torch.testing.assert_close(found[1], expected[1], rtol=0, atol=0 if many > rows and dense is None else 3e-6)
     torch.testing.assert_close(found[0], expected[0])
     norm = torch.linalg.vector_norm(torch.cat([one.flatten() for one in gradients(model).values()]))
     assert whole.norm() == pytest.approx(float(norm), rel=1e-5)
@@ -227,7 +238,7 @@ def test_dropout_is_not_left_out():
     STREAM.seek({"row": 0})
     whole = WholeModel(model)
     with torch.no_grad():
-        assert torch.equal(whole.logits(*rows.features), model(*rows.features))
+        torch.testing.assert_close(whole.logits(*rows.features), model(*rows.features), rtol=0, atol=3e-6)
     model.train()
     assert whole(*rows.features, *rows.targets) is None
 
@@ -390,18 +401,20 @@ def random_rows(draw, rows, q, p):
     numerical = (draw.normal(size=(rows, q)) * 10.0 ** draw.integers(-3, 4, size=q)).astype(np.float32)
     numerical[draw.random((rows, q)) < 0.1] = np.nan
     numerical[draw.random((rows, q)) < 0.1] = 0
-    categorical = draw.integers(-(2**63), 2**63, size=(rows, p)) // draw.choice([1, 2**62])
+    categorical = draw.integers(-(2**63), 2**63, size=(rows, p)) // draw.choice([1, 2**62, 2**63 - 1])
     label = (draw.random(rows) < draw.choice([0, 0.3, 1])).astype(np.float32)
     return Batch(numerical, categorical, label, draw.random(rows, np.float32) if draw.random() < 0.3 else None)
 
 
+@pytest.mark.parametrize("dense", [None, 0, 0.3])
 @pytest.mark.parametrize("seed", range(12))
-def test_any_default_model_learns_as_by_autograd_in_double_precision(seed, monkeypatch):
+def test_any_default_model_learns_as_by_autograd_in_double_precision(seed, dense, monkeypatch):
     """Six steps with recent errors on; before each the other model gets the state of this one."""
     draw = np.random.default_rng(seed)
+    project(monkeypatch, dense)
     torch.manual_seed(seed)
     q, p = (int(draw.integers(1, 6)) for _ in range(2))
-    bins, hidden = int(draw.choice([1, 2, 64])), [(8,), (12, 12), (32, 8)][draw.integers(3)]
+    bins, hidden = int(draw.choice([1, 2, 64])), [(5,), (12, 12), (32, 8), (77, 3)][draw.integers(4)]
     schema = Schema("click", tuple(f"number {i}" for i in range(q)), tuple(f"field {i}" for i in range(p)))
     model = CTRModel(
         schema,
@@ -445,3 +458,27 @@ def test_any_default_model_learns_as_by_autograd_in_double_precision(seed, monke
                 found[3][name], exactly, rtol=1e-4, atol=1e-5, check_dtype=False, msg=f"{name}: {batch.label}"
             )
         step.score_and_learn(batch, 0)
+
+
+@pytest.mark.parametrize("kind", ["equal", "distinct", "few"])
+def test_vectors_are_multiplied_once_where_that_pays(kind):
+    """As by autograd, at the thresholds as they are."""
+    rows, draw = 600, np.random.default_rng(0)
+    torch.manual_seed(0)
+    schema = Schema("click", ("a", "b"), ("c", "d", "e"))
+    model = CTRModel(schema, sizes=100_000, backbone_options={"hidden": (33, 8)})
+    batch = random_rows(draw, rows, 2, 3)
+    ids = {"equal": np.zeros((rows, 3)), "distinct": np.arange(3 * rows).reshape(rows, 3)}
+    batch.categorical[:] = ids.get(kind, draw.integers(0, 40, (rows, 3))).astype(np.int64) + 1
+    if kind == "few":
+        batch.categorical[:, 1] = np.arange(rows) + 1  # one field of three has an id a row
+    step = TrainingStep(model, TrainConfig(batch_size=rows))
+    step.learn(batch, 0)
+    inputs = step.prepare(batch)
+    found = step._whole(*inputs.features, *inputs.targets, correcting=False)
+    assert step._whole._gradients._projects == (kind != "distinct")
+    mine = gradients(model)
+    expected = differentiated(model, *inputs.features, *inputs.targets)
+    torch.testing.assert_close(found[1], expected[1], rtol=1e-5, atol=1e-5)
+    for name, gradient in gradients(model).items():
+        torch.testing.assert_close(mine[name], gradient, rtol=1e-3, atol=1e-5, msg=name)

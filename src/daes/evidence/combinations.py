@@ -79,8 +79,8 @@ class Combinations(KeepsPrecision):
     @torch.no_grad()
     def forward(self, values: Tensor, spread: Tensor | float) -> Tensor:
         """z, given p̄·(1 − p̄)."""
-        odds: Tensor = nn.functional.embedding(self.places(values), self.odds(spread))
-        return odds.squeeze(-1).float()
+        found: Tensor = nn.functional.embedding(self.places(values), self.odds(spread)).squeeze(-1).float()
+        return found
 
     @torch.no_grad()
     def odds(self, spread: Tensor | float) -> Tensor:

@@ -131,6 +131,7 @@ class EvidenceInputs(KeepsPrecision):
             odds = counts.combine(numbers, rows)
         elif self._tables is not None and torch.compiler.is_exporting():
             odds = embedding(found.places(self._values(numbers, rows)), self._tables[-1]).squeeze(-1)
+            return (odds * found.weight).sum(1)
         else:
             odds = found(self._values(numbers, rows), self._spread())
         return odds @ found.weight.float()

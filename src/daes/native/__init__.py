@@ -48,7 +48,7 @@ __all__ = [
 ]
 
 
-_COUNTING = ("accept", "add_up", "follow", "gaps", "gradients", "observe", "score", "within")
+_COUNTING = ("accept", "add_up", "follow", "gaps", "gradients", "group", "observe", "score", "within")
 
 
 def _load() -> Any:
@@ -81,11 +81,15 @@ def _load() -> Any:
         "join": "ppnnnnnnpfpnfpppp",
         "join_backward": "pnnnnnpppfnppp",
         "loss": "pppn",
-        "relu_backward": "ppnnfp",
+        "relu_backward": "pnpnnfp",
         "squares": "ppn",
         "find": "ppppnn",
         "inputs": "pppnn",
         "gradients": "pppppn",
+        "group": "ppp",
+        "project": "pppnn",
+        "gather": "ppppnnpp",
+        "scatter": "ppppnnnpp",
         "score": "pppnp",
         "draw": "pnnppp",
         "gaps": "ppnddnppp",

@@ -44,6 +44,12 @@ class Found:
         self._cells = _Cells(0, 0, *[one.data_ptr() for one in self._memory])
         self.address = ctypes.addressof(self._cells)
 
+    @property
+    def ids(self) -> int:
+        """How many different rows there are, once a batch was looked up."""
+        count: int = self._cells.count - self._cells.bins
+        return count
+
 
 class _Evidence(ctypes.Structure):
     """`evidence` of `kernels.c`."""

@@ -1110,14 +1110,14 @@ INLINE float leak(float given, float number, float slope) {
     return given <= 0 ? (slope > 0 ? slope * number : 0) : number;
 }
 
-/* The gradient behind a leaky ReLU, in place, from its outputs, and its sum over the rows. */
-FAST void daes_relu_backward(float *gradient, const float *outputs, int64_t rows, int64_t width, float slope,
-                             float *sum) {
+/* The gradient behind a leaky ReLU, in place, rows `stride` apart, from its outputs, and its sum over the rows. */
+FAST void daes_relu_backward(float *gradient, int64_t stride, const float *outputs, int64_t rows, int64_t width,
+                             float slope, float *sum) {
     memset(sum, 0, width * sizeof(float));
     for (int64_t i = 0; i < rows; i++)
         for (int64_t k = 0; k < width; k++) {
-            float g = leak(outputs[i * width + k], gradient[i * width + k], slope);
-            gradient[i * width + k] = g;
+            float g = leak(outputs[i * width + k], gradient[i * stride + k], slope);
+            gradient[i * stride + k] = g;
             sum[k] += g;
         }
 }
@@ -1230,6 +1230,431 @@ FAST int64_t daes_gradients(const whole_model *m, const workspace *w, const grad
         }
     }
     return found;
+}
+
+/* A first layer that multiplies every different vector of a batch once, not every row's: rows that share an id share its
+ * vector, and those of a number are blends of a few. So a row is a sum of projected vectors, `width` numbers each: what
+ * they give to the `hidden` units, to the sums of a factorisation machine (from `pairs` on, if there is one), and, at
+ * `logit`, to the logit. Gradients go the same way back: they are summed up for every vector, and multiplied then.
+ *
+ * Field f has the vectors from firsts[f] to firsts[f + 1]: of a number the M + 1 rows of its table, that of missing
+ * values and that of the linear path; of ids those of the batch. With more than `most` it is dense: forward, the vectors
+ * of its rows are multiplied. vectors (firsts[n], vector_size): a vector, log odds, how sure they are, and what it gives
+ * to the logit by itself. dense (rows, 2q + counted numbers): scores, standardised values, log odds of numbers. weights:
+ * those of each field (n, vector_size, width), then of the dense inputs; columns (of each of these rows) are theirs in
+ * the layer, -1 for none, -2 for the logit. gram (q, M + 3, M + 3): products of a number's vectors. projected (firsts[n],
+ * width), of which logit + 8 numbers are used. For the backward: rows (rows, width), the gradients of what rows summed
+ * up; order (rows * p, and LATER more) and ends (firsts[n]), rows by their ids. After it, weights and gram, and projected of
+ * numbers, hold what it summed up. */
+typedef struct {
+    int64_t hidden, width, pairs, logit, most;
+    const int64_t *columns;
+    int64_t *firsts;
+    float *vectors, *dense, *weights, *projected, *gram, *rows;
+    int32_t *order, *ends;
+} projection;
+
+enum { LATER = 4 }; /* rows are asked for so long before they are added */
+enum { TALL = 6 }; /* rows of a product whose sums stay in registers, with two vectors of columns */
+
+/* to (rows, 8 wide) = a (rows, k) times b (k, 8 wide), or += if `more`; a[i, t] is at i * down + t * right. */
+INLINE void put_tile(const float *a, int64_t down, int64_t right, const float *b, int64_t b_stride, int64_t k, float *to,
+                     int64_t stride, const int rows, const int wide, int more) {
+    eight sums[TALL][2];
+    for (int i = 0; i < rows; i++)
+        for (int c = 0; c < wide; c++) sums[i][c] = more ? *(const eight *)(to + i * stride + 8 * c) : (eight){0};
+    for (int64_t t = 0; t < k; t++, a += right, b += b_stride) {
+        eight here[2];
+        for (int c = 0; c < wide; c++) here[c] = *(const eight *)(b + 8 * c);
+        for (int i = 0; i < rows; i++)
+            for (int c = 0; c < wide; c++) sums[i][c] += a[i * down] * here[c];
+    }
+    for (int i = 0; i < rows; i++)
+        for (int c = 0; c < wide; c++) *(eight *)(to + i * stride + 8 * c) = sums[i][c];
+}
+
+/* to (rows, columns) = a (rows, k) times b (k, columns), or +=, as above. */
+INLINE void put_product(const float *a, int64_t down, int64_t right, const float *b, int64_t b_stride, int64_t rows,
+                        int64_t k, int64_t columns, float *to, int64_t stride, int more) {
+    for (int64_t i = 0, tall; i < rows; i += tall, a += tall * down, to += tall * stride) {
+        int64_t j = 0;
+        tall = rows - i >= TALL ? TALL : rows - i >= TALL / 2 ? TALL / 2 : 1;
+        for (; tall == TALL && j + 16 <= columns; j += 16)
+            put_tile(a, down, right, b + j, b_stride, k, to + j, stride, TALL, 2, more);
+        for (; tall == TALL && j + 8 <= columns; j += 8)
+            put_tile(a, down, right, b + j, b_stride, k, to + j, stride, TALL, 1, more);
+        for (; tall > 1 && j + 16 <= columns; j += 16)
+            put_tile(a, down, right, b + j, b_stride, k, to + j, stride, TALL / 2, 2, more);
+        for (; tall > 1 && j + 8 <= columns; j += 8)
+            put_tile(a, down, right, b + j, b_stride, k, to + j, stride, TALL / 2, 1, more);
+        for (; j + 8 <= columns; j += 8) put_tile(a, down, right, b + j, b_stride, k, to + j, stride, 1, 1, more);
+        for (; j < columns; j++)
+            for (int64_t r = 0; r < tall; r++) {
+                float sum = more ? to[r * stride + j] : 0;
+                for (int64_t t = 0; t < k; t++) sum += a[r * down + t * right] * b[t * b_stride + j];
+                to[r * stride + j] = sum;
+            }
+    }
+}
+
+/* Where the vectors of each field begin, once a batch is found: tables of fields follow each other. Returns how many
+ * vectors there are. */
+int64_t daes_group(const whole_model *m, const workspace *w, const projection *l) {
+    const int64_t numbers = m->counts->q * (m->counts->bins + 1), bins = w->found->bins;
+    for (int64_t f = 0; f <= m->q; f++) l->firsts[f] = f * (m->M + 3);
+    for (int64_t f = 1; f < m->p; f++)
+        l->firsts[m->q + f] = l->firsts[m->q] + first_after(w->found->cells + bins, w->found->count - bins,
+                                                            numbers + m->offsets[f] - 1);
+    return l->firsts[m->q + m->p] = l->firsts[m->q] + w->found->count - bins;
+}
+
+/* What a batch's inputs that are no vectors are called in the weights: rows behind those of the fields. */
+static inline int64_t dense_of(const whole_model *m) { return 2 * m->q + m->counts->q; }
+
+/* Numbers of a vector, with what is known of its id. */
+static inline int64_t vector_size(const whole_model *m) { return m->d + 3; }
+
+/* How far the weights of recent errors of each half-life lie apart. */
+static inline int64_t errors_stride(const whole_model *m) { return 1 + m->counts->q + counted_ids(m); }
+
+/* Rows of weights out of the layer, where columns say, with what each gives to sums and logit. */
+INLINE void pack_weights(const whole_model *m, const projection *l, int64_t start, int64_t stop, int64_t field) {
+    const int64_t inputs = m->widths[0], first = inputs - counted(m), fields = (m->q + m->p) * m->d;
+    for (int64_t r = start; r < stop; r++) {
+        const int64_t column = l->columns[r];
+        float *own = l->weights + r * l->width;
+        memset(own, 0, l->width * sizeof(float));
+        for (int64_t j = 0; column >= 0 && j < l->hidden; j++) own[j] = m->layers[0][j * inputs + column];
+        if (column == -2) own[l->logit] = 1;
+        if (m->evidence && column >= first) own[l->logit] = m->evidence[column - first];
+        if (!m->first_order || column < 0 || column >= fields) continue;
+        own[l->logit] = m->first_order[column];
+        own[l->pairs + column - field * m->d] = 1;
+    }
+}
+
+/* The other way: gradients of rows of weights. */
+INLINE void unpack_weights(const whole_model *m, const projection *l, const gradients *to, int64_t start, int64_t stop,
+                           float *layer) {
+    const int64_t inputs = m->widths[0], first = inputs - counted(m), fields = (m->q + m->p) * m->d;
+    for (int64_t r = start; r < stop; r++) {
+        const int64_t column = l->columns[r];
+        const float *own = l->weights + r * l->width;
+        for (int64_t j = 0; column >= 0 && j < l->hidden; j++) layer[j * inputs + column] = own[j];
+        if (m->evidence && column >= first) to->evidence[column - first] = own[l->logit];
+        if (m->first_order && column >= 0 && column < fields) to->first_order[column] = own[l->logit];
+    }
+}
+
+/* Whether a field has so many vectors that it takes less time to multiply those of the rows. */
+static inline int is_dense(const projection *l, int64_t f) { return l->firsts[f + 1] - l->firsts[f] > l->most; }
+
+/* Vector r of number f: out of its table, that of missing values, that of the linear path. */
+static inline void put_number(const whole_model *m, int64_t f, int64_t r, float *to) {
+    const float *from = r <= m->M ? m->table + (f * (m->M + 1) + r) * m->d : r == m->M + 1 ? m->missing + f * m->d : NULL;
+    if (r == m->M + 2 && m->linear) from = m->linear + f * m->d;
+    memset(to, 0, vector_size(m) * sizeof(float));
+    if (from) memcpy(to, from, m->d * sizeof(float));
+}
+
+/* The vector of a cell of the ids of field f. */
+static inline void put_id(const whole_model *m, const found_cells *of, int64_t f, int64_t cell, float *to) {
+    const evidence *e = m->counts;
+    const int64_t d = m->d, first = e->q * (e->bins + 1);
+    if (cell + AHEAD < of->count) PREFETCH(m->rows + (of->cells[cell + AHEAD] - first) * d);
+    memcpy(to, m->rows + (of->cells[cell] - first) * d, d * sizeof(float));
+    to[d] = e->ids ? of->odds[cell] : 0;
+    to[d + 1] = e->ids ? of->sure[cell] : 0;
+    to[d + 2] = m->first_order ? -m->pairs / 2 * dot(to, to, d) : 0;
+    for (int64_t h = 0; m->recent && e->ids && h < 2; h++)
+        to[d + 2] += m->recent[h * errors_stride(m) + 1 + e->q + f - m->q] * of->errors[h * of->count + cell];
+}
+
+/* Project the vectors of the fields from `start` to `stop`. */
+FAST void daes_project(const whole_model *m, const workspace *w, const projection *l, int64_t start, int64_t stop) {
+    const evidence *e = m->counts;
+    const int64_t q = m->q, d = m->d, n = q + m->p, width = l->width, inputs = vector_size(m), bins = w->found->bins;
+    const int64_t used = l->logit + 8;
+    const found_cells *cells = w->found;
+    for (int64_t f = start; f < stop; f++) {
+        const int64_t first = l->firsts[f], count = l->firsts[f + 1] - first;
+        float *own = l->vectors + first * inputs, *to = l->projected + first * width;
+        pack_weights(m, l, f * inputs, (f + 1) * inputs, f);
+        for (int64_t k = 0; k < count; k++) {
+            if (f < q)
+                put_number(m, f, k, own + k * inputs);
+            else
+                put_id(m, cells, f, bins + first - l->firsts[q] + k, own + k * inputs);
+        }
+        if (!is_dense(l, f))
+            put_product(own, inputs, 1, l->weights + f * inputs * width, width, count, inputs, used, to, width, 0);
+        if (f >= q) continue;
+        const int64_t dense = n * inputs + f; /* inputs of the number, of which its value takes the linear path too */
+        pack_weights(m, l, dense, dense + 1, f);
+        pack_weights(m, l, dense + q, dense + q + 1, f);
+        if (e->q) pack_weights(m, l, dense + 2 * q, dense + 2 * q + 1, f);
+        add_row(l->weights + (dense + q) * width, to + (m->M + 2) * width, 1, used);
+        for (int64_t r = 0; m->first_order && r < count * count; r++)
+            l->gram[f * count * count + r] = dot(own + r / count * inputs, own + r % count * inputs, d);
+    }
+}
+
+/* The two vectors of number f that the value of a row is blended of, and their weights. */
+static inline void blended(const whole_model *m, const workspace *w, int64_t row, int64_t f, int32_t *vector,
+                           float *weight) {
+    const int32_t low = w->lower[row * m->q + f];
+    const float high = w->upper[row * m->q + f]; /* 0 where the value is missing */
+    vector[0] = low < 0 ? (int32_t)m->M + 1 : low;
+    vector[1] = low < 0 ? (int32_t)m->M + 1 : low + 1;
+    weight[0] = low == -2 ? 0 : 1 - high;
+    weight[1] = high;
+}
+
+/* to (8 wide) += the sum of vectors, rows of (..., width), by weights if there are any. With `ahead` vectors are asked for
+ * so long before they are read; there are that many more. */
+INLINE void add_columns(float *to, const float *vectors, int64_t width, const int32_t *vector, const float *weight,
+                        int64_t count, const int wide, const int ahead) {
+    eight sums[8];
+    for (int c = 0; c < wide; c++) sums[c] = *(const eight *)(to + 8 * c);
+    for (int64_t k = 0; k < count; k++) {
+        const eight *from = (const eight *)(vectors + vector[k] * width);
+        for (int c = 0; ahead && c < wide; c += 2) PREFETCH(vectors + vector[k + ahead] * width + 8 * c);
+        for (int c = 0; weight && c < wide; c++) sums[c] += weight[k] * from[c];
+        for (int c = 0; !weight && c < wide; c++) sums[c] += from[c];
+    }
+    for (int c = 0; c < wide; c++) *(eight *)(to + 8 * c) = sums[c];
+}
+
+/* The same of `columns` numbers, a multiple of eight. */
+INLINE void add_vectors(float *to, const float *vectors, int64_t width, int64_t columns, const int32_t *vector,
+                        const float *weight, int64_t count, const int ahead) {
+    int64_t j = 0;
+    for (; j + 64 <= columns; j += 64) add_columns(to + j, vectors + j, width, vector, weight, count, 8, ahead);
+    for (; j + 16 <= columns; j += 16) add_columns(to + j, vectors + j, width, vector, weight, count, 2, ahead);
+    for (; j < columns; j += 8) add_columns(to + j, vectors + j, width, vector, weight, count, 1, ahead);
+}
+
+/* to (width) += weight * from */
+INLINE void add_wide(float *to, const float *from, float weight, int64_t width) {
+    int64_t j = 0;
+    for (; j + 32 <= width; j += 32)
+        for (int c = 0; c < 32; c += 8) *(eight *)(to + j + c) += weight * *(const eight *)(from + j + c);
+    for (; j < width; j += 8) *(eight *)(to + j) += weight * *(const eight *)(from + j);
+}
+
+/* The dense inputs of at most SIDE rows of numbers (rows, q), from `start` on, and their places among the knots. */
+INLINE void put_dense(const whole_model *m, const workspace *w, const projection *l, const float *numbers, int64_t start,
+                      int64_t count) {
+    const int64_t q = m->q, dense = dense_of(m);
+    for (int64_t f = 0; f < q; f++) {
+        feature_places found;
+        find_places(numbers + start * q + f, count, q, m->knots + f * (m->K + 1), m->K, m->centre[f], m->scale[f], m->M,
+                    &found, 1);
+        for (int64_t i = 0; i < count; i++) {
+            float *own = l->dense + (start + i) * dense;
+            w->lower[(start + i) * q + f] = found.low[i];
+            w->upper[(start + i) * q + f] = found.high[i];
+            own[f] = found.score[i];
+            own[q + f] = found.standard[i];
+            if (m->counts->q) own[2 * q + f] = w->found->odds[w->found->slots[(start + i) * (m->counts->q + m->p) + f]];
+        }
+    }
+}
+
+/* What the numbers of a row add to its logit that is no sum over vectors: squares, and recent errors of their bins. */
+INLINE float around_numbers(const whole_model *m, const workspace *w, const projection *l, int64_t row) {
+    const int64_t q = m->q, all = m->M + 3, stride = errors_stride(m);
+    const found_cells *cells = w->found;
+    const int32_t *slots = cells->slots + row * (m->counts->q + m->p);
+    float logit = 0, squares = 0, weight[3];
+    int32_t vector[3] = {0, 0, (int32_t)m->M + 2};
+    for (int64_t f = 0; m->first_order && f < q; f++) {
+        blended(m, w, row, f, vector, weight);
+        weight[2] = l->dense[row * dense_of(m) + q + f];
+        for (int a = 0; a < 3; a++)
+            for (int b = 0; b < 3; b++)
+                squares += l->gram[(f * all + vector[a]) * all + vector[b]] * (weight[a] * weight[b]);
+    }
+    for (int64_t h = 0; m->recent && h < 2; h++) {
+        logit += m->recent[h * stride] * w->of_all[h];
+        for (int64_t f = 0; f < m->counts->q; f++)
+            logit += m->recent[h * stride + 1 + f] * cells->errors[h * cells->count + slots[f]];
+    }
+    return logit - m->pairs / 2 * squares;
+}
+
+/* What the projected vectors of a row add up to is added to `to` (width). */
+INLINE void add_fields(const whole_model *m, const workspace *w, const projection *l, int64_t row, float *to) {
+    const int32_t *slots = w->found->slots + row * (m->counts->q + m->p) + m->counts->q;
+    const float *ids = l->projected + (l->firsts[m->q] - w->found->bins) * l->width;
+    const int64_t used = l->logit + 8;
+    int32_t vector[2 * ROWS];
+    float weight[2 * ROWS];
+    for (int64_t start = 0, count = 0; start < m->q; start += ROWS, count = 0) {
+        for (int64_t f = start; f < m->q && f < start + ROWS; f++, count += 2) {
+            blended(m, w, row, f, vector + count, weight + count);
+            vector[count] += (int32_t)l->firsts[f];
+            vector[count + 1] += (int32_t)l->firsts[f];
+        }
+        add_vectors(to, l->projected, l->width, used, vector, weight, count, 0);
+    }
+    for (int64_t start = 0, count = 0; start < m->p; start += ROWS, count = 0) {
+        for (int64_t f = start; f < m->p && f < start + ROWS; f++) {
+            vector[count] = slots[f];
+            count += !is_dense(l, m->q + f);
+        }
+        add_vectors(to, ids, l->width, used, vector, NULL, count, 0);
+    }
+}
+
+/* Hidden units (rows, hidden) of the first layer, and logits around the network, of numbers (rows, q) from `start` to
+ * `stop`, once all vectors are projected; scratch (SIDE, width + vector_size). */
+FAST void daes_gather(const whole_model *m, const workspace *w, const projection *l, const float *numbers, int64_t start,
+                      int64_t stop, float *scratch, float *hidden) {
+    const evidence *e = m->counts;
+    const int64_t q = m->q, n = q + m->p, d = m->d, width = l->width, dense = dense_of(m), inputs = vector_size(m);
+    const int64_t used = l->logit + 8;
+    const float logit = (float)click_logit(e) + *m->layers[2 * m->num_layers - 1], *bias = m->layers[1];
+    for (int64_t i = start; i < stop; i += SIDE) {
+        const int64_t here = stop - i < SIDE ? stop - i : SIDE;
+        const int32_t *slots = w->found->slots + i * (e->q + m->p) + e->q - q;
+        float *own = scratch + SIDE * width;
+        put_dense(m, w, l, numbers, i, here);
+        put_product(l->dense + i * dense, dense, 1, l->weights + n * inputs * width, width, here, dense, used, scratch,
+                    width, 0);
+        for (int64_t f = q; f < n; f++) {
+            if (!is_dense(l, f)) continue;
+            for (int64_t k = 0; k < here; k++)
+                memcpy(own + k * inputs,
+                       l->vectors + (l->firsts[q] + slots[k * (e->q + m->p) + f] - w->found->bins) * inputs,
+                       inputs * sizeof(float));
+            put_product(own, inputs, 1, l->weights + f * inputs * width, width, here, inputs, used, scratch, width, 1);
+        }
+        for (int64_t k = i; k < i + here; k++) {
+            float *row = scratch + (k - i) * width, *to = hidden + k * l->hidden;
+            add_fields(m, w, l, k, row);
+            for (int64_t j = 0; j < l->hidden; j++) to[j] = leak(row[j] + bias[j], row[j] + bias[j], m->slope);
+            w->logits[k] = logit + row[l->logit] + around_numbers(m, w, l, k);
+            if (e->num_combined)
+                put_combined(e, w->found->values + k * (e->q + m->p), w->odds + k * e->num_combined);
+            if (!m->first_order) continue;
+            memcpy(w->sums + k * d, row + l->pairs, d * sizeof(float));
+            w->logits[k] += m->pairs / 2 * dot(row + l->pairs, row + l->pairs, d);
+        }
+    }
+}
+
+/* Sum up the gradients of what the vectors of numbers and the dense inputs gave, from those of rows (rows, width). */
+INLINE void sum_numbers(const whole_model *m, const workspace *w, const projection *l, const gradients *to,
+                        int64_t rows) {
+    const int64_t q = m->q, width = l->width, dense = dense_of(m), all = m->M + 3, stride = m->counts->q + m->p;
+    const found_cells *cells = w->found;
+    float *weights = l->weights + (q + m->p) * vector_size(m) * width;
+    memset(l->projected, 0, q * all * width * sizeof(float));
+    memset(l->gram, 0, q * all * all * sizeof(float));
+    for (int64_t start = 0; start < rows; start += ROWS) { /* which stay in the cache, with the vectors of a number */
+        const int64_t here = rows - start < ROWS ? rows - start : ROWS;
+        const float *own = l->dense + start * dense, *row = l->rows + start * width;
+        put_product(own, 1, dense, row, width, dense, here, l->logit + 8, weights, width, start > 0);
+        for (int64_t f = 0; f < q; f++)
+            for (int64_t i = 0; i < here; i++) {
+                const float g = row[i * width + l->logit];
+                int32_t vector[3] = {0, 0, (int32_t)m->M + 2};
+                float weight[3] = {0, 0, own[i * dense + q + f]};
+                blended(m, w, start + i, f, vector, weight);
+                for (int a = 0; a < 2; a++)
+                    if (weight[a]) add_wide(l->projected + (f * all + vector[a]) * width, row + i * width, weight[a], l->logit + 8);
+                for (int a = 0; m->first_order && a < 3; a++)
+                    for (int b = 0; b < 3; b++)
+                        l->gram[(f * all + vector[a]) * all + vector[b]] += g * (weight[a] * weight[b]);
+                for (int64_t h = 0; m->recent && m->counts->q && h < 2; h++)
+                    to->recent[h * errors_stride(m) + 1 + f] +=
+                        g * cells->errors[h * cells->count + cells->slots[(start + i) * stride + f]];
+            }
+        for (int64_t i = 0; m->recent && i < 2 * here; i++)
+            to->recent[i % 2 * errors_stride(m)] += row[i / 2 * width + l->logit] * w->of_all[i % 2];
+    }
+    for (int64_t f = 0; f < q; f++) /* what the linear path gave is among what the values did */
+        memcpy(l->projected + (f * all + m->M + 2) * width, weights + (q + f) * width, width * sizeof(float));
+}
+
+/* The rows of a batch by their ids, of the fields from `start` to `stop`: those of the vector v are `order` from ends[v -
+ * 1] to ends[v], of the first one of field f from (f - q) * rows on. */
+INLINE void sort_rows(const whole_model *m, const workspace *w, const projection *l, int64_t rows, int64_t start,
+                      int64_t stop) {
+    const int64_t stride = m->counts->q + m->p, first = l->firsts[m->q] - w->found->bins;
+    const int32_t *slots = w->found->slots + m->counts->q - m->q;
+    int32_t sum = (int32_t)((start - m->q) * rows);
+    memset(l->ends + l->firsts[start], 0, (l->firsts[stop] - l->firsts[start]) * sizeof(int32_t));
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t f = start; f < stop; f++) l->ends[first + slots[i * stride + f]]++;
+    for (int64_t v = l->firsts[start]; v < l->firsts[stop]; v++) {
+        const int32_t count = l->ends[v];
+        l->ends[v] = sum;
+        sum += count;
+    }
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t f = start; f < stop; f++) l->order[l->ends[first + slots[i * stride + f]]++] = (int32_t)i;
+}
+
+/* The gradient of vector r of field f, from what was summed up for it; the layer's part is there already. */
+INLINE void around_vector(const whole_model *m, const projection *l, int64_t f, int64_t r, const float *sums, float *to) {
+    const int64_t d = m->d, all = m->M + 3, inputs = vector_size(m);
+    const float *own = l->vectors + l->firsts[f] * inputs;
+    add_row(to, sums + l->pairs, m->pairs, d);
+    add_row(to, m->first_order + f * d, sums[l->logit], d);
+    if (f >= m->q) add_row(to, own + r * inputs, -m->pairs * sums[l->logit], d);
+    for (int64_t v = 0; f < m->q && v < all; v++)
+        add_row(to, own + v * inputs, -m->pairs * l->gram[(f * all + r) * all + v], d);
+}
+
+/* The gradients of all but the other layers, of the fields from `start` to `stop`, among which are all numbers or none:
+ * of their vectors, of the weights of the first layer (hidden, inputs), and around the network. Those of rows are given
+ * in l->rows; to->recent is added to; scratch (SIDE, width). */
+FAST void daes_scatter(const whole_model *m, const workspace *w, const projection *l, const gradients *to, int64_t rows,
+                       int64_t start, int64_t stop, float *scratch, float *layer) {
+    const evidence *e = m->counts;
+    const found_cells *cells = w->found;
+    const int64_t q = m->q, d = m->d, width = l->width, inputs = vector_size(m), ids = l->firsts[q];
+    const int64_t used = l->logit + 8;
+    if (!start) sum_numbers(m, w, l, to, rows);
+    sort_rows(m, w, l, rows, start < q ? q : start, stop);
+    for (int64_t f = start; f < stop; f++) {
+        for (int64_t first = l->firsts[f], end = l->firsts[f + 1], here; first < end; first += here) {
+            here = end - first < 10 * TALL ? end - first : 10 * TALL; /* which stay in the cache */
+            const float *own = l->vectors + first * inputs, *sums = f < q ? l->projected + first * width : scratch;
+            memset(scratch, 0, here * width * sizeof(float));
+            for (int64_t v = first, begin; f >= q && v < first + here; v++) {
+                begin = v == l->firsts[f] ? (f - q) * rows : l->ends[v - 1];
+                add_vectors(scratch + (v - first) * width, l->rows, width, used, l->order + begin, NULL,
+                            l->ends[v] - begin, LATER);
+            }
+            put_product(own, 1, inputs, sums, width, d + 2, here, used, l->weights + f * inputs * width, width,
+                        first > l->firsts[f]);
+            for (int64_t v = first, count; v < first + here; v += count) {
+                const int64_t r = v - l->firsts[f], rest = first + here - v, table = m->M + 1 - r;
+                float *into = f >= q ? to->rows + (v - ids) * d
+                              : table > 0 ? to->table + (f * (m->M + 1) + r) * d
+                                          : (table == 0 ? to->missing : to->linear) + f * d;
+                count = f >= q || rest < table ? rest : table > 0 ? table : 1;
+                if (f < q && table < 0 && !m->linear) continue;
+                const float *from = sums + (v - first) * width;
+                put_product(from, width, 1, m->layers[0] + f * d, m->widths[0], count, l->hidden, d, into, d, 0);
+                for (int64_t k = 0; m->first_order && k < count; k++)
+                    around_vector(m, l, f, r + k, from + k * width, into + k * d);
+            }
+            for (int64_t v = first; f >= q && v < first + here; v++) {
+                const int64_t cell = cells->bins + v - ids;
+                to->distinct[v - ids] = cells->cells[cell] - e->q * (e->bins + 1);
+                for (int64_t h = 0; m->recent && e->ids && h < 2; h++)
+                    to->recent[h * errors_stride(m) + 1 + e->q + f - q] +=
+                        sums[(v - first) * width + l->logit] * cells->errors[h * cells->count + cell];
+            }
+        }
+        unpack_weights(m, l, to, f * inputs, (f + 1) * inputs, layer);
+        for (int64_t r = (q + m->p) * inputs + f; f < q && r < (q + m->p) * inputs + dense_of(m); r += q)
+            unpack_weights(m, l, to, r, r + 1, layer);
+    }
 }
 
 /* The logits of a few rows, by one call; 0 if there is no memory for it. */

@@ -139,7 +139,7 @@ class _Logits(torch.autograd.Function):
             weight, outputs = layers[2 * place], hidden[place + 1]
             bias = torch.empty(outputs.shape[1])
             native._library.daes_relu_backward(
-                down.data_ptr(), outputs.data_ptr(), *outputs.shape, ctx.slope, bias.data_ptr()
+                down.data_ptr(), down.stride(0), outputs.data_ptr(), *outputs.shape, ctx.slope, bias.data_ptr()
             )
             found[:0] = torch.mm(down.t(), hidden[place]), bias
             down = torch.mm(down, weight if place else weight[:, : fields * dim])  # plain inputs stand last

@@ -21,6 +21,7 @@ from torch import Tensor
 from daes import native
 from daes.native.evidence import Counts, Found
 from daes.native.network import leak_, padded
+from daes.native.projection import Projection
 
 _NUMBERS = ("q", "p", "d", "K", "M", "plain", "num_layers")
 LEARNED = ("table", "linear", "missing", "rows", "first_order", "evidence", "recent", "combined")
@@ -32,6 +33,8 @@ _ROWS_SCORED = 1024
 """Rows scored at a time, which stay in the cache."""
 _MANY_ROWS = 2048
 """From so many rows on a second thread takes its share of learning."""
+_PROJECTED_ROWS = 256
+"""From so many rows on vectors that rows share are multiplied once, if these are few."""
 _KINDS = dict.fromkeys(_WHOLE, torch.int64)
 
 
@@ -105,7 +108,11 @@ class Whole:
     def _forward(self, numbers: Tensor, share: "_Share") -> None:
         """The logits of a share of a batch that was looked up."""
         native._library.daes_inputs(self._address, share.space, numbers.data_ptr(), share.start, share.stop)
-        for place, into in enumerate(share.hidden[1:]):
+        self._ascend(share, 0)
+
+    def _ascend(self, share: "_Share", first: int) -> None:
+        """The logits of a share, once the inputs of a layer are there."""
+        for place, into in enumerate(share.hidden[first + 1 :], first):
             torch.addmm(self._weights[2 * place + 1], share.hidden[place], self._upward[place], out=into)
             leak_(into, self._slope)
         torch.addmv(share.logits, share.hidden[-1], self._readout, out=share.logits)
@@ -196,6 +203,10 @@ class Gradients(Whole):
         self._by_odds = self._gradients.get("combined")
         self._recent: Tensor | None = values["recent"]
         self._correcting = False
+        self._projection: Projection | None = None
+        self._projects = False
+        sizes, offsets = values["sizes"], values["offsets"]
+        self._follows = torch.equal(offsets[1:], offsets[:-1] + sizes[:-1] + 2)  # tables of fields, each other
         self._room = _Room(self._values, self._widths, counts, 0)
 
     @property
@@ -213,7 +224,12 @@ class Gradients(Whole):
         self._room = _Room(self._values, self._widths, self.counts, rows)
         self._shares = self._room.shares(0, *([rows // 2] if rows >= _MANY_ROWS else []), rows)
         fields = (self._values["q"] + self._values["p"]) * self._values["d"]
+        projects = rows >= _PROJECTED_ROWS and len(self._widths) > 2 and self._follows
+        projects &= self.found.rows.numel() < 2**31  # rows are sorted by numbers of 32 bits
+        self._projection = Projection(self._values, self._widths, self.counts, rows) if projects else None
         self._down = [torch.empty(rows, fields), *map(torch.empty_like, self._room.hidden[1:])]
+        if self._projection is not None:
+            self._down[1] = self._projection.rows[:, : self._widths[1]]
         self._turned = [*(one.t() for one in self._down[1:]), self._room.hidden[-1].t()]
         self._downward = [self._weights[0][:, :fields], *self._weights[2:-2:2]]  # plain inputs are last
         places = self.found.rows.numel()
@@ -235,11 +251,57 @@ class Gradients(Whole):
         self._correcting = correcting and self._recent is not None
         self._model.recent = self._recent.data_ptr() if correcting and self._recent is not None else None
         self._find(numbers, ids, len(ids), self._room, distinct=True)
-        first, *others = self._shares
-        waiting = [_aside(len(ids), self._forward, numbers, share) for share in others]
-        self._forward(numbers, first)
-        _wait(waiting)
+        known = self._projection
+        self._projects = known is not None and known.holds(self._address, self._room.address, self.found.ids)
+        if known is not None and self._projects:
+            self._together(known.lots(0, 1) if len(self._shares) > 1 else [known.fields], self._project)
+        self._together([(numbers, share) for share in self._shares], self._gather if self._projects else self._forward)
         return self._room.logits.clone()
+
+    def _together(self, lots: Sequence[tuple[Any, ...]], work: Callable[..., None]) -> None:
+        """Work on lots of a batch, in several threads if that pays."""
+        first, *others = lots
+        waiting = [aside(len(self.found.rows), work, *lot) for lot in others]
+        work(*first)
+        wait(waiting)
+
+    def _project(self, start: int, stop: int) -> None:
+        """Project the vectors of some fields."""
+        known = self._projection
+        assert known is not None
+        native._library.daes_project(self._address, self._room.address, known.address, start, stop)
+
+    def _gather(self, numbers: Tensor, share: "_Share") -> None:
+        """The logits of a share of a batch whose vectors are projected."""
+        known = self._projection
+        assert known is not None
+        native._library.daes_gather(
+            self._address,
+            share.space,
+            known.address,
+            numbers.data_ptr(),
+            share.start,
+            share.stop,
+            known.scratch[int(share.start > 0)].data_ptr(),
+            self._room.hidden[1].data_ptr(),
+        )
+        self._ascend(share, 1)
+
+    def _scatter(self, start: int, stop: int) -> None:
+        """The gradients of some fields and of their weights in the first layer."""
+        known = self._projection
+        assert known is not None
+        native._library.daes_scatter(
+            self._address,
+            self._room.address,
+            known.address,
+            ctypes.addressof(self._to),
+            len(self.found.rows),
+            start,
+            stop,
+            known.scratch[int(start > 0)].data_ptr(),
+            self._by_layer[0].data_ptr(),
+        )
 
     def backward(self, gradient: Tensor) -> None:
         """Write the gradients of all parameters, given that of the logits of the last batch, (B,)."""
@@ -253,20 +315,34 @@ class Gradients(Whole):
         for place in reversed(range(len(hidden) - 1)):
             here, outputs = down[place + 1], hidden[place + 1]
             native._library.daes_relu_backward(
-                here.data_ptr(), outputs.data_ptr(), *outputs.shape, self._slope, found[2 * place + 1].data_ptr()
+                here.data_ptr(),
+                here.stride(0),
+                outputs.data_ptr(),
+                *outputs.shape,
+                self._slope,
+                found[2 * place + 1].data_ptr(),
             )
-            waiting.append(_aside(rows, torch.mm, self._turned[place], hidden[place], out=found[2 * place]))
-            torch.mm(here, self._downward[place], out=down[place])
-        count = native._library.daes_gradients(
-            self._address,
-            self._room.address,
-            ctypes.addressof(self._to),
-            gradient.data_ptr(),
-            down[0].data_ptr(),
-            rows,
-        )
+            if place or not self._projects:
+                waiting.append(aside(rows, torch.mm, self._turned[place], hidden[place], out=found[2 * place]))
+                torch.mm(here, self._downward[place], out=down[place])
+        if self._projects and self._projection is not None:
+            if self._recent is not None:
+                self._gradients["recent"].zero_()
+            self._projection.put_around(gradient, self._room.sums)
+            lots = self._projection.lots(1, 8) if len(self._shares) > 1 else [self._projection.fields]
+            self._together(lots, self._scatter)
+            count = self.found.ids
+        else:
+            count = native._library.daes_gradients(
+                self._address,
+                self._room.address,
+                ctypes.addressof(self._to),
+                gradient.data_ptr(),
+                down[0].data_ptr(),
+                rows,
+            )
         self._sizes[0] = count * self._sums.shape[1]
-        _wait(waiting)
+        wait(waiting)
         for parameter, own in zip(self._parameters, (*self._gradients.values(), *found), strict=True):
             parameter.grad = own
         if self._recent is not None and not self._correcting:
@@ -306,7 +382,7 @@ class _Room:
             "odds": _floats(rows, counts.num_combined),
         }
         self.found, self.logits = Found(self._kept["places"], counts.q), self._kept["logits"]
-        self.odds = self._kept["odds"]
+        self.odds, self.sums = self._kept["odds"], self._kept["sums"]
         self.hidden = [x, *(_floats(rows, size) for size in hidden)]
         self._space = _Workspace(
             stride=x.stride(0),
@@ -345,7 +421,7 @@ class _Share:
 _helpers: dict[int, ThreadPoolExecutor] = {}
 
 
-def _aside(rows: int, work: Callable[..., Any], *arguments: Any, **options: Any) -> Future[Any] | None:
+def aside(rows: int, work: Callable[..., Any], *arguments: Any, **options: Any) -> Future[Any] | None:
     """Do work on so many rows in another thread, if that pays; otherwise at once.
 
     Torch may have threads of its own for matrix products, which is better with many cores.
@@ -358,7 +434,7 @@ def _aside(rows: int, work: Callable[..., Any], *arguments: Any, **options: Any)
     return _helpers[os.getpid()].submit(work, *arguments, **options)
 
 
-def _wait(work: Sequence[Future[Any] | None]) -> None:
+def wait(work: Sequence[Future[Any] | None]) -> None:
     for one in work:
         if one is not None:
             one.result()

@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from daes import native
 from daes.embedding.processes import refuse_several_processes
 from daes.model import CTRModel, DeviceBatch
+from daes.native.evidence import Found
+from daes.native.whole import aside, wait
 from daes.stream.batch import Batch
 from daes.training.ahead import Plan, plan, take_in
 from daes.training.config import TrainConfig
@@ -183,6 +185,10 @@ class TrainingStep:
         if self.exchange is not None:
             self.optimizers.step()
             return
+        found = None if self._whole is None else self._whole.found
+        if found is not None:
+            self._descend_with_loops(rows, logits, found, observing=observing)
+            return
         done = None
         if self._recorder is not None and self._recorder.last is not None and self.optimizers.can_record:
             done = plan(self.model, len(rows), observing=observing)
@@ -194,7 +200,23 @@ class TrainingStep:
         if observing and not done.observe:
             self.observe(rows)
         if not done.count:
-            self.model.count(rows, logits, None if self._whole is None else self._whole.found)
+            self.model.count(rows, logits)
+
+    def _descend_with_loops(self, rows: DeviceBatch, logits: Tensor | None, found: Found, *, observing: bool) -> None:
+        """The same; what is counted has no part in what is learned and observed, so that another thread may do it.
+
+        Unless combinations may be chosen anew: new ones start with a weight of their own.
+        """
+        after = self.model.evidence.due(len(rows))
+        counting = [] if after else [aside(len(rows), self.model.count, rows, logits, found)]
+        try:
+            self.optimizers.step()
+            if observing:
+                self.observe(rows)
+        finally:
+            wait(counting)
+        if after:
+            self.model.count(rows, logits, found)
 
     def _replay_end(self, inputs: tuple[Tensor, ...], what: Plan) -> None:
         """The optimiser's step and the plan, from a recording."""
