@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from daes.distribution.summary import TableSummary
-from daes.engines.base import Attempt, EngineError, MergeGood, result_of
+from daes.engines.base import EngineError, attempt, merge_good, result_of
 from daes.engines.table import merge_summaries
 from daes.experiments.workers import Task, WorkerExit
 from daes.extras import require
@@ -55,17 +55,17 @@ class RayEngine:
 
     @ray_aside()
     def map_merge(self, work: Callable[[P], T], parts: Sequence[P], merge: Callable[[T, T], T]) -> T:
-        run, join = self.ray.remote(_run), self.ray.remote(_merge_copies)
-        attempt, merge_good = self.ray.put(Attempt(work)), self.ray.put(MergeGood(merge))  # type: ignore[arg-type]
-        results = [run.remote(attempt, part) for part in parts]
+        run, join = self.ray.remote(attempt), self.ray.remote(_merge_copies)
+        work, merge = self.ray.put(work), self.ray.put(merge)
+        results = [run.remote(work, part) for part in parts]
         try:
             while len(results) > 1:
                 pairs = [results[place : place + 2] for place in range(0, len(results), 2)]
-                results = [join.remote(merge_good, *pair) if len(pair) == 2 else pair[0] for pair in pairs]
-            result: Any = result_of(self.ray.get(results[0]))
+                results = [join.remote(merge, *pair) if len(pair) == 2 else pair[0] for pair in pairs]
+            result: T = result_of(self.ray.get(results[0]))
         except self.ray.exceptions.RayError as error:
             raise EngineError(f"Ray could not do the work: {str(error).strip().splitlines()[-1]}") from error
-        return result  # type: ignore[no-any-return]
+        return result
 
 
 class RayTasks:
@@ -155,12 +155,8 @@ def _result(ray: Any, done: Any) -> Any:
         return WorkerExit(None, f"Ray could not do it: {str(error).strip().splitlines()[-1]}")
 
 
-def _run(work: Callable[[object], object], part: object) -> object:
-    return work(part)
-
-
-def _merge_copies(merge: Callable[[object, object], object], first: object, second: object) -> object:
-    return merge(deepcopy(first), second)  # arrays that come from Ray's object store cannot be written to
+def _merge_copies(merge: Callable[[Any, Any], Any], first: Any, second: Any) -> Any:
+    return merge_good(merge, deepcopy(first), second)  # arrays that come from Ray's object store cannot be written to
 
 
 def _is_number(types: Any, kind: Any) -> bool:

@@ -1,8 +1,7 @@
 """Training from a Ray Dataset: its blocks, in their order, as a source of rows."""
 
-from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from daes.extras import require
 from daes.storage.run_folder import RunFolder
 from daes.stream.cursor import Cursor, CursorSource, Position, Roles
 from daes.stream.dataset import Dataset
+from daes.stream.source import TablesCursor
 from daes.training.processes import LostProcessError, OtherProcessError
 from daes.training.run import train_run
 
@@ -51,38 +51,8 @@ class RaySource(CursorSource):
         return self._ends[-1]
 
     def _cursor(self, columns: Sequence[str], roles: Roles, place: Position, rows_at_once: int) -> Cursor:
-        return _BlockCursor(self._blocks, self._ends, list(columns))
-
-
-class _BlockCursor(Cursor):
-    def __init__(self, blocks: Sequence[Any], ends: Sequence[int], columns: list[str]) -> None:
-        self._get: Callable[[Any], Any] = require("ray").get
-        self._blocks, self._ends, self._columns = blocks, ends, columns
-        self._row = 0
-        self._open: tuple[int, Any] | None = None
-
-    def ready(self) -> bool:
-        return self._row < self._ends[-1]
-
-    def read(self, limit: int) -> Any:
-        number = bisect_right(self._ends, self._row)
-        if self._open is None or self._open[0] != number:
-            self._open = number, self._get(self._blocks[number]).select(self._columns)
-        table = self._open[1]
-        piece = table.slice(self._row - self._ends[number] + table.num_rows, limit)
-        self._row += piece.num_rows
-        return piece
-
-    def skip(self, rows: int) -> int:
-        passed = min(rows, self._ends[-1] - self._row)
-        self._row += passed
-        return passed
-
-    def place(self) -> Position:
-        return {"skip": self._row}
-
-    def close(self) -> None:
-        self._open = None
+        get = require("ray").get
+        return TablesCursor(lambda number: get(self._blocks[number]), self._ends, columns)
 
 
 def train_dataset(
@@ -118,34 +88,26 @@ def train_dataset(
         )
     folder = Path(folder).absolute()
     folder.parent.mkdir(parents=True, exist_ok=True)
-    source = RaySource(dataset)
-    work = _Training(source, dict(columns or {}), str(folder), resume, arguments)
+    work = partial(_train, RaySource(dataset), dict(columns or {}), str(folder), resume, arguments)
     results, _ = run_workers(work, workers, folder=folder.parent, use_gpu=use_gpu)
     for failure in filter(None, results):
         raise EngineError(failure.sentence)
     return RunFolder(folder)
 
 
-@dataclass(frozen=True)
-class _Training:
-    source: RaySource
-    columns: Mapping[str, Any]
-    folder: str
-    resume: bool
-    arguments: Mapping[str, Any]
-
-    def __call__(self, attempt: int) -> Failure | None:
-        """Train in a worker; None, or what went wrong, which another attempt would not change."""
-        try:
-            data = Dataset.open(self.source, **self.columns)
-            train_run(data, self.folder, resume=self.resume or attempt > 0, **self.arguments)
-        except LostProcessError:
-            raise  # Ray starts all workers again
-        except OtherProcessError:
-            return None  # the other one says what
-        except Exception as error:
-            return Failure(f"{type(error).__name__}: {error}")
-        return None
+def _train(
+    source: RaySource, columns: Mapping[str, Any], folder: str, resume: bool, arguments: Mapping[str, Any], attempt: int
+) -> Failure | None:
+    """Train in a worker; None, or what went wrong, which another attempt would not change."""
+    try:
+        train_run(Dataset.open(source, **columns), folder, resume=resume or attempt > 0, **arguments)
+    except LostProcessError:
+        raise  # Ray starts all workers again
+    except OtherProcessError:
+        return None  # the other one says what
+    except Exception as error:
+        return Failure(f"{type(error).__name__}: {error}")
+    return None
 
 
 def _num_rows(block: Any) -> int:

@@ -14,6 +14,7 @@ store with a model; after `seek(position)` the stream goes on with the same valu
 [[[3.0]]]
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -100,29 +101,39 @@ class TableSource(CursorSource):
         return int(self._table.num_rows)
 
     def _cursor(self, columns: Sequence[str], roles: Roles, place: Position, rows_at_once: int) -> Cursor:
-        return _TableCursor(self._table.select(list(columns)))
+        return TablesCursor(lambda _: self._table, [self.num_rows], columns)
 
 
-class _TableCursor(Cursor):
-    def __init__(self, table: Any) -> None:
-        self._table = table
+class TablesCursor(Cursor):
+    """Tables in a row: `load` gives one by its number, and `ends` has the row after the last of each."""
+
+    def __init__(self, load: Callable[[int], Any], ends: Sequence[int], columns: Sequence[str]) -> None:
+        self._load, self._ends, self._columns = load, ends, list(columns)
         self._row = 0
+        self._open: tuple[int, Any] | None = None
 
     def ready(self) -> bool:
-        return bool(self._row < self._table.num_rows)
+        return self._row < self._ends[-1]
 
     def read(self, limit: int) -> Any:
-        piece = self._table.slice(self._row, limit)
+        number = bisect_right(self._ends, self._row)
+        if self._open is None or self._open[0] != number:
+            self._open = number, self._load(number).select(self._columns)
+        table = self._open[1]
+        piece = table.slice(self._row - self._ends[number] + table.num_rows, limit)
         self._row += piece.num_rows
         return piece
 
     def skip(self, rows: int) -> int:
-        passed: int = min(rows, self._table.num_rows - self._row)
+        passed = min(rows, self._ends[-1] - self._row)
         self._row += passed
         return passed
 
     def place(self) -> Position:
         return {"skip": self._row}
+
+    def close(self) -> None:
+        self._open = None
 
 
 class BatchSource:
@@ -246,7 +257,8 @@ class ReaderSource(CursorSource):
             return _ReaderCursor(self._make(), columns)
         if self._open is None:
             self._open = _ReaderCursor(self._reader, columns)
-        return self._open.reading(columns)
+        self._open.columns = list(columns)
+        return self._open
 
     def _pass_over(self, cursor: Cursor, rows: int) -> None:
         done = int(cursor.place()["skip"])
@@ -261,13 +273,9 @@ class ReaderSource(CursorSource):
 class _ReaderCursor(Cursor):
     def __init__(self, reader: Any, columns: Sequence[str]) -> None:
         self._reader = reader
-        self._columns = list(columns)
+        self.columns = list(columns)
         self._left: Any = None
         self._row = 0
-
-    def reading(self, columns: Sequence[str]) -> "_ReaderCursor":
-        self._columns = list(columns)
-        return self
 
     def ready(self) -> bool:
         while self._left is None or not self._left.num_rows:
@@ -280,7 +288,7 @@ class _ReaderCursor(Cursor):
     def read(self, limit: int) -> Any:
         batch, self._left = self._left.slice(0, limit), self._left.slice(limit)
         self._row += batch.num_rows
-        return pa.Table.from_batches([batch]).select(self._columns)
+        return pa.Table.from_batches([batch]).select(self.columns)
 
     def place(self) -> Position:
         return {"skip": self._row}
