@@ -84,7 +84,7 @@ DATASETS: dict[str, DatasetEntry] = {
             "adstream",
             "Simulated ad stream",
             "a simulated ad stream whose true click probabilities are known",
-            "daes.simulation.dataset:open_adstream",
+            "daes.simulation.source:open_adstream",
             "rows",
             simulated=True,
         ),
