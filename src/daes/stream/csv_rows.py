@@ -15,7 +15,10 @@ from daes.stream.files import DataFile
 
 
 class CsvCursor(Cursor):
-    """One CSV file, as a `Cursor` of the columns in `types`."""
+    """One CSV file, as a `Cursor` of the columns in `types`.
+
+    `policy` says what is done with a row that cannot be parsed: "error", "skip", or "blank" for a row of nulls.
+    """
 
     def __init__(
         self,
@@ -24,9 +27,10 @@ class CsvCursor(Cursor):
         types: Mapping[str, Any],
         place: Position,
         bad_rows: BadRows,
+        policy: str = "error",
     ) -> None:
         self._path, self._format, self._types = file.path, format, dict(types)
-        self._bad_rows = bad_rows
+        self._bad_rows, self._policy = bad_rows, policy
         self._blocks = CsvBlocks(file, format, int(place.get("offset", 0)))
         self._table: Any = None
         self._taken = 0
@@ -61,7 +65,7 @@ class CsvCursor(Cursor):
                 block = self._next_block()
                 if block is None:
                     break
-                if self._format.bad_rows != "skip" and (count := self._count(block)) <= left:
+                if self._policy != "skip" and (count := self._count(block)) <= left:
                     self._next_row += count
                     self._offset, self._row = self._blocks.offset, self._next_row
                     left -= count
@@ -93,7 +97,7 @@ class CsvCursor(Cursor):
         except pa.ArrowInvalid:
             bad.clear()
             table = None
-        if table is None or (bad and self._format.bad_rows == "error"):
+        if table is None or (bad and self._policy == "error"):
             table = self._parse_carefully(block)
         else:
             total = table.num_rows + len(bad)
@@ -119,7 +123,7 @@ class CsvCursor(Cursor):
         if not reasons:
             raise SourceError(f"{self._path} cannot be parsed after row {self._row}")
         for number in sorted(reasons):
-            if self._format.bad_rows == "error":
+            if self._policy == "error":
                 raise SourceError(str(BadRow(self._path, self._row + number, reasons[number])))
             self._leave_out(number, reasons[number])
         self._next_row += total
@@ -127,7 +131,7 @@ class CsvCursor(Cursor):
 
     def _in_place(self, table: Any, numbers: NDArray[np.int64], total: int) -> Any:
         """The rows, where bad ones are to be blank at their numbers, from 1 to `total`, with rows of nulls between."""
-        if self._format.bad_rows != "blank" or len(numbers) == total:
+        if self._policy != "blank" or len(numbers) == total:
             return table
         indices = np.full(total, -1)
         indices[numbers - 1] = np.arange(len(numbers))

@@ -105,12 +105,13 @@ class CursorSource(ABC):
         for text, label in (label_map or {}).items():
             if label not in (0, 1):
                 raise ValueError(f"label_map must map to 0 and 1, got {label!r} for {text!r}")
-        self._skips = self._skips if bad_rows is None else bad_rows == "skip"
+        self.skips = self.skips if bad_rows is None else bad_rows == "skip"
         self._label_map = dict(label_map) if label_map else self._label_map
 
     stop_row: int | None = None
     """Iterators made from now on end before this row; None for the end of the data."""
-    _skips = False
+    skips = False
+    """Whether bad rows are left out."""
     _label_map: Mapping[str, int] | None = None
 
     @property
@@ -265,7 +266,7 @@ class CursorSource(ABC):
                     BadRow(*self._row_at(_place_of(int(rows[index]), places)), reason)
                     for index, reason in error.reasons.items()
                 ]
-                if not self._skips:
+                if not self.skips:
                     raise BatchError(str(bad[0]), self.position(), following) from error
                 for row in bad:
                     self.bad_rows.add(row)
@@ -333,8 +334,5 @@ def _place_of(row: int, places: list[tuple[int, Position]]) -> Position:
 
 
 def _without_dictionaries(table: Any) -> Any:
-    types = pa.types
-    for number, kind in enumerate(table.schema.types):
-        if types.is_dictionary(kind):
-            table = table.set_column(number, table.schema.names[number], table.column(number).cast(kind.value_type))
-    return table
+    types = [getattr(kind, "value_type", kind) if pa.types.is_dictionary(kind) else kind for kind in table.schema.types]
+    return table.cast(pa.schema(list(zip(table.schema.names, types, strict=True))))

@@ -111,7 +111,7 @@ class FollowedFiles(LiveSource):
     def open_file(self, file: DataFile) -> FilesSource:
         """One of the files as a source that notes its bad rows here."""
         source = self._make(file)
-        source.configure(bad_rows="skip" if self._skips else "error", label_map=self._label_map)
+        source.configure(bad_rows="skip" if self.skips else "error", label_map=self._label_map)
         source.bad_rows = self.bad_rows
         return source
 
@@ -174,7 +174,7 @@ class _FollowCursor(LiveCursor):
         try:
             return step()
         except (SourceError, OSError) as error:
-            if not self._source._skips:
+            if not self._source.skips:
                 raise
             self._source.bad_rows.add(BadRow(self._name, 1, f"the file cannot be read from here on: {error}"))
             self._finish()
