@@ -17,7 +17,6 @@ from typing import Any
 
 from daes.storage.segments import Segments
 from daes.stream.batch import Batch
-from daes.stream.broker_url import connect
 from daes.stream.messages import KeyedBatch, LabelReader
 from daes.training.config import OVERFLOW
 from daes.training.labels import Scored
@@ -62,10 +61,6 @@ class LateLabels:
         if self.overflow not in OVERFLOW:
             raise ValueError(f"overflow must be one of {', '.join(OVERFLOW)}, got {self.overflow!r}")
 
-    def reader(self, label: str | None) -> LabelReader:
-        """The topic's messages, connected; `label` is the field that has the label, where there is one."""
-        return LabelReader(connect(self.topic), self.key, label)
-
 
 @dataclass
 class LabelCounts:
@@ -88,31 +83,21 @@ class LabelJoin:
 
     Args:
         labels: the messages with the labels.
+        config: how long labels are waited for, and what is done when too many rows wait.
         batch_size: rows that are learned from at once.
-        window: seconds after its impression in which a row's label may come.
-        max_pending, overflow: see `LateLabels`.
         segments: where features are spilled to.
-        now: epoch nanoseconds.
     """
 
     late = True
 
     def __init__(
-        self,
-        labels: LabelReader,
-        *,
-        batch_size: int,
-        window: float,
-        max_pending: int = 1_000_000,
-        overflow: str = "no-click",
-        segments: Segments | None = None,
-        now: Callable[[], int] = time.time_ns,
+        self, labels: LabelReader, config: LateLabels, batch_size: int, segments: Segments | None = None
     ) -> None:
         self.labels = labels
         self.counts = LabelCounts()
-        self._batch_size, self._window = batch_size, round(window * _SECOND)
-        self._max_pending, self._overflow, self._now = max_pending, overflow, now
-        self.rows = PendingRows(segments if overflow == "spill" else None, max_pending)
+        self._batch_size, self._window = batch_size, round(config.window * _SECOND)
+        self._max_pending, self._overflow = config.max_pending, config.overflow
+        self.rows = PendingRows(segments if config.overflow == "spill" else None, config.max_pending)
         self._looked = 0.0
         self._strays: dict[int, tuple[int, float]] = {}
         """Labels whose rows have not come: when they were sent, and the label."""
@@ -167,7 +152,7 @@ class LabelJoin:
             return self.rows.last_sent(self.pending) + self._window
         if isinstance(batch, KeyedBatch) and batch.sent is not None and len(batch):
             return int(batch.sent.min())
-        return self._now()
+        return time.time_ns()
 
     def _labels_until(self, moment: int, going_on: Callable[[], bool]) -> bool:
         """Read all labels that were sent by then; False if that was given up."""

@@ -21,8 +21,9 @@ from daes.storage.durable import write_text
 from daes.storage.run_folder import FORMAT, VERSION, RunFolder, strict
 from daes.storage.segments import Segments
 from daes.stream.bad_rows import BadRows
+from daes.stream.broker_url import connect
 from daes.stream.dataset import Dataset
-from daes.stream.messages import MessageSource, parse_offsets
+from daes.stream.messages import LabelReader, MessageSource, parse_offsets
 from daes.stream.source import Source
 from daes.training.config import TrainConfig
 from daes.training.consumed import ConsumedRows
@@ -179,16 +180,17 @@ def train_run(
         join = None if labels is None else _join(labels, data, config, keep)
         recent = RecentRows(data.schema.num_numerical + data.schema.num_categorical, config.window)
         progress = ProgressFile(monitor)
-        trainer = _make_trainer(
-            ctr_model.to(processes.device(device)),
-            config,
-            processes,
-            callbacks=[consumed, monitor, recent, *callbacks],
-            on_record=[progress, *on_record],
-            on_wait=on_wait,
-            waiting=join,
-            extra={"consumed": consumed, "monitor": monitor, "recent": recent, "bad_rows": bad_rows},
-        )
+        ctr_model.to(processes.device(device))
+        watching: dict[str, Any] = {
+            "callbacks": [consumed, monitor, recent, *callbacks],
+            "on_record": [progress, *on_record],
+            "on_wait": on_wait,
+            "extra": {"consumed": consumed, "monitor": monitor, "recent": recent, "bad_rows": bad_rows},
+        }
+        if processes.count == 1:
+            trainer = StreamTrainer(ctr_model, config, waiting=join, **watching)
+        else:  # the first process alone watches and writes
+            trainer = ProcessTrainer(ctr_model, config, processes, **(watching if processes.first else {}))
     description = {
         "data": data.describe(),
         "schema": json.loads(data.schema.to_json()),
@@ -216,7 +218,17 @@ def train_run(
                 if join is not None and join.rows.segments is not None:
                     join.rows.segments.folder = written.pending
                 if not written.is_run or (data.is_live and not trainer.store.steps()):
-                    written.write("config", _config(description, ctr_model, device, options))
+                    made = {
+                        "format": FORMAT,
+                        "version": VERSION,
+                        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+                    }
+                    about = {
+                        "parameters": count_parameters(ctr_model),
+                        "options": dict(options or {}),
+                        "environment": environment(device),
+                    }
+                    written.write("config", {**made, **description, **about})
         written = RunFolder(processes.gather(written.path)[0])
         with processes.together():
             ahead = max(prefetch, _ROWS_AHEAD // config.batch_size) if prefetch and not data.is_live else prefetch
@@ -300,14 +312,8 @@ def _join(labels: LateLabels, data: Dataset, config: TrainConfig, keep: int) -> 
         raise ValueError(f"labels are joined to messages opened with key={labels.key!r}, got {data.name}")
     if config.label_delay:
         raise ValueError(f"label_delay is for labels that come with their rows, got {config.label_delay} and labels")
-    return LabelJoin(
-        labels.reader(data.schema.label),
-        batch_size=config.batch_size,
-        window=labels.window,
-        max_pending=labels.max_pending,
-        overflow=labels.overflow,
-        segments=Segments("pending", keep),
-    )
+    reader = LabelReader(connect(labels.topic), labels.key, data.schema.label)
+    return LabelJoin(reader, labels, config.batch_size, Segments("pending", keep))
 
 
 def _open_dead_letters(
@@ -337,24 +343,6 @@ def _train(trainer: StreamTrainer, source: Source, *, live: bool, begin: bool) -
             if not live:
                 raise
             return trainer.result(), str(stopped)
-
-
-def _make_trainer(
-    model: CTRModel,
-    config: TrainConfig,
-    processes: Processes,
-    *,
-    callbacks: Sequence[BatchCallback],
-    on_record: Sequence[RecordCallback],
-    on_wait: Sequence[WaitCallback],
-    waiting: LabelJoin | None,
-    extra: Mapping[str, Any],
-) -> StreamTrainer:
-    """The trainer of one process, or of several, of which the first alone watches and writes."""
-    watching: dict[str, Any] = {"callbacks": callbacks, "on_record": on_record, "on_wait": on_wait, "extra": extra}
-    if processes.count == 1:
-        return StreamTrainer(model, config, waiting=waiting, **watching)
-    return ProcessTrainer(model, config, processes, **(watching if processes.first else {}))
 
 
 def _check_same_start(processes: Processes, description: Mapping[str, Any], data: Dataset, model: CTRModel) -> None:
@@ -474,20 +462,6 @@ def _find_parent(
     if found is not None and model:
         raise ValueError(f"the model is the parent's, and no arguments of it can be given, got {', '.join(model)}")
     return found
-
-
-def _config(
-    description: Mapping[str, Any], model: CTRModel, device: str, options: Mapping[str, Any] | None
-) -> dict[str, Any]:
-    return {
-        "format": FORMAT,
-        "version": VERSION,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        **description,
-        "parameters": count_parameters(model),
-        "options": dict(options or {}),
-        "environment": environment(device),
-    }
 
 
 def _check_same_run(run_folder: RunFolder, description: Mapping[str, Any], parts: Sequence[str]) -> None:

@@ -1,7 +1,7 @@
 """A trained model on other rows: how well it predicts them, or what it predicts, in constant memory."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -110,11 +110,11 @@ def predict(
         _refuse_input(Path(out), data)
     bad_rows = BadRows()
     done = 0
-    with _writing(Path(out)) if isinstance(out, str | Path) else _streaming(out) as write:
-        for rows in aligned_rows(data, schema, keep, batch_size, bad_rows):
-            scores = np.empty(len(rows.good))
-            scores[rows.good] = sigmoid(logits(model, rows.batch))
-            write(_with_column(rows.kept, column, require("pyarrow").array(scores, mask=~rows.good)))
+    with _writing(out) as write:
+        for kept, batch, good in aligned_rows(data, schema, keep, batch_size, bad_rows):
+            scores = np.empty(len(good))
+            scores[good] = sigmoid(logits(model, batch))
+            write(_with_column(kept, column, require("pyarrow").array(scores, mask=~good)))
             done += len(scores)
             if progress is not None:
                 progress(len(scores))
@@ -143,33 +143,23 @@ def logits(model: CTRModel, batch: Any) -> Any:
 
 
 @contextmanager
-def _streaming(out: BinaryIO) -> Iterator[Callable[[Any], None]]:
-    """What takes tables and writes them to a stream as CSV, which stays open."""
-    pa, csv = require("pyarrow"), require("pyarrow.csv")
-    header = True
-
-    def write(table: Any) -> None:
-        nonlocal header
-        text = pa.BufferOutputStream()
-        csv.write_csv(table, text, csv.WriteOptions(include_header=header))
-        out.write(text.getvalue().to_pybytes())
-        header = False
-
-    yield write
-    out.flush()
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[Callable[[Any], None]]:
-    """What takes tables and appends them to a file, which takes its name once it is whole."""
-    if path.suffix.lower() not in (".parquet", ".csv"):
-        raise ValueError(f"out must end in .parquet or .csv, got {path}")
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"out must lie in a folder that exists, got {path}")
-    module = require("pyarrow.parquet" if path.suffix.lower() == ".parquet" else "pyarrow.csv")
-    make = module.ParquetWriter if path.suffix.lower() == ".parquet" else module.CSVWriter
+def _writing(out: str | Path | BinaryIO) -> Iterator[Callable[[Any], None]]:
+    """What takes tables and appends them to a file, which takes its name once it is whole, or to a stream as CSV."""
+    make = require("pyarrow.csv").CSVWriter
+    opened: AbstractContextManager[BinaryIO]
+    if isinstance(out, str | Path):
+        path = Path(out)
+        if path.suffix.lower() not in (".parquet", ".csv"):
+            raise ValueError(f"out must end in .parquet or .csv, got {path}")
+        if not path.parent.is_dir():
+            raise FileNotFoundError(f"out must lie in a folder that exists, got {path}")
+        if path.suffix.lower() == ".parquet":
+            make = require("pyarrow.parquet").ParquetWriter
+        opened = replacing(path)
+    else:
+        opened = nullcontext(out)
     writer: Any = None
-    with replacing(path) as file:
+    with opened as file:
 
         def write(table: Any) -> None:
             nonlocal writer
@@ -181,3 +171,4 @@ def _writing(path: Path) -> Iterator[Callable[[Any], None]]:
         finally:
             if writer is not None:
                 writer.close()
+                file.flush()

@@ -229,12 +229,7 @@ class StreamTrainer:
                     raise
                 source.seek(error.next_position)
                 self._position = error.next_position
-                yield from self._without(error)
-
-    def _without(self, error: BatchError) -> Iterator[tuple[int, Batch]]:
-        """What takes the place of a batch that cannot be read: nothing."""
-        self.step.skip(int(error.position["row"]), str(error))
-        return iter(())
+                self.step.skip(int(error.position["row"]), str(error))
 
     def _process(self, batch: Batch, row: int) -> NDArray[np.float32]:
         """Score the batch, judge it if it has labels, and learn from what is due; the logits."""
