@@ -1,7 +1,8 @@
 """Training from a Ray Dataset: its blocks, in their order, as a source of rows."""
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,8 @@ from daes.engines.base import EngineError, Failure
 from daes.engines.ray_train import run_workers
 from daes.extras import require
 from daes.storage.run_folder import RunFolder
-from daes.stream.cursor import Cursor, CursorSource, Position, Roles
+from daes.stream.cursor import Cursor, CursorSource, NumberedCursor, Position, Roles
 from daes.stream.dataset import Dataset
-from daes.stream.source import TablesCursor
 from daes.training.processes import LostProcessError, OtherProcessError
 from daes.training.run import train_run
 
@@ -42,17 +42,22 @@ class RaySource(CursorSource):
 
     @property
     def arrow_schema(self) -> Any:
-        """Column names and types as a pyarrow Schema."""
         return self._schema
 
     @property
     def num_rows(self) -> int:
-        """All rows."""
         return self._ends[-1]
 
     def _cursor(self, columns: Sequence[str], roles: Roles, place: Position, rows_at_once: int) -> Cursor:
         get = require("ray").get
-        return TablesCursor(lambda number: get(self._blocks[number]), self._ends, columns)
+        load = lru_cache(maxsize=1)(lambda number: get(self._blocks[number]).select(list(columns)))
+
+        def make(start: int, stop: int) -> Any:
+            number = bisect_right(self._ends, start)
+            table = load(number)
+            return table.slice(start - self._ends[number] + table.num_rows, stop - start)
+
+        return NumberedCursor(make, self.num_rows)
 
 
 def train_dataset(

@@ -31,7 +31,6 @@ class Board(Generic[T]):
         return self.begun[rank] - 1
 
     def finish(self, rank: int, result: T) -> None:
-        """What the worker of this rank has found."""
         self.results[rank] = result
 
     def read(self) -> tuple[list[T], int]:

@@ -36,11 +36,9 @@ class Part:
     stop: int | None = None
 
     def tables(self, columns: Sequence[str]) -> Iterator[Any]:
-        """The rows as pyarrow Tables of these columns."""
         return self._open().iter_tables(columns, ROWS_AT_ONCE) if self.start != self.stop else iter(())
 
     def batches(self, schema: Schema) -> Iterator[Batch]:
-        """The rows as batches of the schema's columns."""
         return self._open().iter_batches(schema, ROWS_AT_ONCE) if self.start != self.stop else iter(())
 
     def _open(self) -> Dataset:

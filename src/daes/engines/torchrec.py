@@ -86,7 +86,6 @@ class ShardedEmbedding(CategoricalEmbedding):
 
     @property
     def first_row(self) -> int:
-        """The number of the first row of this process."""
         return _shard_of(self._collection)[1]
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:

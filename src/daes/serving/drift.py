@@ -158,7 +158,6 @@ class DriftWatch:
             return self._report
 
     def close(self) -> None:
-        """End the thread."""
         self._ending = True
         self._full.set()
         self._thread.join(timeout=10)

@@ -84,9 +84,7 @@ class ModelFolder:
         """The model written last; None while there is none."""
         if not self._run.is_run:
             return _saved(self.path)
-        found = [_saved(self._run.model)]
-        if steps := self._store.steps():
-            found.append(self._checkpoint(steps[-1]))
+        found = [_saved(self._run.model), *(self._checkpoint(step) for step in self._store.steps()[-1:])]
         return max((version for version in found if version is not None), key=lambda it: it.modified, default=None)
 
     def load(self, version: ModelVersion) -> LoadedModel:

@@ -1,9 +1,9 @@
 """The simulated ad stream: rows by number, and a source of batches."""
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,15 +17,15 @@ from daes.simulation.fields import Vocabulary
 from daes.simulation.truth import Signal, Truth
 from daes.stream.arrow import pa
 from daes.stream.batch import Batch, batch_from_table
-from daes.stream.cursor import Position, check_columns, check_shard
+from daes.stream.cursor import Cursor, NumberedCursor, Position, Roles, check_columns, schema_of
 from daes.stream.dataset import Dataset
 from daes.stream.schema import Schema
+from daes.stream.source import NumberedSource
 
 LABEL, TIME = "click", "time"
-_T = TypeVar("_T")
 
 
-class AdStream:
+class AdStream(NumberedSource):
     """A simulated ad stream of 20 categorical and 10 numerical fields whose true click probabilities are known.
 
     Heavy tails, zero-inflated counts, integers with ties, missing values, daily cycles, slow and abrupt drift,
@@ -80,7 +80,8 @@ class AdStream:
         shard: tuple[int, int] | None = None,
         block: int = 16_384,
     ) -> None:
-        self.num_rows = None if num_rows is None else _integer("num_rows", num_rows, 0)
+        super().__init__(shard)
+        self._num_rows = None if num_rows is None else _integer("num_rows", num_rows, 0)
         self.seed = _integer("seed", seed, 0)
         self.world = _integer("world", world, 0)
         self.drift = LawDrift.parse(drift) if isinstance(drift, str) else drift
@@ -97,18 +98,20 @@ class AdStream:
             base_rate=base_rate,
             rank_law=rank_law,
         )
-        self._rank, self._world = check_shard(shard)
         self._clock = Clock(_integer("rows_per_day", rows_per_day, 1), self.drift.daily > 0)
         self._generator, self.truth = _make(
             self.world, self.drift, _integer("users", users, 1), float(context_strength), self.signal
         )
         self.laws = self._generator.laws
         self._draws = Draws(self.seed)
-        self._block_rows = _integer("block", block, 1)
+        self._block_rows = self._rows_at_once = _integer("block", block, 1)
         self._kept: _Block | None = None
         self._vocabularies = {name: Vocabulary(field) for name, field in self._generator.fields.items()}
-        self._position: Position = {"row": 0, "batch": 0}
-        self._iterators = 0
+
+    @property
+    def num_rows(self) -> int | None:
+        """Length of the stream; None for an endless one."""
+        return self._num_rows
 
     @property
     def schema(self) -> Schema:
@@ -122,7 +125,7 @@ class AdStream:
 
     def features(self, start: int, stop: int) -> Features:
         """Rows start … stop − 1 before they are clicked, as codes and numbers (read-only)."""
-        return self._read(start, stop, with_probability=False)[0]
+        return self._make_rows(start, stop, with_probability=False)[0]
 
     def click_probability(self, start: int, stop: int) -> NDArray[np.float64]:
         """The true P(click) of rows start … stop − 1. **Shape**: (stop − start,)."""
@@ -181,7 +184,7 @@ class AdStream:
         """
         names = self.schema.columns if columns is None else columns
         check_columns(names, self.schema.columns)
-        features, probability = self._read(start, stop, with_probability=LABEL in names)
+        features, probability = self._make_rows(start, stop, with_probability=LABEL in names)
         return self._table(features, self._clicks(start, probability), names)
 
     def batch(self, start: int, stop: int, schema: Schema | None = None) -> Batch:
@@ -189,7 +192,7 @@ class AdStream:
         schema = schema or self.schema
         if not self._is_native(schema):
             return batch_from_table(self.table(start, stop, schema.columns), schema)
-        features, probability = self._read(start, stop, with_probability=schema.label is not None)
+        features, probability = self._make_rows(start, stop, with_probability=schema.label is not None)
         return self.to_batch(features, schema, None if schema.label is None else self._clicks(start, probability))
 
     def to_batch(
@@ -210,68 +213,18 @@ class AdStream:
             categorical[:, column] = self._vocabularies[name].hashes(features.codes[name])
         return Batch(numerical, categorical, label, time=None if schema.time is None else features.time.copy())
 
-    def iter_batches(self, schema: Schema, batch_size: int) -> Iterator[Batch]:
-        """Batches of exactly `batch_size` rows (the last may be short), from `position()` on."""
-        check_columns(schema.columns, self.schema.columns)
-        return self._iterate(batch_size, lambda start, stop: self.batch(start, stop, schema), lambda b, rows: b[rows])
+    def _check_columns(self, columns: Sequence[str]) -> None:
+        check_columns(columns, self.schema.columns)
 
-    def iter_tables(self, columns: Sequence[str] | None, batch_size: int) -> Iterator[Any]:
-        """The same rows as pyarrow Tables of these columns (None: all)."""
-        names = self.schema.columns if columns is None else tuple(columns)
-        if not names:
-            raise ValueError(f"columns must name at least one column, got {columns!r}")
-        check_columns(names, self.schema.columns)
-        return self._iterate(
-            batch_size,
-            lambda start, stop: self.table(start, stop, names),
-            lambda table, rows: table.slice(rows.start, rows.stop - rows.start),
-        )
+    def _cursor(self, columns: Sequence[str], roles: Roles, place: Position, rows_at_once: int) -> Cursor:
+        schema = schema_of(roles) if roles else None
 
-    def position(self) -> Position:
-        """The next row not yet handed out, and the number of the batch that begins there."""
-        return dict(self._position)
+        def make(start: int, stop: int) -> Any:
+            return self.table(start, stop, columns) if schema is None else self.batch(start, stop, schema)
 
-    def seek(self, position: Mapping[str, int | str]) -> None:
-        """Go to a result of `position()` or to `{"row": n}`, in constant time."""
-        given = {"batch": 0, **position}
-        if set(given) != {"row", "batch"}:
-            raise ValueError(f"position must have the keys row and batch, got {dict(position)!r}")
-        place: Position = {key: _integer(f"position[{key!r}]", given[key], 0) for key in ("row", "batch")}
-        if self.num_rows is not None and int(place["row"]) > self.num_rows:
-            raise ValueError(f"position must lie within {self.num_rows} rows, got {dict(position)!r}")
-        self._iterators += 1
-        self._position = place
+        return NumberedCursor(make, self.num_rows)
 
-    def _iterate(
-        self, batch_size: int, make: Callable[[int, int], _T], pick: Callable[[_T, slice], _T]
-    ) -> Iterator[_T]:
-        _integer("batch_size", batch_size, 1)
-        self._iterators += 1
-        return self._generate(self._iterators, batch_size, make, pick)
-
-    def _generate(
-        self, iterator: int, batch_size: int, make: Callable[[int, int], _T], pick: Callable[[_T, slice], _T]
-    ) -> Iterator[_T]:
-        # Many small batches are made together, then cut: a batch of 128 rows costs a slice.
-        at_once = batch_size * (max(1, self._block_rows // batch_size) if self._world == 1 else 1)
-        row, number = int(self._position["row"]), int(self._position["batch"])
-        while True:
-            others = (self._rank - number) % self._world
-            row, number = row + others * batch_size, number + others
-            end = row + at_once if self.num_rows is None else min(row + at_once, self.num_rows)
-            if row >= end:
-                return
-            rows = make(row, end)
-            for start in range(row, end, batch_size):
-                stop = min(start + batch_size, end)
-                if iterator != self._iterators:
-                    raise RuntimeError("this iterator has ended: the source was sought or iterated again")
-                number += 1
-                self._position = {"row": stop, "batch": number}
-                yield pick(rows, slice(start - row, stop - row))
-            row = end
-
-    def _read(self, start: int, stop: int, *, with_probability: bool) -> tuple[Features, NDArray[np.float64]]:
+    def _make_rows(self, start: int, stop: int, *, with_probability: bool) -> tuple[Features, NDArray[np.float64]]:
         """Features and P(click) in one pass; zeros in place of P(click) where it is not asked for."""
         self._check_range(start, stop)
         features, probabilities = [], [np.zeros(0 if with_probability else stop - start)]

@@ -38,7 +38,6 @@ class WriterLock:
 
     @property
     def held(self) -> bool:
-        """Whether this object holds the lock."""
         return self._lock is not None and bool(self._lock.is_locked)
 
     def acquire(self) -> None:

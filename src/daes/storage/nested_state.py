@@ -72,7 +72,6 @@ class StoredArray(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The number of bytes."""
         return prod(self.shape) * ITEM_SIZE[self.tag]
 
     def parts(self) -> Iterator[memoryview]:

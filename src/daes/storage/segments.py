@@ -42,7 +42,6 @@ class Segments:
         return name
 
     def read(self, name: str) -> dict[str, Any]:
-        """What a file holds."""
         found: dict[str, Any] = read_state(self.folder / name)
         return found
 

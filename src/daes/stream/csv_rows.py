@@ -163,7 +163,6 @@ def _without_missing(table: Any, types: Mapping[str, Any], format: CsvFormat) ->
 
 
 def wrong_fields(row: Any) -> str:
-    """What is wrong with a row that `parse_block` found to be bad."""
     expected = "1 field is" if row.expected_columns == 1 else f"{row.expected_columns} fields are"
     return f"{expected} expected; there are {row.actual_columns}"
 

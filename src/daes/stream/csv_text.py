@@ -63,7 +63,6 @@ class CsvBlocks:
         self._go_to(self.offset, seekable=file.compression is None)
 
     def close(self) -> None:
-        """Close the file."""
         self._stream.close()
 
     def _open(self, file: DataFile) -> Any:

@@ -3,9 +3,10 @@
 A kind of source implements a `Cursor`, one pass forward through its rows; `CursorSource` makes a source of it.
 """
 
+import sys
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -61,8 +62,40 @@ class Cursor(ABC):
             left -= len(self.read(left))
         return rows - left
 
+    def wait(self, seconds: float) -> None:  # noqa: B027
+        """Of a live source: return as soon as there may be another row, after so many seconds at the latest."""
+
     def close(self) -> None:  # noqa: B027 (some have nothing open)
         """Release what is open."""
+
+
+class NumberedCursor(Cursor):
+    """Rows known by their numbers.
+
+    Args:
+        make: makes a Table or Batch of the rows from `start` on and before `stop`, or of the first of them.
+        num_rows: how many rows there are; None if there is no end.
+    """
+
+    def __init__(self, make: Callable[[int, int], Any], num_rows: int | None) -> None:
+        self._make, self._end = make, sys.maxsize if num_rows is None else num_rows
+        self._row = 0
+
+    def ready(self) -> bool:
+        return self._row < self._end
+
+    def read(self, limit: int) -> Any:
+        rows = self._make(self._row, min(self._row + limit, self._end))
+        self._row += len(rows)
+        return rows
+
+    def skip(self, rows: int) -> int:
+        passed = min(rows, self._end - self._row)
+        self._row += passed
+        return passed
+
+    def place(self) -> Position:
+        return {"skip": self._row}
 
 
 class CursorSource(ABC):
@@ -146,7 +179,7 @@ class CursorSource(ABC):
         """Go to what `position()` said, or to `{"row": n}`, the n-th row from the start."""
         given = dict(position)
         if set(given) == {"row"}:
-            given = {"row": given["row"], "batch": 0, **self._start(), "skip": given["row"]}
+            given = self._position_of(0, 0, {**self._start(), "skip": given["row"]}) | given
         expected = {"row", "batch"} | self._place_keys
         if set(given) != expected:
             raise ValueError(f"position must have the keys {sorted(expected)}, got {given!r}")
@@ -194,7 +227,7 @@ class CursorSource(ABC):
         row, number = int(self._position["row"]), int(self._position["batch"])
         stop_row = self.stop_row
         place = {key: value for key, value in self._position.items() if key in self._place_keys}
-        skip = int(place.pop("skip"))
+        skip = int(place.pop("skip", row))
         cursor = self._cursor(columns, roles, place, at_once)
         try:
             self._pass_over(cursor, skip)
@@ -208,7 +241,7 @@ class CursorSource(ABC):
                 if table is None:
                     if not self.is_live or left <= 0:
                         return
-                    self._move(iterator, {"row": row, "batch": number, **places[-1][1]})
+                    self._move(iterator, self._position_of(row, number, places[-1][1]))
                     yield self._convert(self._no_rows(columns, roles), roles)
                     continue
                 try:
@@ -217,7 +250,7 @@ class CursorSource(ABC):
                     whole = None  # the batches before the bad one are good: convert and judge one at a time
                 for start in range(0, len(table), batch_size):
                     stop = min(start + batch_size, len(table))
-                    following: Position = {"row": row + stop, "batch": number + 1, **_place_of(stop, places)}
+                    following = self._position_of(row + stop, number + 1, _place_of(stop, places))
                     if whole is None:
                         item = self._convert_one(table, roles, np.arange(start, stop), places, following)
                     else:
@@ -229,6 +262,9 @@ class CursorSource(ABC):
                 row += len(table)
         finally:
             cursor.close()
+
+    def _position_of(self, row: int, batch: int, place: Position) -> Position:
+        return {"row": row, "batch": batch, **{key: place[key] for key in place if key in self._place_keys}}
 
     def _move(self, iterator: int, position: Position) -> None:
         if iterator != self._iterators:
@@ -242,7 +278,7 @@ class CursorSource(ABC):
         while done < rows and cursor.ready():
             places.append((done, cursor.place()))
             pieces.append(cursor.read(rows - done))
-            done += pieces[-1].num_rows
+            done += len(pieces[-1])
         return join_pieces(pieces), [*places, (done, cursor.place())]
 
     def _no_rows(self, columns: Sequence[str], roles: Roles) -> Any:

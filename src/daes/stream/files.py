@@ -30,7 +30,6 @@ class DataFile:
 
     @property
     def name(self) -> str:
-        """The last part of the path."""
         path = urlsplit(self.path).path if _is_web(self.path) else self.path
         return path.rpartition("/")[2]
 

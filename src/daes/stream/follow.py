@@ -14,7 +14,7 @@ from daes.stream.bad_rows import BadRow
 from daes.stream.cursor import Cursor, Position, Roles, SourceError
 from daes.stream.files import DataFile, find_files, is_many, natural_order
 from daes.stream.files_source import FilesSource
-from daes.stream.live import LiveCursor, LiveSource
+from daes.stream.live import LiveSource
 
 _log = logging.getLogger("daes.stream")
 
@@ -93,7 +93,6 @@ class FollowedFiles(LiveSource):
 
     @property
     def lag(self) -> str:
-        """How many files wait."""
         return f"{self.waiting} file{'s' if self.waiting != 1 else ''} behind"
 
     def files(self) -> list[DataFile]:
@@ -129,7 +128,7 @@ class FollowedFiles(LiveSource):
         return _FollowCursor(self, columns, roles, place, rows_at_once)
 
 
-class _FollowCursor(LiveCursor):
+class _FollowCursor(Cursor):
     """One file's cursor after the other, for ever."""
 
     def __init__(

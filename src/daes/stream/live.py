@@ -1,7 +1,6 @@
 """Sources without an end: what files that keep arriving and message brokers have in common."""
 
 import time
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,14 +9,6 @@ from daes.stream.cursor import Cursor, CursorSource, Position, Roles, join_piece
 
 MAX_WAIT = 60.0
 _HEARTBEAT = 1.0
-
-
-class LiveCursor(Cursor):
-    """A cursor whose `ready` says whether there is another row by now."""
-
-    @abstractmethod
-    def wait(self, seconds: float) -> None:
-        """Return as soon as there may be another row, after so many seconds at the latest."""
 
 
 class LiveSource(CursorSource):
@@ -64,7 +55,7 @@ class LiveSource(CursorSource):
             left = deadline - time.monotonic()
             if left <= 0:
                 break
-            cursor.wait(left)  # type: ignore[attr-defined]
+            cursor.wait(left)
         return self._join(pieces), [*places, (done, cursor.place())]
 
     def _join(self, pieces: list[Any]) -> Any | None:

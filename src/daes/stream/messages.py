@@ -20,7 +20,7 @@ from daes.stream.arrow import pa
 from daes.stream.batch import Batch, batch_from_table
 from daes.stream.cursor import Cursor, Position, Roles, SourceError, join_pieces, schema_of, schema_roles
 from daes.stream.decoding import KEY, SENT, Decoder, infer_types
-from daes.stream.live import LiveCursor, LiveSource
+from daes.stream.live import LiveSource
 from daes.stream.schema import Schema
 
 _log = logging.getLogger("daes.stream")
@@ -76,27 +76,21 @@ class Consumer(Protocol):
 
     def start(self) -> Offsets:
         """The offsets of the first messages to read, of all partitions."""
-        ...
 
     def seek(self, offsets: Mapping[int, int]) -> None:
         """Go on from there."""
-        ...
 
     def poll(self, most: int, seconds: float) -> list[Message]:
         """Up to `most` messages, as soon as there are some; none after so many seconds."""
-        ...
 
     def lag(self) -> int | None:
         """How many messages there are after the last one that was polled; None if the broker does not say."""
-        ...
 
     def complete_until(self) -> int:
         """All messages sent up to this time, in epoch nanoseconds, were polled."""
-        ...
 
     def close(self) -> None:
         """Disconnect."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +114,6 @@ class MessageSource(LiveSource):
     over.
 
     Args:
-        consumer: the client of the broker.
         key: the field by which labels find their rows; batches are `KeyedBatch` then and have no label.
         max_wait: see `LiveSource`.
         label_map: the text of a label to 0 or 1, where labels are something else.
@@ -153,7 +146,6 @@ class MessageSource(LiveSource):
 
     @property
     def lag(self) -> str:
-        """How many messages wait."""
         behind = self.consumer.lag()
         return "" if behind is None else f"{behind:,} message{'s' if behind != 1 else ''} behind"
 
@@ -182,7 +174,6 @@ class MessageSource(LiveSource):
         return Batch.concat(pieces) if pieces and isinstance(pieces[0], Batch) else join_pieces(pieces)
 
     def close(self) -> None:
-        """Disconnect from the broker."""
         self.consumer.close()
 
     def _start(self) -> Position:
@@ -226,7 +217,6 @@ class Labels(NamedTuple):
     label: NDArray[np.float32]
 
     def rows(self, some: slice) -> "Labels":
-        """Some of them."""
         return Labels(self.key[some], self.sent[some], self.label[some])
 
 
@@ -282,7 +272,6 @@ class LabelReader:
         return {"offsets": self._cursor.place()["offsets"], "ahead": [np.array(column) for column in self._ahead]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state."""
         self._ahead = Labels(*state["ahead"])
         self._cursor = self._open(state["offsets"])
 
@@ -290,7 +279,7 @@ class LabelReader:
         return _MessageCursor(self._consumer, self._decoder, offsets, self)
 
 
-class _MessageCursor(LiveCursor):
+class _MessageCursor(Cursor):
     """Messages decoded some thousands at a time; the place is exact to the row of a message."""
 
     def __init__(

@@ -50,7 +50,6 @@ class Prefetch(Source):
         return self.source.arrow_schema
 
     def position(self) -> Position:
-        """The place of the next row not yet handed out here."""
         return dict(self._position)
 
     def seek(self, position: Mapping[str, int | str]) -> None:

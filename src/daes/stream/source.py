@@ -14,7 +14,6 @@ store with a model; after `seek(position)` the stream goes on with the same valu
 [[[3.0]]]
 """
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -25,9 +24,11 @@ from daes.stream.cursor import (
     BatchError,
     Cursor,
     CursorSource,
+    NumberedCursor,
     Position,
     Roles,
     SourceError,
+    schema_of,
     schema_roles,
 )
 from daes.stream.schema import Schema
@@ -50,28 +51,22 @@ class Source(Protocol):
     @property
     def num_rows(self) -> int | None:
         """All rows of the source, whatever the position and the shard; None where counting them means reading them."""
-        ...
 
     @property
     def arrow_schema(self) -> Any:
         """Column names and types as a pyarrow Schema; of a CSV file, what its first block suggests."""
-        ...
 
     def iter_batches(self, schema: Schema, batch_size: int) -> Iterator[Batch]:
         """Batches of exactly `batch_size` rows (the last may be short), from `position()` on."""
-        ...
 
     def iter_tables(self, columns: Sequence[str] | None, batch_size: int) -> Iterator[Any]:
         """The same rows as pyarrow Tables of these columns (None: all)."""
-        ...
 
     def position(self) -> Position:
         """The place of the next row not yet handed out, JSON-able. `row` counts rows and `batch` batches."""
-        ...
 
     def seek(self, position: Mapping[str, int | str]) -> None:
         """Go to what `position()` said, or to `{"row": n}`, the n-th row from the start (0 rewinds)."""
-        ...
 
 
 class TableSource(CursorSource):
@@ -101,42 +96,27 @@ class TableSource(CursorSource):
         return int(self._table.num_rows)
 
     def _cursor(self, columns: Sequence[str], roles: Roles, place: Position, rows_at_once: int) -> Cursor:
-        return TablesCursor(lambda _: self._table, [self.num_rows], columns)
+        table = self._table.select(list(columns))
+        return NumberedCursor(lambda start, stop: table.slice(start, stop - start), self.num_rows)
 
 
-class TablesCursor(Cursor):
-    """Tables in a row: `load` gives one by its number, and `ends` has the row after the last of each."""
+class NumberedSource(CursorSource):
+    """Rows that are made by their numbers as they are handed out: a position is a row, and seeking takes no time."""
 
-    def __init__(self, load: Callable[[int], Any], ends: Sequence[int], columns: Sequence[str]) -> None:
-        self._load, self._ends, self._columns = load, ends, list(columns)
-        self._row = 0
-        self._open: tuple[int, Any] | None = None
+    _place_keys = frozenset()
 
-    def ready(self) -> bool:
-        return self._row < self._ends[-1]
+    def _start(self) -> Position:
+        return {}
 
-    def read(self, limit: int) -> Any:
-        number = bisect_right(self._ends, self._row)
-        if self._open is None or self._open[0] != number:
-            self._open = number, self._load(number).select(self._columns)
-        table = self._open[1]
-        piece = table.slice(self._row - self._ends[number] + table.num_rows, limit)
-        self._row += piece.num_rows
-        return piece
+    def _check_place(self, position: Position) -> None:
+        if self.num_rows is not None and int(position["row"]) > self.num_rows:
+            raise ValueError(f"position must lie within {self.num_rows} rows, got {position!r}")
 
-    def skip(self, rows: int) -> int:
-        passed = min(rows, self._ends[-1] - self._row)
-        self._row += passed
-        return passed
-
-    def place(self) -> Position:
-        return {"skip": self._row}
-
-    def close(self) -> None:
-        self._open = None
+    def _convert(self, table: Any, roles: Roles) -> Any:
+        return table  # a batch, or a Table where there are no roles
 
 
-class BatchSource:
+class BatchSource(NumberedSource):
     """Rows in memory, as one batch; a batch of the same columns is a view.
 
     Args:
@@ -153,13 +133,13 @@ class BatchSource:
     """
 
     def __init__(self, rows: Batch, schema: Schema, bad_rows: BadRows | None = None) -> None:
+        super().__init__()
         self.bad_rows = bad_rows or BadRows()
         self.rows = rows
         self.schema = schema
-        self._position: Position = {"row": 0, "batch": 0}
 
     @property
-    def num_rows(self) -> int | None:
+    def num_rows(self) -> int:
         """All rows."""
         return len(self.rows)
 
@@ -168,42 +148,31 @@ class BatchSource:
         """There is none: arrays have no Arrow types any more."""
         raise TypeError("rows in memory are arrays and have no Arrow schema")
 
-    def iter_batches(self, schema: Schema, batch_size: int) -> Iterator[Batch]:
-        """Batches of exactly `batch_size` rows (the last may be short), from `position()` on."""
-        select = self._selection(schema)
-        while int(self._position["row"]) < len(self.rows):
-            start, number = int(self._position["row"]), int(self._position["batch"])
-            stop = min(start + batch_size, len(self.rows))
-            self._position = {"row": stop, "batch": number + 1}
-            yield select(self.rows[start:stop])
-
     def iter_tables(self, columns: Sequence[str] | None, batch_size: int) -> Iterator[Any]:
         """Not possible: the columns of text are hashes by now."""
         raise TypeError("rows in memory are arrays and cannot be read as tables")
 
-    def position(self) -> Position:
-        """The next row not yet handed out."""
-        return dict(self._position)
+    def _check_columns(self, columns: Sequence[str]) -> None:
+        """`_cursor` compares the columns with those of the rows, and their roles."""
 
-    def seek(self, position: Mapping[str, int | str]) -> None:
-        """Go to what `position()` said, or to `{"row": n}`."""
-        self._position = {"row": int(position["row"]), "batch": int(position.get("batch", 0))}
-
-    def _selection(self, schema: Schema) -> Callable[[Batch], Batch]:
-        """What picks the columns of a schema out of a batch."""
+    def _cursor(self, columns: Sequence[str], roles: Roles, place: Position, rows_at_once: int) -> Cursor:
         own = schema_roles(self.schema)
-        for name, role in schema_roles(schema).items():
+        for name, role in roles.items():
             if own.get(name) != role:
                 raise ValueError(f"the rows in memory have no {role} column {name!r}, got the columns {own}")
+        schema = schema_of(roles)
         if schema == self.schema:
-            return lambda batch: batch
+            return NumberedCursor(lambda start, stop: self.rows[start:stop], len(self.rows))
         numerical = [self.schema.numerical.index(name) for name in schema.numerical]
         categorical = [self.schema.categorical.index(name) for name in schema.categorical]
-        return lambda batch: Batch(
-            batch.numerical.take(numerical, axis=1),
-            batch.categorical.take(categorical, axis=1),
-            **{part: getattr(batch, part) for part in ("label", "weight", "time") if getattr(schema, part) is not None},
-        )
+        others = [part for part in ("label", "weight", "time") if getattr(schema, part) is not None]
+
+        def make(start: int, stop: int) -> Batch:
+            rows = self.rows[start:stop]
+            kept = {part: getattr(rows, part) for part in others}
+            return Batch(rows.numerical.take(numerical, axis=1), rows.categorical.take(categorical, axis=1), **kept)
+
+        return NumberedCursor(make, len(self.rows))
 
 
 def as_table(data: Any) -> Any:
@@ -249,7 +218,6 @@ class ReaderSource(CursorSource):
 
     @property
     def arrow_schema(self) -> Any:
-        """Column names and types as a pyarrow Schema."""
         return self._reader.schema
 
     def _cursor(self, columns: Sequence[str], roles: Roles, place: Position, rows_at_once: int) -> Cursor:

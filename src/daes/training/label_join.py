@@ -104,12 +104,10 @@ class LabelJoin:
 
     @property
     def pending(self) -> int:
-        """Rows that wait."""
         return self.rows.count
 
     @property
     def status(self) -> str:
-        """How many rows wait."""
         return f"{self.pending:,} rows wait for labels"
 
     def describe(self) -> dict[str, int]:
@@ -117,7 +115,6 @@ class LabelJoin:
         return {**vars(self.counts), "pending": self.pending, "spilled": self.rows.spilled}
 
     def put(self, scored: Scored) -> None:
-        """Take in a batch that was scored."""
         batch = scored.batch
         if not isinstance(batch, KeyedBatch) or batch.key is None or batch.sent is None:
             raise TypeError(f"rows whose labels come later must have keys, got a {type(batch).__name__}")
@@ -220,7 +217,6 @@ class LabelJoin:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state."""
         self.rows.load_state_dict(state["rows"])
         self._strays = {key: (sent, label) for key, sent, label in state["strays"]}
         self.counts = LabelCounts(**state["counts"])

@@ -124,7 +124,6 @@ class PendingRows:
         return {"first": self._first, "pieces": pieces}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state."""
         self.count = self._in_memory = 0
         self._first = state["first"]
         self._pieces, self._starts, self._rows_of = deque(), deque(), {}
@@ -171,7 +170,6 @@ class PendingRows:
         return piece
 
     def _remove(self, piece: _Piece, rows: int) -> None:
-        """Remove rows of the first piece."""
         for place, key in enumerate(piece.key[:rows].tolist(), self._first):
             if self._rows_of.get(key) == place:
                 del self._rows_of[key]

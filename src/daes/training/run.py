@@ -30,7 +30,7 @@ from daes.training.consumed import ConsumedRows
 from daes.training.environment import environment, find_device
 from daes.training.importance import RecentRows, feature_importance
 from daes.training.label_join import LabelJoin, LateLabels
-from daes.training.monitor import Monitor, plain
+from daes.training.monitor import Monitor
 from daes.training.optimizer import count_parameters
 from daes.training.parent import ParentRun
 from daes.training.processes.checksum import model_checksum
@@ -38,7 +38,7 @@ from daes.training.processes.group import Processes
 from daes.training.processes.reading import read_together
 from daes.training.processes.tables import MAP_ABOVE
 from daes.training.processes.trainer import ProcessTrainer
-from daes.training.progress import ProgressFile
+from daes.training.progress import ProgressFile, history_by_name, reliability_of
 from daes.training.step import TrainingError
 from daes.training.stopping import TrainingStopped, on_stop_signal
 from daes.training.trainer import BatchCallback, RecordCallback, StreamTrainer, TrainResult, WaitCallback
@@ -163,13 +163,14 @@ def train_run(
             run_folder.recover()
             _check_folder(run_folder, resume, overwrite)
     with processes.together():
-        stored = _stored_config(run_folder) if resume else None
+        continued = run_folder.replacement if run_folder.replacement.exists else run_folder
+        stored = continued.read_config(*_PARTS) if resume and continued.is_run else None
         # Whatever can be wrong with options and data shows here, before anything is written.
         map_above = MAP_ABOVE if issubclass(tables, DividedEmbedding) else None
         start = _find_parent(parent, stored, model, config, map_above)
         if start is None:
             arguments = {"categorical": tables, **(model or {})}
-            make, sampled = _find_model(data, run_folder, stored, arguments, config, sample_rows)
+            make, sampled = _find_model(data, continued, stored, arguments, config, sample_rows)
         else:
             make, sampled = partial(start.make_model, data.schema, tables), 0
     with processes.together():  # what is read is there in all of them: TorchRec's tables are made together
@@ -286,14 +287,14 @@ def train_run(
 
 def _find_model(
     data: Dataset,
-    run_folder: RunFolder,
+    continued: RunFolder,
     stored: Mapping[str, Any] | None,
     model: Mapping[str, Any],
     config: TrainConfig,
     sample_rows: int,
 ) -> tuple[Callable[[], CTRModel], int]:
     """What makes a new model, and how many rows it is made by."""
-    if stored is not None and data.is_live and CheckpointStore(_continued(run_folder).checkpoints).steps():
+    if stored is not None and data.is_live and CheckpointStore(continued.checkpoints).steps():
         # The first rows may be gone; the checkpoint has all that they told, and the run what was chosen by them.
         arguments, chosen = dict(model), stored["model"]
         sizes = arguments.get("sizes", {})
@@ -379,7 +380,6 @@ def write_results(
     letters: DeadLetters | None = None,
 ) -> None:
     """Write metrics.json, history.json, monitor.json and, if rows were left out, bad_rows.csv."""
-    reliability = trainer.metrics.calibration.reliability()._asdict()
     run_folder.write(
         "metrics",
         {
@@ -393,11 +393,10 @@ def write_results(
             "bad_rows": {"count": bad_rows.count, "first": [asdict(bad) for bad in bad_rows.first[:_LISTED_BAD_ROWS]]},
             "dead_letters": 0 if letters is None else letters.count,
             **({"labels": trainer.waiting.describe()} if isinstance(trainer.waiting, LabelJoin) else {}),
-            "reliability": {name: plain(values) for name, values in reliability.items()},
+            "reliability": reliability_of(trainer),
         },
     )
-    names = list(result.history[0]) if result.history else []
-    run_folder.write("history", {name: [record[name] for record in result.history] for name in names})
+    run_folder.write("history", history_by_name(result.history))
     run_folder.write("monitor", monitor.to_dict())
     if bad_rows.count:
         write_text(run_folder.bad_rows, bad_rows.to_csv())
@@ -432,16 +431,6 @@ def _choose_folder(run_folder: RunFolder, resume: bool, overwrite: bool) -> RunF
     if overwrite:
         run_folder.clear_replacement()
     return run_folder.replacement
-
-
-def _stored_config(run_folder: RunFolder) -> dict[str, Any] | None:
-    """The configuration of the run that is to be continued; None if there is none."""
-    continued = _continued(run_folder)
-    return continued.read_config(*_PARTS) if continued.is_run else None
-
-
-def _continued(run_folder: RunFolder) -> RunFolder:
-    return run_folder.replacement if run_folder.replacement.exists else run_folder
 
 
 def _find_parent(

@@ -9,13 +9,13 @@ from typing import Any, BinaryIO
 import numpy as np
 import torch
 
-from daes.extras import require
 from daes.metrics.base import sigmoid
 from daes.metrics.stream import StreamMetrics
 from daes.model import CTRModel
 from daes.storage.durable import replacing
 from daes.storage.run_folder import RunFolder
 from daes.stream.aligned import aligned_rows
+from daes.stream.arrow import pa, pa_csv, pq
 from daes.stream.bad_rows import BadRows
 from daes.stream.dataset import Dataset
 from daes.stream.schema import Schema
@@ -114,18 +114,15 @@ def predict(
         for kept, batch, good in aligned_rows(data, schema, keep, batch_size, bad_rows):
             scores = np.empty(len(good))
             scores[good] = sigmoid(logits(model, batch))
-            write(_with_column(kept, column, require("pyarrow").array(scores, mask=~good)))
+            values = pa.array(scores, mask=~good)
+            # A table without columns has no number of rows to agree with.
+            write(kept.append_column(column, values) if keep else pa.table({column: values}))
             done += len(scores)
             if progress is not None:
                 progress(len(scores))
         if not done:
             raise ValueError(f"the data must have at least one row; {data.name} has none")
     return Predicted(done, bad_rows)
-
-
-def _with_column(table: Any, name: str, values: Any) -> Any:
-    """The table with one more column; a table without columns has no number of rows to agree with."""
-    return table.append_column(name, values) if table.num_columns else require("pyarrow").table({name: values})
 
 
 def _refuse_input(out: Path, data: Dataset) -> None:
@@ -145,7 +142,7 @@ def logits(model: CTRModel, batch: Any) -> Any:
 @contextmanager
 def _writing(out: str | Path | BinaryIO) -> Iterator[Callable[[Any], None]]:
     """What takes tables and appends them to a file, which takes its name once it is whole, or to a stream as CSV."""
-    make = require("pyarrow.csv").CSVWriter
+    make = pa_csv.CSVWriter
     opened: AbstractContextManager[BinaryIO]
     if isinstance(out, str | Path):
         path = Path(out)
@@ -154,7 +151,7 @@ def _writing(out: str | Path | BinaryIO) -> Iterator[Callable[[Any], None]]:
         if not path.parent.is_dir():
             raise FileNotFoundError(f"out must lie in a folder that exists, got {path}")
         if path.suffix.lower() == ".parquet":
-            make = require("pyarrow.parquet").ParquetWriter
+            make = pq.ParquetWriter
         opened = replacing(path)
     else:
         opened = nullcontext(out)

@@ -195,7 +195,11 @@ class StreamTrainer:
         self.seconds = time.perf_counter() - self._started
         for callback in self.callbacks:
             callback(self, batch, logits)
-        self._record_if_due(len(batch))
+        if self._record_is_due(len(batch)):
+            self._record()
+        if self.config.record_every is None and len(self.history) >= _MAX_RECORDS:
+            self.history = self.history[1::2]
+            self._spacing *= 2
 
     def _stop_if_asked(self) -> None:
         if self._stop_signal is not None:
@@ -269,13 +273,6 @@ class StreamTrainer:
         if self._unmeasured:
             self.metrics.update(*(np.concatenate(column) for column in zip(*self._unmeasured, strict=True)))
             self._unmeasured, self._rows_unmeasured = [], 0
-
-    def _record_if_due(self, new: int) -> None:
-        if self._record_is_due(new):
-            self._record()
-        if self.config.record_every is None and len(self.history) >= _MAX_RECORDS:
-            self.history = self.history[1::2]
-            self._spacing *= 2
 
     def _save_if_due(self, new: int) -> None:
         if self.store is not None and self._save_is_due(new):

@@ -61,12 +61,10 @@ class DividedReading:
 
     @property
     def num_rows(self) -> int | None:
-        """All rows."""
         return self._data.num_rows
 
     @property
     def arrow_schema(self) -> Any:
-        """Column names and types as a pyarrow Schema."""
         return self._data.arrow_schema
 
     def position(self) -> Position:
@@ -74,16 +72,13 @@ class DividedReading:
         return dict(self._position)
 
     def seek(self, position: Mapping[str, int | str]) -> None:
-        """Go to what `position()` said, or to `{"row": n}`."""
         self._columns.seek(position)
         self._position = dict(position)
 
     def iter_tables(self, columns: Sequence[str] | None, batch_size: int) -> Iterator[Any]:
-        """All rows, as pyarrow Tables of these columns (None: all)."""
         return self._data.iter_tables(columns, batch_size)
 
     def iter_batches(self, schema: Schema, batch_size: int) -> Iterator[Batch]:
-        """Batches of all rows, from `position()` on."""
         ended = False
         while not ended:
             yield from self._each_alone(schema, batch_size)
