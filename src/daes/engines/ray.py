@@ -41,7 +41,7 @@ def start_ray(**options: Any) -> Any:
 
 @contextmanager
 def ray_aside() -> Iterator[None]:
-    """Within it, what Ray says of lost processes goes to standard error, and what it says of its own code nowhere."""
+    """A context in which Ray's messages go to standard error and its deprecation warnings are ignored."""
     with warnings.catch_warnings(), redirect_stdout(sys.stderr):
         warnings.simplefilter("ignore", DeprecationWarning)
         yield
@@ -121,7 +121,10 @@ def summarize_dataset(dataset: Any, columns: Sequence[str] | None = None, *, siz
     if schema is None:
         raise ValueError("dataset must have a schema to summarize, got an empty dataset")
     if columns is None:
-        columns = [name for name, kind in zip(schema.names, schema.types, strict=True) if _is_number(pa.types, kind)]
+        tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
+        columns = [
+            name for name, kind in zip(schema.names, schema.types, strict=True) if any(test(kind) for test in tests)
+        ]
     names = tuple(columns)
     if not names:
         raise ValueError(f"dataset must have a column of numbers, got {', '.join(schema.names)}")
@@ -157,7 +160,3 @@ def _result(ray: Any, done: Any) -> Any:
 
 def _merge_copies(merge: Callable[[Any, Any], Any], first: Any, second: Any) -> Any:
     return merge_good(merge, deepcopy(first), second)  # arrays that come from Ray's object store cannot be written to
-
-
-def _is_number(types: Any, kind: Any) -> bool:
-    return any(test(kind) for test in (types.is_integer, types.is_floating, types.is_decimal, types.is_boolean))

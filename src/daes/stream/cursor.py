@@ -4,6 +4,7 @@ A kind of source implements a `Cursor`, one pass forward through its rows; `Curs
 """
 
 import sys
+import time
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ Roles = Mapping[str, str]
 """What each column is read for: numerical, categorical, label, weight or time. Empty for raw tables."""
 
 _ROWS_AT_ONCE = 65_536
+_HEARTBEAT = 1.0
 
 
 class SourceError(ValueError):
@@ -63,7 +65,7 @@ class Cursor(ABC):
         return rows - left
 
     def wait(self, seconds: float) -> None:  # noqa: B027
-        """Of a live source: return as soon as there may be another row, after so many seconds at the latest."""
+        """For live sources: return as soon as there may be another row, after `seconds` at the latest."""
 
     def close(self) -> None:  # noqa: B027 (some have nothing open)
         """Release what is open."""
@@ -117,6 +119,8 @@ class CursorSource(ABC):
     _place_keys: frozenset[str] = frozenset({"skip"})
     _text_keys: frozenset[str] = frozenset({"name"})
     _rows_at_once = _ROWS_AT_ONCE
+    max_wait = 0.0
+    """Seconds that a row of a live source waits at most for its batch to be full."""
 
     def __init__(
         self,
@@ -176,7 +180,7 @@ class CursorSource(ABC):
         return dict(self._position)
 
     def seek(self, position: Mapping[str, int | str]) -> None:
-        """Go to what `position()` said, or to `{"row": n}`, the n-th row from the start."""
+        """Go to a result of `position()`, or to `{"row": n}`, the n-th row from the start."""
         given = dict(position)
         if set(given) == {"row"}:
             given = self._position_of(0, 0, {**self._start(), "skip": given["row"]}) | given
@@ -273,17 +277,27 @@ class CursorSource(ABC):
 
     def _read(self, cursor: Cursor, rows: int) -> tuple[Any | None, list[tuple[int, Position]]]:
         """Up to `rows` rows as one Table, None if there are none, and the places of the pieces it is made of."""
-        pieces, places = [], []
+        pieces: list[Any] = []
+        places: list[tuple[int, Position]] = []
         done = 0
-        while done < rows and cursor.ready():
-            places.append((done, cursor.place()))
-            pieces.append(cursor.read(rows - done))
-            done += len(pieces[-1])
+        deadline = time.monotonic() + min(self.max_wait, _HEARTBEAT)
+        while done < rows:
+            if cursor.ready():
+                if not pieces:
+                    deadline = time.monotonic() + self.max_wait
+                places.append((done, cursor.place()))
+                pieces.append(cursor.read(rows - done))
+                done += len(pieces[-1])
+            elif (left := deadline - time.monotonic()) > 0:
+                cursor.wait(left)
+            else:
+                break
         return join_pieces(pieces), [*places, (done, cursor.place())]
 
     def _no_rows(self, columns: Sequence[str], roles: Roles) -> Any:
-        """A Table of these columns without rows, of a live source."""
-        raise NotImplementedError
+        """What a live source hands out while nothing comes."""
+        kinds = {"categorical": pa.string(), "time": pa.int64()}
+        return pa.table({name: pa.array([], kinds.get(roles.get(name, ""), pa.float64())) for name in columns})
 
     def _convert_one(
         self,
@@ -353,9 +367,11 @@ def check_columns(columns: Sequence[str], available: Sequence[str], where: str =
 
 
 def join_pieces(pieces: Sequence[Any]) -> Any | None:
-    """Tables of the same columns as one, None if there are none."""
+    """Tables or batches of the same columns as one, None if there are none."""
     if len(pieces) <= 1:
         return pieces[0] if pieces else None
+    if isinstance(pieces[0], Batch):
+        return Batch.concat(pieces)
     try:
         if any(piece.schema != pieces[0].schema for piece in pieces):
             pieces = [_without_dictionaries(piece) for piece in pieces]

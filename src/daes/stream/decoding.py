@@ -71,7 +71,7 @@ class Decoder:
         self._fields = {name: str(key) if name == KEY else name for name in columns}
 
     def decode(self, messages: Sequence["Message"]) -> tuple[Any | None, list[int | str]]:
-        """One Table of all rows, None if there are none, and of each message how many it has or why it has none."""
+        """One Table of all rows (None if there are none), and per message its number of rows or why it is refused."""
         found: list[int | str] = []
         tables: list[Any] = []
         for arrow, run in groupby(messages, lambda message: is_arrow(message.data)):
@@ -186,7 +186,7 @@ class Decoder:
         return made
 
     def _outcomes(self, table: Any, name: str) -> Any:
-        """The labels of rows of which each means a click where it says nothing else."""
+        """The labels of messages, each of which means a click unless it has another label."""
         if name not in table.column_names:
             return pa.array(np.ones(table.num_rows))
         column = pc.fill_null(table.column(name).cast(pa.float64()), 1.0)
@@ -335,7 +335,7 @@ def _weight(value: Any) -> float:
 
 
 def _moment(value: Any) -> int:
-    """Epoch nanoseconds of an ISO timestamp, UTC where it says nothing else; an integer is itself."""
+    """Epoch nanoseconds of an ISO timestamp, in UTC unless it has an offset; an integer is returned as it is."""
     if type(value) is int and -(2**63) <= value < 2**63:
         return value
     if type(value) is not str:

@@ -44,7 +44,7 @@ class DataFile:
 
     @property
     def suffix(self) -> str:
-        """The ending that tells the format, in lower case: `.csv` of `DAY.CSV.gz`."""
+        """The file extension that determines the format, in lower case: `.csv` of `DAY.CSV.gz`."""
         path = Path(self.name)
         return (path.with_suffix("") if self.compression else path).suffix.lower()
 

@@ -129,7 +129,7 @@ class FollowedFiles(LiveSource):
 
 
 class _FollowCursor(Cursor):
-    """One file's cursor after the other, for ever."""
+    """One file's cursor after the other, without an end."""
 
     def __init__(
         self, source: FollowedFiles, columns: Sequence[str], roles: Roles, place: Position, at_once: int
@@ -169,7 +169,7 @@ class _FollowCursor(Cursor):
             self._readable(lambda file=file: self._open(file, {}))  # type: ignore[misc]
 
     def _readable(self, step: Callable[[], Any]) -> Any:
-        """What the step returns; None where what cannot be read is passed over."""
+        """The result of the step; None if the file cannot be read and is skipped."""
         try:
             return step()
         except (SourceError, OSError) as error:
@@ -180,7 +180,7 @@ class _FollowCursor(Cursor):
             return None
 
     def _finish(self) -> None:
-        """Note that the file in hand is read."""
+        """Mark the current file as read."""
         self.close()
         if self._name:
             self._done.add(self._name)

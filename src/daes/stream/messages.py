@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from daes.stream.arrow import pa
 from daes.stream.batch import Batch, batch_from_table
-from daes.stream.cursor import Cursor, Position, Roles, SourceError, join_pieces, schema_of, schema_roles
+from daes.stream.cursor import Cursor, Position, Roles, SourceError, schema_of, schema_roles
 from daes.stream.decoding import KEY, SENT, Decoder, infer_types
 from daes.stream.live import LiveSource
 from daes.stream.schema import Schema
@@ -170,9 +170,6 @@ class MessageSource(LiveSource):
         table = super()._no_rows(columns, roles)
         return self._to_batch(table, roles) if roles else table
 
-    def _join(self, pieces: list[Any]) -> Any | None:
-        return Batch.concat(pieces) if pieces and isinstance(pieces[0], Batch) else join_pieces(pieces)
-
     def close(self) -> None:
         self.consumer.close()
 
@@ -227,7 +224,6 @@ class LabelReader:
     as of a `MessageSource`.
 
     Args:
-        consumer: the client of the broker.
         key: the field of the key.
         label: the field of the label; a message without it means a click.
     """
@@ -242,7 +238,7 @@ class LabelReader:
         self._cursor = self._open(format_offsets(consumer.start(), {}))
 
     def read(self, most: int, moment: int) -> Labels:
-        """Up to `most` labels that were sent by then, as far as they are there."""
+        """Up to `most` labels that were sent by `moment` and have arrived."""
         if not len(self._ahead.key) and self._cursor.ready():
             table = self._cursor.read(most)
             key, sent, label = (table.column(place).to_numpy() for place in range(3))
@@ -343,7 +339,7 @@ class _MessageCursor(Cursor):
         return table.filter(pa.array(keep)), left
 
     def _pass_on(self, rows: int) -> None:
-        """Note that so many further rows are handed out, and with them the messages that have none left."""
+        """Mark `rows` further rows as handed out, and the messages that have none left as read."""
         while self._messages:
             message, count = self._messages[-1]
             if count > rows:
@@ -369,7 +365,7 @@ class _MessageCursor(Cursor):
 
 
 def next_offset(what: str, wanted: int, first: int, end: int) -> int:
-    """Where to go on in what has messages from `first` on and before `end`: at `wanted`, or `first` if that is gone."""
+    """Where to continue in messages from `first` to before `end`: at `wanted`, or at `first` if that is gone."""
     if wanted > end:
         raise BrokerError(f"{what} ends before message {end}, and message {wanted} is next: it was made anew")
     if wanted < first:

@@ -114,7 +114,7 @@ class _ParquetCursor(Cursor):
         return self._row < self._rows
 
     def _load(self) -> Any:
-        """The rows of the batch in hand that are not handed out, or of the next."""
+        """The rows of the current batch that are not handed out yet, or of the next batch."""
         while self._left is None or not self._left.num_rows:
             try:
                 batch = next(self._batches)

@@ -66,7 +66,7 @@ class Source(Protocol):
         """The place of the next row not yet handed out, JSON-able. `row` counts rows and `batch` batches."""
 
     def seek(self, position: Mapping[str, int | str]) -> None:
-        """Go to what `position()` said, or to `{"row": n}`, the n-th row from the start (0 rewinds)."""
+        """Go to a result of `position()`, or to `{"row": n}`, the n-th row from the start (0 rewinds)."""
 
 
 class TableSource(CursorSource):
