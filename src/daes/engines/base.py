@@ -41,7 +41,7 @@ class LocalEngine:
 
 @dataclass(frozen=True)
 class Failure:
-    """What went wrong with a part. It is a result too, so that the engines' own tracebacks do not bury the sentence."""
+    """An error about a part, returned as a result so that it is not buried in an engine's traceback."""
 
     sentence: str
 
@@ -61,7 +61,7 @@ def merge_good(merge: Callable[[Any, Any], Any], first: Any, second: Any) -> Any
 
 
 def result_of(result: Any) -> Any:
-    """A result, or the error that it stands for."""
+    """The result; raises an `EngineError` if it is a `Failure`."""
     if isinstance(result, Failure):
         raise EngineError(result.sentence)
     return result

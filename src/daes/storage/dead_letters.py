@@ -33,7 +33,7 @@ class DeadLetters:
         self._file: Any = None
 
     def open(self, positions: Mapping[str, Mapping[int, int]]) -> None:
-        """Go on with the file, without the letters that come from these offsets of each topic's partitions on."""
+        """Continue the file without the letters from these offsets of each topic's partitions on."""
         self.close()
         kept = []
         for line in self.path.read_bytes().split(b"\n") if self.path.exists() else ():

@@ -74,7 +74,7 @@ class RunFolder:
 
     @property
     def is_run(self) -> bool:
-        """Whether a run was started here: its configuration says so, whatever else is called config.json."""
+        """Whether a run was started here, according to config.json."""
         path = self.path / "config.json"
         return path.is_file() and read_json(path).get("format") == FORMAT
 

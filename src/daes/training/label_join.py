@@ -180,7 +180,7 @@ class LabelJoin:
         return found
 
     def _give(self, key: int, sent: int, label: float) -> None:
-        """A label to its row; kept for a while if that has not come."""
+        """Give a label to its row; keep it for a while if that row has not come."""
         found = self.rows.give(key, sent, label, self._window)
         if found is None:
             self._strays[key] = (sent, label)
@@ -199,7 +199,7 @@ class LabelJoin:
             self.counts.unmatched += 1
 
     def _make_room(self, rows: int) -> Iterator[Scored]:
-        """Let the oldest rows go before their windows are over."""
+        """Release the oldest rows before their windows are over."""
         taken = self.rows.take(rows)
         if self._overflow == "drop":
             self.counts.dropped += rows

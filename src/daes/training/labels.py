@@ -29,7 +29,7 @@ class WaitingLabels(Protocol):
 
     @property
     def status(self) -> str:
-        """What waits, as text for people; empty where that says nothing."""
+        """What waits, as text for people; empty if there is nothing to say."""
 
     def put(self, scored: Scored) -> None:
         """Take in a batch that was scored."""

@@ -37,8 +37,6 @@ class PendingRows:
     Args:
         segments: where features go of rows beyond `most_in_memory`; None to keep all in memory. Of such a row about 150
             bytes stay in memory: key, time, score, label, and its place in the index.
-        most_in_memory: rows.
-        segment_rows: rows of a segment.
     """
 
     def __init__(

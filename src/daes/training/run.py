@@ -108,7 +108,7 @@ def train_run(
 ) -> TrainedRun:
     """Train a model in one pass over a stream and write everything about it to a folder (docs/run-folder.md).
 
-    Ctrl-C and SIGTERM end training after the batch in hand: a checkpoint is written, then `TrainingStopped` is raised.
+    Ctrl-C and SIGTERM end training after the current batch: a checkpoint is written, then `TrainingStopped` is raised.
     A run on a live stream (`Dataset.is_live`) has no other end: it then writes its model and its metrics.
 
     Args:
@@ -240,7 +240,7 @@ def train_run(
             if checkpoint is not None:
                 with checkpoint.in_use():
                     place = consumed.place(checkpoint.state, config)
-            # Other rows would also give another model: what changed first is said first.
+            # Changed rows would also change the model: report the rows first.
             _check_same_run(written, description, ("model", "training", "run"))
             if checkpoint is not None and place is not None:
                 if processes.first and (other := _other_versions(written)):
@@ -293,9 +293,9 @@ def _find_model(
     config: TrainConfig,
     sample_rows: int,
 ) -> tuple[Callable[[], CTRModel], int]:
-    """What makes a new model, and how many rows it is made by."""
+    """A function that makes a new model, and the number of rows it is based on."""
     if stored is not None and data.is_live and CheckpointStore(continued.checkpoints).steps():
-        # The first rows may be gone; the checkpoint has all that they told, and the run what was chosen by them.
+        # The first rows may be gone; what was derived from them is in the checkpoint and in the run's configuration.
         arguments, chosen = dict(model), stored["model"]
         sizes = arguments.get("sizes", {})
         arguments["sizes"] = {**chosen["sizes"], **sizes} if isinstance(sizes, Mapping) else sizes
@@ -320,7 +320,7 @@ def _join(labels: LateLabels, data: Dataset, config: TrainConfig, keep: int) -> 
 def _open_dead_letters(
     run_folder: RunFolder, data: Dataset, source: Source, trainer: StreamTrainer, join: LabelJoin | None
 ) -> DeadLetters | None:
-    """Let messages that cannot be read go to a file of the run from now on; None where there are no messages."""
+    """Write messages that cannot be read to a file of the run; None if the data are not messages."""
     messages = data.source
     if not isinstance(messages, MessageSource):
         return None
@@ -360,7 +360,7 @@ def _check_same_start(processes: Processes, description: Mapping[str, Any], data
 
 @contextmanager
 def _safe_in(run_folder: RunFolder) -> Iterator[None]:
-    """A file that cannot be written after training is an error that says where the trained model is."""
+    """A context in which a file that cannot be written is an error that names where the trained model is."""
     try:
         yield
     except OSError as error:
@@ -469,7 +469,7 @@ def _check_same_run(run_folder: RunFolder, description: Mapping[str, Any], parts
 
 
 def _other_versions(run_folder: RunFolder) -> str:
-    """What the run was started with that is another version now, as the end of a sentence; empty if nothing is."""
+    """A sentence about versions that have changed since the run was started; empty if none has."""
     stored, now = run_folder.read_config().get("environment", {}), environment()
     before = {"daes": stored.get("daes"), "torch": stored.get("packages", {}).get("torch")}
     after = {"daes": now["daes"], "torch": now["packages"]["torch"]}
@@ -483,7 +483,7 @@ def _other_versions(run_folder: RunFolder) -> str:
 
 
 def _difference(name: str, old: Any, new: Any) -> tuple[str, Any, Any]:
-    """The name of what differs, and both values: of options that are named themselves, the first that does."""
+    """The dotted name of the first option that differs, and its two values."""
     while isinstance(old, Mapping) and isinstance(new, Mapping):
         key = next(key for key in (*old, *new) if old.get(key) != new.get(key))
         name, old, new = f"{name}.{key}", old.get(key), new.get(key)

@@ -126,7 +126,7 @@ def predict(
 
 
 def _refuse_input(out: Path, data: Dataset) -> None:
-    """The data must survive: writing takes the place of what is at `out`."""
+    """Refuse to overwrite a file that is read."""
     for path in getattr(data.source, "paths", ()):
         if out.exists() and Path(path).exists() and out.samefile(path):
             raise ValueError(f"out must not be one of the files read, got {out}")
@@ -141,7 +141,7 @@ def logits(model: CTRModel, batch: Any) -> Any:
 
 @contextmanager
 def _writing(out: str | Path | BinaryIO) -> Iterator[Callable[[Any], None]]:
-    """What takes tables and appends them to a file, which takes its name once it is whole, or to a stream as CSV."""
+    """A function that appends tables to a file, which is replaced when it is complete, or to a stream as CSV."""
     make = pa_csv.CSVWriter
     opened: AbstractContextManager[BinaryIO]
     if isinstance(out, str | Path):

@@ -1,4 +1,4 @@
-"""Parquet files that several processes read together: each reads its share of the columns and tells the others."""
+"""Parquet files that several processes read together: each reads a share of the columns and sends it to the others."""
 
 import copy
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -39,8 +39,8 @@ class DividedReading:
     tell each other what they have read, so that each has all rows, in their order.
     Since a file stores each column by itself, files are read and decoded once, by all processes together.
 
-    Rows of which something cannot be read, or is refused, are read by every process, until 65,000 rows later: whatever
-    is said of them is said as if nothing were divided.
+    If some rows cannot be read or are refused, every process reads all columns of the next 65,000 rows: errors are the
+    same as without division.
 
     Args:
         data: Parquet files; the same in all processes.
