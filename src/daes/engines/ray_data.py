@@ -33,7 +33,8 @@ class RaySource(CursorSource):
         # Otherwise blocks come in the order in which tasks end.
         dataset.context.execution_options.preserve_order = True
         blocks = dataset.to_arrow_refs()
-        rows = ray.get([ray.remote(_num_rows).remote(block) for block in blocks])
+        count = ray.remote(lambda block: block.num_rows)
+        rows = ray.get([count.remote(block) for block in blocks])
         self._blocks = [block for block, length in zip(blocks, rows, strict=True) if length]
         self._ends: list[int] = list(accumulate(length for length in rows if length))
         if not self._blocks:
@@ -113,7 +114,3 @@ def _train(
     except Exception as error:
         return Failure(f"{type(error).__name__}: {error}")
     return None
-
-
-def _num_rows(block: Any) -> int:
-    return int(block.num_rows)

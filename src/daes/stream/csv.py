@@ -21,8 +21,6 @@ from daes.stream.files import DataFile, Where
 from daes.stream.files_source import FilesSource
 from daes.stream.schema import Schema
 
-__all__ = ["BadRow", "BadRows", "CsvSource"]
-
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".psv": "|"}
 
 

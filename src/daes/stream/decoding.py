@@ -61,11 +61,11 @@ class Decoder:
             name: "numerical" if column_kind(types.field(name).type) == "numerical" else "categorical"
             for name in columns
         }
-        self._raw = not roles
         self._key = key
         self._label_map = label_map
-        names = [name for name, role in self._roles.items() if role in ("numerical", "categorical")]
-        self._features, self._few_features = frozenset(names), ", ".join(names[:5])
+        names = [name for name, role in roles.items() if role in ("numerical", "categorical")]
+        self._features = frozenset(names)  # each row must have one of them; empty for raw tables
+        self._no_features = f"it has none of the columns {', '.join(names[:5])}"
         self._types = {name: self._type(role) for name, role in self._roles.items()}
         self._rules = {name: self._rule(name, role) for name, role in self._roles.items()}
         self._fields = {name: str(key) if name == KEY else name for name in columns}
@@ -94,9 +94,9 @@ class Decoder:
                 columns[name] = [message.sent for message in messages]
             else:
                 columns[name] = self._convert(name, [row.get(self._fields[name]) for row in rows], bad)
-        if self._features and not self._raw:
+        if self._features:
             lacking = [place for place, row in enumerate(rows) if self._features.isdisjoint(row)]
-            bad = {**dict.fromkeys(lacking, f"it has none of the columns {self._few_features}"), **bad}
+            bad = {**dict.fromkeys(lacking, self._no_features), **bad}
         found: list[int | str] = [bad.get(place, 1) for place in range(len(rows))]
         good = [place for place, outcome in enumerate(found) if outcome == 1]
         if not good:
@@ -175,14 +175,14 @@ class Decoder:
                 else:
                     columns[name] = self._cast(table.column(name), name)
             made = pa.table(columns)
-            if not self._raw and self._features:
+            if self._features:
                 batch_from_table(made, schema_of(self._roles), label_map=self._label_map)
         except KeyError as error:
             return f"it has no column {error.args[0] if error.args else error}"
         except (ValueError, TypeError, pa.ArrowException) as error:
             return str(error)
-        if not self._raw and self._features and self._features.isdisjoint(table.column_names):
-            return f"it has none of the columns {self._few_features}"
+        if self._features and self._features.isdisjoint(table.column_names):
+            return self._no_features
         return made
 
     def _outcomes(self, table: Any, name: str) -> Any:
