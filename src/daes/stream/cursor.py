@@ -374,7 +374,7 @@ def join_pieces(pieces: Sequence[Any]) -> Any | None:
         return Batch.concat(pieces)
     try:
         if any(piece.schema != pieces[0].schema for piece in pieces):
-            pieces = [_without_dictionaries(piece) for piece in pieces]
+            pieces = [piece.cast(_without_dictionaries(piece.schema)) for piece in pieces]
         return pa.concat_tables(pieces, promote_options="permissive")
     except pa.ArrowException as error:
         raise SourceError(f"files must agree on the types of their columns: {error}") from error
@@ -385,6 +385,8 @@ def _place_of(row: int, places: list[tuple[int, Position]]) -> Position:
     return {**place, "skip": int(place["skip"]) + row - start}
 
 
-def _without_dictionaries(table: Any) -> Any:
-    types = [getattr(kind, "value_type", kind) if pa.types.is_dictionary(kind) else kind for kind in table.schema.types]
-    return table.cast(pa.schema(list(zip(table.schema.names, types, strict=True))))
+def _without_dictionaries(schema: Any) -> Any:
+    dictionary = pa.types.is_dictionary
+    return pa.schema(
+        [(field.name, field.type.value_type if dictionary(field.type) else field.type) for field in schema]
+    )

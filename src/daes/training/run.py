@@ -219,17 +219,16 @@ def train_run(
                 if join is not None and join.rows.segments is not None:
                     join.rows.segments.folder = written.pending
                 if not written.is_run or (data.is_live and not trainer.store.steps()):
-                    made = {
+                    stored = {
                         "format": FORMAT,
                         "version": VERSION,
                         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-                    }
-                    about = {
+                        **description,
                         "parameters": count_parameters(ctr_model),
                         "options": dict(options or {}),
                         "environment": environment(device),
                     }
-                    written.write("config", {**made, **description, **about})
+                    written.write("config", stored)
         written = RunFolder(processes.gather(written.path)[0])
         with processes.together():
             ahead = max(prefetch, _ROWS_AHEAD // config.batch_size) if prefetch and not data.is_live else prefetch
