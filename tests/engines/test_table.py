@@ -1,9 +1,11 @@
+from functools import partial
+
 import numpy as np
 import pytest
 
 from daes.cli.column import open_numbers
 from daes.engines import LocalEngine, start_engine, summarize_table
-from daes.engines.base import Attempt, EngineError, Failure, MergeGood, result_of
+from daes.engines.base import EngineError, Failure, attempt, merge_good, result_of
 from daes.engines.table import table_parts
 from daes.stream.dataset import Dataset
 
@@ -65,9 +67,9 @@ def test_an_unknown_engine():
 
 
 def test_a_failure_is_a_result_that_merging_keeps():
-    failure = Attempt(int)("one")
+    failure = attempt(int, "one")
     assert isinstance(failure, Failure)
-    join = MergeGood(lambda first, second: first + second)
+    join = partial(merge_good, lambda first, second: first + second)
     assert join(1, 2) == 3
     assert join(1, failure) is failure
     assert join(failure, 1) is failure

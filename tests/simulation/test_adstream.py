@@ -815,7 +815,7 @@ class TestBadArguments:
         with pytest.raises(ValueError, match="stop must be given"):
             AdStream(None).bayes_metrics()
         for batch_size in (0, -5):
-            with pytest.raises(ValueError, match="batch_size must be positive"):
+            with pytest.raises(ValueError, match="batch_size must be a positive integer"):
                 source.iter_batches(source.schema, batch_size)
 
     @pytest.mark.parametrize(

@@ -460,7 +460,7 @@ class TestBadFiles:
     @pytest.mark.parametrize("text", ["[]", "null", "3"])
     def test_a_configuration_that_is_no_object(self, saved, text):
         (saved / CONFIG).write_text(text)
-        with pytest.raises(ValueError, match=f'{CONFIG} must have "format"'):
+        with pytest.raises(ValueError, match=f"{CONFIG} must hold a JSON object"):
             CTRModel.from_pretrained(saved)
 
     @pytest.mark.parametrize(

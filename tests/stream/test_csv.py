@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from daes.stream import bad_rows, csv_text
-from daes.stream.csv import BadRow, CsvSource
+from daes.stream.bad_rows import BadRow
+from daes.stream.csv import CsvSource
 from daes.stream.cursor import CursorSource
 from daes.stream.hashing import hash_text
 from daes.stream.schema import Schema

@@ -73,7 +73,9 @@ def simulated(seed=0):
 
 
 def join_of(labels, **options):
-    return LabelJoin(LabelReader(Log("labels", labels), "id", "click"), batch_size=50, window=WINDOW, **options)
+    segments = options.pop("segments", None)
+    late = LateLabels("nats://localhost/CLICKS", "id", WINDOW, **options)
+    return LabelJoin(LabelReader(Log("labels", labels), "id", "click"), late, 50, segments)
 
 
 def data_of(impressions, limit=ROWS):

@@ -1,7 +1,6 @@
 """Engines that spread work over many processes and machines: Ray, Spark, or this process alone."""
 
-from daes.engines.base import Engine, EngineError, LocalEngine
-from daes.engines.starting import start_engine
+from daes.engines.base import Engine, EngineError, LocalEngine, start_engine
 from daes.engines.statistics import observe_table
 from daes.engines.table import summarize_table
 

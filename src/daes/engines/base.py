@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 P = TypeVar("P")
 T = TypeVar("T")
@@ -41,39 +41,46 @@ class LocalEngine:
 
 @dataclass(frozen=True)
 class Failure:
-    """What went wrong with a part. It is a result too, so that the engines' own tracebacks do not bury the sentence."""
+    """An error about a part, returned as a result so that it is not buried in an engine's traceback."""
 
     sentence: str
 
 
-@dataclass(frozen=True)
-class Attempt:
-    """Work whose errors about data and files are results."""
-
-    work: Callable[[object], object]
-
-    def __call__(self, part: object) -> object:
-        try:
-            return self.work(part)
-        except (ValueError, TypeError, OSError, ImportError, MemoryError) as error:
-            return Failure(f"{type(error).__name__}: {error}" if isinstance(error, MemoryError) else str(error))
+def attempt(work: Callable[[Any], Any], part: Any) -> Any:
+    """The result of work on a part; a `Failure` for an error about data or files."""
+    try:
+        return work(part)
+    except (ValueError, TypeError, OSError, ImportError, MemoryError) as error:
+        return Failure(f"{type(error).__name__}: {error}" if isinstance(error, MemoryError) else str(error))
 
 
-@dataclass(frozen=True)
-class MergeGood:
-    """Merges two results unless one of them is a failure, which is then the result."""
-
-    merge: Callable[[object, object], object]
-
-    def __call__(self, first: object, second: object) -> object:
-        for result in (first, second):
-            if isinstance(result, Failure):
-                return result
-        return self.merge(first, second)
+def merge_good(merge: Callable[[Any, Any], Any], first: Any, second: Any) -> Any:
+    """Two results merged, unless one of them is a `Failure`, which is then the result."""
+    failure = next((result for result in (first, second) if isinstance(result, Failure)), None)
+    return failure or merge(first, second)
 
 
-def result_of(result: object) -> object:
-    """A result, or the error that it stands for."""
+def result_of(result: Any) -> Any:
+    """The result; raises an `EngineError` if it is a `Failure`."""
     if isinstance(result, Failure):
         raise EngineError(result.sentence)
     return result
+
+
+def start_engine(name: str) -> Engine:
+    """An engine by its name: "local" (this process), "ray" or "spark". The latter two are extras of daes.
+
+    >>> type(start_engine("local")).__name__
+    'LocalEngine'
+    """
+    if name == "ray":
+        from daes.engines.ray import RayEngine
+
+        return RayEngine()
+    if name == "spark":
+        from daes.engines.spark import SparkEngine
+
+        return SparkEngine()
+    if name != "local":
+        raise ValueError(f"engine must be one of local, ray, spark, got {name!r}")
+    return LocalEngine()

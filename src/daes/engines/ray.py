@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from daes.distribution.summary import TableSummary
-from daes.engines.base import Attempt, EngineError, MergeGood, result_of
+from daes.engines.base import EngineError, attempt, merge_good, result_of
 from daes.engines.table import merge_summaries
 from daes.experiments.workers import Task, WorkerExit
 from daes.extras import require
@@ -41,7 +41,7 @@ def start_ray(**options: Any) -> Any:
 
 @contextmanager
 def ray_aside() -> Iterator[None]:
-    """Within it, what Ray says of lost processes goes to standard error, and what it says of its own code nowhere."""
+    """A context in which Ray's messages go to standard error and its deprecation warnings are ignored."""
     with warnings.catch_warnings(), redirect_stdout(sys.stderr):
         warnings.simplefilter("ignore", DeprecationWarning)
         yield
@@ -55,17 +55,17 @@ class RayEngine:
 
     @ray_aside()
     def map_merge(self, work: Callable[[P], T], parts: Sequence[P], merge: Callable[[T, T], T]) -> T:
-        run, join = self.ray.remote(_run), self.ray.remote(_merge_copies)
-        attempt, merge_good = self.ray.put(Attempt(work)), self.ray.put(MergeGood(merge))  # type: ignore[arg-type]
-        results = [run.remote(attempt, part) for part in parts]
+        run, join = self.ray.remote(attempt), self.ray.remote(_merge_copies)
+        work, merge = self.ray.put(work), self.ray.put(merge)
+        results = [run.remote(work, part) for part in parts]
         try:
             while len(results) > 1:
                 pairs = [results[place : place + 2] for place in range(0, len(results), 2)]
-                results = [join.remote(merge_good, *pair) if len(pair) == 2 else pair[0] for pair in pairs]
-            result: Any = result_of(self.ray.get(results[0]))
+                results = [join.remote(merge, *pair) if len(pair) == 2 else pair[0] for pair in pairs]
+            result: T = result_of(self.ray.get(results[0]))
         except self.ray.exceptions.RayError as error:
             raise EngineError(f"Ray could not do the work: {str(error).strip().splitlines()[-1]}") from error
-        return result  # type: ignore[no-any-return]
+        return result
 
 
 class RayTasks:
@@ -121,7 +121,10 @@ def summarize_dataset(dataset: Any, columns: Sequence[str] | None = None, *, siz
     if schema is None:
         raise ValueError("dataset must have a schema to summarize, got an empty dataset")
     if columns is None:
-        columns = [name for name, kind in zip(schema.names, schema.types, strict=True) if _is_number(pa.types, kind)]
+        tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
+        columns = [
+            name for name, kind in zip(schema.names, schema.types, strict=True) if any(test(kind) for test in tests)
+        ]
     names = tuple(columns)
     if not names:
         raise ValueError(f"dataset must have a column of numbers, got {', '.join(schema.names)}")
@@ -155,13 +158,5 @@ def _result(ray: Any, done: Any) -> Any:
         return WorkerExit(None, f"Ray could not do it: {str(error).strip().splitlines()[-1]}")
 
 
-def _run(work: Callable[[object], object], part: object) -> object:
-    return work(part)
-
-
-def _merge_copies(merge: Callable[[object, object], object], first: object, second: object) -> object:
-    return merge(deepcopy(first), second)  # arrays that come from Ray's object store cannot be written to
-
-
-def _is_number(types: Any, kind: Any) -> bool:
-    return any(test(kind) for test in (types.is_integer, types.is_floating, types.is_decimal, types.is_boolean))
+def _merge_copies(merge: Callable[[Any, Any], Any], first: Any, second: Any) -> Any:
+    return merge_good(merge, deepcopy(first), second)  # arrays that come from Ray's object store cannot be written to

@@ -1,8 +1,8 @@
 """Training from a Ray Dataset: its blocks, in their order, as a source of rows."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from functools import lru_cache, partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from daes.engines.base import EngineError, Failure
 from daes.engines.ray_train import run_workers
 from daes.extras import require
 from daes.storage.run_folder import RunFolder
-from daes.stream.cursor import Cursor, CursorSource, Position, Roles
+from daes.stream.cursor import Cursor, CursorSource, NumberedCursor, Position, Roles
 from daes.stream.dataset import Dataset
 from daes.training.processes import LostProcessError, OtherProcessError
 from daes.training.run import train_run
@@ -33,7 +33,8 @@ class RaySource(CursorSource):
         # Otherwise blocks come in the order in which tasks end.
         dataset.context.execution_options.preserve_order = True
         blocks = dataset.to_arrow_refs()
-        rows = ray.get([ray.remote(_num_rows).remote(block) for block in blocks])
+        count = ray.remote(lambda block: block.num_rows)
+        rows = ray.get([count.remote(block) for block in blocks])
         self._blocks = [block for block, length in zip(blocks, rows, strict=True) if length]
         self._ends: list[int] = list(accumulate(length for length in rows if length))
         if not self._blocks:
@@ -42,47 +43,22 @@ class RaySource(CursorSource):
 
     @property
     def arrow_schema(self) -> Any:
-        """Column names and types as a pyarrow Schema."""
         return self._schema
 
     @property
     def num_rows(self) -> int:
-        """All rows."""
         return self._ends[-1]
 
     def _cursor(self, columns: Sequence[str], roles: Roles, place: Position, rows_at_once: int) -> Cursor:
-        return _BlockCursor(self._blocks, self._ends, list(columns))
+        get = require("ray").get
+        load = lru_cache(maxsize=1)(lambda number: get(self._blocks[number]).select(list(columns)))
 
+        def make(start: int, stop: int) -> Any:
+            number = bisect_right(self._ends, start)
+            table = load(number)
+            return table.slice(start - self._ends[number] + table.num_rows, stop - start)
 
-class _BlockCursor(Cursor):
-    def __init__(self, blocks: Sequence[Any], ends: Sequence[int], columns: list[str]) -> None:
-        self._get: Callable[[Any], Any] = require("ray").get
-        self._blocks, self._ends, self._columns = blocks, ends, columns
-        self._row = 0
-        self._open: tuple[int, Any] | None = None
-
-    def ready(self) -> bool:
-        return self._row < self._ends[-1]
-
-    def read(self, limit: int) -> Any:
-        number = bisect_right(self._ends, self._row)
-        if self._open is None or self._open[0] != number:
-            self._open = number, self._get(self._blocks[number]).select(self._columns)
-        table = self._open[1]
-        piece = table.slice(self._row - self._ends[number] + table.num_rows, limit)
-        self._row += piece.num_rows
-        return piece
-
-    def skip(self, rows: int) -> int:
-        passed = min(rows, self._ends[-1] - self._row)
-        self._row += passed
-        return passed
-
-    def place(self) -> Position:
-        return {"skip": self._row}
-
-    def close(self) -> None:
-        self._open = None
+        return NumberedCursor(make, self.num_rows)
 
 
 def train_dataset(
@@ -118,35 +94,23 @@ def train_dataset(
         )
     folder = Path(folder).absolute()
     folder.parent.mkdir(parents=True, exist_ok=True)
-    source = RaySource(dataset)
-    work = _Training(source, dict(columns or {}), str(folder), resume, arguments)
+    work = partial(_train, RaySource(dataset), dict(columns or {}), str(folder), resume, arguments)
     results, _ = run_workers(work, workers, folder=folder.parent, use_gpu=use_gpu)
     for failure in filter(None, results):
         raise EngineError(failure.sentence)
     return RunFolder(folder)
 
 
-@dataclass(frozen=True)
-class _Training:
-    source: RaySource
-    columns: Mapping[str, Any]
-    folder: str
-    resume: bool
-    arguments: Mapping[str, Any]
-
-    def __call__(self, attempt: int) -> Failure | None:
-        """Train in a worker; None, or what went wrong, which another attempt would not change."""
-        try:
-            data = Dataset.open(self.source, **self.columns)
-            train_run(data, self.folder, resume=self.resume or attempt > 0, **self.arguments)
-        except LostProcessError:
-            raise  # Ray starts all workers again
-        except OtherProcessError:
-            return None  # the other one says what
-        except Exception as error:
-            return Failure(f"{type(error).__name__}: {error}")
-        return None
-
-
-def _num_rows(block: Any) -> int:
-    return int(block.num_rows)
+def _train(
+    source: RaySource, columns: Mapping[str, Any], folder: str, resume: bool, arguments: Mapping[str, Any], attempt: int
+) -> Failure | None:
+    """Train in a worker; None, or what went wrong, which another attempt would not change."""
+    try:
+        train_run(Dataset.open(source, **columns), folder, resume=resume or attempt > 0, **arguments)
+    except LostProcessError:
+        raise  # Ray starts all workers again
+    except OtherProcessError:
+        return None  # the other one says what
+    except Exception as error:
+        return Failure(f"{type(error).__name__}: {error}")
+    return None

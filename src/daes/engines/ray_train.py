@@ -31,7 +31,6 @@ class Board(Generic[T]):
         return self.begun[rank] - 1
 
     def finish(self, rank: int, result: T) -> None:
-        """What the worker of this rank has found."""
         self.results[rank] = result
 
     def read(self) -> tuple[list[T], int]:
@@ -39,6 +38,7 @@ class Board(Generic[T]):
         return [self.results[rank] for rank in sorted(self.results)], max(self.begun.values(), default=1) - 1
 
 
+@ray_aside()
 def run_workers(
     work: Callable[[int], T], workers: int, *, folder: str | Path, use_gpu: bool = False
 ) -> tuple[list[T], int]:
@@ -51,18 +51,12 @@ def run_workers(
         work: what to do. It and its result travel by pickle.
         workers: how many processes, each with a CPU and, with `use_gpu`, a GPU.
         folder: where Ray Train may write while this runs; seen by all machines.
-        use_gpu: whether each worker has a GPU.
 
     Returns:
         The results, and how often the workers were replaced.
     """
     ray = start_ray(num_cpus=max(LEAST_CPUS, workers + 1))
-    with ray_aside():
-        scratch = Path(tempfile.mkdtemp(prefix=".daes-ray-", dir=Path(folder).absolute()))
-        return _run_workers(ray, work, workers, scratch, use_gpu)
-
-
-def _run_workers(ray: Any, work: Callable[[int], T], workers: int, scratch: Path, use_gpu: bool) -> tuple[list[T], int]:
+    scratch = Path(tempfile.mkdtemp(prefix=".daes-ray-", dir=Path(folder).absolute()))
     train, torch_train = require("ray.train"), require("ray.train.torch")
     board = ray.remote(Board).options(num_cpus=0).remote()
     trainer = torch_train.TorchTrainer(

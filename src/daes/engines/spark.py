@@ -4,12 +4,12 @@ import os
 import pickle
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
 from typing import Any, TypeVar
 
 from daes.distribution.summary import TableSummary
-from daes.engines.base import Attempt, EngineError, MergeGood, result_of
+from daes.engines.base import EngineError, attempt, merge_good, result_of
 from daes.engines.table import merge_summaries
 from daes.extras import require
 from daes.stream.batch import numbers_from_table
@@ -33,15 +33,14 @@ class SparkEngine:
             context.pythonExec = sys.executable  # Spark would take the first python3 of the PATH
 
     def map_merge(self, work: Callable[[P], T], parts: Sequence[P], merge: Callable[[T, T], T]) -> T:
-        attempt, merge_good = Attempt(work), MergeGood(merge)  # type: ignore[arg-type]
-        count = len(parts)
-        results = self.session.sparkContext.parallelize(list(enumerate(parts)), count).mapValues(attempt)
+        count, in_order = len(parts), partial(_merge_in_order, merge)
+        results = self.session.sparkContext.parallelize(list(enumerate(parts)), count).mapValues(partial(attempt, work))
         while count > 1:
             count = (count + 1) // 2
-            results = results.map(_with_neighbour).reduceByKey(_InOrder(merge_good), count).mapValues(itemgetter(1))
+            results = results.map(_with_neighbour).reduceByKey(in_order, count).mapValues(itemgetter(1))
         ((_, result),) = results.collect()
-        found: Any = result_of(result)
-        return found  # type: ignore[no-any-return]
+        found: T = result_of(result)
+        return found
 
 
 def _start() -> Any:
@@ -58,15 +57,10 @@ def _with_neighbour(numbered: tuple[int, object]) -> tuple[int, tuple[int, objec
     return numbered[0] // 2, numbered
 
 
-@dataclass(frozen=True)
-class _InOrder:
-    """Merges the two results of a pair, the one with the lower number first."""
-
-    merge: Callable[[object, object], object]
-
-    def __call__(self, one: tuple[int, object], other: tuple[int, object]) -> tuple[int, object]:
-        first, second = sorted((one, other), key=lambda numbered: numbered[0])
-        return first[0], self.merge(first[1], second[1])
+def _merge_in_order(merge: Callable[[Any, Any], Any], one: tuple[int, Any], other: tuple[int, Any]) -> tuple[int, Any]:
+    """The two results of a pair merged, the one with the lower number first."""
+    first, second = sorted((one, other), key=itemgetter(0))
+    return first[0], merge_good(merge, first[1], second[1])
 
 
 def summarize_frame(
@@ -99,15 +93,8 @@ def summarize_frame(
             summary.update(numbers_from_table(batch, names))
         yield require("pyarrow").RecordBatch.from_pydict({"summary": [pickle.dumps(summary)]})
 
-    def load(row: Any) -> TableSummary:
-        found: TableSummary = pickle.loads(row.summary)
-        return found
-
-    summaries = frame.select(*names).mapInArrow(summarize, "summary binary").rdd.map(load)
-    merged: TableSummary = summaries.treeReduce(merge_summaries, _depth(summaries.getNumPartitions()))
+    rows = frame.select(*names).mapInArrow(summarize, "summary binary").rdd
+    summaries = rows.map(lambda row: pickle.loads(row.summary))
+    depth = max(2, summaries.getNumPartitions().bit_length() // 2)  # so that few summaries meet at a time
+    merged: TableSummary = summaries.treeReduce(merge_summaries, depth)
     return merged
-
-
-def _depth(parts: int) -> int:
-    """Levels of a tree in which few summaries meet at a time."""
-    return max(2, parts.bit_length() // 2)

@@ -2,6 +2,7 @@
 
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -34,29 +35,22 @@ class ModelStatistics:
         return self
 
 
-@dataclass(frozen=True)
-class Count:
-    """Reads a part of a table into statistics."""
-
-    empty: ModelStatistics
-    schema: Schema
-    seed: int
-
-    def __call__(self, part: Part) -> ModelStatistics:
-        made = deepcopy(self.empty)
-        seed = seed_of_part(self.seed, part.number)
+def _count(empty: ModelStatistics, schema: Schema, seed: int, part: Part) -> ModelStatistics:
+    """The statistics of a part of a table."""
+    made = deepcopy(empty)
+    seed = seed_of_part(seed, part.number)
+    if made.distributions is not None:
+        made.distributions.seed = seed
+    if made.evidence.sample is not None:
+        made.evidence.sample.seed = seed
+    for batch in part.batches(schema):
+        numbers, ids = torch.from_numpy(batch.numerical), torch.from_numpy(batch.categorical)
         if made.distributions is not None:
-            made.distributions.seed = seed
-        if made.evidence.sample is not None:
-            made.evidence.sample.seed = seed
-        for batch in part.batches(self.schema):
-            numbers, ids = torch.from_numpy(batch.numerical), torch.from_numpy(batch.categorical)
-            if made.distributions is not None:
-                made.distributions.observe(numbers)
-            if batch.label is not None:
-                rows = ids if made.table is None else made.table.rows(ids)
-                made.evidence.update(numbers, rows, torch.from_numpy(batch.label))
-        return made
+            made.distributions.observe(numbers)
+        if batch.label is not None:
+            rows = ids if made.table is None else made.table.rows(ids)
+            made.evidence.update(numbers, rows, torch.from_numpy(batch.label))
+    return made
 
 
 def observe_table(
@@ -83,8 +77,7 @@ def observe_table(
     >>> model.evidence.total[0].item(), model.distributions.count.max().item()
     (2000.0, 2000)
     """
-    empty = _empty_statistics(model)
-    work = Count(empty, model.schema, seed)
+    work = partial(_count, _empty_statistics(model), model.schema, seed)
     found = (engine or LocalEngine()).map_merge(work, table_parts(data, parts), ModelStatistics.merge)
     if found.distributions is not None:
         assert model.distributions is not None

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -35,11 +36,9 @@ class Part:
     stop: int | None = None
 
     def tables(self, columns: Sequence[str]) -> Iterator[Any]:
-        """The rows as pyarrow Tables of these columns."""
         return self._open().iter_tables(columns, ROWS_AT_ONCE) if self.start != self.stop else iter(())
 
     def batches(self, schema: Schema) -> Iterator[Batch]:
-        """The rows as batches of the schema's columns."""
         return self._open().iter_batches(schema, ROWS_AT_ONCE) if self.start != self.stop else iter(())
 
     def _open(self) -> Dataset:
@@ -71,19 +70,11 @@ def table_parts(data: Dataset, count: int) -> list[Part]:
     return [Part(number, Dataset.open(path, schema=data.schema, **data.options)) for number, path in enumerate(paths)]
 
 
-@dataclass(frozen=True)
-class Summarize:
-    """Reads a part into a `TableSummary`."""
-
-    columns: tuple[str, ...]
-    size: int
-    seed: int
-
-    def __call__(self, part: Part) -> TableSummary:
-        summary = TableSummary(self.columns, size=self.size, seed=self.seed, part=part.number)
-        for table in part.tables(self.columns):
-            summary.update(numbers_from_table(table, self.columns))
-        return summary
+def _summarize(columns: tuple[str, ...], size: int, seed: int, part: Part) -> TableSummary:
+    summary = TableSummary(columns, size=size, seed=seed, part=part.number)
+    for table in part.tables(columns):
+        summary.update(numbers_from_table(table, columns))
+    return summary
 
 
 def merge_summaries(first: TableSummary, second: TableSummary) -> TableSummary:
@@ -122,5 +113,5 @@ def summarize_table(
     names = data.schema.numerical if columns is None else tuple(columns)
     if not names:
         raise ValueError(f"{data.name} must have a column of numbers to summarize, got none")
-    work = Summarize(names, size, seed)
+    work = partial(_summarize, names, size, seed)
     return (engine or LocalEngine()).map_merge(work, table_parts(data, parts), merge_summaries)

@@ -86,11 +86,10 @@ class ShardedEmbedding(CategoricalEmbedding):
 
     @property
     def first_row(self) -> int:
-        """The number of the first row of this process."""
         return _shard_of(self._collection)[1]
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw the rows of this process anew."""
+        """Draw new values for the rows of this process."""
         if generator is None:
             generator = torch.Generator(self._device).manual_seed(self._seed * 2**20 + dist.get_rank())
         nn.init.normal_(self.shard, std=self.init_std, generator=generator)

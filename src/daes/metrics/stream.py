@@ -1,5 +1,6 @@
 """LogLoss, Brier score, normalized entropy and calibration, and all metrics of a stream together."""
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -24,7 +25,29 @@ from daes.metrics.base import (
 )
 
 
-class LogLoss(SumMetric):
+class _MeanMetric(SumMetric):
+    """The weighted mean of a value per row."""
+
+    def __init__(self) -> None:
+        super().__init__(2)
+
+    @abstractmethod
+    def _sum(self, rows: Rows) -> float:
+        """The weighted sum of the values."""
+
+    def _add(self, rows: Rows) -> None:
+        self.totals += float(rows.weights.sum()), self._sum(rows)
+
+    def compute(self) -> float:
+        weight, total = self.totals.tolist()
+        return ratio(total, weight)
+
+    @property
+    def undefined(self) -> str | None:
+        return no_weight(self.totals[0], self.count)
+
+
+class LogLoss(_MeanMetric):
     """Weighted mean of −log p(true label), in nats. A certain and wrong prediction (logit ±inf) makes it inf.
 
     >>> metric = LogLoss()
@@ -33,22 +56,11 @@ class LogLoss(SumMetric):
     0.693147
     """
 
-    def __init__(self) -> None:
-        super().__init__(2)
-
-    def _add(self, rows: Rows) -> None:
-        self.totals += float(rows.weights.sum()), _loss(rows)
-
-    def compute(self) -> float:
-        weight, loss = self.totals.tolist()
-        return ratio(loss, weight)
-
-    @property
-    def undefined(self) -> str | None:
-        return no_weight(self.totals[0], self.count)
+    def _sum(self, rows: Rows) -> float:
+        return _loss(rows)
 
 
-class BrierScore(SumMetric):
+class BrierScore(_MeanMetric):
     """Weighted mean of (p − label)².
 
     >>> metric = BrierScore()
@@ -57,19 +69,8 @@ class BrierScore(SumMetric):
     0.25
     """
 
-    def __init__(self) -> None:
-        super().__init__(2)
-
-    def _add(self, rows: Rows) -> None:
-        self.totals += float(rows.weights.sum()), sum_product(rows.weights, np.square(rows.predictions - rows.labels))
-
-    def compute(self) -> float:
-        weight, error = self.totals.tolist()
-        return ratio(error, weight)
-
-    @property
-    def undefined(self) -> str | None:
-        return no_weight(self.totals[0], self.count)
+    def _sum(self, rows: Rows) -> float:
+        return sum_product(rows.weights, np.square(rows.predictions - rows.labels))
 
 
 class NormalizedEntropy(SumMetric):

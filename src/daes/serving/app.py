@@ -2,7 +2,6 @@
 
 import asyncio
 import hmac
-import json
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -73,7 +72,8 @@ def create_app(
 
     @app.exception_handler(BadRequest)
     async def bad_request(_: Request, error: BadRequest) -> Response:
-        return _refusal(error)
+        content = {"detail": [{"loc": list(error.where), "msg": str(error)}]}
+        return JSONResponse(content, error.status, {"Retry-After": "1"} if error.status == 503 else None)
 
     @protected.post(
         "/predict",
@@ -179,9 +179,3 @@ async def _predict(request: Request, service: Service) -> tuple[Response, int]:
     else:
         scored = ScoredRows(live.scorer.score(batch), live)
     return (arrow_answer if arrow else json_answer)(name, scored), len(batch)
-
-
-def _refusal(error: BadRequest) -> Response:
-    content = {"detail": [{"loc": list(error.where), "msg": str(error)}]}
-    headers = {"Retry-After": "1"} if error.status == 503 else None
-    return Response(json.dumps(content), error.status, headers, media_type="application/json")

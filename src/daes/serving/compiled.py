@@ -30,11 +30,7 @@ _PREFIX = "model."
 
 
 class CompiledScores:
-    """Code that scores with the tensors of any model of the configuration that it was compiled for; thread-safe.
-
-    Args:
-        path: what `compile` wrote.
-    """
+    """Code that scores with the tensors of any model of the configuration that it was compiled for; thread-safe."""
 
     def __init__(self, path: str | Path) -> None:
         load: Any = torch._inductor.aoti_load_package
@@ -74,13 +70,11 @@ class CompiledScores:
 
 
 def compiler() -> str | None:
-    """The C++ compiler that would be used."""
     names = [name for name in (os.environ.get("CXX"), "g++", "clang++") if name]
     return next((found for found in map(shutil.which, names) if found), None)
 
 
 def main() -> None:
-    """Compile the newest model of a run into a file."""
     from daes.serving.versions import ModelFolder
 
     folder, out = sys.argv[1:]

@@ -52,7 +52,7 @@ class LearnedRows:
 
     @classmethod
     def of(cls, loaded: LoadedModel) -> Self:
-        """Read it off a model that is not frozen yet."""
+        """Read the statistics of a model that is not frozen yet."""
         model = loaded.model
         values = _sample_of(model) if loaded.sample is None else loaded.sample
         seen, absent, unseen = _categories(model)
@@ -94,7 +94,7 @@ class LearnedRows:
 
     @torch.no_grad()
     def _unseen(self, batch: Batch) -> NDArray[np.float64]:
-        """The part of ids of each column that the model has no row for, or never counted."""
+        """The share of ids per column that the model has no row for, or never counted."""
         table = self.model.categorical
         if table is None or (self.seen is None and table.vocabulary is None):
             return np.full(self.schema.num_categorical, np.nan)
@@ -158,7 +158,6 @@ class DriftWatch:
             return self._report
 
     def close(self) -> None:
-        """End the thread."""
         self._ending = True
         self._full.set()
         self._thread.join(timeout=10)

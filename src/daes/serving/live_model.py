@@ -109,7 +109,6 @@ class LiveModel:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop following."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join(timeout=10)

@@ -14,7 +14,6 @@ _ID = {"type": "string", "minLength": 1, "maxLength": 200, "description": "Names
 
 
 def describe_rows(schema: Schema, most: int) -> dict[str, Any]:
-    """The body of /predict."""
     columns: dict[str, Any] = {name: {**_NUMBER, "description": "a number"} for name in schema.numerical}
     columns |= {name: {**_CATEGORY, "description": "a category"} for name in schema.categorical}
     columns |= {
@@ -43,7 +42,6 @@ def describe_rows(schema: Schema, most: int) -> dict[str, Any]:
 
 
 def example_row(schema: Schema) -> dict[str, Any]:
-    """A row that the model takes."""
     return {**dict.fromkeys(schema.numerical, 1.5), **dict.fromkeys(schema.categorical, "a")}
 
 
@@ -96,7 +94,6 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 
 
 def describe_answer() -> dict[int | str, dict[str, Any]]:
-    """The answers of /predict."""
     scores = {
         "type": "object",
         "required": ["scores", "id", "model"],

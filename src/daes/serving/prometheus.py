@@ -28,7 +28,6 @@ class ServingCollector(Collector):
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
-        """All metrics as they are now."""
         traffic, model = self._service.traffic, self._service.model
         requests = CounterMetricFamily("daes_requests", "Requests to /predict, by status.", labels=["status"])
         for status, number in sorted(traffic.by_status.items()):

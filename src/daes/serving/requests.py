@@ -50,7 +50,6 @@ def is_arrow(request: Request) -> bool:
 
 
 def read_json_object(body: bytes) -> dict[str, Any]:
-    """A body that must be a JSON object."""
     try:
         content = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -126,13 +125,11 @@ def _check_rows(rows: int, most: int) -> None:
 
 
 def json_answer(name: str, scored: ScoredRows) -> Response:
-    """Scores as JSON."""
     content = {"scores": scored.scores.tolist(), "id": name, "model": scored.served.version.name}
     return Response(json.dumps(content), media_type="application/json")
 
 
 def arrow_answer(name: str, scored: ScoredRows) -> Response:
-    """Scores as an Arrow stream."""
     table = pa.table({"score": scored.scores})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:

@@ -59,7 +59,7 @@ class Scorer:
         return self._compiled is not None
 
     def score_rows(self, rows: Sequence[Mapping[str, Any]]) -> NDArray[np.float64]:
-        """The probability of a click for each row, (B,); `daes.serving.rows` says what values may be."""
+        """The probability of a click for each row, (B,); see `daes.serving.rows` for the accepted values."""
         return self.score(self.read_rows(rows))
 
     def score_table(self, table: Any) -> NDArray[np.float64]:

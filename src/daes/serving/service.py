@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from daes.serving.batching import MicroBatcher
 from daes.serving.drift import DriftWatch, LearnedRows
-from daes.serving.live_model import LiveModel, Serving
+from daes.serving.live_model import LiveModel
 from daes.serving.traffic import Traffic
 from daes.stream.batch import Batch
 
@@ -40,7 +40,7 @@ class Limits:
 
 
 class Service:
-    """A model that follows its folder, with everything that is counted about it.
+    """See the module.
 
     Args:
         folder: a folder of `daes train`, while it trains or afterwards, or a saved model.
@@ -73,19 +73,25 @@ class Service:
         self._ids, self._prefix = count(), token_hex(4)
 
     def new_id(self) -> str:
-        """A name for a request that has none."""
         return f"{self._prefix}-{next(self._ids):x}"
 
     def state(self) -> dict[str, Any]:
         """Which model is live, since when, and what was refused."""
         live, refused = self.model.current, self.model.refused
-        return {
-            "ready": live is not None,
-            "model": None if live is None else describe(live),
-            "refused": None
-            if refused is None
-            else {"version": refused.version.name, "reason": refused.reason, "at": refused.at},
-        }
+        state: dict[str, Any] = {"ready": live is not None, "model": None, "refused": None}
+        if live is not None:
+            state["model"] = {
+                "version": live.version.name,
+                "written": live.version.written.isoformat(timespec="seconds"),
+                "age": max(0.0, time.time() - live.version.modified / 1e9),
+                "rows": live.rows,
+                "method": live.scorer.model.config["embedding"],
+                "backbone": live.scorer.model.config["backbone"],
+                "compiled": live.scorer.is_compiled,
+            }
+        if refused is not None:
+            state["refused"] = {"version": refused.version.name, "reason": refused.reason, "at": refused.at}
+        return state
 
     def status(self) -> dict[str, Any]:
         """Everything there is to know, as plain values: what the live page shows."""
@@ -98,7 +104,6 @@ class Service:
         }
 
     def close(self) -> None:
-        """End all threads."""
         self.model.close()
         self.batcher.close()
         self.drift.close()
@@ -110,16 +115,3 @@ class Service:
     def _scored(self, batch: Batch, scores: NDArray[np.float64]) -> None:
         self.drift.observe(batch)
         self.traffic.scored(scores)
-
-
-def describe(live: Serving) -> dict[str, Any]:
-    """A live model, as plain values."""
-    return {
-        "version": live.version.name,
-        "written": live.version.written.isoformat(timespec="seconds"),
-        "age": max(0.0, time.time() - live.version.modified / 1e9),
-        "rows": live.rows,
-        "method": live.scorer.model.config["embedding"],
-        "backbone": live.scorer.model.config["backbone"],
-        "compiled": live.scorer.is_compiled,
-    }

@@ -84,13 +84,11 @@ class ModelFolder:
         """The model written last; None while there is none."""
         if not self._run.is_run:
             return _saved(self.path)
-        found = [_saved(self._run.model)]
-        if steps := self._store.steps():
-            found.append(self._checkpoint(steps[-1]))
+        found = [_saved(self._run.model), *(self._checkpoint(step) for step in self._store.steps()[-1:])]
         return max((version for version in found if version is not None), key=lambda it: it.modified, default=None)
 
     def load(self, version: ModelVersion) -> LoadedModel:
-        """Read a model; an error says why that cannot be."""
+        """Read a model; raises an error if that is not possible."""
         if version.step is None:
             model = CTRModel.from_pretrained(version.path)
             return LoadedModel(model, version, self._rows(), self._quantiles(model))
@@ -130,7 +128,7 @@ class ModelFolder:
         return rows if isinstance(rows, int) else None
 
     def _quantiles(self, model: CTRModel) -> NDArray[np.float64] | None:
-        """What monitor.json says of features that the model keeps no distributions of."""
+        """The quantiles in monitor.json, for a model that keeps no distributions itself."""
         if model.numerical is None or model.numerical.distributions is not None:
             return None
         try:

@@ -136,7 +136,7 @@ def categorical_fields(users: int, daily: bool, churn: float) -> tuple[Categoric
     cities = tuple(f"{name}-{number:02d}" for name in COUNTRIES for number in range(1, CITIES_PER_COUNTRY + 1))
     advertisers = len(CATEGORIES) * ADVERTISERS_PER_CATEGORY
     campaigns = advertisers * CAMPAIGNS_PER_ADVERTISER
-    campaign_days, creative_days, user_days = (_lifetime(days, churn) for days in LIFETIMES)
+    campaign_days, creative_days, user_days = (days / churn if churn else np.inf for days in LIFETIMES)
     return (
         ChoiceField("device", "request", DEVICES, np.array([0.55, 0.25, 0.13, 0.07])),
         ChoiceField("os", "request", SYSTEMS, _system_weights(), parent="device"),
@@ -233,10 +233,6 @@ def _law(spec: NumericalSpec, probabilities: Array, draws: Draws, strength: floa
         unit=spec.scale[0],
         steps_per_unit=spec.steps_per_unit,
     )
-
-
-def _lifetime(days: float, churn: float) -> float:
-    return days / churn if churn else np.inf
 
 
 def _each(groups: int, count: int) -> NDArray[np.int64]:

@@ -53,8 +53,9 @@ class Curves:
         self._gram = _gram(bases)
         directions = self._choose(draws)
         self._coefficients = {part: np.sqrt(variances[part]) * directions[part] for part in PARTS}
-        own = [{part: rows[j] for part, rows in self._coefficients.items()} for j in range(len(bases))]
-        self._curves = [_FeatureCurves(basis, each) for basis, each in zip(bases, own, strict=True)]
+        self._curves = bases
+        for j, basis in enumerate(bases):
+            basis.choose({part: rows[j] for part, rows in self._coefficients.items()})
 
     def covariance(self) -> Array:
         """Covariance of the three parts under the reference law. **Shape**: (3, 3), diagonal but for rounding."""
@@ -93,7 +94,7 @@ class Curves:
 
 
 class _Basis:
-    """v, cos(kπp) and cos(kπr) of one feature, each of mean 0 where the feature is observed.
+    """v, cos(kπp) and cos(kπr) of one feature, each of mean 0 where it is observed, and the curves made of them.
 
     Attributes:
         second_moments: E[1{observed} b_i b_k], (_WIDTH, _WIDTH).
@@ -114,16 +115,12 @@ class _Basis:
         by_category = functions.reshape(_WIDTH, *values.shape) * probability
         self.conditional_means = (by_category.sum(axis=2) * observed).T
 
-
-class _FeatureCurves:
-    """The three curves of one feature, ready to be evaluated."""
-
-    def __init__(self, basis: _Basis, coefficients: Mapping[str, Array]) -> None:
-        self._law, self._low, self._high = basis.law, basis.low, basis.high
+    def choose(self, coefficients: Mapping[str, Array]) -> None:
+        """Tabulate the three curves with these coefficients."""
         self._slope = float(coefficients["value"][0])
-        self._offset = -self._slope * float(basis.means[0])
+        self._offset = -self._slope * float(self.means[0])
         self._rank, self._context_rank = (
-            _tabulate(coefficients[part][_BLOCKS[part]], basis.means[_BLOCKS[part]]) for part in PARTS[1:]
+            _tabulate(coefficients[part][_BLOCKS[part]], self.means[_BLOCKS[part]]) for part in PARTS[1:]
         )
 
     def add_to(
@@ -135,9 +132,9 @@ class _FeatureCurves:
     ) -> None:
         missing = np.isnan(values)
         gaps = bool(missing.any())
-        known = np.where(missing, np.float32(self._low), values) if gaps else values
-        rank, context_rank = self._law.ranks(known, category, shift)
-        value = np.clip(known, self._low, self._high) * self._slope + self._offset
+        known = np.where(missing, np.float32(self.low), values) if gaps else values
+        rank, context_rank = self.law.ranks(known, category, shift)
+        value = np.clip(known, self.low, self.high) * self._slope + self._offset
         for part, effect in zip(PARTS, (value, self._rank(rank), self._context_rank(context_rank)), strict=True):
             if gaps:
                 effect[missing] = 0

@@ -15,9 +15,6 @@ class Draws:
     Each name is a Philox key of its own and each row a place in the counter, so that reading rows 0…9 and then 10…19
     gives what reading 0…19 gives, seeking costs nothing, and a field that is added leaves the others as they were.
 
-    Args:
-        seed: any non-negative integer.
-
     >>> draws = Draws(seed=7)
     >>> bool((draws.uniform("price", 0, 100)[40:60] == draws.uniform("price", 40, 20)).all())
     True

@@ -73,10 +73,6 @@ class Clock:
     The number of rows up to the part τ of a day grows as τ + s/2π · (sin 2π(τ − peak) + sin 2π peak), whose inverse is
     tabulated, so that time is a function of the row's number.
 
-    Args:
-        rows_per_day: rows per day.
-        daily: whether traffic follows the hour.
-
     >>> Clock(1000, daily=False).days(np.array([0, 500, 2000])).round(3).tolist()
     [0.0, 0.5, 2.0]
     """
@@ -89,7 +85,6 @@ class Clock:
         self._rows = self._part + swing / (2 * np.pi) * wave
 
     def days(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Days since the start of the stream."""
         day, row = np.divmod(rows, self.rows_per_day)
         part = np.interp(row / self.rows_per_day, self._rows, self._part)
         return day + part
@@ -106,13 +101,7 @@ def days_of_time(time: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 class Shifts:
-    """The shift of each numerical feature at any time, in units of its law (formula in `LawDrift`).
-
-    Args:
-        drift: sizes and periods.
-        num_features: q.
-        draws: where phases and jumps come from.
-    """
+    """The shift of each numerical feature at any time, in units of its law (formula in `LawDrift`)."""
 
     def __init__(self, drift: LawDrift, num_features: int, draws: Draws) -> None:
         self.drift = drift

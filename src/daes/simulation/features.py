@@ -1,6 +1,6 @@
 """Rows of the simulated stream before they are clicked: drawn from laws, addressed by row."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -35,14 +35,18 @@ class Features:
         return len(self.time)
 
     def __getitem__(self, rows: slice | NDArray[Any]) -> Self:
-        return self._map(lambda column: column[rows])
+        return type(self)(
+            {name: column[rows] for name, column in self.numerical.items()},
+            {name: column[rows] for name, column in self.codes.items()},
+            self.time[rows],
+        )
 
     @classmethod
     def concat(cls, parts: Collection[Self]) -> Self:
         """The rows of all parts, in order."""
-        if len(parts) == 1:
-            return next(iter(parts))
         first = next(iter(parts))
+        if len(parts) == 1:
+            return first
         return cls(
             {name: np.concatenate([part.numerical[name] for part in parts]) for name in first.numerical},
             {name: np.concatenate([part.codes[name] for part in parts]) for name in first.codes},
@@ -55,13 +59,6 @@ class Features:
         for column in columns:
             column.setflags(write=False)
         return self
-
-    def _map(self, function: Callable[[Any], Any]) -> Self:
-        return type(self)(
-            {name: function(column) for name, column in self.numerical.items()},
-            {name: function(column) for name, column in self.codes.items()},
-            function(self.time),
-        )
 
 
 class FeatureGenerator:
@@ -148,7 +145,6 @@ class FeatureGenerator:
         return law.draw(category, shift, atom, uniforms)
 
     def _closure(self, names: Iterable[str]) -> set[str]:
-        """The names and all they depend on."""
         found: set[str] = set()
         pending = list(names)
         while pending:

@@ -58,7 +58,6 @@ class ChoiceField(_Listed):
     """One of a few values, drawn by weights that may depend on another field's code.
 
     Args:
-        name, side: see the module.
         values: a text each; None is a missing category.
         weights: (len(values),), or (codes of the parent, len(values)); need not sum to 1.
         parent: the field on which the weights depend.
@@ -87,7 +86,6 @@ class TraitField(_Listed):
     """A fixed property of an id: the same for every row in which the id occurs.
 
     Args:
-        name, side: see the module.
         parent: the id's field.
         values, weights: as in `ChoiceField`, (len(values),).
         salt: tells the traits of one id apart.
@@ -110,7 +108,6 @@ class CalendarField(_Listed):
     """The hour of the day or the day of the week, read off the clock.
 
     Args:
-        name, side: see the module.
         values: a text each, spread evenly over `period`.
         period: in days.
     """
@@ -136,7 +133,6 @@ class IdField(CategoricalField):
     Slot i changes at the times generation · lifetime − u_i · stagger, with u_i a fixed uniform of i's cohort.
 
     Args:
-        name, side: see the module.
         parent: the field that owns the slots.
         slots: number of slots of each code of the parent.
         exponent: s, not 1.
@@ -195,11 +191,7 @@ class IdField(CategoricalField):
 
 
 class Vocabulary:
-    """Hashes of a field's codes, looked up in a table of the codes now alive: memory stays flat in an endless stream.
-
-    Args:
-        field: of the catalogue.
-    """
+    """Hashes of a field's codes, from a table of the codes now alive: memory stays flat in an endless stream."""
 
     def __init__(self, field: CategoricalField) -> None:
         self.field = field

@@ -182,7 +182,6 @@ class NumericalLaw:
 
     @property
     def is_integer(self) -> bool:
-        """Whether the feature is a count."""
         return self.steps_per_unit == 1
 
     @property

@@ -1,9 +1,9 @@
 """The simulated ad stream: rows by number, and a source of batches."""
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
-from typing import Any, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,18 +14,18 @@ from daes.simulation.draws import Draws
 from daes.simulation.drift import Clock, LawDrift
 from daes.simulation.features import FeatureGenerator, Features
 from daes.simulation.fields import Vocabulary
-from daes.simulation.rows import SimulatedRows
 from daes.simulation.truth import Signal, Truth
 from daes.stream.arrow import pa
 from daes.stream.batch import Batch, batch_from_table
-from daes.stream.cursor import Position, check_columns, check_shard
+from daes.stream.cursor import Cursor, NumberedCursor, Position, Roles, check_columns, schema_of
+from daes.stream.dataset import Dataset
 from daes.stream.schema import Schema
+from daes.stream.source import NumberedSource
 
 LABEL, TIME = "click", "time"
-_T = TypeVar("_T")
 
 
-class AdStream:
+class AdStream(NumberedSource):
     """A simulated ad stream of 20 categorical and 10 numerical fields whose true click probabilities are known.
 
     Heavy tails, zero-inflated counts, integers with ties, missing values, daily cycles, slow and abrupt drift,
@@ -80,7 +80,8 @@ class AdStream:
         shard: tuple[int, int] | None = None,
         block: int = 16_384,
     ) -> None:
-        self.num_rows = None if num_rows is None else _integer("num_rows", num_rows, 0)
+        super().__init__(shard)
+        self._num_rows = None if num_rows is None else _integer("num_rows", num_rows, 0)
         self.seed = _integer("seed", seed, 0)
         self.world = _integer("world", world, 0)
         self.drift = LawDrift.parse(drift) if isinstance(drift, str) else drift
@@ -97,16 +98,20 @@ class AdStream:
             base_rate=base_rate,
             rank_law=rank_law,
         )
-        self._rank, self._world = check_shard(shard)
-        clock = Clock(_integer("rows_per_day", rows_per_day, 1), self.drift.daily > 0)
-        generator, self.truth = _make(
+        self._clock = Clock(_integer("rows_per_day", rows_per_day, 1), self.drift.daily > 0)
+        self._generator, self.truth = _make(
             self.world, self.drift, _integer("users", users, 1), float(context_strength), self.signal
         )
-        self.laws = generator.laws
-        self._rows = SimulatedRows(generator, self.truth, clock, Draws(self.seed), _integer("block", block, 1))
-        self._vocabularies = {name: Vocabulary(field) for name, field in generator.fields.items()}
-        self._position: Position = {"row": 0, "batch": 0}
-        self._iterators = 0
+        self.laws = self._generator.laws
+        self._draws = Draws(self.seed)
+        self._block_rows = self._rows_at_once = _integer("block", block, 1)
+        self._kept: _Block | None = None
+        self._vocabularies = {name: Vocabulary(field) for name, field in self._generator.fields.items()}
+
+    @property
+    def num_rows(self) -> int | None:
+        """Length of the stream; None for an endless one."""
+        return self._num_rows
 
     @property
     def schema(self) -> Schema:
@@ -116,21 +121,20 @@ class AdStream:
     @property
     def arrow_schema(self) -> Any:
         """Column names and types of `table` as a pyarrow Schema."""
-        return self._table(self._rows.features(0, 0), self._rows.clicks(0, np.empty(0)), self.schema.columns).schema
+        return self.table(0, 0).schema
 
     def features(self, start: int, stop: int) -> Features:
         """Rows start … stop − 1 before they are clicked, as codes and numbers (read-only)."""
-        self._check_range(start, stop)
-        return self._rows.features(start, stop)
+        return self._make_rows(start, stop, with_probability=False)[0]
 
     def click_probability(self, start: int, stop: int) -> NDArray[np.float64]:
         """The true P(click) of rows start … stop − 1. **Shape**: (stop − start,)."""
         self._check_range(start, stop)
-        return self._rows.probability(start, stop)
+        return np.concatenate([block.probability[rows] for block, rows in self._blocks(start, stop)])
 
     def labels(self, start: int, stop: int) -> NDArray[np.float32]:
         """Clicks of rows start … stop − 1, 0 or 1. **Shape**: (stop − start,)."""
-        return self._rows.clicks(start, self.click_probability(start, stop))
+        return self._clicks(start, self.click_probability(start, stop))
 
     def bayes_metrics(self, start: int = 0, stop: int | None = None) -> BayesMetrics:
         """What the true probabilities score on rows start … stop − 1 (to the end if None): no model can do better.
@@ -141,13 +145,14 @@ class AdStream:
         if stop is None:
             raise ValueError("stop must be given where the stream is endless, got None")
         probability = self.click_probability(start, stop)
-        return bayes_metrics(probability, self._rows.clicks(start, probability))
+        return bayes_metrics(probability, self._clicks(start, probability))
 
     def numbers(self, name: str, start: int, stop: int) -> NDArray[np.float32]:
         """One numerical column, made without the others, hence faster. **Shape**: (stop − start,)."""
         check_columns([name], list(self.laws))
         self._check_range(start, stop)
-        return self._rows.numbers(name, start, stop)
+        spans = self._spans(start, stop)
+        return np.concatenate([self._draw(number, [name]).numerical[name][rows] for number, rows in spans])
 
     def candidates(self, start: int, stop: int, count: int) -> list[Features]:
         """For the request of each row `count` ads that might be shown, the row's own ad first.
@@ -162,8 +167,13 @@ class AdStream:
         >>> bool((shown.codes["user"] == other.codes["user"]).all()), len(stream.truth.probability(other))
         (True, 5)
         """
-        self._check_range(start, stop)
-        return self._rows.candidates(start, stop, _integer("count", count, 1))
+        _integer("count", count, 1)
+        shown = self.features(start, stop)
+        others = (
+            self._generator.draw(self._draws, start, shown.time, request=shown, prefix=f"candidate{k}/")
+            for k in range(1, count)
+        )
+        return [shown, *others]
 
     def table(self, start: int, stop: int, columns: Sequence[str] | None = None) -> Any:
         """Rows start … stop − 1 as a pyarrow Table: text, numbers (counts as integers), null where missing.
@@ -174,18 +184,16 @@ class AdStream:
         """
         names = self.schema.columns if columns is None else columns
         check_columns(names, self.schema.columns)
-        self._check_range(start, stop)
-        features, probability = self._rows.read(start, stop, with_probability=LABEL in names)
-        return self._table(features, self._rows.clicks(start, probability), names)
+        features, probability = self._make_rows(start, stop, with_probability=LABEL in names)
+        return self._table(features, self._clicks(start, probability), names)
 
     def batch(self, start: int, stop: int, schema: Schema | None = None) -> Batch:
         """Rows start … stop − 1 as a Batch; equal to `batch_from_table(table(start, stop), schema)`, and faster."""
         schema = schema or self.schema
         if not self._is_native(schema):
             return batch_from_table(self.table(start, stop, schema.columns), schema)
-        self._check_range(start, stop)
-        features, probability = self._rows.read(start, stop, with_probability=schema.label is not None)
-        return self.to_batch(features, schema, None if schema.label is None else self._rows.clicks(start, probability))
+        features, probability = self._make_rows(start, stop, with_probability=schema.label is not None)
+        return self.to_batch(features, schema, None if schema.label is None else self._clicks(start, probability))
 
     def to_batch(
         self, features: Features, schema: Schema | None = None, label: NDArray[np.float32] | None = None
@@ -205,66 +213,51 @@ class AdStream:
             categorical[:, column] = self._vocabularies[name].hashes(features.codes[name])
         return Batch(numerical, categorical, label, time=None if schema.time is None else features.time.copy())
 
-    def iter_batches(self, schema: Schema, batch_size: int) -> Iterator[Batch]:
-        """Batches of exactly `batch_size` rows (the last may be short), from `position()` on."""
-        check_columns(schema.columns, self.schema.columns)
-        return self._iterate(batch_size, lambda start, stop: self.batch(start, stop, schema), lambda b, rows: b[rows])
+    def _check_columns(self, columns: Sequence[str]) -> None:
+        check_columns(columns, self.schema.columns)
 
-    def iter_tables(self, columns: Sequence[str] | None, batch_size: int) -> Iterator[Any]:
-        """The same rows as pyarrow Tables of these columns (None: all)."""
-        names = self.schema.columns if columns is None else tuple(columns)
-        if not names:
-            raise ValueError(f"columns must name at least one column, got {columns!r}")
-        check_columns(names, self.schema.columns)
-        return self._iterate(
-            batch_size,
-            lambda start, stop: self.table(start, stop, names),
-            lambda table, rows: table.slice(rows.start, rows.stop - rows.start),
-        )
+    def _cursor(self, columns: Sequence[str], roles: Roles, place: Position, rows_at_once: int) -> Cursor:
+        schema = schema_of(roles) if roles else None
 
-    def position(self) -> Position:
-        """The next row not yet handed out, and the number of the batch that begins there."""
-        return dict(self._position)
+        def make(start: int, stop: int) -> Any:
+            return self.table(start, stop, columns) if schema is None else self.batch(start, stop, schema)
 
-    def seek(self, position: Mapping[str, int | str]) -> None:
-        """Go to a result of `position()` or to `{"row": n}`, in constant time."""
-        given = {"batch": 0, **position}
-        if set(given) != {"row", "batch"}:
-            raise ValueError(f"position must have the keys row and batch, got {dict(position)!r}")
-        place: Position = {key: _integer(f"position[{key!r}]", given[key], 0) for key in ("row", "batch")}
-        if self.num_rows is not None and int(place["row"]) > self.num_rows:
-            raise ValueError(f"position must lie within {self.num_rows} rows, got {dict(position)!r}")
-        self._iterators += 1
-        self._position = place
+        return NumberedCursor(make, self.num_rows)
 
-    def _iterate(
-        self, batch_size: int, make: Callable[[int, int], _T], pick: Callable[[_T, slice], _T]
-    ) -> Iterator[_T]:
-        _integer("batch_size", batch_size, 1)
-        self._iterators += 1
-        return self._generate(self._iterators, batch_size, make, pick)
+    def _make_rows(self, start: int, stop: int, *, with_probability: bool) -> tuple[Features, NDArray[np.float64]]:
+        """Features and P(click) in one pass; zeros in place of P(click) where it is not asked for."""
+        self._check_range(start, stop)
+        features, probabilities = [], [np.zeros(0 if with_probability else stop - start)]
+        for block, rows in self._blocks(start, stop):
+            features.append(block.features[rows])
+            if with_probability:
+                probabilities.append(block.probability[rows])
+        return Features.concat(features), np.concatenate(probabilities)
 
-    def _generate(
-        self, iterator: int, batch_size: int, make: Callable[[int, int], _T], pick: Callable[[_T, slice], _T]
-    ) -> Iterator[_T]:
-        # Many small batches are made together, then cut: a batch of 128 rows costs a slice.
-        at_once = batch_size * (max(1, self._rows.block // batch_size) if self._world == 1 else 1)
-        row, number = int(self._position["row"]), int(self._position["batch"])
-        while True:
-            others = (self._rank - number) % self._world
-            row, number = row + others * batch_size, number + others
-            end = row + at_once if self.num_rows is None else min(row + at_once, self.num_rows)
-            if row >= end:
-                return
-            rows = make(row, end)
-            for start in range(row, end, batch_size):
-                stop = min(start + batch_size, end)
-                if iterator != self._iterators:
-                    raise RuntimeError("this iterator has ended: the source was sought or iterated again")
-                number += 1
-                self._position = {"row": stop, "batch": number}
-                yield pick(rows, slice(start - row, stop - row))
-            row = end
+    def _clicks(self, start: int, probability: NDArray[np.float64]) -> NDArray[np.float32]:
+        """0 or 1 for each of the rows from start on, given their P(click)."""
+        return (self._draws.uniform("click", start, len(probability)) < probability).astype(np.float32)
+
+    def _spans(self, start: int, stop: int) -> Iterator[tuple[int, slice]]:
+        """The number of every block that rows start … stop − 1 lie in, and where in it they lie; one block at least.
+
+        Rows are computed in whole blocks at fixed places: the arrays of the computation have the same length for every
+        range, so that even the rounding is the same.
+        """
+        for number in range(start // self._block_rows, max(start, stop - 1) // self._block_rows + 1):
+            first = number * self._block_rows
+            yield number, slice(max(start - first, 0), min(stop - first, self._block_rows))
+
+    def _blocks(self, start: int, stop: int) -> Iterator[tuple["_Block", slice]]:
+        for number, rows in self._spans(start, stop):
+            if self._kept is None or self._kept.number != number:
+                self._kept = _Block(number, self._draw(number).freeze(), self.truth)
+            yield self._kept, rows
+
+    def _draw(self, number: int, names: list[str] | None = None) -> Features:
+        first = number * self._block_rows
+        time = self._clock.time(np.arange(first, first + self._block_rows))
+        return self._generator.draw(self._draws, first, time, names=names)
 
     def _table(self, features: Features, clicks: NDArray[np.float32], names: Sequence[str]) -> Any:
         def column(name: str) -> Any:
@@ -297,6 +290,27 @@ class AdStream:
         if not ordered or (self.num_rows is not None and stop > self.num_rows):
             end = "" if self.num_rows is None else f" ≤ {self.num_rows}"
             raise ValueError(f"rows must be 0 ≤ start ≤ stop{end}, got start={start!r}, stop={stop!r}")
+
+
+class _Block:
+    """A block of rows; their probabilities are computed when first asked for."""
+
+    def __init__(self, number: int, features: Features, truth: Truth) -> None:
+        self.number, self.features, self._truth = number, features, truth
+
+    @cached_property
+    def probability(self) -> NDArray[np.float64]:
+        return self._truth.probability(self.features)
+
+
+def open_adstream(num_rows: int = 1_000_000, **options: Any) -> Dataset:
+    """The simulated ad stream as a dataset; options are those of `AdStream`.
+
+    >>> open_adstream(1000, seed=3).num_rows
+    1000
+    """
+    source = AdStream(num_rows, **options)
+    return Dataset(source, source.schema, name="adstream", notes=["the rows are simulated"])
 
 
 @lru_cache(maxsize=4)

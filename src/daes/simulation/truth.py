@@ -83,13 +83,7 @@ class Signal:
 
 
 class Truth:
-    """The click probability of any features (formulas in the module).
-
-    Args:
-        generator: the laws and fields.
-        signal: the parts' sizes.
-        world: decides on curves and effects.
-    """
+    """The click probability of any features (formulas in the module)."""
 
     def __init__(self, generator: FeatureGenerator, signal: Signal, world: int) -> None:
         self.signal = signal
@@ -122,9 +116,10 @@ class Truth:
         """The six parts of the logit beside the intercept. **Shape** of each: (n,)."""
         shifts = self.shifts(features.time) if self.signal.rank_law == "current" else {}
         parts = self.curves.parts(features.numerical, features.codes, shifts, len(features))
-        parts["missing"] = self._missing_part(features)
-        parts["categorical"] = self._categorical_part(features)
-        parts["interaction"] = self._interaction_part(features)
+        others = (self._missing_part, self._categorical_part, self._interaction_part)
+        for (part, scale), make in zip(self._scales.items(), others, strict=True):
+            parts[part] = make(features)
+            parts[part] *= scale
         return parts
 
     def logit(self, features: Features) -> Array:
@@ -143,7 +138,6 @@ class Truth:
         for name, (sign, rate) in self._missing.items():
             if rate:
                 total += sign * (np.isnan(features.numerical[name]) - rate)
-        total *= self._scales["missing"]
         return total
 
     def _categorical_part(self, features: Features) -> Array:
@@ -152,14 +146,12 @@ class Truth:
             codes = features.codes[name]
             table = self._tables.get(name)
             total += ID_WEIGHTS[name] * _effect(codes, salt) if table is None else table[codes]
-        total *= self._scales["categorical"]
         return total
 
     def _interaction_part(self, features: Features) -> Array:
         total = np.zeros(len(features))
         for first, second, table in self._pairs:
             total += table.ravel()[features.codes[first] * table.shape[1] + features.codes[second]]
-        total *= self._scales["interaction"]
         return total
 
     def _effect_tables(self, draws: Draws) -> dict[str, Array]:

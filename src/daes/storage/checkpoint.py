@@ -42,7 +42,7 @@ class Checkpoint(NamedTuple):
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Within it, an error of a state that is not what its user expects is a `CheckpointError` with the file."""
+        """A context in which an error about an unexpected state becomes a `CheckpointError` that names the file."""
         try:
             yield
         except CheckpointError:
@@ -123,7 +123,7 @@ class CheckpointStore:
         return self._thread is not None and self._thread.is_alive()
 
     def wait(self) -> None:
-        """Wait until nothing is in flight; raise the error that writing it met."""
+        """Wait until no checkpoint is being written; raise the error of the last one, if there was one."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -184,7 +184,7 @@ class CheckpointStore:
                 self.path(later).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Finish what is in flight and release the lock."""
+        """Finish writing and release the lock."""
         try:
             self.wait()
         finally:

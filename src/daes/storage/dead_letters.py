@@ -18,9 +18,6 @@ class DeadLetters:
     the lines from a position on: the messages after it are read again. So each letter is in the file once, whenever
     the process is killed.
 
-    Args:
-        path: the file.
-
     >>> import tempfile
     >>> letters = DeadLetters(Path(tempfile.mkdtemp()) / "dead_letters.jsonl")
     >>> letters.open({"clicks": {0: 0}})
@@ -36,7 +33,7 @@ class DeadLetters:
         self._file: Any = None
 
     def open(self, positions: Mapping[str, Mapping[int, int]]) -> None:
-        """Go on with the file, without the letters that come from these offsets of each topic's partitions on."""
+        """Continue the file without the letters from these offsets of each topic's partitions on."""
         self.close()
         kept = []
         for line in self.path.read_bytes().split(b"\n") if self.path.exists() else ():
@@ -52,7 +49,6 @@ class DeadLetters:
         self.count = len(kept)
 
     def add(self, letter: DeadLetter) -> None:
-        """Append a letter."""
         with self._lock:
             if self._file is None:
                 self._file = self.path.open("ab", buffering=0)
@@ -60,7 +56,6 @@ class DeadLetters:
             self.count += 1
 
     def close(self) -> None:
-        """Close the file."""
         if self._file is not None:
             self._file.close()
             self._file = None

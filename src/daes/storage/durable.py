@@ -77,7 +77,7 @@ def sync_directory(path: str | os.PathLike[str]) -> None:
 
 
 def clear_leftovers(folder: Path, remove: Callable[[str], object]) -> None:
-    """Remove temporary files that killed writers left in a folder; nobody may be writing those files now.
+    """Remove temporary files that killed writers left in a folder; no other process may be writing those files.
 
     Args:
         folder: where to look; it need not exist.

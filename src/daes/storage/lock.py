@@ -18,7 +18,7 @@ class WriterLock:
 
     The operating system drops the lock when the process ends, killed or not, so a lock file left behind by a dead
     process blocks nobody. Forked children do not inherit it. The name of the holder is in a file of its own,
-    `PATH.holder`, because Windows lets nobody read a locked file.
+    `PATH.holder`, because a locked file cannot be read on Windows.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "lock"
@@ -38,7 +38,6 @@ class WriterLock:
 
     @property
     def held(self) -> bool:
-        """Whether this object holds the lock."""
         return self._lock is not None and bool(self._lock.is_locked)
 
     def acquire(self) -> None:
@@ -56,7 +55,7 @@ class WriterLock:
             self._holder.write_text(f"process {os.getpid()} on {socket.gethostname()}\n", encoding="utf-8")
 
     def release(self) -> None:
-        """Let another writer in. The lock file stays, because removing it could let in two."""
+        """Release the lock. The lock file stays, because removing it could admit two writers."""
         if self.held:
             with suppress(OSError):
                 self._holder.unlink()

@@ -52,7 +52,7 @@ class StateError(ValueError):
 
 
 class Pieces(NamedTuple):
-    """A tensor of which nobody has all rows: its type, its shape, and what gives them piece by piece, to be written."""
+    """A tensor that no process has as a whole: its type, its shape, and an iterator over its pieces, for writing."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
@@ -72,7 +72,6 @@ class StoredArray(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The number of bytes."""
         return prod(self.shape) * ITEM_SIZE[self.tag]
 
     def parts(self) -> Iterator[memoryview]:

@@ -74,7 +74,7 @@ class RunFolder:
 
     @property
     def is_run(self) -> bool:
-        """Whether a run was started here: its configuration says so, whatever else is called config.json."""
+        """Whether a run was started here, according to config.json."""
         path = self.path / "config.json"
         return path.is_file() and read_json(path).get("format") == FORMAT
 
@@ -177,8 +177,13 @@ def write_json(path: Path, content: Mapping[str, Any], *, indent: int | None = 2
 
 def read_json(path: Path) -> dict[str, Any]:
     """A file that holds one JSON object."""
+    return parse_json(path.read_bytes(), path)
+
+
+def parse_json(text: bytes, path: Path) -> dict[str, Any]:
+    """The JSON object in the text of a file, which errors name."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(text)
     except ValueError as error:
         raise ValueError(f"{path} is not whole, valid JSON: {error}") from error
     if not isinstance(content, dict):

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from daes.extras import require
 from daes.storage.durable import clear_leftovers, replacing, write_text
 from daes.storage.nested_state import ITEM_SIZE, stored_tensor
+from daes.storage.run_folder import parse_json
 from daes.storage.state_file import safetensors_header
 from daes.stream.schema import Schema
 
@@ -165,11 +166,8 @@ def _is_named(digest: str, folder: Path) -> bool:
 
 
 def _parse(text: bytes, path: Path) -> dict[str, Any]:
-    try:
-        stored = json.loads(text)
-    except ValueError as error:
-        raise ValueError(f"{path} is not whole, valid JSON: {error}") from error
-    if not isinstance(stored, dict) or stored.get("format") != FORMAT:
+    stored = parse_json(text, path)
+    if stored.get("format") != FORMAT:
         raise ValueError(f'{path} must have "format": "{FORMAT}"')
     if stored.get("version") != VERSION:
         raise ValueError(f"{path} has version {stored.get('version')!r}, this release reads {VERSION}")

@@ -42,12 +42,11 @@ class Segments:
         return name
 
     def read(self, name: str) -> dict[str, Any]:
-        """What a file holds."""
         found: dict[str, Any] = read_state(self.folder / name)
         return found
 
     def drop(self, name: str) -> None:
-        """The file is not needed any more, except by older checkpoints."""
+        """Mark a file as needed by older checkpoints only."""
         self._dropped.append((self._checkpoints, name))
 
     def checkpoint(self) -> None:
@@ -57,7 +56,7 @@ class Segments:
             (self.folder / self._dropped.pop(0)[1]).unlink(missing_ok=True)
 
     def recover(self, names: Iterable[str]) -> None:
-        """Go on from a checkpoint that refers to these files: the others are not needed."""
+        """Continue from a checkpoint that refers to these files; the others are dropped."""
         needed = set(names)
         if self.folder.is_dir():
             clear_leftovers(self.folder, lambda name: name.endswith(_ENDING))

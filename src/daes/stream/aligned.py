@@ -1,7 +1,6 @@
 """Rows to be scored, each with a place in the output: columns to copy as they are, and what a model reads."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,33 +14,22 @@ from daes.stream.dataset import Dataset
 from daes.stream.schema import Schema, no_such_column
 
 
-@dataclass(frozen=True)
-class AlignedRows:
-    """Some rows of a stream, all of them in `kept`, those that can be read in `batch`.
-
-    Args:
-        kept: a pyarrow Table of the columns to copy; of a CSV file, their text as it stands there.
-        batch: the rows that can be read.
-        good: (rows,) bool, which rows these are.
-    """
-
-    kept: Any
-    batch: Batch
-    good: NDArray[np.bool_]
-
-
 def aligned_rows(
     data: Dataset, schema: Schema, keep: Sequence[str], batch_size: int, bad_rows: BadRows
-) -> Iterator[AlignedRows]:
-    """All rows of the data in order. Where bad rows are skipped, they are noted in `bad_rows` and keep their place.
+) -> Iterator[tuple[Any, Batch, NDArray[np.bool_]]]:
+    """All rows of the data in order, some at a time.
+
+    Yields a pyarrow Table of the columns to copy (of a CSV file their text, as it stands there), the rows that can be
+    read, and which of the rows these are, (rows,) bool. Where bad rows are skipped, they are noted in `bad_rows`.
 
     >>> import tempfile, pathlib
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = pathlib.Path(folder, "clicks.csv")
     ...     _ = path.write_text("id,price\\n007,0.5\\n008,x\\n")
     ...     schema = Schema(None, ("price",), ())
-    ...     (rows,) = aligned_rows(Dataset.open(path, schema=schema, bad_rows="skip"), schema, ["id"], 8, BadRows())
-    ...     rows.kept.to_pydict(), rows.batch.numerical.tolist(), rows.good.tolist()
+    ...     data = Dataset.open(path, schema=schema, bad_rows="skip")
+    ...     ((kept, batch, good),) = aligned_rows(data, schema, ["id"], 8, BadRows())
+    ...     kept.to_pydict(), batch.numerical.tolist(), good.tolist()
     ({'id': ['007', '008']}, [[0.5]], [True, False])
     """
     names = list(dict.fromkeys([*schema.columns, *keep]))
@@ -57,14 +45,16 @@ def aligned_rows(
         if csv is not None:
             read, reasons = _parsed(csv, table, schema)
             good[list(reasons)] = False
-            for index, reason in sorted(reasons.items()):
-                if reason:
-                    _leave_out(BadRow(data.name, start + index + 1, reason), csv.format.bad_rows, bad_rows)
+            for row in (BadRow(data.name, start + index + 1, reasons[index]) for index in sorted(reasons)):
+                if row.reason and not csv.skips:
+                    raise SourceError(str(row))
+                if row.reason:
+                    bad_rows.add(row)
         try:
             batch = batch_from_table(read, schema)
         except (ValueError, TypeError) as error:
             raise type(error)(f"rows {start + 1} to {start + table.num_rows} of {data.name}: {error}") from error
-        yield AlignedRows(table.select(list(keep)), batch, good)
+        yield table.select(list(keep)), batch, good
         start += table.num_rows
     if isinstance(rows.source, CsvSource):
         for row in rows.source.bad_rows.first:
@@ -79,9 +69,3 @@ def _parsed(source: CsvSource, text: Any, schema: Schema) -> tuple[Any, dict[int
     whole = np.setdiff1d(np.arange(text.num_rows), blank)
     parsed, reasons = source.parse(text.take(whole), schema)
     return parsed, {int(whole[index]): reason for index, reason in reasons.items()} | dict.fromkeys(blank.tolist(), "")
-
-
-def _leave_out(row: BadRow, policy: str, bad_rows: BadRows) -> None:
-    if policy != "skip":
-        raise SourceError(str(row))
-    bad_rows.add(row)

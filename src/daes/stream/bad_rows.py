@@ -38,7 +38,6 @@ class BadRows:
 
     @property
     def count(self) -> int:
-        """How many rows were left out."""
         return sum(map(len, self._numbers.values()))
 
     @property

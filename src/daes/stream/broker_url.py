@@ -1,6 +1,5 @@
 """Addresses of topics: `nats://host:4222/stream?subject=ads.clicks` and `kafka://host:9092,other:9092/topic`."""
 
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
@@ -10,48 +9,34 @@ _OPTIONS = {"nats": ("subject", "start"), "kafka": ("group", "start")}
 _STARTS = ("first", "new")
 
 
-@dataclass(frozen=True)
-class BrokerURL:
-    """What a topic's address says.
+def parse_url(url: str) -> tuple[str, list[str], str, dict[str, str]]:
+    """Scheme, servers, topic and options of an address; an error says what is wrong with it.
 
-    Args:
-        scheme: "nats" or "kafka".
-        servers: hosts, each with its port if one is given.
-        topic: the stream of JetStream, or the topic of Kafka.
-        options: `start` ("first": all messages that the broker still has, or "new"), `subject` (NATS), `group` (Kafka).
+    Options are `start` ("first": all messages that the broker still has, or "new"), `subject` (NATS), `group` (Kafka).
 
-    >>> BrokerURL.parse("nats://localhost/ADS?subject=ads.clicks")
-    BrokerURL(scheme='nats', servers=('localhost',), topic='ADS', options={'subject': 'ads.clicks'})
+    >>> parse_url("nats://localhost/ADS?subject=ads.clicks")
+    ('nats', ['localhost'], 'ADS', {'subject': 'ads.clicks'})
     """
-
-    scheme: str
-    servers: tuple[str, ...]
-    topic: str
-    options: dict[str, str]
-
-    @classmethod
-    def parse(cls, url: str) -> "BrokerURL":
-        """Take an address apart; an error says what is wrong with it."""
-        scheme, _, rest = url.partition("://")
-        place, _, query = rest.partition("?")
-        servers, _, topic = place.partition("/")
-        example = "nats://localhost:4222/stream" if scheme == "nats" else "kafka://localhost:9092/topic"
-        if "@" in servers:
-            raise ValueError(
-                f"a {scheme} address must have no user or password in it, because a run writes it down; docs/live.md "
-                "says how to log in"
-            )
-        if scheme not in _OPTIONS or not servers or not topic or "/" in topic:
-            raise ValueError(f"a topic must be written as {example}, got {url}")
-        options = dict(parse_qsl(query, keep_blank_values=True))
-        for name, value in options.items():
-            if name not in _OPTIONS[scheme]:
-                raise ValueError(f"a {scheme} address takes {' and '.join(_OPTIONS[scheme])} after the ?, got {name!r}")
-            if not value or (name == "start" and value not in _STARTS):
-                raise ValueError(
-                    f"start must be first or new, got {url}" if value else f"{name} must not be empty: {url}"
-                )
-        return cls(scheme, tuple(servers.split(",")), unquote(topic), options)
+    scheme, _, rest = url.partition("://")
+    place, _, query = rest.partition("?")
+    servers, _, topic = place.partition("/")
+    example = "nats://localhost:4222/stream" if scheme == "nats" else "kafka://localhost:9092/topic"
+    if "@" in servers:
+        raise ValueError(
+            f"a {scheme} address must have no user or password in it, because a run writes it down; docs/live.md "
+            "says how to log in"
+        )
+    if scheme not in _OPTIONS or not servers or not topic or "/" in topic:
+        raise ValueError(f"a topic must be written as {example}, got {url}")
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    for name, value in options.items():
+        if name not in _OPTIONS[scheme]:
+            raise ValueError(f"a {scheme} address takes {' and '.join(_OPTIONS[scheme])} after the ?, got {name!r}")
+        if not value:
+            raise ValueError(f"{name} must not be empty: {url}")
+        if name == "start" and value not in _STARTS:
+            raise ValueError(f"start must be first or new, got {url}")
+    return scheme, servers.split(","), unquote(topic), options
 
 
 def is_broker(what: Any) -> bool:
@@ -65,11 +50,11 @@ def is_broker(what: Any) -> bool:
 
 def connect(url: str) -> Consumer:
     """A client that is connected to the topic."""
-    address = BrokerURL.parse(url)
-    if address.scheme == "nats":
+    scheme, servers, topic, options = parse_url(url)
+    if scheme == "nats":
         from daes.stream.nats_consumer import NatsConsumer
 
-        return NatsConsumer(address.servers, address.topic, **address.options)
+        return NatsConsumer(servers, topic, **options)
     from daes.stream.kafka_consumer import KafkaConsumer
 
-    return KafkaConsumer(address.servers, address.topic, **address.options)
+    return KafkaConsumer(servers, topic, **options)

@@ -48,7 +48,7 @@ def category_text(column: Any) -> Any:
     """
     if isinstance(column, pa.ChunkedArray):
         if pa.types.is_floating(column.type):  # whole numbers or text: one decision for the column
-            return category_text(_one_array(column))
+            return category_text(column.combine_chunks())
         return pa.chunked_array([category_text(chunk) for chunk in column.chunks or [pa.nulls(0, column.type)]])
     types, kind = pa.types, column.type
     if types.is_dictionary(kind):
@@ -58,11 +58,6 @@ def category_text(column: Any) -> Any:
     if types.is_decimal(kind) or types.is_date(kind) or types.is_timestamp(kind) or types.is_time(kind):
         return _from_text(pc.cast(column, pa.string()))
     return _from_text(column) if is_text(kind) else column
-
-
-def _one_array(column: Any) -> Any:
-    combined = column.combine_chunks()
-    return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined
 
 
 def _from_floats(column: Any) -> Any:

@@ -31,10 +31,8 @@ class InferredColumn:
     """One column in the first rows of a dataset.
 
     Args:
-        name: its name.
         part: label, numerical, categorical, time or weight; "unused" for a column that is not read.
         why: what decided on that.
-        examples: some of its values.
         distinct: how many different values there are.
         missing: the part of missing values.
         warnings: sentences on what may be wrong.
@@ -83,7 +81,7 @@ def summarize_columns(data: Dataset, *, named: Set[str] = frozenset(), rows: int
         counts = {str(pair["values"]): int(pair["counts"]) for pair in values.value_counts().to_pylist()}
         part, missing = role or "unused", 1 - len(values) / table.num_rows
         why = _why(name, part, data.arrow_schema.field(name).type, csv is not None, name in named)
-        # Text that was to be a number: left out with the text, and missing among the numbers by nobody's intention.
+        # Text that was probably meant to be a number: it is neither listed as categorical nor read as a number.
         lost = why == "not in --categorical" and named.isdisjoint(data.schema.numerical)
         warnings = tuple(_warnings(name, part, name in named, counts, missing, number, absent, lost))
         found.append(InferredColumn(name, part, why, tuple(counts)[:_EXAMPLES], len(counts), missing, warnings))
@@ -91,7 +89,7 @@ def summarize_columns(data: Dataset, *, named: Set[str] = frozenset(), rows: int
 
 
 def _values(column: Any, role: str | None, csv: CsvSource | None) -> Any:
-    """The values that are there, as text."""
+    """The values that are not missing, as text."""
     types, kind = pa.types, column.type
     if csv is None and not (types.is_nested(kind) or types.is_binary(kind)):
         column = category_text(column) if role == "categorical" else column
@@ -171,7 +169,7 @@ def _warnings(
 
 
 def _nearly_numbers(counts: dict[str, int], number: re.Pattern[str]) -> list[str]:
-    """What is said of text most of which would be numbers, of the given form."""
+    """A warning for text most of which looks like numbers of the given form."""
     rows = sum(counts.values())
     if not rows:
         return []

@@ -15,13 +15,11 @@ from typing import Any, ClassVar
 from daes.stream.arrow import pa
 from daes.stream.bad_rows import BadRow, BadRows
 from daes.stream.csv_rows import CsvCursor, parse_block, parse_text, wrong_fields
-from daes.stream.csv_text import MISSING, CsvBlocks, CsvFormat
+from daes.stream.csv_text import CsvBlocks, CsvFormat
 from daes.stream.cursor import Cursor, Position, Roles, SourceError, schema_roles
 from daes.stream.files import DataFile, Where
 from daes.stream.files_source import FilesSource
 from daes.stream.schema import Schema
-
-__all__ = ["BadRow", "BadRows", "CsvSource"]
 
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".psv": "|"}
 
@@ -30,7 +28,7 @@ class CsvSource(FilesSource):
     """Rows of CSV or TSV files, in the order of the files; plain, .gz, .zst, .bz2 or .lz4.
 
     Args:
-        where: a file, a glob, a directory or a URL, or a sequence of these; see `daes.stream.files.find_files`.
+        where, shard: see `FilesSource`.
         schema: how to read the columns in `iter_tables`; `iter_batches` has a schema of its own.
         separator: one character; by default a tab for .tsv and .tab, a bar for .psv, otherwise a comma.
         header: whether the first row has the names of the columns. A column without a name is called `unnamed_3` by its
@@ -43,7 +41,6 @@ class CsvSource(FilesSource):
         missing_categories: text that means a missing category.
         bad_rows: a row with the wrong number of fields, a number that is none, or text that is not UTF-8: "error" stops
             with the file and the row; "skip" leaves the row out, and counts it in `bad_rows`.
-        shard: `(rank, world)`, see `CursorSource`.
 
     Numerical columns are parsed as float64, categorical ones stay text ("007" stays "007"). The label may also be
     true/false; the time an integer, a date or a timestamp. Without a schema the first block decides: numbers become
@@ -67,34 +64,15 @@ class CsvSource(FilesSource):
         *,
         schema: Schema | None = None,
         separator: str | None = None,
-        header: bool = True,
-        column_names: Sequence[str] | None = None,
-        decimal: str = ".",
-        quoting: bool = True,
-        missing: Sequence[str] = MISSING,
-        missing_categories: Sequence[str] = ("",),
         bad_rows: str = "error",
         shard: tuple[int, int] | None = None,
+        **format: Any,
     ) -> None:
-        super().__init__(where, shard, bad_rows=bad_rows)
+        super().__init__(where, shard=shard, bad_rows=bad_rows)
         separator = SEPARATORS.get(self._files[0].suffix, ",") if separator is None else separator
-        self.format = CsvFormat(
-            separator=separator,
-            header=header,
-            decimal=decimal,
-            column_names=None if column_names is None else tuple(column_names),
-            quoting=quoting,
-            missing=tuple(missing),
-            missing_categories=tuple(missing_categories),
-            bad_rows=bad_rows,
-        )
+        self.format = CsvFormat(separator, **format)
         self.schema = schema
         self._as_text = False
-
-    def configure(self, *, bad_rows: str | None = None, label_map: Mapping[str, int] | None = None) -> None:
-        super().configure(bad_rows=bad_rows, label_map=label_map)
-        if bad_rows is not None and hasattr(self, "format"):
-            self.format = replace(self.format, bad_rows=bad_rows)
 
     def _row_at(self, place: Position) -> tuple[str, int]:
         path, nth = super()._row_at(place)
@@ -106,8 +84,7 @@ class CsvSource(FilesSource):
         Where bad rows are skipped, a row that cannot be cut into fields is a row of nulls in its place.
         """
         text = copy(self)
-        policy = "blank" if self.format.bad_rows == "skip" else self.format.bad_rows
-        text.format = replace(self.format, missing_categories=(), bad_rows=policy)
+        text.format = replace(self.format, missing_categories=())
         text.bad_rows = BadRows()
         text._as_text = True
         text.seek({"row": 0})
@@ -134,12 +111,14 @@ class CsvSource(FilesSource):
     def _file_cursor(
         self, file: DataFile, types: Mapping[str, Any], roles: Roles, place: Position, rows_at_once: int
     ) -> Cursor:
+        policy = "skip" if self.skips else "error"
         if self._as_text:
+            policy = "blank" if self.skips else "error"
             parsed = dict.fromkeys(types, pa.string())
         else:
             roles = schema_roles(self.schema) if not roles and self.schema is not None else roles
             parsed = {name: self._type(roles.get(name), inferred) for name, inferred in types.items()}
-        return CsvCursor(file, self.format, parsed, place, self.bad_rows)
+        return CsvCursor(file, self.format, parsed, place, self.bad_rows, policy)
 
 
 def column_type(role: str | None, inferred: Any) -> Any:
@@ -170,12 +149,7 @@ def infer_types(file: DataFile, format: CsvFormat) -> Any:
         if bad and not table.num_rows:
             raise SourceError(str(BadRow(file.path, 1, wrong_fields(bad[0]))))
     # What is not UTF-8 looks like binary data; here it is text with bad rows.
-    return pa.schema(
-        [
-            (name, pa.string() if kind == pa.binary() else kind)
-            for name, kind in zip(inferred.names, inferred.types, strict=True)
-        ]
-    )
+    return pa.schema([(field.name, pa.string() if field.type == pa.binary() else field.type) for field in inferred])
 
 
 def _check_separator(path: str, name: str, block: bytes, separator: str) -> None:

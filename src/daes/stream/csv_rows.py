@@ -5,7 +5,6 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from daes.stream.arrow import pa, pa_csv, pc
 from daes.stream.bad_rows import BadRow, BadRows
@@ -15,7 +14,10 @@ from daes.stream.files import DataFile
 
 
 class CsvCursor(Cursor):
-    """One CSV file, as a `Cursor` of the columns in `types`."""
+    """One CSV file, as a `Cursor` of the columns in `types`.
+
+    `policy` says what is done with a row that cannot be parsed: "error", "skip", or "blank" for a row of nulls.
+    """
 
     def __init__(
         self,
@@ -24,9 +26,10 @@ class CsvCursor(Cursor):
         types: Mapping[str, Any],
         place: Position,
         bad_rows: BadRows,
+        policy: str = "error",
     ) -> None:
         self._path, self._format, self._types = file.path, format, dict(types)
-        self._bad_rows = bad_rows
+        self._bad_rows, self._policy = bad_rows, policy
         self._blocks = CsvBlocks(file, format, int(place.get("offset", 0)))
         self._table: Any = None
         self._taken = 0
@@ -61,7 +64,7 @@ class CsvCursor(Cursor):
                 block = self._next_block()
                 if block is None:
                     break
-                if self._format.bad_rows != "skip" and (count := self._count(block)) <= left:
+                if self._policy != "skip" and (count := self._count(block)) <= left:
                     self._next_row += count
                     self._offset, self._row = self._blocks.offset, self._next_row
                     left -= count
@@ -80,61 +83,46 @@ class CsvCursor(Cursor):
         self._blocks.close()
 
     def _count(self, block: bytes) -> int:
-        """How many rows a block has, at the price of cutting it into fields alone."""
+        """The number of rows of a block, by splitting it into fields only."""
         names = self._blocks.names
         bad: list[Any] = []
         table = parse_block(block, names, self._format, {names[0]: pa.binary()}, bad)
         return int(table.num_rows) + len(bad)
 
     def _parse(self, block: bytes) -> Any:
-        bad: list[Any] = []
-        try:
-            table = parse_block(block, self._blocks.names, self._format, self._types, bad)
-        except pa.ArrowInvalid:
-            bad.clear()
-            table = None
-        if table is None or (bad and self._format.bad_rows == "error"):
-            table = self._parse_carefully(block)
-        else:
-            total = table.num_rows + len(bad)
-            self._next_row += total
-            for row in bad:
-                self._leave_out(row.number, wrong_fields(row))
-            table = self._in_place(table, np.setdiff1d(np.arange(1, total + 1), [row.number for row in bad]), total)
+        table, reasons = self._split(block)
+        for number in sorted(reasons):
+            row = BadRow(self._path, self._row + number, reasons[number])
+            if self._policy == "error":
+                raise SourceError(str(row))
+            self._bad_rows.add(row, parsed=False)
+        total = table.num_rows + len(reasons)
+        self._next_row += total
+        if reasons and self._policy == "blank":
+            indices = np.full(total, -1)
+            indices[np.setdiff1d(np.arange(total), np.array(list(reasons)) - 1)] = np.arange(table.num_rows)
+            table = table.take(pa.array(indices, mask=indices < 0))
         return _without_missing(table, self._types, self._format)
 
-    def _parse_carefully(self, block: bytes) -> Any:
-        """Find the rows at fault; stop at the first or leave all of them out."""
+    def _split(self, block: bytes) -> tuple[Any, dict[int, str]]:
+        """The rows that can be parsed, and why the others cannot, by their number in the block, from 1."""
         bad: list[Any] = []
+        with suppress(pa.ArrowInvalid):
+            table = parse_block(block, self._blocks.names, self._format, self._types, bad)
+            return table, {row.number: wrong_fields(row) for row in bad}
+        bad.clear()
         try:
             raw_types = dict.fromkeys(self._types, pa.binary())
             raw = parse_block(block, self._blocks.names, self._format, raw_types, bad)
         except pa.ArrowInvalid as error:
             raise SourceError(f"{self._path} cannot be parsed after row {self._row}: {error}") from error
         reasons = {row.number: wrong_fields(row) for row in bad}
-        total = raw.num_rows + len(bad)
-        numbers = np.setdiff1d(np.arange(1, total + 1), list(reasons))
+        numbers = np.setdiff1d(np.arange(1, raw.num_rows + len(bad) + 1), list(reasons))
         table, unreadable = parse_text(raw, self._types, self._format)
         reasons |= {int(numbers[index]): reason for index, reason in unreadable.items()}
         if not reasons:
             raise SourceError(f"{self._path} cannot be parsed after row {self._row}")
-        for number in sorted(reasons):
-            if self._format.bad_rows == "error":
-                raise SourceError(str(BadRow(self._path, self._row + number, reasons[number])))
-            self._leave_out(number, reasons[number])
-        self._next_row += total
-        return self._in_place(table, np.delete(numbers, list(unreadable)), total)
-
-    def _in_place(self, table: Any, numbers: NDArray[np.int64], total: int) -> Any:
-        """The rows, where bad ones are to be blank at their numbers, from 1 to `total`, with rows of nulls between."""
-        if self._format.bad_rows != "blank" or len(numbers) == total:
-            return table
-        indices = np.full(total, -1)
-        indices[numbers - 1] = np.arange(len(numbers))
-        return table.take(pa.array(indices, mask=indices < 0))
-
-    def _leave_out(self, number: int, reason: str) -> None:
-        self._bad_rows.add(BadRow(self._path, self._row + number, reason), parsed=False)
+        return table, reasons
 
 
 def parse_text(table: Any, types: Mapping[str, Any], format: CsvFormat) -> tuple[Any, dict[int, str]]:
@@ -159,7 +147,6 @@ def _without_missing(table: Any, types: Mapping[str, Any], format: CsvFormat) ->
 
 
 def wrong_fields(row: Any) -> str:
-    """What is wrong with a row that `parse_block` found to be bad."""
     expected = "1 field is" if row.expected_columns == 1 else f"{row.expected_columns} fields are"
     return f"{expected} expected; there are {row.actual_columns}"
 

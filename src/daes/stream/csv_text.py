@@ -2,6 +2,7 @@
 
 import csv
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,20 +23,17 @@ class CsvFormat:
 
     separator: str = ","
     header: bool = True
-    column_names: tuple[str, ...] | None = None
+    column_names: Sequence[str] | None = None
     decimal: str = "."
     quoting: bool = True
-    missing: tuple[str, ...] = MISSING
-    missing_categories: tuple[str, ...] = ("",)
-    bad_rows: str = "error"
+    missing: Sequence[str] = MISSING
+    missing_categories: Sequence[str] = ("",)
 
     def __post_init__(self) -> None:
         if len(self.separator) != 1 or not self.separator.isascii():
             raise ValueError(f"separator must be one ASCII character, got {self.separator!r}")
         if self.decimal not in (".", ","):
             raise ValueError(f"decimal must be '.' or ',', got {self.decimal!r}")
-        if self.bad_rows not in ("error", "skip", "blank"):
-            raise ValueError(f"bad_rows must be 'error', 'skip' or 'blank', got {self.bad_rows!r}")
 
 
 class CsvBlocks:
@@ -65,7 +63,6 @@ class CsvBlocks:
         self._go_to(self.offset, seekable=file.compression is None)
 
     def close(self) -> None:
-        """Close the file."""
         self._stream.close()
 
     def _open(self, file: DataFile) -> Any:

@@ -3,9 +3,11 @@
 A kind of source implements a `Cursor`, one pass forward through its rows; `CursorSource` makes a source of it.
 """
 
+import sys
+import time
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,7 @@ Roles = Mapping[str, str]
 """What each column is read for: numerical, categorical, label, weight or time. Empty for raw tables."""
 
 _ROWS_AT_ONCE = 65_536
+_HEARTBEAT = 1.0
 
 
 class SourceError(ValueError):
@@ -61,8 +64,40 @@ class Cursor(ABC):
             left -= len(self.read(left))
         return rows - left
 
+    def wait(self, seconds: float) -> None:  # noqa: B027
+        """For live sources: return as soon as there may be another row, after `seconds` at the latest."""
+
     def close(self) -> None:  # noqa: B027 (some have nothing open)
         """Release what is open."""
+
+
+class NumberedCursor(Cursor):
+    """Rows known by their numbers.
+
+    Args:
+        make: makes a Table or Batch of the rows from `start` on and before `stop`, or of the first of them.
+        num_rows: how many rows there are; None if there is no end.
+    """
+
+    def __init__(self, make: Callable[[int, int], Any], num_rows: int | None) -> None:
+        self._make, self._end = make, sys.maxsize if num_rows is None else num_rows
+        self._row = 0
+
+    def ready(self) -> bool:
+        return self._row < self._end
+
+    def read(self, limit: int) -> Any:
+        rows = self._make(self._row, min(self._row + limit, self._end))
+        self._row += len(rows)
+        return rows
+
+    def skip(self, rows: int) -> int:
+        passed = min(rows, self._end - self._row)
+        self._row += passed
+        return passed
+
+    def place(self) -> Position:
+        return {"skip": self._row}
 
 
 class CursorSource(ABC):
@@ -84,6 +119,8 @@ class CursorSource(ABC):
     _place_keys: frozenset[str] = frozenset({"skip"})
     _text_keys: frozenset[str] = frozenset({"name"})
     _rows_at_once = _ROWS_AT_ONCE
+    max_wait = 0.0
+    """Seconds that a row of a live source waits at most for its batch to be full."""
 
     def __init__(
         self,
@@ -105,12 +142,13 @@ class CursorSource(ABC):
         for text, label in (label_map or {}).items():
             if label not in (0, 1):
                 raise ValueError(f"label_map must map to 0 and 1, got {label!r} for {text!r}")
-        self._skips = self._skips if bad_rows is None else bad_rows == "skip"
+        self.skips = self.skips if bad_rows is None else bad_rows == "skip"
         self._label_map = dict(label_map) if label_map else self._label_map
 
     stop_row: int | None = None
     """Iterators made from now on end before this row; None for the end of the data."""
-    _skips = False
+    skips = False
+    """Whether bad rows are left out."""
     _label_map: Mapping[str, int] | None = None
 
     @property
@@ -142,10 +180,10 @@ class CursorSource(ABC):
         return dict(self._position)
 
     def seek(self, position: Mapping[str, int | str]) -> None:
-        """Go to what `position()` said, or to `{"row": n}`, the n-th row from the start."""
+        """Go to a result of `position()`, or to `{"row": n}`, the n-th row from the start."""
         given = dict(position)
         if set(given) == {"row"}:
-            given = {"row": given["row"], "batch": 0, **self._start(), "skip": given["row"]}
+            given = self._position_of(0, 0, {**self._start(), "skip": given["row"]}) | given
         expected = {"row", "batch"} | self._place_keys
         if set(given) != expected:
             raise ValueError(f"position must have the keys {sorted(expected)}, got {given!r}")
@@ -193,7 +231,7 @@ class CursorSource(ABC):
         row, number = int(self._position["row"]), int(self._position["batch"])
         stop_row = self.stop_row
         place = {key: value for key, value in self._position.items() if key in self._place_keys}
-        skip = int(place.pop("skip"))
+        skip = int(place.pop("skip", row))
         cursor = self._cursor(columns, roles, place, at_once)
         try:
             self._pass_over(cursor, skip)
@@ -207,7 +245,7 @@ class CursorSource(ABC):
                 if table is None:
                     if not self.is_live or left <= 0:
                         return
-                    self._move(iterator, {"row": row, "batch": number, **places[-1][1]})
+                    self._move(iterator, self._position_of(row, number, places[-1][1]))
                     yield self._convert(self._no_rows(columns, roles), roles)
                     continue
                 try:
@@ -216,7 +254,7 @@ class CursorSource(ABC):
                     whole = None  # the batches before the bad one are good: convert and judge one at a time
                 for start in range(0, len(table), batch_size):
                     stop = min(start + batch_size, len(table))
-                    following: Position = {"row": row + stop, "batch": number + 1, **_place_of(stop, places)}
+                    following = self._position_of(row + stop, number + 1, _place_of(stop, places))
                     if whole is None:
                         item = self._convert_one(table, roles, np.arange(start, stop), places, following)
                     else:
@@ -229,6 +267,9 @@ class CursorSource(ABC):
         finally:
             cursor.close()
 
+    def _position_of(self, row: int, batch: int, place: Position) -> Position:
+        return {"row": row, "batch": batch, **{key: place[key] for key in place if key in self._place_keys}}
+
     def _move(self, iterator: int, position: Position) -> None:
         if iterator != self._iterators:
             raise RuntimeError("this iterator has ended: the source was sought or iterated again since")
@@ -236,17 +277,27 @@ class CursorSource(ABC):
 
     def _read(self, cursor: Cursor, rows: int) -> tuple[Any | None, list[tuple[int, Position]]]:
         """Up to `rows` rows as one Table, None if there are none, and the places of the pieces it is made of."""
-        pieces, places = [], []
+        pieces: list[Any] = []
+        places: list[tuple[int, Position]] = []
         done = 0
-        while done < rows and cursor.ready():
-            places.append((done, cursor.place()))
-            pieces.append(cursor.read(rows - done))
-            done += pieces[-1].num_rows
+        deadline = time.monotonic() + min(self.max_wait, _HEARTBEAT)
+        while done < rows:
+            if cursor.ready():
+                if not pieces:
+                    deadline = time.monotonic() + self.max_wait
+                places.append((done, cursor.place()))
+                pieces.append(cursor.read(rows - done))
+                done += len(pieces[-1])
+            elif (left := deadline - time.monotonic()) > 0:
+                cursor.wait(left)
+            else:
+                break
         return join_pieces(pieces), [*places, (done, cursor.place())]
 
     def _no_rows(self, columns: Sequence[str], roles: Roles) -> Any:
-        """A Table of these columns without rows, of a live source."""
-        raise NotImplementedError
+        """What a live source hands out while nothing comes."""
+        kinds = {"categorical": pa.string(), "time": pa.int64()}
+        return pa.table({name: pa.array([], kinds.get(roles.get(name, ""), pa.float64())) for name in columns})
 
     def _convert_one(
         self,
@@ -265,7 +316,7 @@ class CursorSource(ABC):
                     BadRow(*self._row_at(_place_of(int(rows[index]), places)), reason)
                     for index, reason in error.reasons.items()
                 ]
-                if not self._skips:
+                if not self.skips:
                     raise BatchError(str(bad[0]), self.position(), following) from error
                 for row in bad:
                     self.bad_rows.add(row)
@@ -316,12 +367,14 @@ def check_columns(columns: Sequence[str], available: Sequence[str], where: str =
 
 
 def join_pieces(pieces: Sequence[Any]) -> Any | None:
-    """Tables of the same columns as one, None if there are none."""
+    """Tables or batches of the same columns as one, None if there are none."""
     if len(pieces) <= 1:
         return pieces[0] if pieces else None
+    if isinstance(pieces[0], Batch):
+        return Batch.concat(pieces)
     try:
         if any(piece.schema != pieces[0].schema for piece in pieces):
-            pieces = [_without_dictionaries(piece) for piece in pieces]
+            pieces = [piece.cast(_without_dictionaries(piece.schema)) for piece in pieces]
         return pa.concat_tables(pieces, promote_options="permissive")
     except pa.ArrowException as error:
         raise SourceError(f"files must agree on the types of their columns: {error}") from error
@@ -332,9 +385,8 @@ def _place_of(row: int, places: list[tuple[int, Position]]) -> Position:
     return {**place, "skip": int(place["skip"]) + row - start}
 
 
-def _without_dictionaries(table: Any) -> Any:
-    types = pa.types
-    for number, kind in enumerate(table.schema.types):
-        if types.is_dictionary(kind):
-            table = table.set_column(number, table.schema.names[number], table.column(number).cast(kind.value_type))
-    return table
+def _without_dictionaries(schema: Any) -> Any:
+    dictionary = pa.types.is_dictionary
+    return pa.schema(
+        [(field.name, field.type.value_type if dictionary(field.type) else field.type) for field in schema]
+    )

@@ -33,7 +33,7 @@ class Dataset:
     `Dataset.open` opens files, tables and datasets by name; the constructor takes a source.
 
     All datasets made from one another (`head`, `with_schema`, `from_start`) read through one opened source, each from a
-    position of its own; only one of them can be iterated at a time. A pickled dataset opens its files anew, so that a
+    position of its own; only one of them can be iterated at a time. A pickled dataset opens its files again, so that a
     worker process reads for itself.
 
     Args:
@@ -202,7 +202,7 @@ class Dataset:
         return made, f"{found}: they were sorted by {self.schema.time!r}"
 
     def _count_late(self) -> tuple[int, int, int]:
-        """How many rows there are, how many are earlier than a row before them, and the first of these, from 1."""
+        """The number of rows, how many are earlier than a row before them, and the first of these, from 1."""
         one = (self.schema.numerical or self.schema.categorical)[:1]  # a schema needs a feature
         numerical, categorical = (one, ()) if self.schema.numerical else ((), one)
         rows = late = first = 0
@@ -259,22 +259,22 @@ class Dataset:
                 source.seek(error.next_position)
 
     def count_rows(self) -> int:
-        """How many rows there are; where only reading them tells, they are read once."""
+        """The number of rows; they are read once if the source does not know it."""
         return self._count
 
     def fingerprint(self) -> str:
-        """A hash of the columns, of the first rows and of how many there are: other data give another one."""
+        """A hash of the schema, the first rows and the number of rows, to recognise other data."""
         return self._fingerprint
 
     def stamps(self) -> list[list[Any]] | None:
-        """What tells without reading whether the files are as they were: path, size and time of change of each.
+        """Path, size and modification time of each file, to see without reading whether files have changed.
 
         None where the rows are not in files, or where these have no time.
         """
         return self.source.stamps() if isinstance(self.source, FilesSource) else None
 
     def describe(self) -> dict[str, Any]:
-        """What is read, as plain values."""
+        """The dataset as plain values for JSON."""
         return {
             "what": absolute(self.what) if isinstance(self.what, str | Path) else self.name,
             "name": self.name,
@@ -286,7 +286,7 @@ class Dataset:
 
     @property
     def num_rows(self) -> int | None:
-        """How many rows there are; None where counting them means reading them."""
+        """The number of rows; None if counting them means reading them."""
         known = self.source.num_rows
         return known if known is None or self.limit is None else min(known, self.limit)
 
@@ -312,7 +312,7 @@ class Dataset:
         return dict(self._position)
 
     def seek(self, position: Mapping[str, int | str]) -> None:
-        """Go to what `position()` said, or to `{"row": n}`."""
+        """Go to a result of `position()`, or to `{"row": n}`."""
         self.source.seek(position)
         self._position = self.source.position()
 
@@ -412,7 +412,7 @@ def _open(what: Any, options: Mapping[str, Any]) -> _Opened:
 def _changed(
     schema: Schema, source: Source, named: Mapping[str, str | Sequence[str] | None], exclude: Sequence[str]
 ) -> Schema:
-    """A dataset's schema with some parts named anew; a column that is given another part loses its own."""
+    """A dataset's schema with some columns given other parts; a column has one part only."""
     given = {part: value for part, value in named.items() if value is not None}
     taken = {name for value in given.values() for name in ([value] if isinstance(value, str) else value)}
     if not taken and not exclude:
@@ -431,7 +431,7 @@ def _changed(
 
 
 def _no_label(columns: Sequence[str]) -> str:
-    """The sentence for data in which no label is found, with what may be the reason."""
+    """The error message for data without a label, with a likely reason."""
     said = f"label must be named, since no column of numbers is called {', '.join(LABEL_NAMES)}; "
     said += f"the columns are: {', '.join(columns)}"
     for name in columns:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,13 +27,6 @@ _SHOWN = 60
 _NUMBERS = (int, float, bool, type(None))
 _SCALARS = (str, *_NUMBERS)
 _AS_THEY_ARE: dict[str, set[type]] = {"numerical": {float, type(None)}, "categorical": {str, type(None)}}
-
-
-class _Rule(NamedTuple):
-    """How values of a column are read: what converts one, or raises a ValueError or OverflowError, and what it asks."""
-
-    convert: Callable[[Any], Any]
-    says: str
 
 
 class Decoder:
@@ -68,16 +61,17 @@ class Decoder:
             name: "numerical" if column_kind(types.field(name).type) == "numerical" else "categorical"
             for name in columns
         }
-        self._raw = not roles
         self._key = key
         self._label_map = label_map
-        names = [name for name, role in self._roles.items() if role in ("numerical", "categorical")]
-        self._features, self._few_features = frozenset(names), ", ".join(names[:5])
+        names = [name for name, role in roles.items() if role in ("numerical", "categorical")]
+        self._features = frozenset(names)  # each row must have one of them; empty for raw tables
+        self._no_features = f"it has none of the columns {', '.join(names[:5])}"
         self._types = {name: self._type(role) for name, role in self._roles.items()}
-        self._rules = {name: self._rule(name, role) for name, role in self._roles.items() if name not in (KEY, SENT)}
+        self._rules = {name: self._rule(name, role) for name, role in self._roles.items()}
+        self._fields = {name: str(key) if name == KEY else name for name in columns}
 
     def decode(self, messages: Sequence["Message"]) -> tuple[Any | None, list[int | str]]:
-        """One Table of all rows, None if there are none, and of each message how many it has or why it has none."""
+        """One Table of all rows (None if there are none), and per message its number of rows or why it is refused."""
         found: list[int | str] = []
         tables: list[Any] = []
         for arrow, run in groupby(messages, lambda message: is_arrow(message.data)):
@@ -92,69 +86,60 @@ class Decoder:
     def _from_objects(self, messages: list["Message"]) -> tuple[list[Any], list[int | str]]:
         """`decode` of messages none of which is Arrow."""
         parsed = [parse_object(message.data) for message in messages]
-        found: list[int | str] = [row if isinstance(row, str) else 1 for row in parsed]
-        rows = [(row, message.sent) for row, message in zip(parsed, messages, strict=True) if isinstance(row, dict)]
-        columns = self._columns_of(rows)
-        if columns is None:  # something is wrong with one of them: look at each by itself
-            found = [row if isinstance(row, str) else self._why_not(row) or 1 for row in parsed]
-            good = [place for place, outcome in enumerate(found) if outcome == 1]
-            columns = self._columns_of([(parsed[place], messages[place].sent) for place in good])  # type: ignore[misc]
-            assert columns is not None
-        return [pa.table(columns)] if columns else [], found
-
-    def _columns_of(self, rows: list[tuple[dict[str, Any], int]]) -> dict[str, Any] | None:
-        """The columns of a table, {} if there are no rows; None if something is wrong with one of them."""
-        if not rows:
-            return {}
-        columns = {}
+        bad = {place: row for place, row in enumerate(parsed) if isinstance(row, str)}
+        rows: list[dict[str, Any]] = [{} if isinstance(row, str) else row for row in parsed]
+        columns: dict[str, list[Any]] = {}
         for name in self._columns:
             if name == SENT:
-                columns[name] = pa.array([sent for _, sent in rows], pa.int64())
-            elif name == KEY:
-                keys = _converted([row.get(str(self._key)) for row, _ in rows], _category)
-                if keys is None or None in keys:
-                    return None
-                columns[name] = pa.array(hash_column(category_text(pa.array(keys, pa.string()))))
+                columns[name] = [message.sent for message in messages]
             else:
-                given = [row.get(name) for row, _ in rows]
-                as_they_are = set(map(type, given)) <= _AS_THEY_ARE.get(self._roles[name], set())
-                values = given if as_they_are else _converted(given, self._rules[name].convert)
-                if values is None:
-                    return None
-                columns[name] = pa.array(values, self._types[name])
-        if not self._raw and self._features and any(self._features.isdisjoint(row) for row, _ in rows):
-            return None
-        return columns
+                columns[name] = self._convert(name, [row.get(self._fields[name]) for row in rows], bad)
+        if self._features:
+            lacking = [place for place, row in enumerate(rows) if self._features.isdisjoint(row)]
+            bad = {**dict.fromkeys(lacking, self._no_features), **bad}
+        found: list[int | str] = [bad.get(place, 1) for place in range(len(rows))]
+        good = [place for place, outcome in enumerate(found) if outcome == 1]
+        if not good:
+            return [], found
+        if bad:
+            columns = {name: [values[place] for place in good] for name, values in columns.items()}
+        arrays = {name: pa.array(values, self._types[name]) for name, values in columns.items()}
+        if KEY in arrays:
+            arrays[KEY] = pa.array(hash_column(category_text(arrays[KEY])))
+        return [pa.table(arrays)], found
 
-    def _why_not(self, row: dict[str, Any]) -> str | None:
-        """What is wrong with an object."""
-        for name, rule in self._rules.items():
-            if _converted([row.get(name)], rule.convert) is None:
-                return f"{rule.says}, got {_show(row.get(name))}"
-        key = None if self._key is None else row.get(self._key)
-        if self._key is not None and key is None:
-            return f"the key {self._key!r} must have a value"
-        if type(key) not in _SCALARS:
-            return f"the key {self._key!r} must be text or a number, got {_show(key)}"
-        if not self._raw and self._features and self._features.isdisjoint(row):
-            return f"it has none of the columns {self._few_features}"
-        return None
+    def _convert(self, name: str, values: list[Any], bad: dict[int, str]) -> list[Any]:
+        """The values as the column's type has them; why others are refused is added to `bad`, by their place."""
+        if set(map(type, values)) <= _AS_THEY_ARE.get(self._roles[name], set()):
+            return values
+        convert, rule = self._rules[name]
+        converted = []
+        for place, value in enumerate(values):
+            try:
+                converted.append(convert(value))
+            except (ValueError, OverflowError):  # the latter of an integer that no float can hold
+                bad.setdefault(place, f"{rule}, got {_show(value)}")
+                converted.append(None)
+        return converted
 
-    def _rule(self, name: str, role: str) -> _Rule:
+    def _rule(self, name: str, role: str) -> tuple[Callable[[Any], Any], str]:
+        """What converts a value of a column, or raises a ValueError or OverflowError, and what it expects."""
         if role == "label" and self._label_map:
             known = set(map(_text, self._label_map))
-            return _Rule(_one_of(known), f"label column {name!r} must hold {' or '.join(map(repr, self._label_map))}")
-        return {
-            "numerical": _Rule(_number, f"column {name!r} must hold numbers"),
-            "categorical": _Rule(_category, f"column {name!r} must hold categories"),
-            "label": _Rule(_zero_or_one, f"label column {name!r} must hold 0 and 1 only"),
-            "outcome": _Rule(_outcome, f"label {name!r} must be 0 or 1"),
-            "weight": _Rule(_weight, f"weight column {name!r} must hold finite numbers ≥ 0"),
-            "time": _Rule(_moment, f"time column {name!r} must hold timestamps or integers"),
-        }[role]
+            return _one_of(known), f"label column {name!r} must hold {' or '.join(map(repr, self._label_map))}"
+        rules: dict[str, tuple[Callable[[Any], Any], str]] = {
+            "numerical": (_number, f"column {name!r} must hold numbers"),
+            "categorical": (_category, f"column {name!r} must hold categories"),
+            "label": (_zero_or_one, f"label column {name!r} must hold 0 and 1 only"),
+            "outcome": (_outcome, f"label {name!r} must be 0 or 1"),
+            "weight": (_weight, f"weight column {name!r} must hold finite numbers ≥ 0"),
+            "time": (_moment, f"time column {name!r} must hold timestamps or integers"),
+            "key": (_key, f"the key {self._key!r} must be text or a number"),
+            "sent": (int, ""),
+        }
+        return rules[role]
 
     def _from_arrow(self, messages: list["Message"]) -> tuple[list[Any], list[int | str]]:
-        """`decode` of messages that are Arrow."""
         read = [_read_arrow(message.data) for message in messages]
         tables = [table for table in read if not isinstance(table, str)]
         if len(tables) == len(read) > 1 and all(table.schema.equals(tables[0].schema) for table in tables):
@@ -190,18 +175,18 @@ class Decoder:
                 else:
                     columns[name] = self._cast(table.column(name), name)
             made = pa.table(columns)
-            if not self._raw and self._features:
+            if self._features:
                 batch_from_table(made, schema_of(self._roles), label_map=self._label_map)
         except KeyError as error:
             return f"it has no column {error.args[0] if error.args else error}"
         except (ValueError, TypeError, pa.ArrowException) as error:
             return str(error)
-        if not self._raw and self._features and self._features.isdisjoint(table.column_names):
-            return f"it has none of the columns {self._few_features}"
+        if self._features and self._features.isdisjoint(table.column_names):
+            return self._no_features
         return made
 
     def _outcomes(self, table: Any, name: str) -> Any:
-        """The labels of rows of which each means a click where it says nothing else."""
+        """The labels of messages, each of which means a click unless it has another label."""
         if name not in table.column_names:
             return pa.array(np.ones(table.num_rows))
         column = pc.fill_null(table.column(name).cast(pa.float64()), 1.0)
@@ -223,9 +208,9 @@ class Decoder:
         return column.cast(kind)
 
     def _type(self, role: str) -> Any:
-        if role == "categorical" or (role == "label" and self._label_map):
+        if role in ("categorical", "key") or (role == "label" and self._label_map):
             return pa.string()
-        return pa.int64() if role in ("time", "key", "sent") else pa.float64()
+        return pa.int64() if role in ("time", "sent") else pa.float64()
 
 
 def is_arrow(data: bytes) -> bool:
@@ -287,20 +272,22 @@ def _inferred(values: list[Any]) -> Any:
     if kinds == {bool}:
         return pa.bool_()
     if kinds <= {int, float}:
-        return pa.float64() if float in kinds or _converted(values, _number) is None else pa.int64()
+        return pa.float64() if float in kinds or not _fit(values, _number) else pa.int64()
     if kinds <= set(_SCALARS):
         texts = [value for value in values if value is not None]
-        moments = kinds == {str} and all(":" in text for text in texts) and _converted(texts, _moment) is not None
+        moments = kinds == {str} and all(":" in text for text in texts) and _fit(texts, _moment)
         return pa.timestamp("ns") if moments else pa.string()
     return pa.struct([]) if dict in kinds else pa.list_(pa.null())
 
 
-def _converted(values: list[Any], convert: Callable[[Any], Any]) -> list[Any] | None:
-    """The values of a column as its type has them; None if one of them is not what it should be."""
+def _fit(values: list[Any], convert: Callable[[Any], Any]) -> bool:
+    """Whether all values can be converted."""
     try:
-        return [convert(value) for value in values]
-    except (ValueError, OverflowError):  # the latter of an integer that no float can hold
-        return None
+        for value in values:
+            convert(value)
+    except (ValueError, OverflowError):
+        return False
+    return True
 
 
 def _number(value: Any) -> float | None:
@@ -313,6 +300,12 @@ def _category(value: Any) -> str | None:
     if type(value) not in _SCALARS:
         raise ValueError
     return None if value is None else _text(value)
+
+
+def _key(value: Any) -> str:
+    if value is None or type(value) not in _SCALARS:
+        raise ValueError
+    return _text(value)
 
 
 def _one_of(known: set[str]) -> Callable[[Any], str]:
@@ -342,7 +335,7 @@ def _weight(value: Any) -> float:
 
 
 def _moment(value: Any) -> int:
-    """Epoch nanoseconds of an ISO timestamp, UTC where it says nothing else; an integer is itself."""
+    """Epoch nanoseconds of an ISO timestamp, in UTC unless it has an offset; an integer is returned as it is."""
     if type(value) is int and -(2**63) <= value < 2**63:
         return value
     if type(value) is not str:

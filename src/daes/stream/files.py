@@ -30,7 +30,6 @@ class DataFile:
 
     @property
     def name(self) -> str:
-        """The last part of the path."""
         path = urlsplit(self.path).path if _is_web(self.path) else self.path
         return path.rpartition("/")[2]
 
@@ -45,7 +44,7 @@ class DataFile:
 
     @property
     def suffix(self) -> str:
-        """The ending that tells the format, in lower case: `.csv` of `DAY.CSV.gz`."""
+        """The file extension that determines the format, in lower case: `.csv` of `DAY.CSV.gz`."""
         path = Path(self.name)
         return (path.with_suffix("") if self.compression else path).suffix.lower()
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from daes.stream.arrow import pa
 from daes.stream.cursor import Cursor, CursorSource, Position, Roles, SourceError, check_columns
 from daes.stream.files import DataFile, Where, find_files
-from daes.stream.schema import is_text
+from daes.stream.schema import column_kind
 
 
 class FilesSource(CursorSource):
@@ -17,15 +17,17 @@ class FilesSource(CursorSource):
     Only the columns asked for are read. Each file must have them, with values of the same kind (numbers, text, times)
     as in the first file. The Hive partitions are columns of text, or of numbers where the schema wants numbers; a
     column of that name within a file wins.
+
+    Args:
+        where: a file, a glob, a directory or a URL, or a sequence of these; see `daes.stream.files.find_files`.
+        policy: `shard`, `bad_rows` and `label_map`, see `CursorSource`.
     """
 
     _suffixes: tuple[str, ...] = ()
     _file_start: ClassVar[Position] = {"skip": 0}
     _schema: Any = None
 
-    def __init__(
-        self, where: Where | Sequence[DataFile], shard: tuple[int, int] | None = None, *, bad_rows: str = "error"
-    ) -> None:
+    def __init__(self, where: Where | Sequence[DataFile], **policy: Any) -> None:
         given = not isinstance(where, str | Path) and len(where) > 0 and isinstance(where[0], DataFile)
         self._files: list[DataFile] = list(where) if given else find_files(where, self._suffixes)  # type: ignore[arg-type]
         for file in self._files:
@@ -35,7 +37,7 @@ class FilesSource(CursorSource):
                     f"all files must have the same partitions; {first.path} has {list(first.partitions)}, "
                     f"{file.path} has {list(file.partitions)}"
                 )
-        super().__init__(shard, bad_rows=bad_rows)
+        super().__init__(**policy)
         self._place_keys = frozenset({"file", "name", *self._file_start})
 
     @property
@@ -120,15 +122,9 @@ class FilesSource(CursorSource):
 
 def _kind(arrow_type: Any) -> str:
     types = pa.types
-    if types.is_dictionary(arrow_type):
-        arrow_type = arrow_type.value_type
-    if types.is_integer(arrow_type) or types.is_floating(arrow_type) or types.is_decimal(arrow_type):
-        return "numbers"
-    if is_text(arrow_type):
-        return "text"
-    if types.is_timestamp(arrow_type) or types.is_date(arrow_type):
-        return "times"
-    return str(arrow_type)
+    if types.is_boolean(arrow_type):
+        return "boolean"
+    return column_kind(arrow_type.value_type if types.is_dictionary(arrow_type) else arrow_type)
 
 
 class _Chain(Cursor):

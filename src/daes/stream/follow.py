@@ -14,7 +14,7 @@ from daes.stream.bad_rows import BadRow
 from daes.stream.cursor import Cursor, Position, Roles, SourceError
 from daes.stream.files import DataFile, find_files, is_many, natural_order
 from daes.stream.files_source import FilesSource
-from daes.stream.live import LiveCursor, LiveSource
+from daes.stream.live import LiveSource
 
 _log = logging.getLogger("daes.stream")
 
@@ -93,7 +93,6 @@ class FollowedFiles(LiveSource):
 
     @property
     def lag(self) -> str:
-        """How many files wait."""
         return f"{self.waiting} file{'s' if self.waiting != 1 else ''} behind"
 
     def files(self) -> list[DataFile]:
@@ -111,7 +110,7 @@ class FollowedFiles(LiveSource):
     def open_file(self, file: DataFile) -> FilesSource:
         """One of the files as a source that notes its bad rows here."""
         source = self._make(file)
-        source.configure(bad_rows="skip" if self._skips else "error", label_map=self._label_map)
+        source.configure(bad_rows="skip" if self.skips else "error", label_map=self._label_map)
         source.bad_rows = self.bad_rows
         return source
 
@@ -129,8 +128,8 @@ class FollowedFiles(LiveSource):
         return _FollowCursor(self, columns, roles, place, rows_at_once)
 
 
-class _FollowCursor(LiveCursor):
-    """One file's cursor after the other, for ever."""
+class _FollowCursor(Cursor):
+    """One file's cursor after the other, without an end."""
 
     def __init__(
         self, source: FollowedFiles, columns: Sequence[str], roles: Roles, place: Position, at_once: int
@@ -170,18 +169,18 @@ class _FollowCursor(LiveCursor):
             self._readable(lambda file=file: self._open(file, {}))  # type: ignore[misc]
 
     def _readable(self, step: Callable[[], Any]) -> Any:
-        """What the step returns; None where what cannot be read is passed over."""
+        """The result of the step; None if the file cannot be read and is skipped."""
         try:
             return step()
         except (SourceError, OSError) as error:
-            if not self._source._skips:
+            if not self._source.skips:
                 raise
             self._source.bad_rows.add(BadRow(self._name, 1, f"the file cannot be read from here on: {error}"))
             self._finish()
             return None
 
     def _finish(self) -> None:
-        """Note that the file in hand is read."""
+        """Mark the current file as read."""
         self.close()
         if self._name:
             self._done.add(self._name)

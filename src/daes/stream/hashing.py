@@ -112,7 +112,7 @@ def _hash_array(array: Any, out: Hashes) -> None:
     else:
         raise TypeError(_not_a_category(kind))
     if array.null_count:
-        np.multiply(out, _validity(array), out=out)
+        np.multiply(out, array.is_valid().to_numpy(zero_copy_only=False), out=out)
 
 
 def _not_a_category(kind: Any) -> str:
@@ -130,14 +130,9 @@ def _hash_dictionary(array: Any, out: Hashes) -> None:
     if len(array.dictionary) > len(array):  # few rows of a large dictionary: hash what they use
         _hash_array(array.cast(array.type.value_type), out)
         return
-    # Entry 0 of the table stands for null.
-    table = np.zeros(len(array.dictionary) + 1, dtype=np.int64)
+    table = np.zeros(len(array.dictionary) + 1, dtype=np.int64)  # entry 0 stands for null
     _hash_array(array.dictionary, table[1:])
-    indices = array.indices
-    entries = (indices.fill_null(0) if indices.null_count else indices).to_numpy().astype(np.int64) + 1
-    if indices.null_count:
-        entries[~_validity(indices)] = 0
-    np.take(table, entries, out=out)
+    np.take(table, array.indices.cast(pa.int64()).fill_null(-1).to_numpy() + 1, out=out)
 
 
 def _hash_integers(array: Any, out: Hashes) -> None:
@@ -308,11 +303,3 @@ def _hash_bytes(text: bytes) -> int:
         state = state * _MIX_FACTOR & _ALL_BITS
         state ^= state >> 28
     return state
-
-
-def _validity(array: Any) -> NDArray[np.bool_]:
-    """Which values of an array with nulls are there."""
-    bits = np.frombuffer(array.buffers()[0], dtype=np.uint8)
-    first = array.offset // 8
-    unpacked = np.unpackbits(bits[first : (array.offset + len(array) + 7) // 8], bitorder="little")
-    return unpacked[array.offset - 8 * first :][: len(array)].view(np.bool_)

@@ -82,7 +82,9 @@ class KafkaConsumer(Consumer):
         for item in [] if first is None else [first, *self._consumer.consume(most - 1, 0.0)]:
             error = item.error()
             if error is not None:
-                self._complain(error)
+                reset = error.code() == self._kafka.KafkaError._AUTO_OFFSET_RESET
+                if reset or not error.retriable():
+                    _log.warning("%s: %s%s", self.name, error.str(), "" if reset else "; trying again")
                 continue
             partition, offset, sent = item.partition(), item.offset(), item.timestamp()[1] * 1_000_000
             self._positions[partition] = offset + 1
@@ -93,10 +95,12 @@ class KafkaConsumer(Consumer):
     def lag(self) -> int | None:
         behind = 0
         for partition, position in self._positions.items():
-            end = self._cached_end(partition)
+            topic = self._kafka.TopicPartition(self._topic, partition)
+            _, cached = self._consumer.get_watermark_offsets(topic, cached=True)
+            end = cached if cached >= 0 else self._ends.get(partition)
             if end is None:
                 return None
-            behind += max(0, end - position)
+            behind += max(0, int(end) - position)
         return behind
 
     def complete_until(self) -> int:
@@ -162,18 +166,8 @@ class KafkaConsumer(Consumer):
             raise BrokerError(f"the Kafka broker does not answer: {error.args[0].str()}") from error
         return int(first), int(end)
 
-    def _cached_end(self, partition: int) -> int | None:
-        _, end = self._consumer.get_watermark_offsets(self._kafka.TopicPartition(self._topic, partition), cached=True)
-        return int(end) if end >= 0 else self._ends.get(partition)
-
     def _note(self, error: Any) -> None:
         self._failure = str(error.str())
-
-    def _complain(self, error: Any) -> None:
-        if error.code() == self._kafka.KafkaError._AUTO_OFFSET_RESET:
-            _log.warning("%s: %s", self.name, error.str())
-        elif not error.retriable():
-            _log.warning("%s: %s; trying again", self.name, error.str())
 
 
 def read_settings() -> dict[str, str]:

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from daes.stream.arrow import pa
 from daes.stream.batch import Batch, batch_from_table
-from daes.stream.cursor import Cursor, Position, Roles, SourceError, join_pieces, schema_of, schema_roles
+from daes.stream.cursor import Cursor, Position, Roles, SourceError, schema_of, schema_roles
 from daes.stream.decoding import KEY, SENT, Decoder, infer_types
-from daes.stream.live import LiveCursor, LiveSource
+from daes.stream.live import LiveSource
 from daes.stream.schema import Schema
 
 _log = logging.getLogger("daes.stream")
@@ -76,27 +76,21 @@ class Consumer(Protocol):
 
     def start(self) -> Offsets:
         """The offsets of the first messages to read, of all partitions."""
-        ...
 
     def seek(self, offsets: Mapping[int, int]) -> None:
         """Go on from there."""
-        ...
 
     def poll(self, most: int, seconds: float) -> list[Message]:
         """Up to `most` messages, as soon as there are some; none after so many seconds."""
-        ...
 
     def lag(self) -> int | None:
         """How many messages there are after the last one that was polled; None if the broker does not say."""
-        ...
 
     def complete_until(self) -> int:
         """All messages sent up to this time, in epoch nanoseconds, were polled."""
-        ...
 
     def close(self) -> None:
         """Disconnect."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +114,6 @@ class MessageSource(LiveSource):
     over.
 
     Args:
-        consumer: the client of the broker.
         key: the field by which labels find their rows; batches are `KeyedBatch` then and have no label.
         max_wait: see `LiveSource`.
         label_map: the text of a label to 0 or 1, where labels are something else.
@@ -153,7 +146,6 @@ class MessageSource(LiveSource):
 
     @property
     def lag(self) -> str:
-        """How many messages wait."""
         behind = self.consumer.lag()
         return "" if behind is None else f"{behind:,} message{'s' if behind != 1 else ''} behind"
 
@@ -178,11 +170,7 @@ class MessageSource(LiveSource):
         table = super()._no_rows(columns, roles)
         return self._to_batch(table, roles) if roles else table
 
-    def _join(self, pieces: list[Any]) -> Any | None:
-        return Batch.concat(pieces) if pieces and isinstance(pieces[0], Batch) else join_pieces(pieces)
-
     def close(self) -> None:
-        """Disconnect from the broker."""
         self.consumer.close()
 
     def _start(self) -> Position:
@@ -226,7 +214,6 @@ class Labels(NamedTuple):
     label: NDArray[np.float32]
 
     def rows(self, some: slice) -> "Labels":
-        """Some of them."""
         return Labels(self.key[some], self.sent[some], self.label[some])
 
 
@@ -237,7 +224,6 @@ class LabelReader:
     as of a `MessageSource`.
 
     Args:
-        consumer: the client of the broker.
         key: the field of the key.
         label: the field of the label; a message without it means a click.
     """
@@ -252,7 +238,7 @@ class LabelReader:
         self._cursor = self._open(format_offsets(consumer.start(), {}))
 
     def read(self, most: int, moment: int) -> Labels:
-        """Up to `most` labels that were sent by then, as far as they are there."""
+        """Up to `most` labels that were sent by `moment` and have arrived."""
         if not len(self._ahead.key) and self._cursor.ready():
             table = self._cursor.read(most)
             key, sent, label = (table.column(place).to_numpy() for place in range(3))
@@ -282,7 +268,6 @@ class LabelReader:
         return {"offsets": self._cursor.place()["offsets"], "ahead": [np.array(column) for column in self._ahead]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state."""
         self._ahead = Labels(*state["ahead"])
         self._cursor = self._open(state["offsets"])
 
@@ -290,7 +275,7 @@ class LabelReader:
         return _MessageCursor(self._consumer, self._decoder, offsets, self)
 
 
-class _MessageCursor(LiveCursor):
+class _MessageCursor(Cursor):
     """Messages decoded some thousands at a time; the place is exact to the row of a message."""
 
     def __init__(
@@ -354,7 +339,7 @@ class _MessageCursor(LiveCursor):
         return table.filter(pa.array(keep)), left
 
     def _pass_on(self, rows: int) -> None:
-        """Note that so many further rows are handed out, and with them the messages that have none left."""
+        """Mark `rows` further rows as handed out, and the messages that have none left as read."""
         while self._messages:
             message, count = self._messages[-1]
             if count > rows:
@@ -380,7 +365,7 @@ class _MessageCursor(LiveCursor):
 
 
 def next_offset(what: str, wanted: int, first: int, end: int) -> int:
-    """Where to go on in what has messages from `first` on and before `end`: at `wanted`, or `first` if that is gone."""
+    """Where to continue in messages from `first` to before `end`: at `wanted`, or at `first` if that is gone."""
     if wanted > end:
         raise BrokerError(f"{what} ends before message {end}, and message {wanted} is next: it was made anew")
     if wanted < first:

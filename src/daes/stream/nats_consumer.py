@@ -128,7 +128,7 @@ class NatsConsumer(Consumer):
                 **login,
             )
         )
-        # The client would try for ever: that is right for a server that is lost, not for one that was never there.
+        # The client would retry forever: right for a server that is lost, wrong for one that was never there.
         giving_up = asyncio.ensure_future(all_refused.wait())
         await asyncio.wait([connecting, giving_up], timeout=_CONNECT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         giving_up.cancel()
@@ -202,7 +202,7 @@ class NatsConsumer(Consumer):
         return await stream.pull_subscribe_bind(made.name, stream=self._stream)
 
     def _check_consumer(self) -> None:
-        """After a time without messages: begin anew if the server does not know the consumer any more."""
+        """After some time without messages: start a new consumer if the server has dropped this one."""
         if time.monotonic() - self._checked < _BETWEEN_CHECKS:
             return
         self._checked = time.monotonic()
@@ -212,5 +212,5 @@ class NatsConsumer(Consumer):
             if int(about.delivered.consumer_seq) != self._delivered:
                 self._drop()
         except Exception as error:
-            _log.info("%s: the consumer is begun anew: %s", self.name, error)
+            _log.info("%s: starting a new consumer: %s", self.name, error)
             self._drop()

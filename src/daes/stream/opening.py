@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from daes.stream.arrow import pa
-from daes.stream.broker_url import BrokerURL, connect, is_broker
+from daes.stream.broker_url import connect, is_broker, parse_url
 from daes.stream.csv import SEPARATORS, CsvSource
 from daes.stream.cursor import SourceError
 from daes.stream.datasets import find_entry
@@ -83,7 +83,7 @@ def name_of(what: Any) -> str:
         return "reader"
     first = what[0] if isinstance(what, list | tuple) else what
     if is_broker(first):
-        return BrokerURL.parse(first).topic
+        return parse_url(first)[2]
     return Path(first).name or str(first) if _is_path(first) else "table"
 
 

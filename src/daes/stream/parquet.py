@@ -23,10 +23,7 @@ class ParquetSource(FilesSource):
     """Rows of Parquet files, in the order of the files.
 
     Args:
-        where: a file, a glob, a directory or a URL, or a sequence of these; see `daes.stream.files.find_files`.
-            Directories called `key=value` are columns (Hive partitions).
-        bad_rows: "error" or "skip", see `CursorSource`.
-        shard: `(rank, world)`, see `CursorSource`.
+        where, policy: see `FilesSource`.
 
     Memory is that of a few thousand rows of the columns read, whatever the size of files and row groups. The file in
     use stays open and the footers are kept, so that a single file is opened once, however often its rows are read.
@@ -44,10 +41,8 @@ class ParquetSource(FilesSource):
 
     _suffixes = SUFFIXES
 
-    def __init__(
-        self, where: Where | Sequence[DataFile], *, bad_rows: str = "error", shard: tuple[int, int] | None = None
-    ) -> None:
-        super().__init__(where, shard, bad_rows=bad_rows)
+    def __init__(self, where: Where | Sequence[DataFile], **policy: Any) -> None:
+        super().__init__(where, **policy)
         self._footers: dict[str, Any] = {}
         self._handle: tuple[str, Any] = ("", None)
 
@@ -119,7 +114,7 @@ class _ParquetCursor(Cursor):
         return self._row < self._rows
 
     def _load(self) -> Any:
-        """The rows of the batch in hand that are not handed out, or of the next."""
+        """The rows of the current batch that are not handed out yet, or of the next batch."""
         while self._left is None or not self._left.num_rows:
             try:
                 batch = next(self._batches)

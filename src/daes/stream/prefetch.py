@@ -50,11 +50,10 @@ class Prefetch(Source):
         return self.source.arrow_schema
 
     def position(self) -> Position:
-        """The place of the next row not yet handed out here."""
         return dict(self._position)
 
     def seek(self, position: Mapping[str, int | str]) -> None:
-        """Go to what `position()` said; an iterator in progress ends."""
+        """Go to a result of `position()`; an iterator in progress ends."""
         self._stop()
         self.source.seek(position)
         self._position = self.source.position()
@@ -73,7 +72,20 @@ class Prefetch(Source):
 
     def _generate(self, items: Iterator[_T]) -> Iterator[_T]:
         channel: _Channel[tuple[_T, Position]] = _Channel(self.depth)
-        thread = Thread(target=_fill, args=(channel, self.source, items), name="daes-prefetch", daemon=True)
+
+        def fill() -> None:
+            try:
+                for item in items:
+                    if not channel.put((item, self.source.position())):
+                        break
+                channel.end()
+            except BaseException as error:
+                channel.end(error)
+            finally:
+                if hasattr(items, "close"):
+                    items.close()
+
+        thread = Thread(target=fill, name="daes-prefetch", daemon=True)
 
         def stop() -> None:
             channel.stop()
@@ -88,20 +100,6 @@ class Prefetch(Source):
                 yield item
         finally:
             stop()
-
-
-def _fill(channel: "_Channel[tuple[_T, Position]]", source: Source, items: Iterator[_T]) -> None:
-    try:
-        for item in items:
-            if not channel.put((item, source.position())):
-                break
-        channel.end()
-    except BaseException as error:
-        channel.end(error)
-    finally:
-        close = getattr(items, "close", None)
-        if close is not None:
-            close()
 
 
 class _Channel(Generic[_T]):

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Self
 
-from daes.stream.arrow import pa, pa_csv, pq
+from daes.stream.arrow import pa
 
 FORMAT = "daes.schema"
 VERSION = 1
@@ -144,7 +144,7 @@ def infer_schema(
 
     Args:
         source: a pyarrow Schema, Table or RecordBatch, anything else that speaks Arrow's C stream (a pandas or polars
-            frame), or the path of a Parquet or CSV file. Of a CSV file the first block alone decides on the types.
+            frame), or the path of Parquet or CSV files. Of a CSV file the first block alone decides on the types.
         label, numerical, categorical, time, weight: names that win over inference.
         exclude: columns that are not used.
 
@@ -233,28 +233,14 @@ def _arrow_schema(source: Any) -> Any:
     if isinstance(source, pa.Schema):
         return source
     if isinstance(source, str | Path):
-        return _file_schema(Path(source))
+        from daes.stream.opening import open_source  # it imports this module
+
+        return open_source(source).arrow_schema
     if hasattr(source, "schema") and isinstance(source.schema, pa.Schema):
         return source.schema
     if hasattr(source, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(source).schema
     raise TypeError(f"source must be an Arrow schema, a table or a path, got {type(source).__name__}")
-
-
-def _file_schema(path: Path) -> Any:
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    if path.is_dir():
-        raise ValueError(f"source must be one Parquet or CSV file; {path} is a directory")
-    try:
-        if ".parquet" in suffixes or ".pq" in suffixes:
-            return pq.read_schema(path)
-        if ".csv" in suffixes or ".tsv" in suffixes:
-            options = pa_csv.ParseOptions(delimiter="\t" if ".tsv" in suffixes else ",")
-            with pa.input_stream(str(path)) as stream, pa_csv.open_csv(stream, parse_options=options) as reader:
-                return reader.schema
-    except pa.ArrowException as error:
-        raise ValueError(f"{path} cannot be read: {error}") from error
-    raise ValueError(f"source must end in .parquet, .pq, .csv or .tsv, got {path}")
 
 
 def column_kind(arrow_type: Any) -> str:

@@ -24,9 +24,11 @@ from daes.stream.cursor import (
     BatchError,
     Cursor,
     CursorSource,
+    NumberedCursor,
     Position,
     Roles,
     SourceError,
+    schema_of,
     schema_roles,
 )
 from daes.stream.schema import Schema
@@ -49,28 +51,22 @@ class Source(Protocol):
     @property
     def num_rows(self) -> int | None:
         """All rows of the source, whatever the position and the shard; None where counting them means reading them."""
-        ...
 
     @property
     def arrow_schema(self) -> Any:
         """Column names and types as a pyarrow Schema; of a CSV file, what its first block suggests."""
-        ...
 
     def iter_batches(self, schema: Schema, batch_size: int) -> Iterator[Batch]:
         """Batches of exactly `batch_size` rows (the last may be short), from `position()` on."""
-        ...
 
     def iter_tables(self, columns: Sequence[str] | None, batch_size: int) -> Iterator[Any]:
         """The same rows as pyarrow Tables of these columns (None: all)."""
-        ...
 
     def position(self) -> Position:
         """The place of the next row not yet handed out, JSON-able. `row` counts rows and `batch` batches."""
-        ...
 
     def seek(self, position: Mapping[str, int | str]) -> None:
-        """Go to what `position()` said, or to `{"row": n}`, the n-th row from the start (0 rewinds)."""
-        ...
+        """Go to a result of `position()`, or to `{"row": n}`, the n-th row from the start (0 rewinds)."""
 
 
 class TableSource(CursorSource):
@@ -100,32 +96,27 @@ class TableSource(CursorSource):
         return int(self._table.num_rows)
 
     def _cursor(self, columns: Sequence[str], roles: Roles, place: Position, rows_at_once: int) -> Cursor:
-        return _TableCursor(self._table.select(list(columns)))
+        table = self._table.select(list(columns))
+        return NumberedCursor(lambda start, stop: table.slice(start, stop - start), self.num_rows)
 
 
-class _TableCursor(Cursor):
-    def __init__(self, table: Any) -> None:
-        self._table = table
-        self._row = 0
+class NumberedSource(CursorSource):
+    """Rows that are made by their numbers as they are handed out: a position is a row, and seeking takes no time."""
 
-    def ready(self) -> bool:
-        return bool(self._row < self._table.num_rows)
+    _place_keys = frozenset()
 
-    def read(self, limit: int) -> Any:
-        piece = self._table.slice(self._row, limit)
-        self._row += piece.num_rows
-        return piece
+    def _start(self) -> Position:
+        return {}
 
-    def skip(self, rows: int) -> int:
-        passed: int = min(rows, self._table.num_rows - self._row)
-        self._row += passed
-        return passed
+    def _check_place(self, position: Position) -> None:
+        if self.num_rows is not None and int(position["row"]) > self.num_rows:
+            raise ValueError(f"position must lie within {self.num_rows} rows, got {position!r}")
 
-    def place(self) -> Position:
-        return {"skip": self._row}
+    def _convert(self, table: Any, roles: Roles) -> Any:
+        return table  # a batch, or a Table where there are no roles
 
 
-class BatchSource:
+class BatchSource(NumberedSource):
     """Rows in memory, as one batch; a batch of the same columns is a view.
 
     Args:
@@ -142,13 +133,13 @@ class BatchSource:
     """
 
     def __init__(self, rows: Batch, schema: Schema, bad_rows: BadRows | None = None) -> None:
+        super().__init__()
         self.bad_rows = bad_rows or BadRows()
         self.rows = rows
         self.schema = schema
-        self._position: Position = {"row": 0, "batch": 0}
 
     @property
-    def num_rows(self) -> int | None:
+    def num_rows(self) -> int:
         """All rows."""
         return len(self.rows)
 
@@ -157,42 +148,31 @@ class BatchSource:
         """There is none: arrays have no Arrow types any more."""
         raise TypeError("rows in memory are arrays and have no Arrow schema")
 
-    def iter_batches(self, schema: Schema, batch_size: int) -> Iterator[Batch]:
-        """Batches of exactly `batch_size` rows (the last may be short), from `position()` on."""
-        select = self._selection(schema)
-        while int(self._position["row"]) < len(self.rows):
-            start, number = int(self._position["row"]), int(self._position["batch"])
-            stop = min(start + batch_size, len(self.rows))
-            self._position = {"row": stop, "batch": number + 1}
-            yield select(self.rows[start:stop])
-
     def iter_tables(self, columns: Sequence[str] | None, batch_size: int) -> Iterator[Any]:
         """Not possible: the columns of text are hashes by now."""
         raise TypeError("rows in memory are arrays and cannot be read as tables")
 
-    def position(self) -> Position:
-        """The next row not yet handed out."""
-        return dict(self._position)
+    def _check_columns(self, columns: Sequence[str]) -> None:
+        """`_cursor` compares the columns with those of the rows, and their roles."""
 
-    def seek(self, position: Mapping[str, int | str]) -> None:
-        """Go to what `position()` said, or to `{"row": n}`."""
-        self._position = {"row": int(position["row"]), "batch": int(position.get("batch", 0))}
-
-    def _selection(self, schema: Schema) -> Callable[[Batch], Batch]:
-        """What picks the columns of a schema out of a batch."""
+    def _cursor(self, columns: Sequence[str], roles: Roles, place: Position, rows_at_once: int) -> Cursor:
         own = schema_roles(self.schema)
-        for name, role in schema_roles(schema).items():
+        for name, role in roles.items():
             if own.get(name) != role:
                 raise ValueError(f"the rows in memory have no {role} column {name!r}, got the columns {own}")
+        schema = schema_of(roles)
         if schema == self.schema:
-            return lambda batch: batch
+            return NumberedCursor(lambda start, stop: self.rows[start:stop], len(self.rows))
         numerical = [self.schema.numerical.index(name) for name in schema.numerical]
         categorical = [self.schema.categorical.index(name) for name in schema.categorical]
-        return lambda batch: Batch(
-            batch.numerical.take(numerical, axis=1),
-            batch.categorical.take(categorical, axis=1),
-            **{part: getattr(batch, part) for part in ("label", "weight", "time") if getattr(schema, part) is not None},
-        )
+        others = [part for part in ("label", "weight", "time") if getattr(schema, part) is not None]
+
+        def make(start: int, stop: int) -> Batch:
+            rows = self.rows[start:stop]
+            kept = {part: getattr(rows, part) for part in others}
+            return Batch(rows.numerical.take(numerical, axis=1), rows.categorical.take(categorical, axis=1), **kept)
+
+        return NumberedCursor(make, len(self.rows))
 
 
 def as_table(data: Any) -> Any:
@@ -238,7 +218,6 @@ class ReaderSource(CursorSource):
 
     @property
     def arrow_schema(self) -> Any:
-        """Column names and types as a pyarrow Schema."""
         return self._reader.schema
 
     def _cursor(self, columns: Sequence[str], roles: Roles, place: Position, rows_at_once: int) -> Cursor:
@@ -246,7 +225,8 @@ class ReaderSource(CursorSource):
             return _ReaderCursor(self._make(), columns)
         if self._open is None:
             self._open = _ReaderCursor(self._reader, columns)
-        return self._open.reading(columns)
+        self._open.columns = list(columns)
+        return self._open
 
     def _pass_over(self, cursor: Cursor, rows: int) -> None:
         done = int(cursor.place()["skip"])
@@ -261,13 +241,9 @@ class ReaderSource(CursorSource):
 class _ReaderCursor(Cursor):
     def __init__(self, reader: Any, columns: Sequence[str]) -> None:
         self._reader = reader
-        self._columns = list(columns)
+        self.columns = list(columns)
         self._left: Any = None
         self._row = 0
-
-    def reading(self, columns: Sequence[str]) -> "_ReaderCursor":
-        self._columns = list(columns)
-        return self
 
     def ready(self) -> bool:
         while self._left is None or not self._left.num_rows:
@@ -280,7 +256,7 @@ class _ReaderCursor(Cursor):
     def read(self, limit: int) -> Any:
         batch, self._left = self._left.slice(0, limit), self._left.slice(limit)
         self._row += batch.num_rows
-        return pa.Table.from_batches([batch]).select(self._columns)
+        return pa.Table.from_batches([batch]).select(self.columns)
 
     def place(self) -> Position:
         return {"skip": self._row}

@@ -21,9 +21,6 @@ class TensorBoard:
     """Writes every record to a folder for `tensorboard --logdir FOLDER` (extra `tensorboard`).
 
     A run that is resumed into the same folder replaces what was written after its checkpoint.
-
-    Args:
-        folder: where the events go.
     """
 
     def __init__(self, folder: str | PathLike[str] = "tensorboard") -> None:

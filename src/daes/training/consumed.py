@@ -40,11 +40,9 @@ class ConsumedRows:
         self.checksums: dict[str, int] = {}
 
     def __call__(self, trainer: "StreamTrainer", batch: Batch, logits: NDArray[np.float32]) -> None:
-        """Take in a batch."""
         self.add(batch)
 
     def add(self, batch: Batch) -> None:
-        """Take in a batch."""
         for part, array in batch.arrays().items():
             if array.size:
                 self.checksums[part] = zlib.crc32(np.ascontiguousarray(array).data, self.checksums.get(part, 0))

@@ -133,7 +133,7 @@ class _Scored:
         return mean, error, self.auc - exact_auc(scores, self.label, self.batch.weight)
 
     def _scores(self, batch: Batch) -> NDArray[np.float64]:
-        """Logits; 0 for a row that cannot be scored, of which the model says nothing."""
+        """Logits; 0 for a row that cannot be scored."""
         parts = [logits(self.model, batch[start : start + _CHUNK]) for start in range(0, len(batch), _CHUNK)]
         scores: NDArray[np.float64] = np.nan_to_num(np.concatenate(parts), nan=0.0)
         return scores

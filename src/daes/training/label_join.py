@@ -17,7 +17,6 @@ from typing import Any
 
 from daes.storage.segments import Segments
 from daes.stream.batch import Batch
-from daes.stream.broker_url import connect
 from daes.stream.messages import KeyedBatch, LabelReader
 from daes.training.config import OVERFLOW
 from daes.training.labels import Scored
@@ -62,10 +61,6 @@ class LateLabels:
         if self.overflow not in OVERFLOW:
             raise ValueError(f"overflow must be one of {', '.join(OVERFLOW)}, got {self.overflow!r}")
 
-    def reader(self, label: str | None) -> LabelReader:
-        """The topic's messages, connected; `label` is the field that has the label, where there is one."""
-        return LabelReader(connect(self.topic), self.key, label)
-
 
 @dataclass
 class LabelCounts:
@@ -88,43 +83,31 @@ class LabelJoin:
 
     Args:
         labels: the messages with the labels.
+        config: how long labels are waited for, and what is done when too many rows wait.
         batch_size: rows that are learned from at once.
-        window: seconds after its impression in which a row's label may come.
-        max_pending, overflow: see `LateLabels`.
         segments: where features are spilled to.
-        now: epoch nanoseconds.
     """
 
     late = True
 
     def __init__(
-        self,
-        labels: LabelReader,
-        *,
-        batch_size: int,
-        window: float,
-        max_pending: int = 1_000_000,
-        overflow: str = "no-click",
-        segments: Segments | None = None,
-        now: Callable[[], int] = time.time_ns,
+        self, labels: LabelReader, config: LateLabels, batch_size: int, segments: Segments | None = None
     ) -> None:
         self.labels = labels
         self.counts = LabelCounts()
-        self._batch_size, self._window = batch_size, round(window * _SECOND)
-        self._max_pending, self._overflow, self._now = max_pending, overflow, now
-        self.rows = PendingRows(segments if overflow == "spill" else None, max_pending)
+        self._batch_size, self._window = batch_size, round(config.window * _SECOND)
+        self._max_pending, self._overflow = config.max_pending, config.overflow
+        self.rows = PendingRows(segments if config.overflow == "spill" else None, config.max_pending)
         self._looked = 0.0
         self._strays: dict[int, tuple[int, float]] = {}
         """Labels whose rows have not come: when they were sent, and the label."""
 
     @property
     def pending(self) -> int:
-        """Rows that wait."""
         return self.rows.count
 
     @property
     def status(self) -> str:
-        """How many rows wait."""
         return f"{self.pending:,} rows wait for labels"
 
     def describe(self) -> dict[str, int]:
@@ -132,7 +115,6 @@ class LabelJoin:
         return {**vars(self.counts), "pending": self.pending, "spilled": self.rows.spilled}
 
     def put(self, scored: Scored) -> None:
-        """Take in a batch that was scored."""
         batch = scored.batch
         if not isinstance(batch, KeyedBatch) or batch.key is None or batch.sent is None:
             raise TypeError(f"rows whose labels come later must have keys, got a {type(batch).__name__}")
@@ -167,7 +149,7 @@ class LabelJoin:
             return self.rows.last_sent(self.pending) + self._window
         if isinstance(batch, KeyedBatch) and batch.sent is not None and len(batch):
             return int(batch.sent.min())
-        return self._now()
+        return time.time_ns()
 
     def _labels_until(self, moment: int, going_on: Callable[[], bool]) -> bool:
         """Read all labels that were sent by then; False if that was given up."""
@@ -198,7 +180,7 @@ class LabelJoin:
         return found
 
     def _give(self, key: int, sent: int, label: float) -> None:
-        """A label to its row; kept for a while if that has not come."""
+        """Give a label to its row; keep it for a while if that row has not come."""
         found = self.rows.give(key, sent, label, self._window)
         if found is None:
             self._strays[key] = (sent, label)
@@ -217,7 +199,7 @@ class LabelJoin:
             self.counts.unmatched += 1
 
     def _make_room(self, rows: int) -> Iterator[Scored]:
-        """Let the oldest rows go before their windows are over."""
+        """Release the oldest rows before their windows are over."""
         taken = self.rows.take(rows)
         if self._overflow == "drop":
             self.counts.dropped += rows
@@ -235,7 +217,6 @@ class LabelJoin:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state."""
         self.rows.load_state_dict(state["rows"])
         self._strays = {key: (sent, label) for key, sent, label in state["strays"]}
         self.counts = LabelCounts(**state["counts"])

@@ -29,27 +29,22 @@ class WaitingLabels(Protocol):
 
     @property
     def status(self) -> str:
-        """What waits, as text for people; empty where that says nothing."""
-        ...
+        """What waits, as text for people; empty if there is nothing to say."""
 
     def put(self, scored: Scored) -> None:
         """Take in a batch that was scored."""
-        ...
 
     def due(self, batch: Batch | None, going_on: Callable[[], bool]) -> Iterator[Scored]:
         """The batches to learn from now, with labels, before `batch` is scored; None at the end of the stream.
 
         It may wait for labels as long as `going_on()`.
         """
-        ...
 
     def state_dict(self) -> Any:
         """Everything needed to go on."""
-        ...
 
     def load_state_dict(self, state: Any) -> None:
         """Go on from a state."""
-        ...
 
 
 class LabelDelay:
@@ -69,7 +64,6 @@ class LabelDelay:
         self._waiting: deque[Scored] = deque()
 
     def put(self, scored: Scored) -> None:
-        """Take in a batch that was scored."""
         self._waiting.append(scored)
 
     def due(self, batch: Batch | None, going_on: Callable[[], bool]) -> Iterator[Scored]:
@@ -82,7 +76,6 @@ class LabelDelay:
         return [[scored.row, scored.batch.arrays()] for scored in self._waiting]
 
     def load_state_dict(self, state: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
-        """Go on from a state."""
         self._waiting = deque()
         for row, arrays in state:
             batch = Batch(**arrays)

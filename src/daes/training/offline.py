@@ -1,7 +1,7 @@
 """The paper's protocol: a chronological split, several epochs, the epoch with the lowest validation LogLoss."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -120,17 +120,27 @@ def train_offline(
         model.fit_embedding(read_part(source, model.schema, train, config.fit_rows))
     torch.manual_seed(config.train.seed)
     step = TrainingStep(model, config.train)
-    epochs = _Epochs(source, model.schema, train, config)
+    in_memory = read_part(source, model.schema, train) if config.shuffle else None
     history: list[dict[str, float]] = []
     best: dict[str, Any] = {}
     for epoch in range(1, config.epochs + 1):
         step.observing = epoch == 1
         model.evidence.reset()  # no row may be learned with its own label, counted in the epoch before
-        loss = _learn_epoch(step, epochs, epoch, config, progress)
+        if in_memory is None:
+            batches = iter_part(source, model.schema, train, config.train.batch_size)
+        else:
+            batches = _shuffled(in_memory, config.train.batch_size, [config.train.seed, epoch])
+        loss, rows = 0.0, 0
+        for batch in batches:
+            if step.learn(batch, train.start + rows):
+                loss += step.loss * len(batch)
+            rows += len(batch)
+            if progress is not None:
+                progress((epoch - 1) * len(train) + rows, config.epochs * len(train))
         scores = evaluate_part(step, source, valid)
         seconds = time.perf_counter() - started
         record = {"valid_auc": scores["auc"], "valid_logloss": scores["logloss"], "seconds": seconds}
-        history.append({"epoch": float(epoch), "train_logloss": loss, **record})
+        history.append({"epoch": float(epoch), "train_logloss": loss / rows, **record})
         if np.isfinite(scores["logloss"]) and (not best or scores["logloss"] < best["valid"]["logloss"]):
             best = {"epoch": epoch, "valid": scores, "state": deepcopy(model.state_dict())}
         elif epoch - best.get("epoch", 0) >= config.patience:
@@ -139,9 +149,9 @@ def train_offline(
         raise TrainingError(f"none of {len(history)} epochs had a finite LogLoss on the validation part")
     model.load_state_dict(best["state"])
     scores = evaluate_part(step, source, test, on_test)
-    rows = (len(train), len(valid), len(test))
+    parts = (len(train), len(valid), len(test))
     seconds = time.perf_counter() - started
-    return OfflineResult(scores, best["valid"], best["epoch"], history, rows, seconds, step.bad_batches)
+    return OfflineResult(scores, best["valid"], best["epoch"], history, parts, seconds, step.bad_batches)
 
 
 def split_rows(source: Source, schema: Schema, config: OfflineConfig) -> tuple[range, range, range]:
@@ -198,35 +208,7 @@ def evaluate_part(
     return {**metrics.compute(), "auc": exact.compute()}
 
 
-class _Epochs:
-    """The training part, read once per epoch, in order or shuffled."""
-
-    def __init__(self, source: Source, schema: Schema, rows: range, config: OfflineConfig) -> None:
-        self.source, self.schema, self.rows, self.config = source, schema, rows, config
-        self._in_memory: Batch | None = None
-
-    def batches(self, epoch: int) -> Iterator[Batch]:
-        size = self.config.train.batch_size
-        if not self.config.shuffle:
-            yield from iter_part(self.source, self.schema, self.rows, size)
-            return
-        if self._in_memory is None:
-            self._in_memory = read_part(self.source, self.schema, self.rows)
-        order = np.random.default_rng([self.config.train.seed, epoch]).permutation(len(self._in_memory))
-        for start in range(0, len(order), size):
-            yield self._in_memory[order[start : start + size]]
-
-
-def _learn_epoch(
-    step: TrainingStep, epochs: _Epochs, epoch: int, config: OfflineConfig, progress: OfflineProgress | None
-) -> float:
-    """One epoch; the mean loss of its batches, each before its own step."""
-    total, rows = 0.0, 0
-    per_epoch = len(epochs.rows)
-    for batch in epochs.batches(epoch):
-        if step.learn(batch, epochs.rows.start + rows):
-            total += step.loss * len(batch)
-        rows += len(batch)
-        if progress is not None:
-            progress((epoch - 1) * per_epoch + rows, config.epochs * per_epoch)
-    return total / rows
+def _shuffled(rows: Batch, batch_size: int, seed: Sequence[int]) -> Iterator[Batch]:
+    order = np.random.default_rng(seed).permutation(len(rows))
+    for start in range(0, len(order), batch_size):
+        yield rows[order[start : start + batch_size]]

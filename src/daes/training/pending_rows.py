@@ -37,8 +37,6 @@ class PendingRows:
     Args:
         segments: where features go of rows beyond `most_in_memory`; None to keep all in memory. Of such a row about 150
             bytes stay in memory: key, time, score, label, and its place in the index.
-        most_in_memory: rows.
-        segment_rows: rows of a segment.
     """
 
     def __init__(
@@ -124,7 +122,6 @@ class PendingRows:
         return {"first": self._first, "pieces": pieces}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state."""
         self.count = self._in_memory = 0
         self._first = state["first"]
         self._pieces, self._starts, self._rows_of = deque(), deque(), {}
@@ -171,7 +168,6 @@ class PendingRows:
         return piece
 
     def _remove(self, piece: _Piece, rows: int) -> None:
-        """Remove rows of the first piece."""
         for place, key in enumerate(piece.key[:rows].tolist(), self._first):
             if self._rows_of.get(key) == place:
                 del self._rows_of[key]

@@ -3,7 +3,7 @@
 import logging
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from daes.storage.run_folder import RunFolder
 from daes.training.monitor import Monitor, plain
@@ -17,14 +17,21 @@ _LEAST_SECONDS = 2.0
 _LARGEST_SHARE = 0.02
 
 
+def reliability_of(trainer: "StreamTrainer") -> dict[str, Any]:
+    """The reliability of the predictions, as lists for JSON."""
+    return {name: plain(values) for name, values in trainer.metrics.calibration.reliability()._asdict().items()}
+
+
+def history_by_name(history: list[dict[str, float]]) -> dict[str, list[float]]:
+    """Each metric at every record, the layout of `history.json`."""
+    return {name: [record[name] for record in history] for name in (history[0] if history else ())}
+
+
 class ProgressFile:
     """Writes `progress.json` (docs/run-folder.md) when a record is made, as a callback of `StreamTrainer.on_record`.
 
     It writes every two seconds at most, and spends no more than a fiftieth of the time on it. That the file cannot be
     written does not end training.
-
-    Args:
-        monitor: what else is known of the stream.
     """
 
     def __init__(self, monitor: Monitor) -> None:
@@ -37,15 +44,13 @@ class ProgressFile:
         started = time.monotonic()
         if self.folder is None or started < self._due:
             return
-        names = list(trainer.history[0]) if trainer.history else []
-        reliability = trainer.metrics.calibration.reliability()._asdict()
         content = {
             "time": time.time(),
             "rows": trainer.rows,
             "seconds": trainer.seconds,
             "metrics": record,
-            "reliability": {name: plain(values) for name, values in reliability.items()},
-            "history": {name: [entry[name] for entry in trainer.history] for name in names},
+            "reliability": reliability_of(trainer),
+            "history": history_by_name(trainer.history),
             "monitor": self._monitor.to_dict(),
         }
         try:

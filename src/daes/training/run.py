@@ -21,15 +21,16 @@ from daes.storage.durable import write_text
 from daes.storage.run_folder import FORMAT, VERSION, RunFolder, strict
 from daes.storage.segments import Segments
 from daes.stream.bad_rows import BadRows
+from daes.stream.broker_url import connect
 from daes.stream.dataset import Dataset
-from daes.stream.messages import MessageSource, parse_offsets
+from daes.stream.messages import LabelReader, MessageSource, parse_offsets
 from daes.stream.source import Source
 from daes.training.config import TrainConfig
 from daes.training.consumed import ConsumedRows
 from daes.training.environment import environment, find_device
 from daes.training.importance import RecentRows, feature_importance
 from daes.training.label_join import LabelJoin, LateLabels
-from daes.training.monitor import Monitor, plain
+from daes.training.monitor import Monitor
 from daes.training.optimizer import count_parameters
 from daes.training.parent import ParentRun
 from daes.training.processes.checksum import model_checksum
@@ -37,7 +38,7 @@ from daes.training.processes.group import Processes
 from daes.training.processes.reading import read_together
 from daes.training.processes.tables import MAP_ABOVE
 from daes.training.processes.trainer import ProcessTrainer
-from daes.training.progress import ProgressFile
+from daes.training.progress import ProgressFile, history_by_name, reliability_of
 from daes.training.step import TrainingError
 from daes.training.stopping import TrainingStopped, on_stop_signal
 from daes.training.trainer import BatchCallback, RecordCallback, StreamTrainer, TrainResult, WaitCallback
@@ -107,7 +108,7 @@ def train_run(
 ) -> TrainedRun:
     """Train a model in one pass over a stream and write everything about it to a folder (docs/run-folder.md).
 
-    Ctrl-C and SIGTERM end training after the batch in hand: a checkpoint is written, then `TrainingStopped` is raised.
+    Ctrl-C and SIGTERM end training after the current batch: a checkpoint is written, then `TrainingStopped` is raised.
     A run on a live stream (`Dataset.is_live`) has no other end: it then writes its model and its metrics.
 
     Args:
@@ -162,13 +163,14 @@ def train_run(
             run_folder.recover()
             _check_folder(run_folder, resume, overwrite)
     with processes.together():
-        stored = _stored_config(run_folder) if resume else None
+        continued = run_folder.replacement if run_folder.replacement.exists else run_folder
+        stored = continued.read_config(*_PARTS) if resume and continued.is_run else None
         # Whatever can be wrong with options and data shows here, before anything is written.
         map_above = MAP_ABOVE if issubclass(tables, DividedEmbedding) else None
         start = _find_parent(parent, stored, model, config, map_above)
         if start is None:
             arguments = {"categorical": tables, **(model or {})}
-            make, sampled = _find_model(data, run_folder, stored, arguments, config, sample_rows)
+            make, sampled = _find_model(data, continued, stored, arguments, config, sample_rows)
         else:
             make, sampled = partial(start.make_model, data.schema, tables), 0
     with processes.together():  # what is read is there in all of them: TorchRec's tables are made together
@@ -179,16 +181,17 @@ def train_run(
         join = None if labels is None else _join(labels, data, config, keep)
         recent = RecentRows(data.schema.num_numerical + data.schema.num_categorical, config.window)
         progress = ProgressFile(monitor)
-        trainer = _make_trainer(
-            ctr_model.to(processes.device(device)),
-            config,
-            processes,
-            callbacks=[consumed, monitor, recent, *callbacks],
-            on_record=[progress, *on_record],
-            on_wait=on_wait,
-            waiting=join,
-            extra={"consumed": consumed, "monitor": monitor, "recent": recent, "bad_rows": bad_rows},
-        )
+        ctr_model.to(processes.device(device))
+        watching: dict[str, Any] = {
+            "callbacks": [consumed, monitor, recent, *callbacks],
+            "on_record": [progress, *on_record],
+            "on_wait": on_wait,
+            "extra": {"consumed": consumed, "monitor": monitor, "recent": recent, "bad_rows": bad_rows},
+        }
+        if processes.count == 1:
+            trainer = StreamTrainer(ctr_model, config, waiting=join, **watching)
+        else:  # the first process alone watches and writes
+            trainer = ProcessTrainer(ctr_model, config, processes, **(watching if processes.first else {}))
     description = {
         "data": data.describe(),
         "schema": json.loads(data.schema.to_json()),
@@ -216,7 +219,16 @@ def train_run(
                 if join is not None and join.rows.segments is not None:
                     join.rows.segments.folder = written.pending
                 if not written.is_run or (data.is_live and not trainer.store.steps()):
-                    written.write("config", _config(description, ctr_model, device, options))
+                    stored = {
+                        "format": FORMAT,
+                        "version": VERSION,
+                        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+                        **description,
+                        "parameters": count_parameters(ctr_model),
+                        "options": dict(options or {}),
+                        "environment": environment(device),
+                    }
+                    written.write("config", stored)
         written = RunFolder(processes.gather(written.path)[0])
         with processes.together():
             ahead = max(prefetch, _ROWS_AHEAD // config.batch_size) if prefetch and not data.is_live else prefetch
@@ -227,7 +239,7 @@ def train_run(
             if checkpoint is not None:
                 with checkpoint.in_use():
                     place = consumed.place(checkpoint.state, config)
-            # Other rows would also give another model: what changed first is said first.
+            # Changed rows would also change the model: report the rows first.
             _check_same_run(written, description, ("model", "training", "run"))
             if checkpoint is not None and place is not None:
                 if processes.first and (other := _other_versions(written)):
@@ -274,15 +286,15 @@ def train_run(
 
 def _find_model(
     data: Dataset,
-    run_folder: RunFolder,
+    continued: RunFolder,
     stored: Mapping[str, Any] | None,
     model: Mapping[str, Any],
     config: TrainConfig,
     sample_rows: int,
 ) -> tuple[Callable[[], CTRModel], int]:
-    """What makes a new model, and how many rows it is made by."""
-    if stored is not None and data.is_live and CheckpointStore(_continued(run_folder).checkpoints).steps():
-        # The first rows may be gone; the checkpoint has all that they told, and the run what was chosen by them.
+    """A function that makes a new model, and the number of rows it is based on."""
+    if stored is not None and data.is_live and CheckpointStore(continued.checkpoints).steps():
+        # The first rows may be gone; what was derived from them is in the checkpoint and in the run's configuration.
         arguments, chosen = dict(model), stored["model"]
         sizes = arguments.get("sizes", {})
         arguments["sizes"] = {**chosen["sizes"], **sizes} if isinstance(sizes, Mapping) else sizes
@@ -300,20 +312,14 @@ def _join(labels: LateLabels, data: Dataset, config: TrainConfig, keep: int) -> 
         raise ValueError(f"labels are joined to messages opened with key={labels.key!r}, got {data.name}")
     if config.label_delay:
         raise ValueError(f"label_delay is for labels that come with their rows, got {config.label_delay} and labels")
-    return LabelJoin(
-        labels.reader(data.schema.label),
-        batch_size=config.batch_size,
-        window=labels.window,
-        max_pending=labels.max_pending,
-        overflow=labels.overflow,
-        segments=Segments("pending", keep),
-    )
+    reader = LabelReader(connect(labels.topic), labels.key, data.schema.label)
+    return LabelJoin(reader, labels, config.batch_size, Segments("pending", keep))
 
 
 def _open_dead_letters(
     run_folder: RunFolder, data: Dataset, source: Source, trainer: StreamTrainer, join: LabelJoin | None
 ) -> DeadLetters | None:
-    """Let messages that cannot be read go to a file of the run from now on; None where there are no messages."""
+    """Write messages that cannot be read to a file of the run; None if the data are not messages."""
     messages = data.source
     if not isinstance(messages, MessageSource):
         return None
@@ -339,24 +345,6 @@ def _train(trainer: StreamTrainer, source: Source, *, live: bool, begin: bool) -
             return trainer.result(), str(stopped)
 
 
-def _make_trainer(
-    model: CTRModel,
-    config: TrainConfig,
-    processes: Processes,
-    *,
-    callbacks: Sequence[BatchCallback],
-    on_record: Sequence[RecordCallback],
-    on_wait: Sequence[WaitCallback],
-    waiting: LabelJoin | None,
-    extra: Mapping[str, Any],
-) -> StreamTrainer:
-    """The trainer of one process, or of several, of which the first alone watches and writes."""
-    watching: dict[str, Any] = {"callbacks": callbacks, "on_record": on_record, "on_wait": on_wait, "extra": extra}
-    if processes.count == 1:
-        return StreamTrainer(model, config, waiting=waiting, **watching)
-    return ProcessTrainer(model, config, processes, **(watching if processes.first else {}))
-
-
 def _check_same_start(processes: Processes, description: Mapping[str, Any], data: Dataset, model: CTRModel) -> None:
     """An error unless all processes have the same options, files of the same sizes, and the same initial model."""
     if processes.count == 1:
@@ -371,7 +359,7 @@ def _check_same_start(processes: Processes, description: Mapping[str, Any], data
 
 @contextmanager
 def _safe_in(run_folder: RunFolder) -> Iterator[None]:
-    """A file that cannot be written after training is an error that says where the trained model is."""
+    """A context in which a file that cannot be written is an error that names where the trained model is."""
     try:
         yield
     except OSError as error:
@@ -391,7 +379,6 @@ def write_results(
     letters: DeadLetters | None = None,
 ) -> None:
     """Write metrics.json, history.json, monitor.json and, if rows were left out, bad_rows.csv."""
-    reliability = trainer.metrics.calibration.reliability()._asdict()
     run_folder.write(
         "metrics",
         {
@@ -405,11 +392,10 @@ def write_results(
             "bad_rows": {"count": bad_rows.count, "first": [asdict(bad) for bad in bad_rows.first[:_LISTED_BAD_ROWS]]},
             "dead_letters": 0 if letters is None else letters.count,
             **({"labels": trainer.waiting.describe()} if isinstance(trainer.waiting, LabelJoin) else {}),
-            "reliability": {name: plain(values) for name, values in reliability.items()},
+            "reliability": reliability_of(trainer),
         },
     )
-    names = list(result.history[0]) if result.history else []
-    run_folder.write("history", {name: [record[name] for record in result.history] for name in names})
+    run_folder.write("history", history_by_name(result.history))
     run_folder.write("monitor", monitor.to_dict())
     if bad_rows.count:
         write_text(run_folder.bad_rows, bad_rows.to_csv())
@@ -446,16 +432,6 @@ def _choose_folder(run_folder: RunFolder, resume: bool, overwrite: bool) -> RunF
     return run_folder.replacement
 
 
-def _stored_config(run_folder: RunFolder) -> dict[str, Any] | None:
-    """The configuration of the run that is to be continued; None if there is none."""
-    continued = _continued(run_folder)
-    return continued.read_config(*_PARTS) if continued.is_run else None
-
-
-def _continued(run_folder: RunFolder) -> RunFolder:
-    return run_folder.replacement if run_folder.replacement.exists else run_folder
-
-
 def _find_parent(
     parent: str | Path | None,
     stored: Mapping[str, Any] | None,
@@ -476,20 +452,6 @@ def _find_parent(
     return found
 
 
-def _config(
-    description: Mapping[str, Any], model: CTRModel, device: str, options: Mapping[str, Any] | None
-) -> dict[str, Any]:
-    return {
-        "format": FORMAT,
-        "version": VERSION,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        **description,
-        "parameters": count_parameters(model),
-        "options": dict(options or {}),
-        "environment": environment(device),
-    }
-
-
 def _check_same_run(run_folder: RunFolder, description: Mapping[str, Any], parts: Sequence[str]) -> None:
     """A run is resumed as it was configured, except for options that do not change the result."""
     stored, given = run_folder.read_config(*_PARTS), strict(description)
@@ -506,7 +468,7 @@ def _check_same_run(run_folder: RunFolder, description: Mapping[str, Any], parts
 
 
 def _other_versions(run_folder: RunFolder) -> str:
-    """What the run was started with that is another version now, as the end of a sentence; empty if nothing is."""
+    """A sentence about versions that have changed since the run was started; empty if none has."""
     stored, now = run_folder.read_config().get("environment", {}), environment()
     before = {"daes": stored.get("daes"), "torch": stored.get("packages", {}).get("torch")}
     after = {"daes": now["daes"], "torch": now["packages"]["torch"]}
@@ -520,7 +482,7 @@ def _other_versions(run_folder: RunFolder) -> str:
 
 
 def _difference(name: str, old: Any, new: Any) -> tuple[str, Any, Any]:
-    """The name of what differs, and both values: of options that are named themselves, the first that does."""
+    """The dotted name of the first option that differs, and its two values."""
     while isinstance(old, Mapping) and isinstance(new, Mapping):
         key = next(key for key in (*old, *new) if old.get(key) != new.get(key))
         name, old, new = f"{name}.{key}", old.get(key), new.get(key)

@@ -1,7 +1,7 @@
 """A trained model on other rows: how well it predicts them, or what it predicts, in constant memory."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -9,13 +9,13 @@ from typing import Any, BinaryIO
 import numpy as np
 import torch
 
-from daes.extras import require
 from daes.metrics.base import sigmoid
 from daes.metrics.stream import StreamMetrics
 from daes.model import CTRModel
 from daes.storage.durable import replacing
 from daes.storage.run_folder import RunFolder
 from daes.stream.aligned import aligned_rows
+from daes.stream.arrow import pa, pa_csv, pq
 from daes.stream.bad_rows import BadRows
 from daes.stream.dataset import Dataset
 from daes.stream.schema import Schema
@@ -110,11 +110,13 @@ def predict(
         _refuse_input(Path(out), data)
     bad_rows = BadRows()
     done = 0
-    with _writing(Path(out)) if isinstance(out, str | Path) else _streaming(out) as write:
-        for rows in aligned_rows(data, schema, keep, batch_size, bad_rows):
-            scores = np.empty(len(rows.good))
-            scores[rows.good] = sigmoid(logits(model, rows.batch))
-            write(_with_column(rows.kept, column, require("pyarrow").array(scores, mask=~rows.good)))
+    with _writing(out) as write:
+        for kept, batch, good in aligned_rows(data, schema, keep, batch_size, bad_rows):
+            scores = np.empty(len(good))
+            scores[good] = sigmoid(logits(model, batch))
+            values = pa.array(scores, mask=~good)
+            # A table without columns has no number of rows to agree with.
+            write(kept.append_column(column, values) if keep else pa.table({column: values}))
             done += len(scores)
             if progress is not None:
                 progress(len(scores))
@@ -123,13 +125,8 @@ def predict(
     return Predicted(done, bad_rows)
 
 
-def _with_column(table: Any, name: str, values: Any) -> Any:
-    """The table with one more column; a table without columns has no number of rows to agree with."""
-    return table.append_column(name, values) if table.num_columns else require("pyarrow").table({name: values})
-
-
 def _refuse_input(out: Path, data: Dataset) -> None:
-    """The data must survive: writing takes the place of what is at `out`."""
+    """Refuse to overwrite a file that is read."""
     for path in getattr(data.source, "paths", ()):
         if out.exists() and Path(path).exists() and out.samefile(path):
             raise ValueError(f"out must not be one of the files read, got {out}")
@@ -143,33 +140,23 @@ def logits(model: CTRModel, batch: Any) -> Any:
 
 
 @contextmanager
-def _streaming(out: BinaryIO) -> Iterator[Callable[[Any], None]]:
-    """What takes tables and writes them to a stream as CSV, which stays open."""
-    pa, csv = require("pyarrow"), require("pyarrow.csv")
-    header = True
-
-    def write(table: Any) -> None:
-        nonlocal header
-        text = pa.BufferOutputStream()
-        csv.write_csv(table, text, csv.WriteOptions(include_header=header))
-        out.write(text.getvalue().to_pybytes())
-        header = False
-
-    yield write
-    out.flush()
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[Callable[[Any], None]]:
-    """What takes tables and appends them to a file, which takes its name once it is whole."""
-    if path.suffix.lower() not in (".parquet", ".csv"):
-        raise ValueError(f"out must end in .parquet or .csv, got {path}")
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"out must lie in a folder that exists, got {path}")
-    module = require("pyarrow.parquet" if path.suffix.lower() == ".parquet" else "pyarrow.csv")
-    make = module.ParquetWriter if path.suffix.lower() == ".parquet" else module.CSVWriter
+def _writing(out: str | Path | BinaryIO) -> Iterator[Callable[[Any], None]]:
+    """A function that appends tables to a file, which is replaced when it is complete, or to a stream as CSV."""
+    make = pa_csv.CSVWriter
+    opened: AbstractContextManager[BinaryIO]
+    if isinstance(out, str | Path):
+        path = Path(out)
+        if path.suffix.lower() not in (".parquet", ".csv"):
+            raise ValueError(f"out must end in .parquet or .csv, got {path}")
+        if not path.parent.is_dir():
+            raise FileNotFoundError(f"out must lie in a folder that exists, got {path}")
+        if path.suffix.lower() == ".parquet":
+            make = pq.ParquetWriter
+        opened = replacing(path)
+    else:
+        opened = nullcontext(out)
     writer: Any = None
-    with replacing(path) as file:
+    with opened as file:
 
         def write(table: Any) -> None:
             nonlocal writer
@@ -181,3 +168,4 @@ def _writing(path: Path) -> Iterator[Callable[[Any], None]]:
         finally:
             if writer is not None:
                 writer.close()
+                file.flush()

@@ -1,4 +1,4 @@
-"""Ending a run from outside: the first Ctrl-C or SIGTERM ends it after the batch in hand, with a checkpoint."""
+"""Stopping a run by a signal: the first Ctrl-C or SIGTERM ends it after the current batch, with a checkpoint."""
 
 import signal
 import threading

@@ -189,13 +189,17 @@ class StreamTrainer:
         self._stop_if_asked()
 
     def _take_in(self, batch: Batch, logits: NDArray[np.float32]) -> None:
-        """Count rows that were scored and have labels, tell the callbacks, and record the metrics where that is due."""
+        """Count scored rows with labels, call the callbacks, and record the metrics if that is due."""
         self.rows += len(batch)
         self.batches += 1
         self.seconds = time.perf_counter() - self._started
         for callback in self.callbacks:
             callback(self, batch, logits)
-        self._record_if_due(len(batch))
+        if self._record_is_due(len(batch)):
+            self._record()
+        if self.config.record_every is None and len(self.history) >= _MAX_RECORDS:
+            self.history = self.history[1::2]
+            self._spacing *= 2
 
     def _stop_if_asked(self) -> None:
         if self._stop_signal is not None:
@@ -208,12 +212,12 @@ class StreamTrainer:
         self._stop_if_asked()
 
     def result(self) -> TrainResult:
-        """What there is so far."""
+        """The result so far."""
         self._measure()
         return TrainResult(self.rows, self.seconds, self.metrics.compute(), self.history, self.bad_batches)
 
     def stop(self, number: int) -> None:
-        """End `run` after the batch in hand, with a checkpoint; `number` is that of the signal that asks for it."""
+        """End `run` after the current batch, with a checkpoint; `number` is the signal's."""
         self._stop_signal = number
 
     def _batches(self, source: Source) -> Iterator[tuple[int, Batch]]:
@@ -229,12 +233,7 @@ class StreamTrainer:
                     raise
                 source.seek(error.next_position)
                 self._position = error.next_position
-                yield from self._without(error)
-
-    def _without(self, error: BatchError) -> Iterator[tuple[int, Batch]]:
-        """What takes the place of a batch that cannot be read: nothing."""
-        self.step.skip(int(error.position["row"]), str(error))
-        return iter(())
+                self.step.skip(int(error.position["row"]), str(error))
 
     def _process(self, batch: Batch, row: int) -> NDArray[np.float32]:
         """Score the batch, judge it if it has labels, and learn from what is due; the logits."""
@@ -275,13 +274,6 @@ class StreamTrainer:
             self.metrics.update(*(np.concatenate(column) for column in zip(*self._unmeasured, strict=True)))
             self._unmeasured, self._rows_unmeasured = [], 0
 
-    def _record_if_due(self, new: int) -> None:
-        if self._record_is_due(new):
-            self._record()
-        if self.config.record_every is None and len(self.history) >= _MAX_RECORDS:
-            self.history = self.history[1::2]
-            self._spacing *= 2
-
     def _save_if_due(self, new: int) -> None:
         if self.store is not None and self._save_is_due(new):
             with as_warning():
@@ -298,7 +290,7 @@ class StreamTrainer:
         return True
 
     def save(self) -> None:
-        """Write a checkpoint and wait for it; what the one before met does not matter any more."""
+        """Write a checkpoint and wait for it; an error of the previous one is ignored."""
         if self.store is not None:
             with suppress(CheckpointError):
                 self.store.wait()
@@ -377,7 +369,7 @@ def as_warning() -> Iterator[None]:
 
 @contextmanager
 def _core_to_read(step: TrainingStep) -> Iterator[None]:
-    """Within it torch leaves one core to the thread that reads, if it gains less by the last one than that loses."""
+    """A context in which torch leaves one core to the reading thread, where that costs training little."""
     threads = torch.get_num_threads()
     if step.uses_loops:
         torch.set_num_threads(max(1, threads - 1))

@@ -21,12 +21,10 @@ class DatasetEntry:
     Args:
         name: what `Dataset.open` calls it.
         title: what reports call it.
-        description: one sentence.
         opener: the function that makes the `Dataset`, as "module:function"; it takes the argument, if there is one,
             then options by keyword, `shard` among them.
         argument: what stands after the colon: "path" where the data are yours to bring (`criteo:PATH`), "rows" where
             the number of rows may be given (`adstream:200000`), None for nothing.
-        simulated: whether the rows are made up.
     """
 
     name: str
@@ -84,7 +82,7 @@ DATASETS: dict[str, DatasetEntry] = {
             "adstream",
             "Simulated ad stream",
             "a simulated ad stream whose true click probabilities are known",
-            "daes.simulation.dataset:open_adstream",
+            "daes.simulation.source:open_adstream",
             "rows",
             simulated=True,
         ),

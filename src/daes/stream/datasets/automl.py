@@ -124,24 +124,12 @@ def _text(files: Sequence[DataFile], name: str) -> str | None:
 
 
 class AutoMLSource(FilesSource):
-    """Data files side by side with their solutions; see `open_automl`.
-
-    Args:
-        where: the .data files, in order.
-        columns: the names of their columns.
-        labels: the solution of each data file, by path.
-        shard: `(rank, world)`, see `CursorSource`.
-    """
+    """Data files, in order, with the names of their columns and the solution of each by its path; see `open_automl`."""
 
     def __init__(
-        self,
-        where: Sequence[DataFile],
-        columns: Sequence[str],
-        labels: Mapping[str, DataFile],
-        *,
-        shard: tuple[int, int] | None = None,
+        self, where: Sequence[DataFile], columns: Sequence[str], labels: Mapping[str, DataFile], **policy: Any
     ) -> None:
-        super().__init__(where, shard)
+        super().__init__(where, **policy)
         self._labels = dict(labels)
         self._format = _format(self._files[0], columns)
         self._columns = list(columns)

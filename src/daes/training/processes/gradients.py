@@ -26,10 +26,6 @@ class GradientExchange:
     Without such tables, as on CUDA devices, `torch.distributed` does it.
 
     Every process ends up with the same bits, so that parameters stay equal if they were equal before.
-
-    Args:
-        model: the model; it has its gradients when this is called.
-        processes: who takes part.
     """
 
     def __init__(self, model: CTRModel, processes: Processes) -> None:

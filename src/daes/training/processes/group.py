@@ -22,7 +22,7 @@ class LostProcessError(RuntimeError):
 
 
 class OtherProcessError(RuntimeError):
-    """Another process has failed, and says why."""
+    """Another process has failed and reports the reason."""
 
 
 class Processes:
@@ -57,7 +57,7 @@ class Processes:
         return f"cuda:{local}"
 
     def gather(self, value: Any) -> list[Any]:
-        """What every process gives, in the order of their numbers."""
+        """The values of all processes, by rank."""
         if self.count == 1:
             return [value]
         written = torch.frombuffer(bytearray(pickle.dumps(value)), dtype=torch.uint8)
@@ -116,7 +116,7 @@ class Processes:
             dist.recv(rows, of)
 
     def compare(self, described: Mapping[str, Any]) -> None:
-        """An error that names what differs, if the processes were not all started with the same."""
+        """Raise an error that names the first difference if the processes were started with different values."""
         everyone = [_flat(one) for one in self.gather(dict(described))]
         for number, other in enumerate(everyone):
             for name in dict.fromkeys([*everyone[0], *other]):
@@ -129,7 +129,7 @@ class Processes:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """An error within it is one of all processes, said by the first that has it. Nothing is told within it."""
+        """A context in which an error of one process is raised in all of them. No communication within it."""
         if self.count == 1:
             yield
             return
@@ -146,7 +146,7 @@ class Processes:
 
     @contextmanager
     def telling(self) -> Iterator[None]:
-        """Within it an error of `torch.distributed` is a `LostProcessError`."""
+        """A context in which an error of `torch.distributed` is a `LostProcessError`."""
         try:
             yield
         except RuntimeError as error:

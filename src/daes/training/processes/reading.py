@@ -1,4 +1,4 @@
-"""Parquet files that several processes read together: each reads its share of the columns and tells the others."""
+"""Parquet files that several processes read together: each reads a share of the columns and sends it to the others."""
 
 import copy
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -39,8 +39,8 @@ class DividedReading:
     tell each other what they have read, so that each has all rows, in their order.
     Since a file stores each column by itself, files are read and decoded once, by all processes together.
 
-    Rows of which something cannot be read, or is refused, are read by every process, until 65,000 rows later: whatever
-    is said of them is said as if nothing were divided.
+    If some rows cannot be read or are refused, every process reads all columns of the next 65,000 rows: errors are the
+    same as without division.
 
     Args:
         data: Parquet files; the same in all processes.
@@ -61,12 +61,10 @@ class DividedReading:
 
     @property
     def num_rows(self) -> int | None:
-        """All rows."""
         return self._data.num_rows
 
     @property
     def arrow_schema(self) -> Any:
-        """Column names and types as a pyarrow Schema."""
         return self._data.arrow_schema
 
     def position(self) -> Position:
@@ -74,16 +72,13 @@ class DividedReading:
         return dict(self._position)
 
     def seek(self, position: Mapping[str, int | str]) -> None:
-        """Go to what `position()` said, or to `{"row": n}`."""
         self._columns.seek(position)
         self._position = dict(position)
 
     def iter_tables(self, columns: Sequence[str] | None, batch_size: int) -> Iterator[Any]:
-        """All rows, as pyarrow Tables of these columns (None: all)."""
         return self._data.iter_tables(columns, batch_size)
 
     def iter_batches(self, schema: Schema, batch_size: int) -> Iterator[Batch]:
-        """Batches of all rows, from `position()` on."""
         ended = False
         while not ended:
             yield from self._each_alone(schema, batch_size)

@@ -26,8 +26,6 @@ class DividedState:
 
     Args:
         step: the step; its only optimiser is Adagrad.
-        table: the table of its model.
-        processes: those that have a part of it.
     """
 
     def __init__(self, step: TrainingStep, table: DividedEmbedding, processes: Processes) -> None:

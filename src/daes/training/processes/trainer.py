@@ -56,7 +56,6 @@ class ProcessTrainer(StreamTrainer):
     Args:
         model: the model, with the same parameters in all processes.
         config: how to train; `batch_size` is that of all processes together.
-        processes: who takes part.
         arguments: of `StreamTrainer`. Callbacks are called after every exchange with the rows of all processes; give
             them, `extra` and the store to the first process alone.
     """
@@ -140,7 +139,7 @@ class ProcessTrainer(StreamTrainer):
         self.processes.meet("end", int(self._position["row"]))
 
     def _exchange(self) -> None:
-        """Tell the other processes what became of the rows since the last exchange, and take in those of all."""
+        """Exchange the scores since the last exchange; update statistics and metrics with all processes' rows."""
         if not self._taken:
             return
         self.processes.meet("exchange", int(self._position["row"]))
@@ -176,7 +175,7 @@ class ProcessTrainer(StreamTrainer):
         self._stop_if_asked()
 
     def _set_waiting(self) -> None:
-        """Rows that were learned from and not exchanged yet make errors as much older as they will when they are."""
+        """Let recent errors age by the rows that were learned from and not exchanged yet."""
         if self.model.evidence.recent is not None:
             self.model.evidence.recent.waiting = sum(len(one.batch) for one in self._taken if one.learned)
 
@@ -242,7 +241,7 @@ def part_of(start: int, stop: int, rank: int, count: int) -> tuple[int, int]:
 
 
 def _in_order(told: list[NDArray[np.float32]], lengths: list[int]) -> NDArray[np.float32]:
-    """The scores of batches of these lengths, of which each process has told those of its parts."""
+    """The scores of batches of these lengths, put together from the parts of all processes."""
     found = np.empty(sum(lengths), np.float32)
     for rank, own in enumerate(told):
         start = taken = 0
