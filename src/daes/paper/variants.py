@@ -11,6 +11,7 @@ from daes.embedding import METHODS
 from daes.experiments.compare import TrialProgress, run_trials
 from daes.experiments.method_tests import method_tests
 from daes.experiments.trial import Trial, TrialResult
+from daes.formatting import fixed
 from daes.paper.experiment import Execution, ExperimentSettings, Findings, OutOfTimeError
 from daes.paper.published import BATCH_SIZE, L2_WEIGHTS, LEARNING_RATES, as_published
 from daes.stream.dataset import Dataset
@@ -114,6 +115,29 @@ def suitable_batch_size(rows: int) -> int:
     return min(max(int(2.0 ** round(log2(max(rows, 1) / _STEPS))), _SMALLEST_BATCH), BATCH_SIZE)
 
 
+def sample_rows(rows: int) -> int:
+    """The rows at the start that models are set up on; none of the second half, which is judged."""
+    return max(min(_SAMPLE_ROWS, rows // 2), 1)
+
+
+def run_all(trials: Sequence[Trial], data: Dataset, execution: Execution) -> list[TrialResult]:
+    """The results of all trials, in their order; an `OutOfTimeError` where the deadline comes first."""
+
+    def note(state: TrialProgress) -> None:
+        if state.result is not None:
+            trial, result = state.trial, state.result
+            outcome = result.error or f"AUC {fixed(result.metrics.get('auc'))}, {result.seconds:.0f} s"
+            done = f"{state.trials_done}/{state.trials}"
+            execution.note(f"{done} {trial.label} {trial.backbone} seed {trial.seed}: {outcome}")
+
+    results = run_trials(
+        trials, data, jobs=execution.jobs, out=execution.folder, progress=note, deadline=execution.deadline
+    )
+    if len(results) < len(trials):
+        raise OutOfTimeError(f"{len(results)} of {len(trials)} trials are done")
+    return results
+
+
 @dataclass
 class _Grid:
     """The trials of one experiment, and what went wrong in them."""
@@ -149,10 +173,7 @@ class _Grid:
 
     def train(self, places: Sequence[tuple[str, str, int, Tuned]], rows: int, kind: str = "") -> list[TrialResult]:
         """Results of (label, backbone, seed, tuned), in their order, on the first `rows` rows."""
-        trials = [self._trial(*place, rows) for place in places]
-        results = self._run(trials, rows)
-        if len(results) < len(trials):
-            raise OutOfTimeError(f"{len(results)} of {len(trials)} trials are done")
+        results = run_all([self._trial(*place, rows) for place in places], self.data.head(rows), self.execution)
         for result in results:
             where = f"{kind}{result.label} on {result.backbone}, seed {result.seed}"
             if result.error is not None:
@@ -180,8 +201,7 @@ class _Grid:
                 **variant.model,
                 **({"embedding_options": options} if options else {}),
             },
-            # The second half is judged: no offline method may be fitted on rows of it.
-            sample_rows=max(min(_SAMPLE_ROWS, rows // 2), 1),
+            sample_rows=sample_rows(rows),
             refit=self.default_recipe and self.settings.protocol == "stream",
             device=self.settings.device,
             numerical=variant.numerical,
@@ -197,18 +217,6 @@ class _Grid:
             return TrainConfig(batch_size=self.batch_size, bad_batch="skip")
         return TrainConfig(
             batch_size=self.batch_size, optimizer="adam", learning_rate=tuned.learning_rate, bad_batch="skip"
-        )
-
-    def _run(self, trials: Sequence[Trial], rows: int) -> list[TrialResult]:
-        def progress(state: TrialProgress) -> None:
-            if state.result is not None:
-                trial, outcome = state.trial, state.result.error or f"{state.result.seconds:.0f} s"
-                done = f"{state.trials_done}/{state.trials}"
-                self.execution.note(f"{done} {trial.label} {trial.backbone} seed {trial.seed}: {outcome}")
-
-        execution, data = self.execution, self.data.head(rows)
-        return run_trials(
-            trials, data, jobs=execution.jobs, out=execution.folder, progress=progress, deadline=execution.deadline
         )
 
 
