@@ -67,7 +67,7 @@ class Table:
             title=self.caption or None, title_justify="left", box=require("rich.box").SIMPLE_HEAD, pad_edge=False
         )
         for place, name in enumerate(self.head):
-            grid.add_column(name, justify="left" if place in self.left else "right")
+            grid.add_column(name, justify="left" if place in self.left else "right", no_wrap=not place)
         for row in self.cells():
             grid.add_row(*(text(str(cell), style="bold green" if cell.strong else "") for cell in row))
         return grid

@@ -1,14 +1,12 @@
 """`daes distribution`: estimators of a column's distribution compared."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from daes.cli.console import note, out, progress_bar
+from daes.cli.console import note, out
 from daes.cli.options import BatchSize, Json, Seed, option, whole_number
 
 if TYPE_CHECKING:
@@ -93,6 +91,7 @@ def distribution(
         _summarize(file, column, "ray" if ray else "spark", parts, size, levels, seed, json)
         return
     from daes.cli.comparison_plot import check_plot, write_plot
+    from daes.cli.progress import row_progress
     from daes.distribution.estimator_report import PERCENTILES, NoValuesError, compare_estimators
 
     wanted = PERCENTILES if levels is None else _numbers("--levels", levels)
@@ -103,9 +102,14 @@ def distribution(
     for remark in stream.notes:
         note(f"note: {remark}")
     try:
-        with _progress(stream) as progress:
+        with row_progress("reading", stream.expected_rows()) as bar:
+
+            def advance(rows: int) -> None:
+                bar.set_total(stream.expected_rows())
+                bar.advance(rows)
+
             comparison = compare_estimators(
-                stream.batches(batch_size), size=size, levels=wanted, estimators=names, seed=seed, progress=progress
+                stream.batches(batch_size), size=size, levels=wanted, estimators=names, seed=seed, progress=advance
             )
     except NoValuesError as error:
         raise ValueError(str(error).replace("batches", stream.description, 1)) from error
@@ -164,30 +168,3 @@ def _open(file: str | None, column: str | None, seed: int) -> "FileColumn | Gene
     if column is not None:
         raise ValueError(f"--column needs a FILE to be a column of, got --column {column} without one")
     return GeneratedColumn(seed=seed)
-
-
-@contextmanager
-def _progress(stream: "FileColumn | GeneratedColumn") -> Iterator[Callable[[int], None]]:
-    """A progress bar on the terminal; the result is called with the rows of each batch."""
-    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
-    bar = progress_bar(
-        TextColumn("reading"),
-        BarColumn(),
-        TaskProgressColumn(show_speed=False),
-        TextColumn("{task.completed:,.0f} rows"),
-        TextColumn("{task.fields[speed]}"),
-        TimeRemainingColumn(compact=True),
-    )
-    with bar:
-        task = bar.add_task("", total=stream.expected_rows(), speed="")
-        rows = 0
-
-        def advance(more: int) -> None:
-            nonlocal rows
-            rows += more
-            speed = bar.tasks[0].speed
-            shown = f"{speed:,.0f} values/s" if speed else ""
-            bar.update(task, completed=rows, total=stream.expected_rows(), speed=shown)
-
-        yield advance
