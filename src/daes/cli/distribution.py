@@ -8,9 +8,14 @@ import typer
 
 from daes.cli.console import note, out
 from daes.cli.options import BatchSize, Json, Seed, option, whole_number
+from daes.formatting import compact, count, percent
+from daes.table import Cell, Table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from daes.cli.column import FileColumn, GeneratedColumn
+    from daes.distribution.summary import TableSummary
 
 
 def distribution(
@@ -148,9 +153,27 @@ def _summarize(
     if json:
         typer.echo(dumps({"table": file, **summary.to_dict(wanted)}, allow_nan=False))
         return
-    from daes.cli.summary_text import render_summary
+    out.print(file, style="bold", markup=False)
+    out.print(
+        f"{count(summary.rows)} rows; quantiles of a uniform sample of up to {count(summary.size)} values per column.\n"
+    )
+    out.print(_summary_table(summary, wanted))
 
-    out.print(render_summary(summary, wanted, file))
+
+def _summary_table(summary: "TableSummary", levels: "Sequence[float]") -> Table:
+    """Missing values, range and quantiles of every column."""
+    found = zip(
+        summary.columns, summary.missing, summary.minimum, summary.quantile(levels), summary.maximum, strict=True
+    )
+    rows = [
+        [
+            Cell(name, style="bold"),
+            percent(float(missing) / summary.rows if summary.rows else None),
+            *(compact(float(value)) for value in (low, *quantiles, high)),
+        ]
+        for name, missing, low, quantiles, high in found
+    ]
+    return Table(("column", "missing", "min", *(f"{100 * level:g} %" for level in levels), "max"), rows)
 
 
 def _numbers(option: str, text: str) -> list[float]:

@@ -128,12 +128,12 @@ def _tested(found: Findings) -> str:
 
 def _table(found: Findings, labels: Sequence[str], *, against_previous: bool) -> str:
     streams = list(found["streams"])
-    rows: list[list[str | Cell]] = []
+    rows: list[list[object]] = []
     best = {stream: max((_mean(found, label, stream) or 0.0) for label in labels) for stream in streams}
     before: str | None = None if against_previous else found["default"]
     for label in labels:
         means = [_mean(found, label, stream) for stream in streams]
-        row: list[str | Cell] = [label]
+        row: list[object] = [label]
         row += [Cell(fixed(mean), strong=mean == best[stream]) for mean, stream in zip(means, streams, strict=True)]
         if before is None:
             row += ["", "", ""]

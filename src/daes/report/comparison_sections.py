@@ -93,11 +93,6 @@ def _result(compared: Compared) -> list[Block]:
 def _curves(compared: Compared) -> list[Block]:
     if compared.table.protocol != "stream":
         return drawn(epoch_figures(compared), "No history was kept.")
-    blocks = drawn(stream_figures(compared), "No history was kept.")
-    several = len(compared.table.backbones) > 1
-    for backbone in compared.table.backbones:
-        table = eighths_table(compared, backbone)
-        if table is not None:
-            title = "AUC by eighth of the stream"
-            blocks += [Heading(f"{title} · {backbone}" if several else title), table]
-    return blocks
+    tables = [eighths_table(compared, backbone) for backbone in compared.table.backbones]
+    known = [table for table in tables if table is not None]
+    return [*drawn(stream_figures(compared), "No history was kept."), *known]
