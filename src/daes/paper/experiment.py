@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from daes.backbone import BACKBONES
-from daes.choices import check_choices
+from daes.choices import check_choices, not_one_of
 from daes.embedding import METHODS
 from daes.experiments.rivals import RIVALS
 from daes.experiments.runner import is_past
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from daes.paper.result import ExperimentResult
 
-PROTOCOLS = ("stream", "paper")
 TRAINING = ("rows", "seeds", "protocol", "recipe", "batch_size", "tune", "methods", "backbones", "device")
 """The settings that matter where models are trained and judged."""
 Findings = dict[str, Any]
@@ -76,18 +75,20 @@ class ExperimentSettings:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be positive, got {value}")
-        if self.protocol not in PROTOCOLS:
-            raise ValueError(f"protocol must be one of {', '.join(PROTOCOLS)}, got {self.protocol!r}")
-        if self.rungs not in ("all", "ends"):
-            raise ValueError(f"rungs must be all or ends, got {self.rungs!r}")
-        if self.recipe not in ("paper", "default"):
-            raise ValueError(f"recipe must be paper or default, got {self.recipe!r}")
+        choices: dict[str, tuple[str, ...]] = {
+            "protocol": ("stream", "paper"),
+            "recipe": ("paper", "default"),
+            "rungs": ("all", "ends"),
+        }
+        for name, known in choices.items():
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name} {not_one_of(getattr(self, name), known)}")
         if self.recipe == "default" and self.tune:
             raise ValueError(
                 "tune searches the paper's grid of learning rate and L2: it must be off with recipe=default"
             )
-        methods = [*METHODS, *RIVALS]
-        for name, known in {"methods": methods, "given_to": methods, "backbones": list(BACKBONES)}.items():
+        methods = (*METHODS, *RIVALS)
+        for name, known in {"methods": methods, "given_to": methods, "backbones": tuple(BACKBONES)}.items():
             if getattr(self, name) is not None:
                 check_choices(name, getattr(self, name), known)
 
