@@ -7,7 +7,7 @@ from statistics import fmean, stdev
 from typing import Self
 
 from daes.experiments.significance import LEVEL, average_rank, t_test
-from daes.formatting import fixed, with_spread
+from daes.formatting import fixed
 from daes.table import Cell
 
 
@@ -43,9 +43,6 @@ class SeedScores:
     def std(self) -> float | None:
         """Standard deviation between seeds (n − 1); None with fewer than two."""
         return stdev(self.values) if len(self.values) > 1 else None
-
-    def __str__(self) -> str:
-        return with_spread(self.mean, self.std)
 
 
 class Tested:
@@ -83,8 +80,8 @@ class ScoreTable:
     """Scores by label, backbone and measure.
 
     >>> table = ScoreTable.of({"ple": {"fnn": {"auc": [0.70, 0.71]}}, "daes": {"fnn": {"auc": [0.75, 0.76]}}})
-    >>> str(table.get("daes", "fnn", "auc")), table.best("fnn", "auc"), table.ranks("auc", ["fnn"])
-    ('0.7550 ± 0.0071', 'daes', {'ple': 2.0, 'daes': 1.0})
+    >>> table.get("daes", "fnn", "auc").mean, table.best("fnn", "auc"), table.ranks("auc", ["fnn"])
+    (0.755, 'daes', {'ple': 2.0, 'daes': 1.0})
     >>> test = table.test("daes", ["ple"], "fnn", "auc")
     >>> round(test.difference, 4), test.better, test.significant
     (0.05, True, True)

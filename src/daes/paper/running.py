@@ -17,8 +17,6 @@ WORK = "work"
 """The folder, within the results, of the trials that they are made of."""
 CLOCK = "seconds"
 """The file there that says how long an unfinished run took so far; a finished one has none."""
-ENDINGS = (".png", ".svg")
-"""Of figures."""
 
 
 def plan(names: Sequence[str], data: Sequence[str]) -> Iterator[tuple[Experiment, str | None]]:
@@ -51,7 +49,6 @@ def run_experiment(
     execution: Execution,
     *,
     overwrite: bool = False,
-    ending: str = ".png",
 ) -> tuple[ExperimentResult, bool]:
     """Run one experiment and write `STEM.json`, `STEM.md` and its figure into a folder.
 
@@ -63,7 +60,6 @@ def run_experiment(
         overwrite: make anew what is there; a result is replaced once there is a new one. What is there is an error
             otherwise, unless `execution.resume`: then a result of the same settings, data and code is kept, one in
             which something failed is made again, and finished trials are re-used.
-        ending: of the figure, .png or .svg.
 
     Returns:
         the result, and whether it was there already.
@@ -89,7 +85,8 @@ def run_experiment(
     elif path.exists() and not overwrite:
         found = _same(ExperimentResult.load(path), path, fresh)
         if not found.failures:
-            _present_missing(found, out, ending)
+            if not all((out / f"{found.stem}{ending}").exists() for ending in (".md", ".png")):
+                present(found, out)  # the run was stopped at the very end
             return found, True
         before = found.seconds
     execution.check_time("not begun")
@@ -105,7 +102,7 @@ def run_experiment(
         result = replace(fresh, data=description, seconds=seconds, results=plain(findings)).as_saved()
         clear_leftovers(out, lambda name: name in (path.name, path.with_suffix(".md").name))
         experiment.verdict(result)  # a result that cannot be described is none
-        present(result, out, ending)  # before the JSON is there, which says that all of it is
+        present(result, out)  # before the JSON is there, which says that all of it is
     except BaseException:
         if (work / RESULTS).exists():
             write_text(clock, f"{before + monotonic() - started:.3f}\n")
@@ -114,8 +111,6 @@ def run_experiment(
         raise
     result.save(out)
     _leave(work)
-    for other in {*ENDINGS} - {ending}:
-        path.with_suffix(other).unlink(missing_ok=True)  # of the result that was replaced
     return result, False
 
 
@@ -139,10 +134,10 @@ def _same(found: ExperimentResult, path: Path, asked: ExperimentResult) -> Exper
     return found
 
 
-def present(result: ExperimentResult, folder: Path, ending: str = ".png") -> Path:
+def present(result: ExperimentResult, folder: Path) -> Path:
     """Write a result's Markdown and figure beside its JSON; the path of the figure."""
     text = find(result.experiment).markdown(result) + "\n"
-    figure = draw(result, folder / f"{result.stem}{ending}")
+    figure = draw(result, folder / f"{result.stem}.png")
     write_text(folder / f"{result.stem}.md", text)
     return figure
 
@@ -151,12 +146,6 @@ def draw(result: ExperimentResult, path: Path) -> Path:
     """Draw a result, from its JSON alone."""
     with figures.style():
         return figures.save(find(result.experiment).draw(result), path)
-
-
-def _present_missing(result: ExperimentResult, folder: Path, ending: str) -> None:
-    """Write what a run that was stopped at the very end left out."""
-    if not all((folder / f"{result.stem}{one}").exists() for one in (".md", ending)):
-        present(result, folder, ending)
 
 
 def _leave(work: Path) -> None:

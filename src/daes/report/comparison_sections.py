@@ -52,7 +52,7 @@ def best_facts(compared: Compared, group: str = "") -> list[tuple[str, str]]:
     backbone = compared.table.backbones[0]
     titles = ("highest AUC", "lowest LogLoss") if group else ("Highest AUC", "Lowest LogLoss")
     return [
-        (f"{group}{title}: {best}", fixed(compared.mean(best, backbone, measure)))
+        (f"{group}, {title}: {best}" if group else f"{title}: {best}", fixed(compared.mean(best, backbone, measure)))
         for measure, title in zip(compared.headline, titles, strict=True)
         if (best := compared.best(backbone, measure)) is not None
     ]

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from daes.experiments import comparison_table
-from daes.experiments.scores import SeedScores, higher_is_better
+from daes.experiments.scores import higher_is_better
 from daes.experiments.trial import TrialResult
 from daes.formatting import compact, count, fixed, p_equals, p_value
 from daes.report.comparison import CEILING, Compared
@@ -15,12 +15,11 @@ from daes.table import Cell, Table
 
 def result_table(compared: Compared, backbone: str) -> Table:
     """Every method on one backbone, best first; the best of each column stands out."""
-    best = {measure: compared.best(backbone, measure) for measure in compared.titles}
     rows: list[list[object]] = []
     for label in compared.order(backbone, compared.headline[0]):
         trials = compared.trials(label, backbone)
         speed = np.mean([trial.rows_per_second for trial in trials]) if trials else None
-        values = [_value(compared.table.summary(label, backbone, m), best[m] == label) for m in compared.titles]
+        values = [compared.table.scores.cell(label, backbone, measure) for measure in compared.titles]
         rows.append([_label(compared, label), *values, count(speed), compact(trials[0].parameters if trials else None)])
     if compared.ceiling:
         known = [fixed(compared.ceiling.get(measure)) for measure in compared.titles]
@@ -53,10 +52,6 @@ def eighths_table(compared: Compared, backbone: str) -> Table | None:
 
 def _label(compared: Compared, label: str) -> Cell:
     return Cell(label, colour=compared.style(label).colour)
-
-
-def _value(found: SeedScores, best: bool) -> Cell:
-    return Cell(fixed(found.mean), strong=best, note="" if found.std is None else f"± {fixed(found.std)}")
 
 
 def significance_table(compared: Compared) -> Table | None:
