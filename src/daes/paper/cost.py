@@ -156,13 +156,6 @@ def markdown(result: ExperimentResult) -> str:
     )
 
 
-def verdict(result: ExperimentResult) -> str:
-    return (
-        f"{judge(result)[1]} The paper reports {percent(QPS_CHANGE, 1)} for a whole platform, of which the model is a "
-        "part."
-    )
-
-
 def judge(result: ExperimentResult) -> Judgement:
     """Nothing: the paper's figure is of a whole platform, ours of the model alone."""
     found = result.results
@@ -216,7 +209,6 @@ EXPERIMENT = Experiment(
     """,
     run=run,
     markdown=markdown,
-    verdict=verdict,
     judge=judge,
     draw=draw,
     data=("adstream", "flights"),

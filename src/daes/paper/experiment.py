@@ -131,10 +131,10 @@ class Experiment:
         differs: what is different here, and why.
         run: does the work; called with the settings, one data set (None where none is needed) and the execution.
         markdown: describes a result.
-        verdict: whether the claim holds in a result, in a sentence or two made of its numbers.
         judge: which parts of the claim hold in a result (none where nothing is judged), and a sentence or two for an
             overview. Its docstring, in Markdown, says what the parts are.
         draw: draws a result, from its JSON alone.
+        verdict: what came out, in more words; by default the sentence of `judge`.
         data: the datasets it runs on where none are named, as `Dataset.open` takes them; empty where it needs none.
         accepts: the data sets it can run on; None for all.
         uses: the settings that matter to it. It is run with no other, and only these are kept with a result, shown in
@@ -149,9 +149,9 @@ class Experiment:
     differs: str
     run: Callable[[ExperimentSettings, Dataset | None, Execution], Findings]
     markdown: Callable[["ExperimentResult"], str]
-    verdict: Callable[["ExperimentResult"], str]
     judge: Callable[["ExperimentResult"], Judgement]
     draw: Callable[["ExperimentResult"], "Figure"]
+    verdict: Callable[["ExperimentResult"], str] = field(default=None)  # type: ignore[assignment]  # set below
     data: tuple[str, ...] = ()
     accepts: tuple[str, ...] | None = None
     uses: tuple[str, ...] = ("rows", "seeds")
@@ -160,6 +160,8 @@ class Experiment:
     def __post_init__(self) -> None:
         for name in ("claim", "differs"):
             object.__setattr__(self, name, cleandoc(getattr(self, name)))
+        if self.verdict is None:
+            object.__setattr__(self, "verdict", lambda result: self.judge(result)[1])
 
     def takes(self, data: str | None) -> bool:
         """Whether it can run on a dataset, as it is written."""

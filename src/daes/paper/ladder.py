@@ -268,7 +268,6 @@ EXPERIMENT = Experiment(
     differs="",
     run=run,
     markdown=markdown,
-    verdict=verdict,
     judge=judge,
     draw=draw,
     uses=("rows", "seeds", "methods", "backbones", "streams", "given", "given_to", "rungs", "device"),
