@@ -7,7 +7,7 @@ from daes.cli.comparison_text import THEME, costs
 from daes.distribution.estimator_report import EstimatorReport
 from daes.extras import require
 from daes.report.content import Page, Section
-from daes.report.figures import Figure, Key, Line, View, lines
+from daes.report.figures import Figure, Line, View, lines
 from daes.report.rendering import render
 from daes.storage.durable import write_text
 
@@ -63,7 +63,6 @@ def _page(comparison: EstimatorReport, title: str) -> str:
         percents = [100 * error for error in result.rank_errors]
         quantiles.append(Line(result.name, result.label, levels, result.quantiles, hover="%{y:.4g}", **style))
         errors.append(Line(result.name, result.label, levels, percents, hover="%{y:+.3f} %", **style))
-    keys = [Key(line.group, line.label, line.colour) for line in quantiles]
     views = [
         View(scale, *lines(quantiles, y_title="quantile", height=_HEIGHT, x_axis=axis, y_axis={"type": kind}))
         for scale, kind in (("linear", "linear"), ("logarithmic (hides zero and below)", "log"))
@@ -79,7 +78,7 @@ def _page(comparison: EstimatorReport, title: str) -> str:
             caption="The quantiles each estimator gives, on the broad line of the true ones.",
             choice="Scale",
             height=_HEIGHT,
-            keys=keys,
+            keys=quantiles,
         ),
         Figure(
             "rank-errors",
@@ -88,7 +87,7 @@ def _page(comparison: EstimatorReport, title: str) -> str:
             alt="The rank errors of each estimator by level; the table has the largest and the mean.",
             caption="How far in ranks of the stream each quantile is too high (+) or too low (−).",
             height=_HEIGHT,
-            keys=keys[1:],
+            keys=errors,
         ),
     ]
     sections = [Section("levels", "By level", figures), Section("costs", "Error and cost", [costs(comparison)])]

@@ -1,6 +1,6 @@
 """What an experiment is: something to run, to describe and to draw."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from inspect import cleandoc
 from pathlib import Path
@@ -11,7 +11,6 @@ from daes.choices import check_choices, not_one_of
 from daes.embedding import METHODS
 from daes.experiments.rivals import RIVALS
 from daes.experiments.runner import is_past
-from daes.paper.data import name_in
 from daes.paper.judging import Judgement
 from daes.stream.dataset import Dataset
 
@@ -162,17 +161,6 @@ class Experiment:
             object.__setattr__(self, name, cleandoc(getattr(self, name)))
         if self.verdict is None:
             object.__setattr__(self, "verdict", lambda result: self.judge(result)[1])
-
-    def takes(self, data: str | None) -> bool:
-        """Whether it can run on a dataset, as it is written."""
-        if data is None:
-            return not self.data
-        return bool(self.data) and (self.accepts is None or name_in(data) in self.accepts)
-
-    def check(self, data: Mapping[str, Any] | None) -> None:
-        """Refuse data, as described, that it cannot be run on."""
-        if data is not None and not data["numerical"]:
-            raise ValueError(f"{self.name} needs numerical features; {data['source']} has none")
 
     def used(self, settings: ExperimentSettings) -> ExperimentSettings:
         """The settings that matter to it; the others are as usual."""

@@ -12,12 +12,13 @@ from typing import Any
 from daes.embedding import METHODS
 from daes.experiments.method_tests import method_tests
 from daes.experiments.rivals import RIVALS
-from daes.experiments.trial import Trial, TrialResult
+from daes.experiments.scores import collect_scores
+from daes.experiments.trial import MEASURES, Trial, TrialResult
 from daes.formatting import counted
 from daes.paper.experiment import Execution, Experiment, ExperimentSettings, Findings
 from daes.paper.judging import Judgement
 from daes.paper.ladder_figure import draw
-from daes.paper.ladder_text import MEASURES, RIVAL, RUNG, SUMMARY, markdown, verdict
+from daes.paper.ladder_text import RIVAL, RUNG, SUMMARY, markdown, verdict
 from daes.paper.published import PAPER_METHODS, as_published
 from daes.paper.result import ExperimentResult
 from daes.paper.titles import method_title
@@ -121,7 +122,7 @@ def run(settings: ExperimentSettings, data: Dataset | None, execution: Execution
     streams, notes = _find_streams(settings, execution.data)
     backbones = settings.backbones or BACKBONES
     chosen, more = _choose(settings)
-    results, failures = {}, []
+    results, failures, measures = {}, [], {name: name for name in MEASURES["stream"]}
     for stream, data in streams.items():
         trials = [
             _trial(label, rung, backbone, seed, data.count_rows(), settings.device)
@@ -140,7 +141,7 @@ def run(settings: ExperimentSettings, data: Dataset | None, execution: Execution
         "streams": {name: _describe(found) for name, found in streams.items()},
         "labels": {label: {"method": rung.method, "group": rung.group} for label, rung in chosen.items()},
         "default": _default(chosen),
-        "scores": _by_label(results, _scores),
+        "scores": _by_label(results, lambda trained: collect_scores(trained, measures)[trained[0].label]),
         "eighths": _by_label(results, _eighths),
         "seconds": _by_label(results, lambda trained: round(fmean(one.seconds for one in trained), 1)),
         "tests": _tests(results, chosen, backbones, execution),
@@ -220,15 +221,6 @@ def _by_label(results: Results, summary: Callable[[Sequence[TrialResult]], Any])
         for one in trained:
             found.setdefault(one.label, {}).setdefault(stream, []).append(one)
     return {label: {stream: summary(trained) for stream, trained in by.items()} for label, by in found.items()}
-
-
-def _scores(trained: Sequence[TrialResult]) -> Findings:
-    """Backbone → measure → one value per seed."""
-    found: Findings = {}
-    for one in trained:
-        for measure in MEASURES:
-            found.setdefault(one.backbone, {}).setdefault(measure, []).append(one.metrics[measure])
-    return found
 
 
 def _eighths(trained: Sequence[TrialResult]) -> list[float]:

@@ -15,7 +15,6 @@ from daes.table import Cell, markdown_table
 
 RUNG, RIVAL = "rung", "rival"
 """Groups of labels: the rungs, and rivals without a backbone; the others are what a rival is given."""
-MEASURES = ("auc", "logloss", "half_auc", "half_logloss")
 SUMMARY = "half_auc"
 """What is compared and tested: AUC over the second half."""
 GROUPS = {

@@ -67,11 +67,8 @@ def auction(bids: Floats, predicted: Floats) -> tuple[Ints, Floats]:
     products = bids * predicted
     winner = products.argmax(axis=0)
     requests = np.arange(products.shape[1])
-    best = products[winner, requests].copy()
     products[winner, requests] = -np.inf
-    second = products.max(axis=0)
-    products[winner, requests] = best
-    price: Floats = second / predicted[winner, requests]
+    price: Floats = products.max(axis=0) / predicted[winner, requests]
     return winner, price
 
 

@@ -7,7 +7,7 @@ from time import monotonic
 
 from daes.experiments.log import ARRAYS, LOCK, RESULTS
 from daes.paper import EXPERIMENTS, figures
-from daes.paper.data import describe, open_dataset
+from daes.paper.data import describe, name_in, open_dataset
 from daes.paper.experiment import Execution, Experiment, ExperimentSettings
 from daes.paper.result import ExperimentResult, command_of, plain, settings_of, versions
 from daes.storage.durable import clear_leftovers, write_text
@@ -29,8 +29,9 @@ def plan(names: Sequence[str], data: Sequence[str]) -> Iterator[tuple[Experiment
         experiment = find(name)
         if not experiment.data:
             yield experiment, None
+            continue
         for one in data or experiment.data:
-            if experiment.takes(one):
+            if experiment.accepts is None or name_in(one) in experiment.accepts:
                 yield experiment, one
 
 
@@ -71,7 +72,8 @@ def run_experiment(
     settings = experiment.used(settings)
     opened = None if data is None else open_dataset(data)
     description = None if opened is None else describe(opened.head(settings.rows))
-    experiment.check(description)
+    if description is not None and not description["numerical"]:
+        raise ValueError(f"{experiment.name} needs numerical features; {description['source']} has none")
     chosen, command = settings_of(experiment, settings), command_of(experiment, settings, data)
     fresh = ExperimentResult(experiment.name, description, chosen, command, versions(), 0.0, {})
     path, work = out / f"{fresh.stem}.json", out / WORK / fresh.stem

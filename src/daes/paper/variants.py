@@ -3,13 +3,14 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import combinations, product
-from math import isfinite, log2
+from math import log2
 from statistics import fmean
 from typing import Any
 
 from daes.embedding import METHODS
 from daes.experiments.compare import TrialProgress, run_trials
 from daes.experiments.method_tests import method_tests
+from daes.experiments.scores import collect_scores, defined
 from daes.experiments.trial import Trial, TrialResult
 from daes.formatting import fixed
 from daes.paper.experiment import Execution, ExperimentSettings, Findings, OutOfTimeError
@@ -21,6 +22,8 @@ LEARNING_RATE, L2 = 1e-3, 1e-6
 """Where nothing is tuned: the fastest learning rate and the weakest L2 weight of the paper's grid."""
 HEADLINE = {"stream": {"auc": "half_auc", "logloss": "half_logloss"}, "paper": {"auc": "auc", "logloss": "logloss"}}
 """The measures that tables show: over the second half of the stream, or on the test part."""
+WHOLE = {"stream": {"whole_auc": "auc", "whole_logloss": "logloss"}, "paper": {}}
+"""Further measures that are kept: over the whole stream."""
 SCOPE = {"stream": "second half of one pass, scored before trained on", "paper": "test part, chronological 80/10/10"}
 
 _STEPS = 1000
@@ -97,7 +100,7 @@ def train_variants(
             "l2": None if settings.tune else L2,
             "backbones": list(names),
         },
-        "scores": _scores(results, settings.protocol),
+        "scores": collect_scores(results, {**HEADLINE[settings.protocol], **WHOLE[settings.protocol]}),
         "row_tests": _row_tests(results, variants, names, settings.protocol),
         "tuned": _chosen(chosen) if settings.tune else {},
         "seconds": _seconds(results),
@@ -165,7 +168,7 @@ class _Grid:
         places = [(label, name, 0, tuned) for label, name in product(self.variants, self.backbones) for tuned in grid]
         best: dict[tuple[str, str], tuple[tuple[int, float], Tuned]] = {}
         for (label, name, _, tuned), result in zip(places, self.train(places, rows, "tuning "), strict=True):
-            loss = _finite(result.metrics.get(measure))
+            loss = defined(result.metrics.get(measure))
             if loss is not None:
                 found = ((result.bad_batches, loss), tuned)
                 best[label, name] = min(best.get((label, name), found), found, key=lambda pair: pair[0])
@@ -220,17 +223,6 @@ class _Grid:
         )
 
 
-def _scores(results: Sequence[TrialResult], protocol: str) -> Findings:
-    scores: Findings = {}
-    for result in results:
-        place = scores.setdefault(result.label, {}).setdefault(result.backbone, {})
-        for name, measure in HEADLINE[protocol].items():
-            place.setdefault(name, []).append(_finite(result.metrics.get(measure)))
-            if measure != name:
-                place.setdefault(f"whole_{name}", []).append(_finite(result.metrics.get(name)))
-    return scores
-
-
 def _row_tests(
     results: Sequence[TrialResult], labels: Iterable[str], backbones: Sequence[str], protocol: str
 ) -> list[Findings]:
@@ -242,11 +234,6 @@ def _row_tests(
             kept = ("subject", "baseline", "backbone", "difference", "low", "high", "delong", "bootstrap")
             found.append({"measure": titles[test.measure], **{name: getattr(test, name) for name in kept}})
     return found
-
-
-def _finite(value: float | None) -> float | None:
-    """A score, None where it is not defined, as the AUC of one class."""
-    return value if value is not None and isfinite(value) else None
 
 
 def _seconds(results: Sequence[TrialResult]) -> dict[str, float]:

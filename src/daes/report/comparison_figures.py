@@ -8,7 +8,7 @@ import numpy as np
 
 from daes.formatting import compact, fixed
 from daes.report.comparison import CEILING, Compared
-from daes.report.figures import Figure, Floats, Key, Layout, Line, Trace, View, lines, named, side_label
+from daes.report.figures import Figure, Floats, Layout, Line, Trace, View, lines, named, side_label
 from daes.report.run_record import floats
 
 _SETTLE = 0.1
@@ -221,5 +221,5 @@ def _difference(compared: Compared, curves: Sequence[Curve], label: str) -> View
     return View(label, *made)
 
 
-def _keys(compared: Compared) -> list[Key]:
-    return [Key(label, label, compared.style(label).colour) for label in compared.table.methods]
+def _keys(compared: Compared) -> list[Line]:
+    return [Line(label, label, colour=compared.style(label).colour) for label in compared.table.methods]

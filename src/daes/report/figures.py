@@ -38,20 +38,12 @@ class View:
 
 
 @dataclass(frozen=True)
-class Key:
-    """An entry of the legend: a button that shows and hides the traces of its group."""
-
-    group: str
-    label: str
-    colour: str
-
-
-@dataclass(frozen=True)
 class Figure:
     """A titled plot with its caption, the choice of views, and its numbers as a table.
 
     `alt` says in a sentence what the plot shows; `choice` names what the views are a choice of; where the lines are
-    `labelled` at their ends, the keys are shown only on narrow screens, which are too narrow for labels.
+    `labelled` at their ends, the keys are shown only on narrow screens, which are too narrow for labels. `keys` are the
+    lines that have a button in the legend, which shows and hides the traces of their group.
     """
 
     name: str
@@ -61,7 +53,7 @@ class Figure:
     caption: str = ""
     choice: str = "Show"
     height: int = 300
-    keys: Sequence[Key] = ()
+    keys: Sequence["Line"] = ()
     labelled: bool = False
     table: Table | None = None
 
@@ -81,8 +73,8 @@ class Line:
 
     group: str
     label: str
-    x: ArrayLike
-    y: ArrayLike
+    x: ArrayLike = ()
+    y: ArrayLike = ()
     colour: str = "c1"
     width: float = 1.8
     dash: str = "solid"
