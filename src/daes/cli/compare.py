@@ -59,8 +59,10 @@ class ProtocolOptions:
             of=one_of("stream", "paper"),
         ),
     ] = "stream"
-    split: Annotated[Names, _protocol("The three parts (paper).", parser=parse_split, metavar="LIST")] = _SPLIT
-    epochs: Annotated[int, _protocol("At most (paper).", of=whole_number(1))] = 50
+    split: Annotated[
+        Names, _protocol("Shares of training, validation and test (paper).", parser=parse_split, metavar="LIST")
+    ] = _SPLIT
+    epochs: Annotated[int, _protocol("Maximum number of epochs (paper).", of=whole_number(1))] = 50
     patience: Annotated[
         int,
         _protocol("Epochs without a lower validation LogLoss that end the training (paper).", of=whole_number(1)),
@@ -83,10 +85,14 @@ class ProtocolOptions:
 def compare(
     call: typer.Context,
     data: DataArgument,
-    methods: Annotated[Names, option("Some of {method}; {rival}.", of=registered_list("method", "rival"))] = _METHODS,
-    backbones: Annotated[Names, option("Some of {backbone}.", of=registered_list("backbone"))] = _BACKBONES,
+    methods: Annotated[
+        Names, option("Methods to compare, of {method}; {rival}.", of=registered_list("method", "rival"))
+    ] = _METHODS,
+    backbones: Annotated[
+        Names, option("Backbones to train on, of {backbone}.", of=registered_list("backbone"))
+    ] = _BACKBONES,
     seeds: Annotated[Any, option("How many seeds, or which: 5, or 1,2,3.", parser=parse_seeds, metavar="N")] = "5",
-    jobs: Annotated[int, option("Processes to use.", "--jobs", "-j", of=whole_number(1))] = 1,
+    jobs: Annotated[int, option("Number of processes.", "--jobs", "-j", of=whole_number(1))] = 1,
     ray: Annotated[
         bool, option("Run trials as tasks of a Ray cluster, --jobs at a time, by default all it has room for.", "--ray")
     ] = False,
@@ -110,7 +116,7 @@ def compare(
             metavar="OUT",
         ),
     ] = None,
-    report: Annotated[bool, _run("Whether to write report.html.")] = True,
+    report: Annotated[bool, _run("Write report.html.")] = True,
     config: Config = None,
     json: Json = False,
     protocol: ProtocolOptions = ProtocolOptions(),  # noqa: B008 (frozen)

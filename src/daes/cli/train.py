@@ -102,7 +102,7 @@ def train(
     ray: Annotated[
         bool, _run("Train in --workers processes of a Ray cluster, which replaces those that are lost.")
     ] = False,
-    workers: Annotated[int, _run("With --ray: how many.", of=whole_number(1))] = 2,
+    workers: Annotated[int, _run("Number of workers, with --ray.", of=whole_number(1))] = 2,
     report: Annotated[bool, _run("Write report.html.")] = True,
     track: Annotated[
         list[str] | None,
