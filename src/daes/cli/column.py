@@ -21,7 +21,7 @@ _LISTED = 20
 
 @dataclass
 class FileColumn:
-    """A column of a Parquet or CSV file, or of whatever else `daes.stream` opens."""
+    """A column of a Parquet or CSV file, or of any other source that `daes.stream` opens."""
 
     data: Dataset
     name: str

@@ -101,7 +101,7 @@ def compare(
         run: who runs the trials in place of processes of this machine, as `daes.engines.ray.RayTasks`.
         out: a folder for the results.
         subject: the label that is tested against the baselines; `daes` if it is among them.
-        max_bytes: a process keeps the rows in memory if they take no more than this, else each trial reads them anew.
+        max_bytes: a process keeps the rows in memory if they take no more than this, else each trial reads them again.
         progress: called as trials advance and end.
 
     >>> comparison = compare(

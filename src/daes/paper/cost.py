@@ -105,7 +105,7 @@ def _measure(
 ) -> Findings:
     """Rows per second in one repeat: method → job → a number.
 
-    Methods take turns, in an order that rotates with the repeat, so that all share whatever else the machine does.
+    Methods take turns, in an order that rotates with the repeat, so that other load of the machine affects all of them.
     """
     names = list(learners)
     speeds: Findings = {method: {} for method in names}

@@ -58,9 +58,9 @@ def run_experiment(
         data: the dataset to run it on, as it is written: `criteo:PATH`.
         out: the folder.
         execution: how; its folder is not used, the work is kept in `work/STEM` of `out`.
-        overwrite: make anew what is there; a result is replaced once there is a new one. What is there is an error
-            otherwise, unless `execution.resume`: then a result of the same settings, data and code is kept, one in
-            which something failed is made again, and finished trials are re-used.
+        overwrite: run again; an existing result is replaced once the new one is complete. An existing result is an
+            error otherwise, unless `execution.resume`: then a result of the same settings, data and code is kept, one
+            with failures is run again, and finished trials are reused.
 
     Returns:
         the result, and whether it was there already.
@@ -130,8 +130,8 @@ def _same(found: ExperimentResult, path: Path, asked: ExperimentResult) -> Exper
             )
     if found.versions.get("code") != asked.versions["code"]:
         raise ValueError(
-            f"{path} was made by other code of daes than this: --overwrite makes it anew; without the file, --resume "
-            "does so with those finished trials that this code would make as well"
+            f"{path} was made by another version of the code: --overwrite runs it again; without the file, --resume "
+            "does so and reuses the finished trials that this version would repeat"
         )
     return found
 
