@@ -31,15 +31,6 @@ def fixed(value: Any, digits: int = 4, *, sign: bool = False) -> str:
     return text.removeprefix("+") if float(text) == 0 else _minus(text)
 
 
-def with_spread(mean: Any, spread: Any, digits: int = 4) -> str:
-    """A mean and its standard deviation.
-
-    >>> with_spread(0.7893, 0.0002), with_spread(0.5, None)
-    ('0.7893 ± 0.0002', '0.5000')
-    """
-    return fixed(mean, digits) if spread is None else f"{fixed(mean, digits)} ± {fixed(spread, digits)}"
-
-
 def count(value: Any) -> str:
     """A whole number with separators.
 

@@ -16,12 +16,14 @@ class Cell:
         strong: whether it stands out, as the best of its column.
         note: what follows in small print, as a standard deviation or a mark.
         colour: on a page, a colour of the theme ("c1") for a dot before the content.
+        style: in a terminal, a style of rich, by default bold green where it stands out.
     """
 
     content: str
     strong: bool = False
     note: str = ""
     colour: str = ""
+    style: str = ""
 
     def __str__(self) -> str:
         return f"{self.content} {self.note}" if self.note else self.content
@@ -33,7 +35,7 @@ class Table:
 
     Args:
         head: one name per column.
-        rows: strings, or cells where something stands out.
+        rows: anything that has a text, or cells where something stands out.
         caption: what it shows.
         left: the columns of text; numbers are aligned to the right.
 
@@ -46,13 +48,13 @@ class Table:
     """
 
     head: Sequence[str]
-    rows: Sequence[Sequence[str | Cell]]
+    rows: Sequence[Sequence[object]]
     caption: str = ""
     left: frozenset[int] = frozenset({0})
 
     def cells(self) -> list[list[Cell]]:
         """The rows, each entry a `Cell`."""
-        return [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in self.rows]
+        return [[cell if isinstance(cell, Cell) else Cell(str(cell)) for cell in row] for row in self.rows]
 
     def markdown(self) -> str:
         """For a document: what stands out is bold."""
@@ -61,25 +63,28 @@ class Table:
         return "\n".join("| " + " | ".join(text.replace("|", "\\|") for text in line) + " |" for line in lines)
 
     def __rich__(self) -> Any:
-        """For a terminal: what stands out is bold green."""
+        """For a terminal; a caption also gives it air above and below."""
         text = require("rich.text").Text
         grid = require("rich.table").Table(
-            title=self.caption or None, title_justify="left", box=require("rich.box").SIMPLE_HEAD, pad_edge=False
+            title=self.caption or None,
+            title_justify="left",
+            box=require("rich.box").SIMPLE_HEAD,
+            show_edge=bool(self.caption),
+            pad_edge=False,
         )
         for place, name in enumerate(self.head):
-            grid.add_column(name, justify="left" if place in self.left else "right")
+            grid.add_column(name, justify="left" if place in self.left else "right", no_wrap=not place)
         for row in self.cells():
-            grid.add_row(*(text(str(cell), style="bold green" if cell.strong else "") for cell in row))
+            grid.add_row(*(text(str(cell), style=cell.style or "bold green" * cell.strong) for cell in row))
         return grid
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[object]], *, names: int = 1) -> str:
-    """A Markdown table of anything that has a text; its first `names` columns are aligned to the left.
+    """`Table.markdown` of a table whose first `names` columns are text.
 
     >>> print(markdown_table(["method", "KL"], [["OS", 5.97]]))
     | method | KL |
     | :-- | --: |
     | OS | 5.97 |
     """
-    cells = [[cell if isinstance(cell, Cell) else str(cell) for cell in row] for row in rows]
-    return Table(head, cells, left=frozenset(range(names))).markdown()
+    return Table(head, list(rows), left=frozenset(range(names))).markdown()

@@ -53,13 +53,12 @@ def test_both_streams_a_table_and_a_report(app, monkeypatch, tmp_path):
         for cell in cells:
             assert cell["rows"] == 1500
             assert "backbone_options" not in cell["settings"]["model"]
-            line = rf"{stream} +{cell['label']} +seed 0 +AUC {cell['metrics']['half_auc']:.4f} "
+            line = rf"[12]/2 {cell['label']} on fnn, seed 0: AUC {cell['metrics']['auc']:.4f} "
             assert re.search(line, result.stderr)
             assert f"{cell['metrics']['half_auc']:.4f}" in result.stdout
             assert f"{cell['metrics']['half_logloss']:.4f}" in result.stdout
         best = max(cells, key=lambda cell: cell["metrics"]["half_auc"])
         assert f"{best['label']} has the highest AUC, {best['metrics']['half_auc']:.4f}" in result.stdout
-        assert f"> {best['metrics']['half_auc']:.4f}" in result.stdout
         assert (folder / stream / "run" / "monitor.json").is_file()
     assert "best possible" in result.stdout
     assert result.stdout.rstrip().endswith(f"The report: {folder / 'report.html'}")

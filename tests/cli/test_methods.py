@@ -63,22 +63,22 @@ def test_json_has_the_whole_registry() -> None:
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_is_explained(name: str) -> None:
     explained = explanation(name)
-    assert explained.text
-    assert "Args:" not in explained.text
-    for option in explained.options:
-        assert option.help, f"{name} says nothing of {option.name}"
-    build_embedding(name, 3, 4, **{option.name: option.default for option in explained.options})
+    assert explained["text"]
+    assert "Args:" not in explained["text"]
+    for option in explained["options"]:
+        assert option["help"], f"{name} says nothing of {option['name']}"
+    build_embedding(name, 3, 4, **{option["name"]: option["default"] for option in explained["options"]})
     result = run(name)
     assert result.exit_code == 0, result.stderr
     assert str(METHODS[name].reference) in " ".join(result.stdout.split())
-    for option in explained.options:
-        assert re.search(rf"^{option.name} ", result.stdout, re.MULTILINE)
+    for option in explained["options"]:
+        assert re.search(rf"^{option['name']} ", result.stdout, re.MULTILINE)
     assert json.loads(run(name, "--json").stdout)["name"] == name
 
 
 def test_defaults_are_those_of_the_preset() -> None:
     published, ours = (
-        {option.name: option.default for option in explanation(n).options} for n in ("daes-gate", "daes")
+        {option["name"]: option["default"] for option in explanation(n)["options"]} for n in ("daes-gate", "daes")
     )
     assert (published["basis"], published["knots"], published["linear"]) == ("thermometer", None, None)
     assert (ours["basis"], ours["knots"], ours["linear"], ours["modulation"]) == ("hat", 100, "value", None)

@@ -174,7 +174,7 @@ def test_the_ends_of_the_ladder():
     assert list(chosen) == ["published gate", "the default", "EFD"]
     assert _default(chosen) == "the default"
     assert _default(_choose(replace(settings, rungs="all"))[0]) == DEFAULT
-    with pytest.raises(ValueError, match="rungs must be all or ends, got 'few'"):
+    with pytest.raises(ValueError, match="rungs must be one of all, ends, got 'few'"):
         replace(settings, rungs="few")
 
 

@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pytest
 
@@ -30,17 +32,17 @@ def test_simulation_agrees_with_the_formula_and_the_reservoir_has_no_bias(execut
         np.testing.assert_allclose(part["order-statistics"], part["closed_form"], atol=0.02)
         np.testing.assert_allclose(part["reservoir"], 0, atol=0.04)
     assert "OS, closed form" in markdown
-    assert "The formula holds" in verdict
-    assert "shows no bias" in verdict
+    assert verdict.count("more than 4 standard errors in 0 of 95") == 2
 
 
 def test_the_formula_fails_where_the_simulation_says_so(execution):
     settings = ExperimentSettings(rows=20_000, seeds=2)
     found, _, _ = run_and_show("order-statistics-bias", settings, None, execution)
-    for name, sentence in (("closed_form", "The formula fails"), ("reservoir", "The reservoir is biased")):
+    beyond = "more than 4 standard errors in [1-9]"
+    for name, sentence in (("closed_form", f"at most, {beyond}"), ("reservoir", f"on the same streams, {beyond}")):
         streams = [{**part, name: [value + 0.08 for value in part[name]]} for part in found["streams"]]
         moved = make_result("order-statistics-bias", {**found, "streams": streams}, settings)
-        assert sentence in EXPERIMENTS["order-statistics-bias"].verdict(moved)
+        assert re.search(sentence, EXPERIMENTS["order-statistics-bias"].verdict(moved))
 
 
 def test_errors_of_the_simulation_are_those_of_theory():
@@ -71,5 +73,4 @@ def test_a_formula_that_fails_does_not_hold(tmp_path):
     result.results["streams"][1]["order-statistics"][3] += 0.1
     parts, sentence = EXPERIMENTS[name].judge(result)
     assert parts == (False,)
-    assert "The formula fails" in EXPERIMENTS[name].verdict(result)
-    assert "beyond chance in 1 of 95 cases" in sentence
+    assert "at most, more than 4 standard errors in 1 of 95 cases" in sentence

@@ -91,7 +91,7 @@ def test_a_result_of_other_data_of_the_same_name_is_refused(tmp_path):
 def test_a_result_of_other_code_is_refused(tmp_path):
     result, _ = run(tmp_path)
     replace(result, versions={**result.versions, "code": "other"}).save(tmp_path)
-    with pytest.raises(ValueError, match=r"made by other code of daes.*--overwrite"):
+    with pytest.raises(ValueError, match=r"made by another version of the code.*--overwrite"):
         run(tmp_path, resume=True)
     again, known = run(tmp_path, overwrite=True)
     assert not known

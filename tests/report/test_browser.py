@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from daes.report import compared_in, write_comparison, write_comparisons, write_report
+from daes.report import compared_in, write_comparisons, write_report
 
 PLOTS = "document.querySelectorAll('figure[data-plot]').length"
 DRAWN = "document.querySelectorAll('figure[data-plot] .js-plotly-plot .cartesianlayer > .subplot').length"
@@ -31,7 +31,7 @@ def pages(gate_run, hostile_run, one_class_run, short_run, comparison_dir, tmp_p
         "hostile": write_report(hostile_run),
         "one class": write_report(one_class_run),
         "short": write_report(short_run),
-        "comparison": write_comparison(comparison_dir),
+        "comparison": write_report(comparison_dir),
         "comparisons": write_comparisons(tmp_path_factory.mktemp("all") / "all.html", "All", "of it", both),
     }
 

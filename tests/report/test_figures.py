@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 from daes.report.distribution_figures import rank_distance
-from daes.report.figures import MOST_SHOWN, Line, first, lines, named, spread
-from daes.report.heatmap import HeatMap, heat_map
+from daes.report.figures import MOST_SHOWN, Line, first, heat_map, lines, named, spread
 from daes.report.performance_figures import thinned
 from daes.report.rendering import compact_json
 
@@ -70,8 +69,9 @@ def test_places_on_a_logarithmic_axis_are_powers_of_ten():
 
 def test_a_heat_map_keeps_its_names_apart_and_its_gaps_blank():
     names = ["x" * 60 + "1", "x" * 60 + "2"]
-    made = HeatMap(names, [1, 2], [[0.5, np.nan], [1.0, np.inf]], "PSI", {"title": {"text": "rows"}}, percent=True)
-    data, layout = heat_map(made)
+    data, layout = heat_map(
+        names, [1, 2], [[0.5, np.nan], [1.0, np.inf]], "PSI", {"title": {"text": "rows"}}, percent=True
+    )
     assert data[0]["y"] == [0, 1]
     assert len(layout["yaxis"]["ticktext"]) == 2
     assert max(map(len, layout["yaxis"]["ticktext"])) <= 24

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from daes.formatting import fixed
-from daes.report import compared_in, write_comparison, write_comparisons, write_report
+from daes.report import compared_in, write_comparisons, write_report
 
 SECTIONS = (
     *("summary", "features", "scores", "calibration", "categories", "drift", "missing", "knots", "encoding"),
@@ -238,7 +238,7 @@ def test_names_from_data_stay_text(hostile_run, hostile_names):
 
 
 def test_a_comparison_has_its_table_and_its_curves(comparison_dir):
-    page = Page(write_comparison(comparison_dir))
+    page = Page(write_report(comparison_dir))
     check(page)
     assert {"result", "curves", "setup"} <= set(page.ids)
     table = json.loads((comparison_dir / "comparison.json").read_text())
@@ -254,7 +254,7 @@ def test_a_comparison_has_its_table_and_its_curves(comparison_dir):
 
 def test_the_verdict_is_what_the_numbers_say(comparison_dir):
     rows = json.loads((comparison_dir / "comparison.json").read_text())["rows"]
-    page = Page(write_comparison(comparison_dir))
+    page = Page(write_report(comparison_dir))
     for backbone in ("fnn", "lr"):
         here = {row["label"]: row["measures"] for row in rows if row["backbone"] == backbone}
         best = max(here, key=lambda label: here[label]["half_auc"]["mean"])
@@ -268,7 +268,7 @@ def test_the_verdict_is_what_the_numbers_say(comparison_dir):
 
 def test_the_curves_of_a_comparison_are_means_over_seeds(comparison_dir):
     cells = json.loads((comparison_dir / "comparison.json").read_text())["trials"]
-    page = Page(write_comparison(comparison_dir))
+    page = Page(write_report(comparison_dir))
     auc = next(spec for spec in page.specs() if spec["views"][0]["label"].startswith("last"))
     view = next(view for view in auc["views"] if view["label"] == "since the start · fnn")
     drawn = {trace["legendgroup"]: trace["y"] for trace in view["data"]}
@@ -306,7 +306,7 @@ def test_failed_cells_are_listed(comparison_dir, tmp_path):
 
 
 def test_the_papers_protocol_is_drawn_by_epoch(paper_comparison_dir):
-    page = Page(write_comparison(paper_comparison_dir))
+    page = Page(write_report(paper_comparison_dir))
     check(page)
     figures = [attributes["id"] for attributes in page.all("figure")]
     assert figures == ["results-dots", "epochs-valid_auc", "epochs-valid_logloss"]
@@ -314,7 +314,7 @@ def test_the_papers_protocol_is_drawn_by_epoch(paper_comparison_dir):
 
 def test_a_folder_without_a_comparison_is_an_error_in_a_sentence(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no comparison in .*: it has no comparison\.json"):
-        write_comparison(tmp_path)
+        compared_in(tmp_path)
     (tmp_path / "comparison.json").write_text('{"format": "other"}')
     with pytest.raises(ValueError, match=r'must have "format": "daes\.comparison"'):
-        write_comparison(tmp_path)
+        write_report(tmp_path)

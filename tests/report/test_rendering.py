@@ -22,13 +22,15 @@ from daes.report.content import (
     WarningBox,
 )
 from daes.report.features import ColumnSummary
-from daes.report.figures import Figure, Key, View
+from daes.report.figures import Figure, Line, View
 from daes.report.rendering import compact_json, environment, render
 from daes.table import Cell, Table
 
 VIEWS = [View("<one>", [{"x": [1]}], {}), View("two", [{"x": [2]}], {})]
 TABLE = Table(("name", "value"), [("<i>", Cell("1.0", strong=True, note="± 0.1", colour="c1"))], caption="a < b")
-FIGURE = Figure("f", "A & B", VIEWS, alt='what "it" shows', keys=[Key("a<", "a<", "c1"), Key("b", "b", "c2")])
+FIGURE = Figure(
+    "f", "A & B", VIEWS, alt='what "it" shows', keys=[Line("a<", "a<", colour="c1"), Line("b", "b", colour="c2")]
+)
 BLOCKS = {
     Paragraph("1 < 2", "said"): '<p class="said">1 &lt; 2</p>',
     Paragraph("plain"): "<p>plain</p>",

@@ -1,14 +1,14 @@
 """One column of numbers, batch by batch: of a file, or made up."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from daes.choices import did_you_mean
 from daes.stream.arrow import pa
 from daes.stream.csv import CsvSource
 from daes.stream.dataset import Dataset
@@ -21,7 +21,7 @@ _LISTED = 20
 
 @dataclass
 class FileColumn:
-    """A column of a Parquet or CSV file, or of whatever else `daes.stream` opens."""
+    """A column of a Parquet or CSV file, or of any other source that `daes.stream` opens."""
 
     data: Dataset
     name: str
@@ -107,7 +107,9 @@ def open_column(where: str, name: str | None) -> FileColumn:
         data = data.with_schema(Schema(None, (name,), ()))
     choice = _columns_of_numbers(columns)
     if name not in columns.names:
-        raise ValueError(f"--column must be a column of {where}, got {name!r}{_meant(name, columns.names)}; {choice}")
+        raise ValueError(
+            f"--column must be a column of {where}, got {name!r}{did_you_mean(name, columns.names)}; {choice}"
+        )
     if columns.names.count(name) > 1:
         raise ValueError(f"column names must be unique; {name!r} occurs twice")
     found = columns.field(name).type
@@ -153,12 +155,6 @@ def is_numeric(arrow_type: Any) -> bool:
         arrow_type = arrow_type.value_type
     tests = (types.is_integer, types.is_floating, types.is_decimal, types.is_boolean, types.is_null)
     return any(test(arrow_type) for test in tests)
-
-
-def _meant(name: str, names: Sequence[str]) -> str:
-    folded = {column.casefold(): column for column in reversed(names)}
-    close = get_close_matches(name.casefold(), folded, n=1)
-    return f" (did you mean {folded[close[0]]!r}?)" if close else ""
 
 
 def _names_of_numbers(columns: Any) -> list[str]:

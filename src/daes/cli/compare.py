@@ -1,7 +1,5 @@
 """`daes compare`: the paper's table, on your data."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,22 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from daes.cli import console
-from daes.cli.console import err, note, progress_bar, say
+from daes.cli.console import note, say
 from daes.cli.groups import grouped, was_given
 from daes.cli.options import Json, number, one_of, option, whole_number
+from daes.cli.progress import trial_progress
 from daes.cli.reading import Columns, DataArgument, Reading
-from daes.cli.settings import (
-    ModelOptions,
-    Names,
-    TrainingOptions,
-    names,
-    registered_list,
-)
+from daes.cli.settings import ModelOptions, Names, TrainingOptions, names, registered_list
 from daes.cli.toml_file import Config
-from daes.formatting import duration, fixed
 
 if TYPE_CHECKING:
-    from daes.experiments.compare import TrialProgress
     from daes.training.offline import OfflineConfig
 
 
@@ -68,8 +59,10 @@ class ProtocolOptions:
             of=one_of("stream", "paper"),
         ),
     ] = "stream"
-    split: Annotated[Names, _protocol("The three parts (paper).", parser=parse_split, metavar="LIST")] = _SPLIT
-    epochs: Annotated[int, _protocol("At most (paper).", of=whole_number(1))] = 50
+    split: Annotated[
+        Names, _protocol("Shares of training, validation and test (paper).", parser=parse_split, metavar="LIST")
+    ] = _SPLIT
+    epochs: Annotated[int, _protocol("Maximum number of epochs (paper).", of=whole_number(1))] = 50
     patience: Annotated[
         int,
         _protocol("Epochs without a lower validation LogLoss that end the training (paper).", of=whole_number(1)),
@@ -92,10 +85,14 @@ class ProtocolOptions:
 def compare(
     call: typer.Context,
     data: DataArgument,
-    methods: Annotated[Names, option("Some of {method}; {rival}.", of=registered_list("method", "rival"))] = _METHODS,
-    backbones: Annotated[Names, option("Some of {backbone}.", of=registered_list("backbone"))] = _BACKBONES,
+    methods: Annotated[
+        Names, option("Methods to compare, of {method}; {rival}.", of=registered_list("method", "rival"))
+    ] = _METHODS,
+    backbones: Annotated[
+        Names, option("Backbones to train on, of {backbone}.", of=registered_list("backbone"))
+    ] = _BACKBONES,
     seeds: Annotated[Any, option("How many seeds, or which: 5, or 1,2,3.", parser=parse_seeds, metavar="N")] = "5",
-    jobs: Annotated[int, option("Processes to use.", "--jobs", "-j", of=whole_number(1))] = 1,
+    jobs: Annotated[int, option("Number of processes.", "--jobs", "-j", of=whole_number(1))] = 1,
     ray: Annotated[
         bool, option("Run trials as tasks of a Ray cluster, --jobs at a time, by default all it has room for.", "--ray")
     ] = False,
@@ -119,7 +116,7 @@ def compare(
             metavar="OUT",
         ),
     ] = None,
-    report: Annotated[bool, _run("Whether to write report.html.")] = True,
+    report: Annotated[bool, _run("Write report.html.")] = True,
     config: Config = None,
     json: Json = False,
     protocol: ProtocolOptions = ProtocolOptions(),  # noqa: B008 (frozen)
@@ -159,7 +156,7 @@ def compare(
         from daes.engines.ray import RayTasks
 
         run = RayTasks(jobs if was_given(call, "jobs") else None)
-    with _progress() as progress:
+    with trial_progress() as progress:
         comparison = run_comparison(
             found,
             methods=methods,
@@ -190,45 +187,3 @@ def compare(
             name = f"{result.label} on {result.backbone}, seed {result.seed}"
             note(f"failed: {name}: {result.error}")
         raise typer.Exit(1)
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[["TrialProgress"], None]]:
-    """A bar of trials; the result is what `compare` calls."""
-    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
-
-    bar = progress_bar(
-        TextColumn("comparing"),
-        BarColumn(bar_width=24),
-        TextColumn("{task.fields[trials]}"),
-        TextColumn("{task.fields[words]}"),
-        TimeRemainingColumn(compact=True),
-    )
-    parts: dict[str, float] = {}
-
-    def show(event: "TrialProgress") -> None:
-        name = words = f"{event.trial.label} on {event.trial.backbone}, seed {event.trial.seed}"
-        if event.result is None:
-            parts[name] = event.rows / event.total_rows if event.total_rows else 0.0
-        else:
-            parts.pop(name, None)
-            words = _words(event.result)
-            if not err.is_terminal:
-                note(f"{event.trials_done}/{event.trials} {name}: {words}")
-        bar.update(
-            task,
-            total=event.trials,
-            completed=event.trials_done + sum(parts.values()),
-            trials=f"{event.trials_done}/{event.trials} trials",
-            words=words,
-        )
-
-    with bar:
-        task = bar.add_task("", total=None, trials="", words="")
-        yield show
-
-
-def _words(result: Any) -> str:
-    if result.error is not None:
-        return f"failed: {result.error}"
-    return f"AUC {fixed(result.metrics['auc'])} LogLoss {fixed(result.metrics['logloss'])} ({duration(result.seconds)})"

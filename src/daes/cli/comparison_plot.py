@@ -3,14 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-from daes.distribution.estimator_report import LABELS, EstimatorReport
+from daes.cli.comparison_text import THEME, costs
+from daes.distribution.estimator_report import EstimatorReport
 from daes.extras import require
-from daes.formatting import compact, count, duration, nbytes, percent, scientific
 from daes.report.content import Page, Section
-from daes.report.figures import Figure, Key, Line, View, lines
+from daes.report.figures import Figure, Line, View, lines
 from daes.report.rendering import render
 from daes.storage.durable import write_text
-from daes.table import Cell, Table
 
 _TRUE_COLOUR = "#8a8a8a"
 # Distinguishable for colour-blind readers (after Okabe and Ito).
@@ -23,7 +22,6 @@ _COLOURS = {
     "tdigest": "#2f7fd1",
     "gk": "#8f7ad6",
 }
-_THEME = dict(zip(LABELS, ("c6", "c3", "c5", "c2", "c4", "c1", "c8"), strict=True))
 _DASHED = {"reservoir": "dot", "jump-paper": "dash", "gk": "dashdot"}
 _HEIGHT = 380
 
@@ -57,7 +55,7 @@ def _page(comparison: EstimatorReport, title: str) -> str:
     levels, results = [100 * level for level in comparison.levels], comparison.results
     axis = {"title": {"text": "level, %"}, "range": [0, 100]}
     styles: list[dict[str, Any]] = [
-        {"colour": _THEME[result.name], "dash": _DASHED.get(result.name, "solid")} for result in results
+        {"colour": THEME[result.name], "dash": _DASHED.get(result.name, "solid")} for result in results
     ]
     true = Line("true", "true", levels, comparison.true_quantiles, "c7", width=7, hover="%{y:.4g}")
     quantiles, errors = [true], []
@@ -65,7 +63,6 @@ def _page(comparison: EstimatorReport, title: str) -> str:
         percents = [100 * error for error in result.rank_errors]
         quantiles.append(Line(result.name, result.label, levels, result.quantiles, hover="%{y:.4g}", **style))
         errors.append(Line(result.name, result.label, levels, percents, hover="%{y:+.3f} %", **style))
-    keys = [Key(line.group, line.label, line.colour) for line in quantiles]
     views = [
         View(scale, *lines(quantiles, y_title="quantile", height=_HEIGHT, x_axis=axis, y_axis={"type": kind}))
         for scale, kind in (("linear", "linear"), ("logarithmic (hides zero and below)", "log"))
@@ -81,7 +78,7 @@ def _page(comparison: EstimatorReport, title: str) -> str:
             caption="The quantiles each estimator gives, on the broad line of the true ones.",
             choice="Scale",
             height=_HEIGHT,
-            keys=keys,
+            keys=quantiles,
         ),
         Figure(
             "rank-errors",
@@ -90,24 +87,10 @@ def _page(comparison: EstimatorReport, title: str) -> str:
             alt="The rank errors of each estimator by level; the table has the largest and the mean.",
             caption="How far in ranks of the stream each quantile is too high (+) or too low (−).",
             height=_HEIGHT,
-            keys=keys[1:],
+            keys=errors,
         ),
     ]
-    rows = [
-        (
-            Cell(result.label, colour=_THEME[result.name]),
-            percent(result.max_rank_error, 3),
-            percent(result.mean_rank_error, 3),
-            scientific(result.kl_divergence, 1),
-            count(result.draws),
-            duration(result.seconds),
-            compact(result.values_per_second),
-            nbytes(result.nbytes),
-        )
-        for result in results
-    ]
-    costs = Table(("method", "max rank error", "mean", "KL", "draws", "time", "values/s", "memory"), rows)
-    sections = [Section("levels", "By level", figures), Section("costs", "Error and cost", [costs])]
+    sections = [Section("levels", "By level", figures), Section("costs", "Error and cost", [costs(comparison)])]
     return render(Page(title, f"{_summary(comparison)}.", sections))
 
 

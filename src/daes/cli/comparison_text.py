@@ -4,15 +4,17 @@ from bisect import bisect_left
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
-from rich.table import Table
+from rich.table import Table as Grid
 from rich.text import Text
 
-from daes.cli.console import plain_table
-from daes.distribution.estimator_report import EstimatorReport, EstimatorResult
+from daes.distribution.estimator_report import LABELS, EstimatorReport, EstimatorResult
 from daes.formatting import compact, count, duration, measured, nbytes, percent, scientific
+from daes.table import Cell, Table
 
 FINE, POOR = 0.004, 0.02
 """Rank errors up to FINE are what a reservoir of 100 000 may have; above POOR an estimate misleads."""
+THEME = dict(zip(LABELS, ("c6", "c3", "c5", "c2", "c4", "c1", "c8"), strict=True))
+"""The colour of each estimator on a page."""
 
 _LIMITS = (0.0005, 0.001, 0.002, 0.004, 0.01, 0.02, 0.05)
 _BARS, _PLAIN_BARS = "▁▂▃▄▅▆▇█", "12345678"
@@ -38,7 +40,9 @@ def headline(comparison: EstimatorReport, description: str) -> RenderableType:
 def render(comparison: EstimatorReport, width: int, *, plain: bool = False) -> RenderableType:
     """All three views, for a terminal of that width; `plain` for one that knows no bars."""
     return Group(
+        _title("Error and cost"),
         costs(comparison, wide=width >= 100),
+        Text(_legend(comparison), style="dim"),
         "",
         strips(comparison, width - _LABEL_WIDTH, _PLAIN_BARS if plain else _BARS),
         "",
@@ -46,23 +50,32 @@ def render(comparison: EstimatorReport, width: int, *, plain: bool = False) -> R
     )
 
 
-def costs(comparison: EstimatorReport, *, wide: bool) -> RenderableType:
+def costs(comparison: EstimatorReport, *, wide: bool = True) -> Table:
     """One line per estimator: error and cost; two more columns if `wide`."""
-    table: Table = plain_table()
-    table.add_column("method", style="bold", no_wrap=True)
-    errors = ["max rank error", "mean"] if wide else ["max error"]
-    for heading in [*errors, "KL", "draws", "time", "values/s", *(["read"] if wide else []), "memory"]:
-        table.add_column(heading, justify="right", no_wrap=True)
-    for result in comparison.results:
-        table.add_row(result.label, *_cells(result, wide))
-    return Group(_title("Error and cost"), table, Text(_legend(comparison), style="dim"))
+    errors = ("max rank error", "mean") if wide else ("max error",)
+    head = ("method", *errors, "KL", "draws", "time", "values/s", *(["read"] if wide else []), "memory")
+    return Table(head, [_costs(result, wide) for result in comparison.results])
+
+
+def _costs(result: EstimatorResult, wide: bool) -> list[object]:
+    return [
+        Cell(result.label, colour=THEME[result.name], style="bold"),
+        Cell(percent(result.max_rank_error, 3), style=_colour(result.max_rank_error)),
+        *([percent(result.mean_rank_error, 3)] if wide else []),
+        scientific(result.kl_divergence, 1),
+        count(result.draws),
+        duration(result.seconds),
+        compact(result.values_per_second),
+        *([duration(result.read_seconds)] if wide else []),
+        nbytes(result.nbytes),
+    ]
 
 
 def strips(comparison: EstimatorReport, width: int, bars: str = _BARS) -> RenderableType:
     """The rank error at every level, one bar each; neighbours share a bar, the worse one showing, if space is short."""
     levels = len(comparison.levels)
     share = -(-levels // max(width, 1))
-    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid = Grid.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="bold", no_wrap=True, min_width=_LABEL_WIDTH - 2)
     grid.add_column(no_wrap=True)
     for result in comparison.results:
@@ -98,15 +111,16 @@ def quantiles(comparison: EstimatorReport, width: int) -> RenderableType:
 
 
 def _quantile_table(comparison: EstimatorReport, results: Sequence[EstimatorResult], rows: Sequence[int]) -> Table:
-    table: Table = plain_table()
-    table.add_column("level", justify="right", no_wrap=True)
-    table.add_column("true", justify="right", style="bold", no_wrap=True)
-    for result in results:
-        table.add_column(result.label.replace(" ", "\n"), justify="right", no_wrap=True)
-    for row in rows:
-        cells = [Text(_cell(result, row), style=_colour(abs(result.rank_errors[row]))) for result in results]
-        table.add_row(_percent_level(comparison.levels[row]), measured(comparison.true_quantiles[row]) + " ", *cells)
-    return table
+    lines = [
+        [
+            _percent_level(comparison.levels[row]),
+            Cell(measured(comparison.true_quantiles[row]) + " ", style="bold"),
+            *(Cell(_cell(result, row), style=_colour(abs(result.rank_errors[row]))) for result in results),
+        ]
+        for row in rows
+    ]
+    head = ("level", "true", *(result.label.replace(" ", "\n") for result in results))
+    return Table(head, lines, left=frozenset())
 
 
 def _cell(result: EstimatorResult, row: int) -> str:
@@ -119,15 +133,6 @@ def shown_levels(levels: Sequence[float]) -> list[int]:
     if len(levels) <= len(_SHOWN_LEVELS):
         return list(range(len(levels)))
     return sorted({min(range(len(levels)), key=lambda i: abs(levels[i] - wanted)) for wanted in _SHOWN_LEVELS})
-
-
-def _cells(result: EstimatorResult, wide: bool) -> list[Text]:
-    worst = Text(percent(result.max_rank_error, 3), style=_colour(result.max_rank_error))
-    mean = [percent(result.mean_rank_error, 3)] if wide else []
-    read = [duration(result.read_seconds)] if wide else []
-    draws = count(result.draws)
-    rest = [scientific(result.kl_divergence, 1), draws, duration(result.seconds), compact(result.values_per_second)]
-    return [worst, *map(Text, [*mean, *rest, *read, nbytes(result.nbytes)])]
 
 
 def _legend(comparison: EstimatorReport) -> str:

@@ -2,14 +2,15 @@
 
 from dataclasses import asdict
 from json import dumps
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from daes.cli.console import out, plain_table
+from daes.cli.console import out
 from daes.cli.groups import grouped
 from daes.cli.options import Json, Seed, number, one_of, option, whole_number
 from daes.cli.reading import Columns, DataArgument, Reading
+from daes.table import Cell, Table
 
 if TYPE_CHECKING:
     from daes.distribution.context import ContextRanking
@@ -77,19 +78,15 @@ def context(
     out.print(f"--context smallest: {', '.join(smallest) or 'none'}")
 
 
-def _table(ranking: "ContextRanking") -> Any:
-    from rich.text import Text
-
-    table = plain_table()
-    table.add_column("field")
-    for heading in ("cardinality", "strength", "p", "columns affected"):
-        table.add_column(heading, justify="right")
-    for row in ranking.rows:
-        table.add_row(
-            Text(row.field, style="bold" if row.significant else "dim"),
+def _table(ranking: "ContextRanking") -> Table:
+    rows = [
+        (
+            Cell(row.field, style="bold" if row.significant else "dim"),
             f"{row.cardinality:,}",
             f"{row.strength:.4f}",
             f"{row.p_value:.2g}",
             f"{row.features_affected} of {len(ranking.features)}",
         )
-    return table
+        for row in ranking.rows
+    ]
+    return Table(("field", "cardinality", "strength", "p", "columns affected"), rows)

@@ -1,18 +1,21 @@
 """`daes distribution`: estimators of a column's distribution compared."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from daes.cli.console import note, out, progress_bar
+from daes.cli.console import note, out
 from daes.cli.options import BatchSize, Json, Seed, option, whole_number
+from daes.formatting import compact, count, percent
+from daes.table import Cell, Table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from daes.cli.column import FileColumn, GeneratedColumn
+    from daes.distribution.summary import TableSummary
 
 
 def distribution(
@@ -93,6 +96,7 @@ def distribution(
         _summarize(file, column, "ray" if ray else "spark", parts, size, levels, seed, json)
         return
     from daes.cli.comparison_plot import check_plot, write_plot
+    from daes.cli.progress import row_progress
     from daes.distribution.estimator_report import PERCENTILES, NoValuesError, compare_estimators
 
     wanted = PERCENTILES if levels is None else _numbers("--levels", levels)
@@ -103,9 +107,14 @@ def distribution(
     for remark in stream.notes:
         note(f"note: {remark}")
     try:
-        with _progress(stream) as progress:
+        with row_progress("reading", stream.expected_rows()) as bar:
+
+            def advance(rows: int) -> None:
+                bar.set_total(stream.expected_rows())
+                bar.advance(rows)
+
             comparison = compare_estimators(
-                stream.batches(batch_size), size=size, levels=wanted, estimators=names, seed=seed, progress=progress
+                stream.batches(batch_size), size=size, levels=wanted, estimators=names, seed=seed, progress=advance
             )
     except NoValuesError as error:
         raise ValueError(str(error).replace("batches", stream.description, 1)) from error
@@ -144,9 +153,27 @@ def _summarize(
     if json:
         typer.echo(dumps({"table": file, **summary.to_dict(wanted)}, allow_nan=False))
         return
-    from daes.cli.summary_text import render_summary
+    out.print(file, style="bold", markup=False)
+    out.print(
+        f"{count(summary.rows)} rows; quantiles of a uniform sample of up to {count(summary.size)} values per column.\n"
+    )
+    out.print(_summary_table(summary, wanted))
 
-    out.print(render_summary(summary, wanted, file))
+
+def _summary_table(summary: "TableSummary", levels: "Sequence[float]") -> Table:
+    """Missing values, range and quantiles of every column."""
+    found = zip(
+        summary.columns, summary.missing, summary.minimum, summary.quantile(levels), summary.maximum, strict=True
+    )
+    rows = [
+        [
+            Cell(name, style="bold"),
+            percent(float(missing) / summary.rows if summary.rows else None),
+            *(compact(float(value)) for value in (low, *quantiles, high)),
+        ]
+        for name, missing, low, quantiles, high in found
+    ]
+    return Table(("column", "missing", "min", *(f"{100 * level:g} %" for level in levels), "max"), rows)
 
 
 def _numbers(option: str, text: str) -> list[float]:
@@ -164,30 +191,3 @@ def _open(file: str | None, column: str | None, seed: int) -> "FileColumn | Gene
     if column is not None:
         raise ValueError(f"--column needs a FILE to be a column of, got --column {column} without one")
     return GeneratedColumn(seed=seed)
-
-
-@contextmanager
-def _progress(stream: "FileColumn | GeneratedColumn") -> Iterator[Callable[[int], None]]:
-    """A progress bar on the terminal; the result is called with the rows of each batch."""
-    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
-    bar = progress_bar(
-        TextColumn("reading"),
-        BarColumn(),
-        TaskProgressColumn(show_speed=False),
-        TextColumn("{task.completed:,.0f} rows"),
-        TextColumn("{task.fields[speed]}"),
-        TimeRemainingColumn(compact=True),
-    )
-    with bar:
-        task = bar.add_task("", total=stream.expected_rows(), speed="")
-        rows = 0
-
-        def advance(more: int) -> None:
-            nonlocal rows
-            rows += more
-            speed = bar.tasks[0].speed
-            shown = f"{speed:,.0f} values/s" if speed else ""
-            bar.update(task, completed=rows, total=stream.expected_rows(), speed=shown)
-
-        yield advance

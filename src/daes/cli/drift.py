@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from daes.cli.console import note, out, plain_table
+from daes.cli.console import note, out
 from daes.cli.groups import grouped
 from daes.cli.options import Json, option, whole_number
 from daes.cli.reading import Columns, DataArgument, Reading
+from daes.formatting import NONE
+from daes.table import Cell, Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,34 +87,31 @@ def _batches(data: "Dataset", bar: Any) -> "Iterator[Any]":
         yield batch
 
 
-def _table(profiles: "dict[str, DriftProfile]") -> Any:
+def _table(profiles: "dict[str, DriftProfile]") -> Table:
+    rows = [_row(name, profile) for name, profile in profiles.items()]
+    order = sorted(rows, key=lambda row: -_largest(profiles[str(row[0])].psi))
+    head = ("column", "PSI median", "largest", "in segment", "by chance", "KS median", "largest", "by chance")
+    return Table((*head, "missing"), order)
+
+
+def _row(name: str, profile: "DriftProfile") -> list[object]:
     import numpy as np
 
-    table = plain_table()
-    table.add_column("column", style="bold")
-    for heading in ("PSI median", "largest", "in segment", "by chance", "KS median", "largest", "by chance", "missing"):
-        table.add_column(heading, justify="right")
-    order = sorted(profiles, key=lambda name: -_largest(profiles[name].psi))
-    for name in order:
-        profile = profiles[name]
-        if np.isnan(profile.psi).all():
-            table.add_row(name, *["–"] * 7, _range(profile.missing))
-            continue
-        worst = int(np.nanargmax(profile.psi))
-        high = float(profile.psi[worst])
-        colour = "red" if high > 0.25 else "yellow" if high > 0.1 else "green"
-        table.add_row(
-            name,
-            f"{np.nanmedian(profile.psi):.3f}",
-            f"[{colour}]{high:.3f}[/{colour}]",
-            str(worst),
-            f"{profile.psi_by_chance[worst]:.3f}",
-            f"{np.nanmedian(profile.ks):.3f}",
-            f"{_largest(profile.ks):.3f}",
-            f"{profile.ks_by_chance[int(np.nanargmax(profile.ks))]:.3f}",
-            _range(profile.missing),
-        )
-    return table
+    column = Cell(name, style="bold")
+    if np.isnan(profile.psi).all():
+        return [column, *[NONE] * 7, _range(profile.missing)]
+    worst, high = int(np.nanargmax(profile.psi)), _largest(profile.psi)
+    return [
+        column,
+        f"{np.nanmedian(profile.psi):.3f}",
+        Cell(f"{high:.3f}", style="red" if high > 0.25 else "yellow" if high > 0.1 else "green"),
+        str(worst),
+        f"{profile.psi_by_chance[worst]:.3f}",
+        f"{np.nanmedian(profile.ks):.3f}",
+        f"{_largest(profile.ks):.3f}",
+        f"{profile.ks_by_chance[int(np.nanargmax(profile.ks))]:.3f}",
+        _range(profile.missing),
+    ]
 
 
 def _largest(series: Any) -> float:

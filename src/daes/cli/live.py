@@ -55,7 +55,7 @@ class Live:
     order: Annotated[
         str | None,
         _live(
-            "Which of the files that are there is read first: by name or by time (the oldest).",
+            "Order of the files that are already there: name, or time (oldest first).",
             of=one_of("name", "time", metavar="BY"),
             show_default="name",
         ),
@@ -63,7 +63,7 @@ class Live:
     max_wait: Annotated[
         float | None,
         _live(
-            "How long a row waits at most for its batch to be full.",
+            "Maximum time a row waits for its batch to fill.",
             of=number(above=0, metavar="SECONDS"),
             show_default="1",
         ),
@@ -81,14 +81,14 @@ class Live:
     label_window: Annotated[
         str | None,
         _live(
-            "How long after its row a label may come, as 90s, 30m or 2h; a row is learned from after that.",
+            "Maximum delay of a label after its row, such as 90s, 30m or 2h; the row is learned from after that.",
             parser=length_of_time,
             metavar="TIME",
             show_default="30m",
         ),
     ] = None
     max_pending: Annotated[
-        int, _live("Rows that wait in memory for their labels at most.", of=whole_number(1, "ROWS"))
+        int, _live("Maximum number of rows that wait in memory for their labels.", of=whole_number(1, "ROWS"))
     ] = 1_000_000
     overflow: Annotated[
         str,

@@ -1,8 +1,6 @@
 """The methods in words: what is known of each, its options and their defaults."""
 
 import re
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
 from inspect import cleandoc, getdoc
 from textwrap import dedent
 from typing import Any
@@ -17,34 +15,15 @@ from daes.embedding.registry import FAMILIES
 _RECONSTRUCTION = "* a reconstruction: `daes methods NAME` says what is known and what was chosen."
 
 
-@dataclass(frozen=True)
-class Option:
-    """An argument of a method: its default and what it does."""
-
-    name: str
-    default: Any
-    help: str
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """One method: what the registry knows, its docstring and its options."""
-
-    entry: MethodEntry
-    text: str
-    options: Sequence[Option] = field(default_factory=tuple)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {**self.entry.to_dict(), "text": self.text, "options": [asdict(option) for option in self.options]}
-
-
-def explanation(name: str) -> Explanation:
-    """One method: its docstring without the list of arguments, and these with their defaults."""
+def explanation(name: str) -> dict[str, Any]:
+    """One method: what the registry knows, its docstring without the list of arguments, and these as options."""
     entry = METHODS.find(name)
     helps = _argument_helps(entry.cls)
-    options = [Option(name, default, helps.get(name, "")) for name, default in entry.options.items()]
+    options = [
+        {"name": name, "default": default, "help": helps.get(name, "")} for name, default in entry.options.items()
+    ]
     text = re.sub(r"\n{3,}", "\n\n", _ARGUMENTS.sub("", getdoc(entry.cls) or "")).strip()
-    return Explanation(entry, text, options)
+    return {**entry.to_dict(), "text": text, "options": options}
 
 
 def table(width: int) -> RenderableType:
@@ -72,9 +51,9 @@ def table(width: int) -> RenderableType:
     return Group(grid, "", Text("\n".join(_notes()).replace("`", ""), style="dim"))
 
 
-def render(explained: Explanation) -> RenderableType:
+def render(name: str) -> RenderableType:
     """One method for a terminal."""
-    entry = explained.entry
+    explained, entry = explanation(name), METHODS[name]
     traits = {
         "continuous": entry.continuous,
         "distribution-aware": entry.distribution_aware,
@@ -86,14 +65,14 @@ def render(explained: Explanation) -> RenderableType:
     options.add_column("option", style="bold", no_wrap=True)
     options.add_column("default")
     options.add_column("what it does")
-    for option in explained.options:
-        options.add_row(option.name, Text(_shown(option.default)), _styled(option.help))
+    for option in explained["options"]:
+        options.add_row(option["name"], Text(_shown(option["default"])), _styled(option["help"]))
     return Group(
         Text.assemble((entry.name, "bold"), f"  {entry.title}"),
         Text(", ".join(known), style="dim"),
         *([Text(str(entry.reference), style="dim")] if entry.reference else []),
         "",
-        _styled(_reflowed(explained.text)),
+        _styled(_reflowed(explained["text"])),
         "",
         options,
     )

@@ -43,6 +43,6 @@ def methods(
     elif name is None:
         out.print(method_text.table(out.width))
     elif json:
-        typer.echo(dumps(method_text.explanation(name).to_dict(), ensure_ascii=False))
+        typer.echo(dumps(method_text.explanation(name), ensure_ascii=False))
     else:
-        out.print(method_text.render(method_text.explanation(name)))
+        out.print(method_text.render(name))

@@ -1,10 +1,9 @@
 """Metrics of a stream as a table for the terminal."""
 
 from collections.abc import Mapping
-from typing import Any
 
-from daes.cli.console import plain_table
 from daes.formatting import fixed
+from daes.table import Cell, Table
 
 _NAMES = {
     "auc": ("AUC", "how often a click scores above a non-click"),
@@ -16,13 +15,11 @@ _NAMES = {
 }
 
 
-def metrics_table(metrics: Mapping[str, float]) -> Any:
+def metrics_table(metrics: Mapping[str, float]) -> Table:
     """One line per metric, over the stream and, where there is one, over the window."""
-    windowed = "window_auc" in metrics
-    table = plain_table()
-    for place, heading in enumerate(["metric", "stream", *(["window"] if windowed else []), ""]):
-        table.add_column(heading, justify="right" if heading in ("stream", "window") else "left", no_wrap=place < 3)
-    for name, (title, meaning) in _NAMES.items():
-        values = [metrics[name], *([metrics[f"window_{name}"]] if windowed else [])]
-        table.add_row(title, *(fixed(value) for value in values), f"[dim]{meaning}[/dim]")
-    return table
+    scopes = {"stream": "", "window": "window_"} if "window_auc" in metrics else {"stream": ""}
+    rows = [
+        (title, *(fixed(metrics[f"{prefix}{name}"]) for prefix in scopes.values()), Cell(meaning, style="dim"))
+        for name, (title, meaning) in _NAMES.items()
+    ]
+    return Table(("metric", *scopes, ""), rows, left=frozenset({0, len(scopes) + 1}))

@@ -56,21 +56,21 @@ class TrainingChoices:
     backbones: Annotated[Names | None, _training("Train on these backbones.", of=NAMES)] = None
     streams: Annotated[
         Names | None,
-        _training("Of `ladder`: train on these streams, files NAME.parquet of the folder.", of=NAMES),
+        _training("For `ladder`: train on these streams, files NAME.parquet of the folder.", of=NAMES),
     ] = None
     given: Annotated[
         Names | None,
         _training(
-            "Of `ladder`: what rivals are given of the default's inputs: none, plain, evidence, both.",
+            "For `ladder`: what rivals are given of the default's inputs: none, plain, evidence, both.",
             of=NAMES,
             show_default="all four",
         ),
     ] = None
     given_to: Annotated[
         Names | None,
-        _training("Of `ladder`: only these rivals are given anything.", of=NAMES, show_default="all"),
+        _training("For `ladder`: only these rivals are given anything.", of=NAMES, show_default="all"),
     ] = None
-    rungs: Annotated[str, _training("Of `ladder`: all, or ends (the published gate and the default).")] = "all"
+    rungs: Annotated[str, _training("For `ladder`: all, or ends (the published gate and the default).")] = "all"
     device: Annotated[str, _training("auto, cpu, cuda or cuda:1.", of=DEVICE)] = "cpu"
 
 
@@ -102,12 +102,12 @@ def paper(
     ] = None,
     rows: Annotated[
         int | None,
-        option("Use no more than so many rows.", "--rows", "--rows-per-stream", of=whole_number(1, "ROWS")),
+        option("Use at most this many rows.", "--rows", "--rows-per-stream", of=whole_number(1, "ROWS")),
     ] = None,
-    seeds: Annotated[int, option("How many seeds: 0, 1, …, N − 1.", of=whole_number(1))] = 5,
+    seeds: Annotated[int, option("Number of seeds: 0, 1, …, N − 1.", of=whole_number(1))] = 5,
     jobs: Annotated[
         int | None,
-        option("Processes to use.", "--jobs", "--workers", "-j", of=whole_number(1), show_default="one per core"),
+        option("Number of processes.", "--jobs", "--workers", "-j", of=whole_number(1), show_default="one per core"),
     ] = None,
     place: Annotated[
         Path | None,

@@ -1,14 +1,18 @@
 """Progress of a long job: a bar on a terminal, a line every 20 seconds elsewhere; always on stderr."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from daes.cli import console
+from daes.formatting import duration, fixed
 
 if TYPE_CHECKING:
     from rich.progress import Progress
+
+    from daes.experiments.compare import TrialProgress
+    from daes.experiments.trial import TrialResult
 
 _BETWEEN_METRICS = 1.0
 _BETWEEN_LINES = 20.0
@@ -86,6 +90,48 @@ def row_progress(title: str, total: int | None = None) -> Iterator[RowProgress]:
     )
     with bar:
         yield RowProgress(bar, title, total)
+
+
+@contextmanager
+def trial_progress() -> Iterator[Callable[["TrialProgress"], None]]:
+    """A bar of trials, or a line per trial where stderr is no terminal; the result is what `compare` calls."""
+    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+
+    bar = console.progress_bar(
+        TextColumn("comparing"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.fields[trials]}"),
+        TextColumn("{task.fields[words]}"),
+        TimeRemainingColumn(compact=True),
+    )
+    parts: dict[str, float] = {}
+
+    def show(event: "TrialProgress") -> None:
+        name = words = f"{event.trial.label} on {event.trial.backbone}, seed {event.trial.seed}"
+        if event.result is None:
+            parts[name] = event.rows / event.total_rows if event.total_rows else 0.0
+        else:
+            parts.pop(name, None)
+            words = _outcome(event.result)
+            if not console.err.is_terminal:
+                console.note(f"{event.trials_done}/{event.trials} {name}: {words}")
+        bar.update(
+            task,
+            total=event.trials,
+            completed=event.trials_done + sum(parts.values()),
+            trials=f"{event.trials_done}/{event.trials} trials",
+            words=words,
+        )
+
+    with bar:
+        task = bar.add_task("", total=None, trials="", words="")
+        yield show
+
+
+def _outcome(result: "TrialResult") -> str:
+    if result.error is not None:
+        return f"failed: {result.error}"
+    return f"AUC {fixed(result.metrics['auc'])} LogLoss {fixed(result.metrics['logloss'])} ({duration(result.seconds)})"
 
 
 def metric_status(metrics: Any) -> str:

@@ -48,19 +48,19 @@ def label_meaning(text: str) -> str:
 class Reading:
     """How to read."""
 
-    limit: Annotated[int | None, _reading("Read no more than so many rows.", of=whole_number(1, "ROWS"))] = None
+    limit: Annotated[int | None, _reading("Read at most this many rows.", of=whole_number(1, "ROWS"))] = None
     format: Annotated[
         str | None,
         _reading("parquet or csv, where file names do not tell.", of=one_of("parquet", "csv")),
     ] = None
     separator: Annotated[
-        str | None, _reading("Between the fields of a CSV file; \\t is a tab.", parser=character, metavar="CHAR")
+        str | None, _reading("Field separator of CSV files; \\t is a tab.", parser=character, metavar="CHAR")
     ] = None
     decimal: Annotated[
         str | None,
-        _reading("Before the fraction of a number in a CSV file: . or ,", of=one_of(".", ",", metavar="CHAR")),
+        _reading("Decimal mark of CSV files: . or ,", of=one_of(".", ",", metavar="CHAR")),
     ] = None
-    missing: Annotated[Names | None, _reading("Further text that means a missing value in a CSV file.", of=NAMES)] = (
+    missing: Annotated[Names | None, _reading("Additional text that means a missing value in CSV files.", of=NAMES)] = (
         None
     )
     no_header: Annotated[
@@ -73,7 +73,7 @@ class Reading:
     label_map: Annotated[
         list[str],
         _reading(
-            "What a label means that is not 0 or 1: yes=1. May be repeated; every label must be listed then.",
+            "Meaning of a label that is not 0 or 1, such as yes=1. May be repeated; every label must then be listed.",
             parser=label_meaning,
             metavar="TEXT=0|1",
         ),
@@ -139,7 +139,7 @@ def _file_of(what: str) -> str:
 class Columns:
     """What the columns mean."""
 
-    label: Annotated[str | None, _columns("The column of 0 and 1: was it clicked.", metavar="NAME")] = None
+    label: Annotated[str | None, _columns("The label column: 1 for a click, 0 for none.", metavar="NAME")] = None
     numerical: Annotated[Names | None, _columns("The numerical features.", of=NAMES)] = None
     categorical: Annotated[Names | None, _columns("The categorical features; numbers may be among them.", of=NAMES)] = (
         None
@@ -148,7 +148,7 @@ class Columns:
         str | None, _columns("The column that orders the stream; rows out of order are sorted.", metavar="NAME")
     ] = None
     weight: Annotated[str | None, _columns("The column of sample weights.", metavar="NAME")] = None
-    exclude: Annotated[Names | None, _columns("Columns to leave alone.", of=NAMES)] = None
+    exclude: Annotated[Names | None, _columns("Columns to ignore.", of=NAMES)] = None
     schema: Annotated[
         str | None,
         _columns(

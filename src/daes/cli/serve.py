@@ -24,21 +24,21 @@ def serve(
         bool, option("Serve without an API key on an address that others can reach.", "--without-key")
     ] = False,
     follow: Annotated[
-        float, option("Time between looks for a newer model.", of=number(least=0.05, metavar="SECONDS"))
+        float, option("Time between checks for a newer model.", of=number(least=0.05, metavar="SECONDS"))
     ] = 1.0,
     compile: Annotated[
         bool, option("Compile the model in the background: ten times as fast for single rows.", "--compile")
     ] = False,
     batch_wait: Annotated[
-        float, option("Time that a request waits to be scored with others.", of=number(least=0, metavar="MS"))
+        float, option("Time a request waits to be scored together with others.", of=number(least=0, metavar="MS"))
     ] = 0.0,
-    max_body: Annotated[int, option("Largest body of a request.", of=whole_number(1, "BYTES"))] = 8 << 20,
-    max_rows: Annotated[int, option("Most rows of a request.", of=whole_number(1, "ROWS"))] = 10_000,
-    max_seconds: Annotated[
-        float, option("Longest time until an answer.", of=number(least=0.01, metavar="SECONDS"))
-    ] = 10.0,
-    drift_window: Annotated[int, option("Rows that are compared with training.", of=whole_number(1, "ROWS"))] = 10_000,
-    threads: Annotated[int, option("Threads of a computation.", of=whole_number(1))] = 1,
+    max_body: Annotated[int, option("Maximum size of a request body.", of=whole_number(1, "BYTES"))] = 8 << 20,
+    max_rows: Annotated[int, option("Maximum rows per request.", of=whole_number(1, "ROWS"))] = 10_000,
+    max_seconds: Annotated[float, option("Maximum time per request.", of=number(least=0.01, metavar="SECONDS"))] = 10.0,
+    drift_window: Annotated[
+        int, option("Number of recent rows that are compared with training.", of=whole_number(1, "ROWS"))
+    ] = 10_000,
+    threads: Annotated[int, option("Threads per computation.", of=whole_number(1))] = 1,
 ) -> None:
     """Serve a trained model over HTTP, and follow its training.
 

@@ -86,9 +86,7 @@ class ModelOptions:
     ] = None
     dropout: Annotated[
         float | None,
-        _model(
-            "Share of hidden units that are dropped.", of=number(least=0, below=1, metavar="SHARE"), show_default="0"
-        ),
+        _model("Dropout rate of the hidden layers.", of=number(least=0, below=1, metavar="SHARE"), show_default="0"),
     ] = None
     batch_norm: Annotated[bool | None, _model("Normalise hidden layers.", show_default="no-batch-norm")] = None
     evidence: Annotated[bool, _model("Give the network what past clicks say of each value and id, by counting.")] = True

@@ -1,12 +1,12 @@
 """`--config`: options from a TOML file; the command line takes precedence."""
 
 import tomllib
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from daes.choices import did_you_mean
 from daes.cli.options import LEFT_OUT, option
 
 _NOT_IN_FILES = ("config", "help")
@@ -53,8 +53,7 @@ def read_options(path: Path, known: list[str]) -> dict[str, Any]:
         if name in known:
             options[name] = _typed(key, value, path)
         else:
-            close = get_close_matches(name, known, n=1)
-            unknown.append(repr(key) + (f" (did you mean {close[0].replace('_', '-')!r}?)" if close else ""))
+            unknown.append(repr(key) + did_you_mean(key, [one.replace("_", "-") for one in known]))
     if unknown:
         raise ValueError(
             f"{path} has {'an ' * (len(unknown) == 1)}unknown option{'s' * (len(unknown) > 1)} {', '.join(unknown)}"

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from daes.training.run import TrainedRun
     from daes.training.trainer import StreamTrainer
 
-_FEW_STEPS = 200
 _model = partial(option, panel="Model")
 _run = partial(option, panel="Run")
 
@@ -102,7 +101,7 @@ def train(
     ray: Annotated[
         bool, _run("Train in --workers processes of a Ray cluster, which replaces those that are lost.")
     ] = False,
-    workers: Annotated[int, _run("With --ray: how many.", of=whole_number(1))] = 2,
+    workers: Annotated[int, _run("Number of workers, with --ray.", of=whole_number(1))] = 2,
     report: Annotated[bool, _run("Write report.html.")] = True,
     track: Annotated[
         list[str] | None,
@@ -352,6 +351,7 @@ class _Progress:
 
 def _print(run: "TrainedRun", json: bool) -> None:
     from daes.cli.metrics_text import metrics_table
+    from daes.report.summary import FEW_STEPS
     from daes.storage.run_folder import strict
     from daes.training.config import suggest_batch_size
 
@@ -362,7 +362,7 @@ def _print(run: "TrainedRun", json: bool) -> None:
         note(f"bad batch at row {bad.row:,}: {bad.reason}")
     if run.bad_rows.count:
         note(f"{run.bad_rows}; {run.folder.bad_rows} lists them")
-    if run.stopped is None and result.rows // size < _FEW_STEPS and smaller < size:
+    if run.stopped is None and steps < FEW_STEPS and smaller < size:
         more = -(-result.rows // smaller)
         note(f"{steps:,} steps are few to learn from: --batch-size {smaller} makes {more:,} of them")
     if json:

@@ -101,7 +101,7 @@ def compare(
         run: who runs the trials in place of processes of this machine, as `daes.engines.ray.RayTasks`.
         out: a folder for the results.
         subject: the label that is tested against the baselines; `daes` if it is among them.
-        max_bytes: a process keeps the rows in memory if they take no more than this, else each trial reads them anew.
+        max_bytes: a process keeps the rows in memory if they take no more than this, else each trial reads them again.
         progress: called as trials advance and end.
 
     >>> comparison = compare(
@@ -199,14 +199,13 @@ def run_trials(
             replace(
                 TrialResult.from_dict(log.results[key]),
                 label=trial.label,
-                predictions=partial(read_predictions, log, key),
+                predictions=partial(_read_predictions, log, key),
             )
             for trial, key in found
         ]
 
 
-def read_predictions(log: ResultLog, key: str) -> Predictions | None:
-    """The predictions of a result of the log, if they were kept."""
+def _read_predictions(log: ResultLog, key: str) -> Predictions | None:
     arrays = log.arrays(key)
     return None if arrays is None else Predictions.from_arrays(arrays)
 
@@ -214,14 +213,9 @@ def read_predictions(log: ResultLog, key: str) -> Predictions | None:
 def _run_trial(
     max_bytes: int, classes: Collection[type], data: Dataset, trial: Trial, note: Callable[[Any], None]
 ) -> dict[str, Any]:
-    return with_predictions(run_trial(trial, data.in_memory(max_bytes), lambda rows, total: note((rows, total))))
-
-
-def with_predictions(result: TrialResult) -> dict[str, Any]:
-    """A result as `run_missing` takes it: plain values, and its predictions as arrays."""
+    result = run_trial(trial, data.in_memory(max_bytes), lambda rows, total: note((rows, total)))
     predictions = None if result.predictions is None else result.predictions()
-    arrays = {} if predictions is None else {ARRAYS: predictions.to_arrays()}
-    return {**result.to_dict(), **arrays}
+    return {**result.to_dict(), **({} if predictions is None else {ARRAYS: predictions.to_arrays()})}
 
 
 def _variants(

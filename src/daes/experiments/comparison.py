@@ -9,7 +9,7 @@ from typing import Any
 from daes.embedding import DAES, METHODS
 from daes.experiments.comparison_table import make_notes, make_tables
 from daes.experiments.method_tests import MethodTest, method_tests
-from daes.experiments.scores import ScoreTable, SeedScores, higher_is_better
+from daes.experiments.scores import ScoreTable, SeedScores, collect_scores, higher_is_better
 from daes.experiments.trial import MEASURES, Protocol, TrialResult
 from daes.extras import require
 from daes.storage.run_folder import strict
@@ -56,13 +56,9 @@ class Comparison:
     @cached_property
     def scores(self) -> ScoreTable:
         """The measures of all methods on all backbones."""
-        found: dict[str, dict[str, dict[str, list[float]]]] = {label: {} for label in self.methods}
-        for result in sorted(self.results, key=lambda result: result.seed):
-            if result.error is None:
-                place = found.setdefault(result.label, {}).setdefault(result.backbone, {})
-                for measure in self.measures:
-                    place.setdefault(measure, []).append(result.metrics[measure])
-        return ScoreTable.of(found)
+        done = sorted((result for result in self.results if result.error is None), key=lambda result: result.seed)
+        found = collect_scores(done, {measure: measure for measure in self.measures})
+        return ScoreTable.of({label: found.get(label, {}) for label in self.methods})
 
     def summary(self, label: str, backbone: str, measure: str) -> SeedScores:
         """A measure of one method on one backbone over the seeds."""
@@ -118,7 +114,9 @@ class Comparison:
             result.label for result in self.results if result.method in METHODS and METHODS[result.method].cls is DAES
         }
         ours = [label for label in self.methods if label in daes]
-        subject = self.subject or ("daes" if "daes" in ours else ours[0] if ours else self._best())
+        ranks = {} if self.subject or ours else self.ranks(self.measures[0])
+        best = min(ranks, key=lambda label: ranks[label]) if ranks else None
+        subject = self.subject or ("daes" if "daes" in ours else ours[0] if ours else best)
         others = [label for label in self.methods if label != subject]
         return subject, tuple(label for label in others if subject not in ours or label not in ours)
 
@@ -198,7 +196,3 @@ class Comparison:
         """The tables for a terminal."""
         notes = (require("rich.text").Text(note, style="dim") for note in self.notes())
         return require("rich.console").Group(*self.tables(), *notes)
-
-    def _best(self) -> str | None:
-        ranks = self.ranks(self.measures[0])
-        return min(ranks, key=lambda label: ranks[label]) if ranks else None

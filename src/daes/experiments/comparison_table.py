@@ -1,9 +1,10 @@
 """The tables of a comparison, and the notes below them."""
 
+from math import nan
 from typing import TYPE_CHECKING
 
 from daes.backbone import BACKBONES
-from daes.experiments.method_tests import ROW_TESTS
+from daes.experiments.method_tests import ROW_TESTS, MethodTest
 from daes.experiments.significance import LEVEL
 from daes.formatting import counted, fixed, p_value
 from daes.table import Cell, Table
@@ -31,7 +32,7 @@ def make_tables(comparison: "Comparison") -> list[Table]:
     """A table for each scope, the learning curves, and one of the tests."""
     tables = [_scores(comparison, scope, *pair) for scope, pair in _SCOPES[comparison.protocol].items()]
     if comparison.protocol == "stream":
-        tables += [_eighths(comparison, backbone) for backbone in comparison.backbones]
+        tables += [eighths_table(comparison, backbone) for backbone in comparison.backbones]
     return [*tables, _tests(comparison)] if comparison.best_tests else tables
 
 
@@ -49,15 +50,23 @@ def make_notes(comparison: "Comparison") -> list[str]:
     return notes
 
 
-def _eighths(comparison: "Comparison", backbone: str) -> Table:
-    rows: list[list[str | Cell]] = []
+def eighths_table(comparison: "Comparison", backbone: str) -> Table:
+    """AUC of every method on each eighth of the stream; the best of each is strong."""
     curves = {label: comparison.eighths(label, backbone) for label in comparison.methods}
     best = [max(fixed(value) for value in column) for column in zip(*filter(None, curves.values()), strict=True)]
-    for label, curve in curves.items():
-        cells = [Cell(fixed(value), strong=fixed(value) == top) for value, top in zip(curve, best, strict=False)]
-        rows.append([label, *(cells or [Cell(fixed(None))] * len(best))])
+    rows = [
+        [label, *(Cell(fixed(value), strong=fixed(value) == top) for value, top in zip(curve, best, strict=True))]
+        for label, known in curves.items()
+        for curve in [known or [nan] * len(best)]
+    ]
     head = ["method", *(f"{place}/{len(best)}" for place in range(1, len(best) + 1))]
     return Table(head, rows, caption=f"AUC by eighth of the stream, {BACKBONES[backbone].title}")
+
+
+def difference_cells(test: MethodTest) -> list[str]:
+    """The difference of a test, its interval, and p by either test."""
+    interval = f"{fixed(test.low, sign=True)} to {fixed(test.high, sign=True)}"
+    return [fixed(test.difference, sign=True), interval, p_value(test.delong), p_value(test.bootstrap)]
 
 
 def _scores(comparison: "Comparison", scope: str, auc: str, logloss: str) -> Table:
@@ -65,7 +74,7 @@ def _scores(comparison: "Comparison", scope: str, auc: str, logloss: str) -> Tab
     columns = [(backbone, measure) for backbone in comparison.backbones for measure in (auc, logloss)]
     marked = {(t.subject, t.backbone, t.measure) for t in comparison.best_tests if t.better and t.significant}
     ranks = comparison.ranks(auc)
-    rows: list[list[str | Cell]] = [
+    rows = [
         [
             label,
             *(scores.cell(label, *column, mark=MARK if (label, *column) in marked else "") for column in columns),
@@ -78,18 +87,17 @@ def _scores(comparison: "Comparison", scope: str, auc: str, logloss: str) -> Tab
 
 
 def _tests(comparison: "Comparison") -> Table:
-    rows: list[list[str | Cell]] = [
+    rows = [
         [
             BACKBONES[test.backbone].title,
             _MEASURE_NAMES[test.measure],
             test.baseline,
-            Cell(fixed(test.difference, sign=True), strong=test.better),
-            f"{fixed(test.low, sign=True)} to {fixed(test.high, sign=True)}",
-            p_value(test.delong),
-            p_value(test.bootstrap),
+            Cell(difference, strong=test.better),
+            *rest,
             Cell(p_value(test.p_value), strong=test.better and test.significant),
         ]
         for test in comparison.best_tests
+        for difference, *rest in [difference_cells(test)]
     ]
     head = ["backbone", "measure", "best baseline", "difference", "95 %", "DeLong p", "bootstrap p", "p, Holm"]
     caption = f"{comparison.tests[0].subject} against the best baseline, tested on the rows"

@@ -107,6 +107,6 @@ def read_log(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def _drop_partial_line(path: Path) -> None:
-    """Remove what a writer that was killed left without a line end; the next line must not be glued to it."""
+    """Remove an incomplete last line, left by a writer that was killed, before further lines are appended."""
     with path.open("rb+") as file:
         file.truncate(file.read().rfind(b"\n") + 1)

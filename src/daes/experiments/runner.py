@@ -34,52 +34,30 @@ def run_missing(
         log: where results go.
         shared: handed to every call.
         describe: what a line of the log says of an item besides its result.
-        jobs: processes. With one, everything is done in this process.
-        threads: of torch, in each of several processes.
+        jobs, threads: as for `run_tasks`.
         on_note: called with the item and what its task notes.
         deadline: the `time.monotonic` from which on no further item is begun.
         run: who runs the tasks, in place of processes of this machine.
     """
     missing = {key: item for key, item in items.items() if key not in log}
-    if run is None and (jobs == 1 or len(missing) < 2):
-        outcomes: Callable[..., Iterator[Any]] = _run_here
-    else:
-        outcomes = partial(_run_apart, run or run_tasks, jobs=jobs, threads=threads)
-    attempt, enough = partial(_attempt, task), partial(is_past, deadline)
-    for (key, item), outcome in outcomes(attempt, shared, missing.items(), on_note=on_note, enough=enough):
-        arrays = outcome.pop(ARRAYS, None)
-        log.add(key, {**describe(item), **outcome}, arrays)
+    for (key, item), outcome in (run or run_tasks)(
+        partial(_attempt, task),
+        shared,
+        missing.items(),
+        jobs=min(jobs, len(missing)),
+        threads=threads,
+        on_note=lambda pair, message: on_note(pair[1], message),
+        enough=partial(is_past, deadline),
+    ):
+        result: Content = {"error": str(outcome)} if isinstance(outcome, WorkerExit) else outcome
+        arrays = result.pop(ARRAYS, None)
+        log.add(key, {**describe(item), **result}, arrays)
         yield item, log.results[key]
 
 
 def is_past(deadline: float | None) -> bool:
     """Whether a `time.monotonic` has been reached."""
     return deadline is not None and time.monotonic() >= deadline
-
-
-def _run_here(attempt: Task, shared: Any, pairs: Any, *, on_note: Any, enough: Callable[[], bool]) -> Iterator[Any]:
-    for pair in pairs:
-        if enough():
-            return
-        yield pair, attempt(shared, pair, partial(on_note, pair[1]))
-
-
-def _run_apart(
-    run: RunTasks,
-    attempt: Task,
-    shared: Any,
-    pairs: Any,
-    *,
-    on_note: Any,
-    enough: Callable[[], bool],
-    jobs: int,
-    threads: int,
-) -> Iterator[Any]:
-    def note(pair: tuple[str, Any], message: Any) -> None:
-        on_note(pair[1], message)
-
-    for pair, outcome in run(attempt, shared, pairs, jobs=jobs, threads=threads, on_note=note, enough=enough):
-        yield pair, {"error": str(outcome)} if isinstance(outcome, WorkerExit) else outcome
 
 
 def _attempt(task: Task, shared: Any, pair: tuple[str, Any], note: Callable[[Any], None]) -> Content:

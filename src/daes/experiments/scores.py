@@ -4,16 +4,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite, nan
 from statistics import fmean, stdev
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from daes.experiments.significance import LEVEL, average_rank, t_test
-from daes.formatting import fixed, with_spread
+from daes.formatting import fixed
 from daes.table import Cell
+
+if TYPE_CHECKING:
+    from daes.experiments.trial import TrialResult
+
+Scores = Mapping[str, Mapping[str, Mapping[str, Sequence[float | None]]]]
 
 
 def higher_is_better(measure: str) -> bool:
     """Whether a larger value of the measure is the better one."""
     return measure.endswith("auc")
+
+
+def defined(value: float | None) -> float | None:
+    """A score, None where it is not defined, as the AUC of one class."""
+    return value if value is not None and isfinite(value) else None
 
 
 @dataclass(frozen=True)
@@ -29,7 +39,7 @@ class SeedScores:
         >>> SeedScores.of([0.5, None, float("nan")]).values
         (0.5,)
         """
-        return cls(tuple(value for value in values if value is not None and isfinite(value)))
+        return cls(tuple(value for value in map(defined, values) if value is not None))
 
     def __bool__(self) -> bool:
         return bool(self.values)
@@ -43,9 +53,6 @@ class SeedScores:
     def std(self) -> float | None:
         """Standard deviation between seeds (n − 1); None with fewer than two."""
         return stdev(self.values) if len(self.values) > 1 else None
-
-    def __str__(self) -> str:
-        return with_spread(self.mean, self.std)
 
 
 class Tested:
@@ -78,13 +85,23 @@ class BaselineTest(Tested):
     p_value: float | None
 
 
+def collect_scores(results: "Iterable[TrialResult]", measures: Mapping[str, str]) -> Scores:
+    """Label → backbone → name → one value per result, None where it is not defined; `measures` are metrics by name."""
+    found: dict[str, dict[str, dict[str, list[float | None]]]] = {}
+    for result in results:
+        place = found.setdefault(result.label, {}).setdefault(result.backbone, {})
+        for name, measure in measures.items():
+            place.setdefault(name, []).append(defined(result.metrics.get(measure)))
+    return found
+
+
 @dataclass(frozen=True)
 class ScoreTable:
     """Scores by label, backbone and measure.
 
     >>> table = ScoreTable.of({"ple": {"fnn": {"auc": [0.70, 0.71]}}, "daes": {"fnn": {"auc": [0.75, 0.76]}}})
-    >>> str(table.get("daes", "fnn", "auc")), table.best("fnn", "auc"), table.ranks("auc", ["fnn"])
-    ('0.7550 ± 0.0071', 'daes', {'ple': 2.0, 'daes': 1.0})
+    >>> table.get("daes", "fnn", "auc").mean, table.best("fnn", "auc"), table.ranks("auc", ["fnn"])
+    (0.755, 'daes', {'ple': 2.0, 'daes': 1.0})
     >>> test = table.test("daes", ["ple"], "fnn", "auc")
     >>> round(test.difference, 4), test.better, test.significant
     (0.05, True, True)
@@ -94,7 +111,7 @@ class ScoreTable:
     labels: tuple[str, ...]
 
     @classmethod
-    def of(cls, values: Mapping[str, Mapping[str, Mapping[str, Iterable[float | None]]]]) -> Self:
+    def of(cls, values: Scores) -> Self:
         """From label → backbone → measure → one value per seed, None where there is none."""
         scores = {
             (label, backbone, measure): SeedScores.of(seeds)

@@ -140,8 +140,9 @@ class Friedman:
 def friedman(results: ArrayLike, *, higher_is_better: bool = True) -> Friedman | None:
     """Friedman's test of methods over blocks, by scipy, with Nemenyi's critical difference of mean ranks.
 
-    A block is a stream: results on one stream share its luck, different streams do not. Where a method has several
-    results on a stream (backbones, seeds), their mean is its result. None with fewer than three methods or two blocks.
+    A block is a stream: results on one stream are not independent, those on different streams are. Where a method has
+    several results on a stream (backbones, seeds), their mean is its result. None with fewer than three methods or two
+    blocks.
 
     **Shape.** `results` (methods, blocks), finite.
 

@@ -92,14 +92,6 @@ class Trial:
         names = ("label", "method", "backbone", "seed", "protocol")
         return {**{name: getattr(self, name) for name in names}, "settings": self.settings()}
 
-    def model_arguments(self) -> dict[str, Any]:
-        """Arguments of `CTRModel.from_sample`; a method with random numbers of its own draws them by the seed."""
-        arguments = {**self.model, "embedding": self.method, "backbone": self.backbone}
-        options = dict(arguments.get("embedding_options") or {})
-        if "seed" in METHODS[self.method].options:
-            options.setdefault("seed", self.seed)
-        return {**arguments, "embedding_options": options}
-
 
 @dataclass(frozen=True)
 class TrialResult:
@@ -253,7 +245,11 @@ def _run_rival(trial: Trial, data: Dataset, source: Source, progress: Progress) 
 
 def _build(trial: Trial, data: Dataset, sample: Batch) -> CTRModel:
     torch.manual_seed(trial.seed)
-    return CTRModel.from_sample(data.schema, sample, **trial.model_arguments()).to(trial.device)
+    options = dict(trial.model.get("embedding_options") or {})
+    if "seed" in METHODS[trial.method].options:  # a method with random numbers of its own draws them by the seed
+        options.setdefault("seed", trial.seed)
+    arguments = {**trial.model, "embedding": trial.method, "backbone": trial.backbone, "embedding_options": options}
+    return CTRModel.from_sample(data.schema, sample, **arguments).to(trial.device)
 
 
 def _result(

@@ -7,6 +7,7 @@ import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -45,21 +46,26 @@ def run_tasks(
     *,
     jobs: int,
     threads: int = 1,
-    on_note: Callable[[Any, Any], None] | None = None,
+    on_note: Callable[[Any, Any], None] = lambda item, message: None,
     enough: Callable[[], bool] = lambda: False,
 ) -> Iterator[tuple[Any, Any]]:
-    """Pairs of an item and its result, as they are done, each computed in one of `jobs` fresh (spawned) processes.
+    """Pairs of an item and its result, as they are done.
 
     Args:
         task: what to do with an item. It must not raise: an error is a result too.
         shared: handed to every call; sent to each process once.
         items: what to do it with.
-        jobs: how many processes.
-        threads: of torch, in each process.
+        jobs: how many fresh (spawned) processes compute them; with one, everything is done in this process.
+        threads: of torch, in each of several processes.
         on_note: called with the item and what its task notes.
         enough: once it says so, no further item is begun; those in progress are finished.
     """
     waiting = deque(items)
+    if jobs <= 1:
+        while waiting and not enough():
+            item = waiting.popleft()
+            yield item, task(shared, item, partial(on_note, item))
+        return
     workers: list[_Worker] = []
     try:
         while waiting or any(worker.busy for worker in workers):
@@ -84,7 +90,7 @@ def run_tasks(
                 if is_result:
                     worker.busy = False
                     yield worker.item, message
-                elif on_note is not None:
+                else:
                     on_note(worker.item, message)
     finally:
         for worker in workers:

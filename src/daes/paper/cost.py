@@ -105,7 +105,7 @@ def _measure(
 ) -> Findings:
     """Rows per second in one repeat: method → job → a number.
 
-    Methods take turns, in an order that rotates with the repeat, so that all share whatever else the machine does.
+    Methods take turns, in an order that rotates with the repeat, so that other load of the machine affects all of them.
     """
     names = list(learners)
     speeds: Findings = {method: {} for method in names}
@@ -153,13 +153,6 @@ def markdown(result: ExperimentResult) -> str:
         f"{result.where}; {found['device']}, {found['threads']} threads, {found['backbone']}, batches of "
         f"{count(found['batch_size'])}; median of {found['repeats']} repeats in turns (quartiles in brackets). The "
         f"paper: QPS {percent(QPS_CHANGE, 1)} against its production baseline.\n\n{markdown_table(headers, rows)}"
-    )
-
-
-def verdict(result: ExperimentResult) -> str:
-    return (
-        f"{judge(result)[1]} The paper reports {percent(QPS_CHANGE, 1)} for a whole platform, of which the model is a "
-        "part."
     )
 
 
@@ -216,7 +209,6 @@ EXPERIMENT = Experiment(
     """,
     run=run,
     markdown=markdown,
-    verdict=verdict,
     judge=judge,
     draw=draw,
     data=("adstream", "flights"),

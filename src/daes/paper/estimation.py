@@ -14,7 +14,7 @@ from daes.paper.divergence import FLOOR, bucket_divergence, expected_draws, kl_b
 from daes.paper.estimation_figure import errors_figure
 from daes.paper.experiment import Execution, Experiment, ExperimentSettings, Findings
 from daes.paper.judging import Judgement, most
-from daes.paper.published import BATCH_SIZE, ESTIMATION, ESTIMATION_LENGTHS
+from daes.paper.published import BATCH_SIZE, ESTIMATION_CALLS, ESTIMATION_KL, ESTIMATION_LENGTHS
 from daes.paper.result import ExperimentResult
 from daes.simulation import AdStream
 from daes.stream.dataset import Dataset
@@ -122,13 +122,12 @@ def markdown(result: ExperimentResult) -> str:
     parts = []
     for column, kind in enumerate(KINDS):
         found = result.results[kind]
-        rows = [["OS", "", scientific(ESTIMATION["OS"].kl[column]), *_row(found["order-statistics"]), "", "", ""]]
+        rows = [["OS", "", scientific(ESTIMATION_KL["OS"][column]), *_row(found["order-statistics"]), "", "", ""]]
         for part in found["reservoirs"]:
             for name, title in SAMPLERS.items():
-                published = ESTIMATION[_PUBLISHED[name]]
-                assert published.calls is not None
-                calls = [published.calls[column], part[name]["draws"], part["draws_expected"][name]]
-                start = [title, count(part["slots"]), scientific(published.kl[column])]
+                published = _PUBLISHED[name]
+                calls = [ESTIMATION_CALLS[published][column], part[name]["draws"], part["draws_expected"][name]]
+                start = [title, count(part["slots"]), scientific(ESTIMATION_KL[published][column])]
                 errors = _row(part[name], part["kl_by_chance"])
                 rows.append([*start, *errors, *(scientific(number, 3) for number in calls)])
         heading = (
@@ -136,7 +135,7 @@ def markdown(result: ExperimentResult) -> str:
             f"{count(found['distinct'])} distinct, {found['bins']} distinct intervals, "
             f"{count(found['batches'])} batches"
         )
-        parts += [heading, markdown_table(headers, rows), _nearest_reading(found, ESTIMATION["OS"].kl[column])]
+        parts += [heading, markdown_table(headers, rows), _nearest_reading(found, ESTIMATION_KL["OS"][column])]
     return "\n\n".join(parts)
 
 
@@ -178,9 +177,6 @@ def _against(reading: str, ratio: float) -> str:
 
 def _comparisons(result: ExperimentResult) -> list[Findings]:
     """For each feature and reservoir OS over JRS by each reading, JRS over RS, and its part of the calls of RS."""
-    one, other = ESTIMATION["JRS"].calls, ESTIMATION["RS"].calls
-    assert one is not None
-    assert other is not None
     return [
         {
             "feature": found["feature"],
@@ -189,7 +185,7 @@ def _comparisons(result: ExperimentResult) -> list[Findings]:
             **{name: _ratio(found["order-statistics"], part["jump"], name) for name in READINGS},
             "equal": _ratio(part["jump"], part["reservoir"], "masses"),
             "calls": part["jump-paper"]["draws"] / part["reservoir"]["draws"],
-            "paper": one[column] / other[column],
+            "paper": ESTIMATION_CALLS["JRS"][column] / ESTIMATION_CALLS["RS"][column],
         }
         for column, found in enumerate(result.results[kind] for kind in KINDS)
         for part in found["reservoirs"]

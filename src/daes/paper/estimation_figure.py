@@ -9,7 +9,7 @@ from daes.extras import require
 from daes.formatting import compact, count
 from daes.paper import figures
 from daes.paper.experiment import Findings
-from daes.paper.published import ESTIMATION, ESTIMATION_LENGTHS, RESERVOIR_SIZE
+from daes.paper.published import ESTIMATION_CALLS, ESTIMATION_KL, ESTIMATION_LENGTHS, RESERVOIR_SIZE
 from daes.paper.result import ExperimentResult
 
 _COLOURS = (figures.SKY, figures.PURPLE, figures.GREEN)
@@ -61,12 +61,12 @@ def _draw_kind(panel: Any, found: Findings, column: int, samplers: Mapping[str, 
         place += 1
     length = compact(ESTIMATION_LENGTHS[column])
     _heading(panel, place, f"the paper: Criteo's I{'35'[column]}, {length} values, {count(RESERVOIR_SIZE)} slots")
-    for name, published in ESTIMATION.items():
+    for name, published in ESTIMATION_KL.items():
         place += 1
         ticks[place] = name
-        panel.plot(published.kl[column], place, "D", color=figures.BLACK, fillstyle="none", markersize=5)
-        if published.calls is not None:
-            _say_draws(panel, place, published.calls[column])
+        panel.plot(published[column], place, "D", color=figures.BLACK, fillstyle="none", markersize=5)
+        if name in ESTIMATION_CALLS:
+            _say_draws(panel, place, ESTIMATION_CALLS[name][column])
     return ticks
 
 

@@ -1,17 +1,16 @@
 """What an experiment is: something to run, to describe and to draw."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from inspect import cleandoc
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from daes.backbone import BACKBONES
-from daes.choices import check_choices
+from daes.choices import check_choices, not_one_of
 from daes.embedding import METHODS
 from daes.experiments.rivals import RIVALS
 from daes.experiments.runner import is_past
-from daes.paper.data import name_in
 from daes.paper.judging import Judgement
 from daes.stream.dataset import Dataset
 
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
     from daes.paper.result import ExperimentResult
 
-PROTOCOLS = ("stream", "paper")
 TRAINING = ("rows", "seeds", "protocol", "recipe", "batch_size", "tune", "methods", "backbones", "device")
 """The settings that matter where models are trained and judged."""
 Findings = dict[str, Any]
@@ -76,18 +74,20 @@ class ExperimentSettings:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be positive, got {value}")
-        if self.protocol not in PROTOCOLS:
-            raise ValueError(f"protocol must be one of {', '.join(PROTOCOLS)}, got {self.protocol!r}")
-        if self.rungs not in ("all", "ends"):
-            raise ValueError(f"rungs must be all or ends, got {self.rungs!r}")
-        if self.recipe not in ("paper", "default"):
-            raise ValueError(f"recipe must be paper or default, got {self.recipe!r}")
+        choices: dict[str, tuple[str, ...]] = {
+            "protocol": ("stream", "paper"),
+            "recipe": ("paper", "default"),
+            "rungs": ("all", "ends"),
+        }
+        for name, known in choices.items():
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name} {not_one_of(getattr(self, name), known)}")
         if self.recipe == "default" and self.tune:
             raise ValueError(
                 "tune searches the paper's grid of learning rate and L2: it must be off with recipe=default"
             )
-        methods = [*METHODS, *RIVALS]
-        for name, known in {"methods": methods, "given_to": methods, "backbones": list(BACKBONES)}.items():
+        methods = (*METHODS, *RIVALS)
+        for name, known in {"methods": methods, "given_to": methods, "backbones": tuple(BACKBONES)}.items():
             if getattr(self, name) is not None:
                 check_choices(name, getattr(self, name), known)
 
@@ -130,10 +130,10 @@ class Experiment:
         differs: what is different here, and why.
         run: does the work; called with the settings, one data set (None where none is needed) and the execution.
         markdown: describes a result.
-        verdict: whether the claim holds in a result, in a sentence or two made of its numbers.
         judge: which parts of the claim hold in a result (none where nothing is judged), and a sentence or two for an
             overview. Its docstring, in Markdown, says what the parts are.
         draw: draws a result, from its JSON alone.
+        verdict: what came out, in more words; by default the sentence of `judge`.
         data: the datasets it runs on where none are named, as `Dataset.open` takes them; empty where it needs none.
         accepts: the data sets it can run on; None for all.
         uses: the settings that matter to it. It is run with no other, and only these are kept with a result, shown in
@@ -148,9 +148,9 @@ class Experiment:
     differs: str
     run: Callable[[ExperimentSettings, Dataset | None, Execution], Findings]
     markdown: Callable[["ExperimentResult"], str]
-    verdict: Callable[["ExperimentResult"], str]
     judge: Callable[["ExperimentResult"], Judgement]
     draw: Callable[["ExperimentResult"], "Figure"]
+    verdict: Callable[["ExperimentResult"], str] = field(default=None)  # type: ignore[assignment]  # set below
     data: tuple[str, ...] = ()
     accepts: tuple[str, ...] | None = None
     uses: tuple[str, ...] = ("rows", "seeds")
@@ -159,17 +159,8 @@ class Experiment:
     def __post_init__(self) -> None:
         for name in ("claim", "differs"):
             object.__setattr__(self, name, cleandoc(getattr(self, name)))
-
-    def takes(self, data: str | None) -> bool:
-        """Whether it can run on a dataset, as it is written."""
-        if data is None:
-            return not self.data
-        return bool(self.data) and (self.accepts is None or name_in(data) in self.accepts)
-
-    def check(self, data: Mapping[str, Any] | None) -> None:
-        """Refuse data, as described, that it cannot be run on."""
-        if data is not None and not data["numerical"]:
-            raise ValueError(f"{self.name} needs numerical features; {data['source']} has none")
+        if self.verdict is None:
+            object.__setattr__(self, "verdict", lambda result: self.judge(result)[1])
 
     def used(self, settings: ExperimentSettings) -> ExperimentSettings:
         """The settings that matter to it; the others are as usual."""

@@ -7,7 +7,7 @@ Part = bool | None
 Judgement = tuple[Sequence[Part], str]
 """Which parts of a claim hold in a result, none where nothing is judged, and a sentence or two for an overview."""
 STANDARD_ERRORS = 4
-"""How far a simulation may stray by chance."""
+"""How far a simulation may differ from theory by chance."""
 ENOUGH_SEEDS = 3
 """The fewest that an interval between seeds is made of."""
 

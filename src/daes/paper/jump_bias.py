@@ -4,6 +4,7 @@ import numpy as np
 
 from daes.distribution import JumpReservoir
 from daes.distribution.jump import Skip
+from daes.extras import require
 from daes.formatting import percent
 from daes.paper import figures
 from daes.paper.data import Floats
@@ -118,9 +119,8 @@ def first_values_limit() -> float:
     >>> round(first_values_limit(), 3)
     1.535
     """
-    terms = np.arange(2, 30)
-    factorials = np.cumprod(np.concatenate([[2.0], terms[1:].astype(np.float64)]))
-    return float(np.exp(np.sum((-1.0) ** terms / factorials / (terms - 1))))
+    integral, _ = require("scipy.integrate").quad(lambda v: (v - 1 + np.exp(-v)) / v**2, 0, 1)
+    return float(np.exp(integral))
 
 
 def _closed_form_by_place(rule: Skip, size: int, length: int) -> Floats:

@@ -1,31 +1,28 @@
 """The ladder: from the published gate to today's default, one change per rung, and rivals trained as the default is."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import partial
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import torch
-
 from daes.embedding import METHODS
-from daes.experiments.compare import read_predictions, with_predictions
-from daes.experiments.log import ResultLog
 from daes.experiments.method_tests import method_tests
 from daes.experiments.rivals import RIVALS
-from daes.experiments.runner import run_missing
-from daes.experiments.trial import Trial, TrialResult, run_trial
+from daes.experiments.scores import collect_scores
+from daes.experiments.trial import MEASURES, Trial, TrialResult
 from daes.formatting import counted
-from daes.paper.experiment import Execution, Experiment, ExperimentSettings, Findings, OutOfTimeError
+from daes.paper.experiment import Execution, Experiment, ExperimentSettings, Findings
 from daes.paper.judging import Judgement
 from daes.paper.ladder_figure import draw
-from daes.paper.ladder_text import MEASURES, RIVAL, RUNG, SUMMARY, markdown, verdict
+from daes.paper.ladder_text import RIVAL, RUNG, SUMMARY, markdown, verdict
 from daes.paper.published import PAPER_METHODS, as_published
 from daes.paper.result import ExperimentResult
 from daes.paper.titles import method_title
+from daes.paper.variants import Variant, run_all, sample_rows
 from daes.stream.dataset import Dataset
 from daes.training.config import TrainConfig, suggest_batch_size
 
@@ -47,26 +44,22 @@ DEFAULT = "+ recent errors (the default)"
 _ADAM = {"optimizer": "adam", "learning_rate": 1e-3, "batch_size": 256}
 _UNNORMALISED = partial(as_published, batch_norm=False, dropout=0.0)
 _PLAIN = ("score", "value")
+Results = Mapping[str, Sequence[TrialResult]]
+"""By stream."""
 
 
 @dataclass(frozen=True)
-class Rung:
+class Rung(Variant):
     """What is trained under a label.
 
     Args:
-        method: a method, or a rival that has no backbone.
-        options: of the method.
-        model: further arguments of `CTRModel.from_sample`.
-        train: arguments of `TrainConfig`; without a batch size it is the default's, which goes by the rows.
+        train: arguments of `TrainConfig`; without a batch size it is the default's, which depends on the rows.
         network: gives arguments of `CTRModel.from_sample` that depend on the backbone.
         group: RUNG, or what a rival is given (`GIVEN`), or RIVAL for one without a backbone.
     """
 
-    method: str
-    options: Mapping[str, Any] = field(default_factory=dict)
-    model: Mapping[str, Any] = field(default_factory=dict)
     train: Mapping[str, Any] = field(default_factory=dict)
-    network: Callable[[str], Mapping[str, Any]] | None = None
+    network: Callable[[str], Mapping[str, Any]] = lambda backbone: {}
     group: str = RUNG
 
 
@@ -75,9 +68,9 @@ RUNGS = {
     "+ hats, 100 knots, linear path": Rung("daes", {"plain": []}, train=_ADAM, network=as_published),
     "+ plain inputs": Rung("daes", train=_ADAM, network=as_published),
     "+ no BatchNorm, no dropout": Rung("daes", train=_ADAM, network=_UNNORMALISED),
-    "+ leaky ReLU, pairs × 10/n": Rung("daes", {}, {"evidence": False}, _ADAM),
-    "+ Adagrad 0.03": Rung("daes", {}, {"evidence": False}, {"batch_size": 256, "table_start": 0.0}),
-    "+ small first steps of tables": Rung("daes", {}, {"evidence": False}, {"batch_size": 256}),
+    "+ leaky ReLU, pairs × 10/n": Rung("daes", model={"evidence": False}, train=_ADAM),
+    "+ Adagrad 0.03": Rung("daes", model={"evidence": False}, train={"batch_size": 256, "table_start": 0.0}),
+    "+ small first steps of tables": Rung("daes", model={"evidence": False}, train={"batch_size": 256}),
     "+ batch size by rows": Rung("daes", {}, {"evidence": False}),
     "+ evidence": Rung("daes", {}, {"evidence": {"recent": None}}),
     DEFAULT: Rung("daes"),
@@ -114,18 +107,6 @@ def default_rivals() -> tuple[str, ...]:
     return (*PAPER_METHODS, "plr", "daes", *RIVALS)
 
 
-@dataclass(frozen=True)
-class Place:
-    """One trial: a rung on a stream, with a backbone and a seed."""
-
-    stream: str
-    trial: Trial
-
-    def describe(self) -> dict[str, Any]:
-        """What a line of the log says of it."""
-        return {"stream": self.stream, **self.trial.describe()}
-
-
 def open_stream(folder: Path, name: str, rows: int | None = None) -> Dataset:
     """A stream by name: `NAME.parquet` of the folder with a column `label`, or a dataset of that name."""
     path = folder / f"{name}.parquet"
@@ -139,29 +120,32 @@ def open_stream(folder: Path, name: str, rows: int | None = None) -> Dataset:
 def run(settings: ExperimentSettings, data: Dataset | None, execution: Execution) -> Findings:
     """Train every rung and rival on every stream and backbone, and test them against each other on the rows."""
     streams, notes = _find_streams(settings, execution.data)
-    names = settings.backbones or BACKBONES
+    backbones = settings.backbones or BACKBONES
     chosen, more = _choose(settings)
-    places = [
-        Place(stream, _trial(label, rung, backbone, seed, found.count_rows(), settings.device))
-        for stream, found in streams.items()
-        for seed, backbone, (label, rung) in product(range(settings.seeds), names, chosen.items())
-        if rung.group != RIVAL or (backbone, seed) == (names[0], 0)
-    ]
-    results = _train(places, streams, settings, execution)
-    trained = [(place, result) for place, result in zip(places, results, strict=True) if result.error is None]
-    failed = [(place, result) for place, result in zip(places, results, strict=True) if result.error is not None]
-    tests = _tests(trained, chosen, list(streams), names, execution)
+    results, failures, measures = {}, [], {name: name for name in MEASURES["stream"]}
+    for stream, data in streams.items():
+        trials = [
+            _trial(label, rung, backbone, seed, data.count_rows(), settings.device)
+            for seed, backbone, (label, rung) in product(range(settings.seeds), backbones, chosen.items())
+            if rung.group != RIVAL or (backbone, seed) == (backbones[0], 0)
+        ]
+        found = run_all(trials, data, _noting(execution, stream))
+        failures += [f"{one.label} on {stream}, {one.backbone}: {one.error}" for one in found if one.error is not None]
+        trained = [one for one in found if one.error is None]
+        # A rival has no backbone: its result counts for each.
+        rivals = [replace(one, backbone=name) for one in trained if one.method in RIVALS for name in backbones[1:]]
+        results[stream] = [*trained, *rivals]
     return {
         "where": counted(len(streams), "stream"),
-        "training": {"backbones": list(names)},
+        "training": {"backbones": list(backbones)},
         "streams": {name: _describe(found) for name, found in streams.items()},
         "labels": {label: {"method": rung.method, "group": rung.group} for label, rung in chosen.items()},
         "default": _default(chosen),
-        "scores": _scores(trained, names),
-        "eighths": _eighths(trained),
-        "seconds": _seconds(trained),
-        "tests": tests,
-        "failures": [f"{p.trial.label} on {p.stream}, {p.trial.backbone}: {r.error}" for p, r in failed],
+        "scores": _by_label(results, lambda trained: collect_scores(trained, measures)[trained[0].label]),
+        "eighths": _by_label(results, _eighths),
+        "seconds": _by_label(results, lambda trained: round(fmean(one.seconds for one in trained), 1)),
+        "tests": _tests(results, chosen, backbones, execution),
+        "failures": failures,
         "notes": [*notes, *more],
     }
 
@@ -203,57 +187,19 @@ def _trial(label: str, rung: Rung, backbone: str, seed: int, rows: int, device: 
         seed,
         train=TrainConfig(bad_batch="skip", **{"batch_size": suggest_batch_size(rows), **rung.train}),
         model={
-            **(rung.network(backbone) if rung.network else {}),
+            **rung.network(backbone),
             **rung.model,
             "embedding_options": dict(rung.options),
         },
-        # The second half is judged: no offline method may be fitted on rows of it.
-        sample_rows=max(min(10_000, rows // 2), 1),
+        sample_rows=sample_rows(rows),
         refit=True,
         device=device,
     )
 
 
-def _train(
-    places: Sequence[Place], streams: Mapping[str, Dataset], settings: ExperimentSettings, execution: Execution
-) -> list[TrialResult]:
-    prints = {name: found.fingerprint() for name, found in streams.items()}
-    keys = [place.trial.key(prints[place.stream]) for place in places]
-    items = dict(zip(keys, places, strict=True))
-    with ResultLog(execution.folder) as log:
-        for place, content in run_missing(
-            _run_place,
-            items,
-            log,
-            shared=(execution.data, settings.rows),
-            describe=Place.describe,
-            jobs=execution.jobs,
-            deadline=execution.deadline,
-        ):
-            outcome = content.get("error") or f"{content['metrics']['half_auc']:.4f}, {content['seconds']:.0f} s"
-            trial, done = place.trial, sum(key in log for key in items)
-            execution.note(f"{done}/{len(items)} {place.stream} {trial.label} {trial.backbone} {trial.seed}: {outcome}")
-        missing = sum(key not in log.results for key in items)
-        if missing:
-            raise OutOfTimeError(f"{len(items) - missing} of {len(items)} trials are done")
-        contents = [{name: one for name, one in log.results[key].items() if name != "stream"} for key in keys]
-        return [
-            replace(
-                TrialResult.from_dict(content), label=place.trial.label, predictions=partial(read_predictions, log, key)
-            )
-            for place, key, content in zip(places, keys, contents, strict=True)
-        ]
-
-
-def _run_place(shared: tuple[Path, int | None], place: Place, note: Callable[[Any], None]) -> dict[str, Any]:
-    torch.set_num_threads(1)
-    return with_predictions(run_trial(place.trial, _in_memory(*shared, place.stream)))
-
-
-@cache
-def _in_memory(folder: Path, rows: int | None, name: str) -> Dataset:
-    """Each process reads a stream once."""
-    return open_stream(folder, name, rows).in_memory()
+def _noting(execution: Execution, stream: str) -> Execution:
+    """The same, with the stream's name before each line of progress."""
+    return replace(execution, note=lambda line: execution.note(f"{stream}: {line}"))
 
 
 def _describe(data: Dataset) -> Findings:
@@ -268,47 +214,22 @@ def _describe(data: Dataset) -> Findings:
     }
 
 
-Trained = Sequence[tuple[Place, TrialResult]]
+def _by_label(results: Results, summary: Callable[[Sequence[TrialResult]], Any]) -> Findings:
+    """Label → stream → a summary of the label's results on the stream."""
+    found: dict[str, dict[str, list[TrialResult]]] = {}
+    for stream, trained in results.items():
+        for one in trained:
+            found.setdefault(one.label, {}).setdefault(stream, []).append(one)
+    return {label: {stream: summary(trained) for stream, trained in by.items()} for label, by in found.items()}
 
 
-def _cells(trained: Trained, backbones: Sequence[str]) -> Iterator[tuple[Place, str, TrialResult]]:
-    """Every result with its backbone; a rival's with each of them."""
-    for place, result in trained:
-        for backbone in backbones if place.trial.method in RIVALS else [place.trial.backbone]:
-            yield place, backbone, result
-
-
-def _scores(trained: Trained, backbones: Sequence[str]) -> Findings:
-    """Label → stream → backbone → measure → one value per seed."""
-    found: Findings = {}
-    for place, backbone, result in _cells(trained, backbones):
-        cell = found.setdefault(place.trial.label, {}).setdefault(place.stream, {}).setdefault(backbone, {})
-        for measure in MEASURES:
-            cell.setdefault(measure, []).append(result.metrics[measure])
-    return found
-
-
-def _eighths(trained: Trained) -> Findings:
-    """Label → stream → the mean AUC, over backbones and seeds, of each eighth."""
-    curves: dict[str, dict[str, list[list[float]]]] = {}
-    for place, result in trained:
-        curves.setdefault(place.trial.label, {}).setdefault(place.stream, []).append(result.eighths["auc"])
-    return {
-        label: {stream: [fmean(part) for part in zip(*several, strict=True)] for stream, several in by_stream.items()}
-        for label, by_stream in curves.items()
-    }
-
-
-def _seconds(trained: Trained) -> Findings:
-    """Label → stream → the mean time of a trial."""
-    times: dict[str, dict[str, list[float]]] = {}
-    for place, result in trained:
-        times.setdefault(place.trial.label, {}).setdefault(place.stream, []).append(result.seconds)
-    return {label: {name: round(fmean(found), 1) for name, found in by.items()} for label, by in times.items()}
+def _eighths(trained: Sequence[TrialResult]) -> list[float]:
+    """The AUC of each eighth of the stream, the mean over backbones and seeds."""
+    return [fmean(values) for values in zip(*(one.eighths["auc"] for one in trained), strict=True)]
 
 
 def _tests(
-    trained: Trained, chosen: Mapping[str, Rung], streams: Sequence[str], backbones: Sequence[str], execution: Execution
+    results: Results, chosen: Mapping[str, Rung], backbones: Sequence[str], execution: Execution
 ) -> list[Findings]:
     """Each rung against the one before it and the default against every rival, cell by cell; uncorrected."""
     rungs = [label for label, rung in chosen.items() if rung.group == RUNG]
@@ -317,16 +238,12 @@ def _tests(
         *((_default(chosen), label) for label in chosen if label not in rungs),
     ]
     found: list[Findings] = []
-    for number, (stream, backbone) in enumerate(product(streams, backbones), start=1):
-        results = [
-            replace(result, backbone=name)
-            for place, name, result in _cells(trained, backbones)
-            if (place.stream, name) == (stream, backbone)
-        ]
-        for test in method_tests(results, pairs, [backbone], [SUMMARY]):
-            kept = ("backbone", "subject", "baseline", "difference", "low", "high", "delong", "rows")
+    kept = ("backbone", "subject", "baseline", "difference", "low", "high", "delong", "rows")
+    for number, (stream, backbone) in enumerate(product(results, backbones), start=1):
+        trained = [one for one in results[stream] if one.backbone == backbone]
+        for test in method_tests(trained, pairs, [backbone], [SUMMARY]):
             found.append({"stream": stream, **{name: getattr(test, name) for name in kept}})
-        execution.note(f"tested {number}/{len(streams) * len(backbones)}: {stream}, {backbone}")
+        execution.note(f"tested {number}/{len(results) * len(backbones)}: {stream}, {backbone}")
     return found
 
 
@@ -343,7 +260,6 @@ EXPERIMENT = Experiment(
     differs="",
     run=run,
     markdown=markdown,
-    verdict=verdict,
     judge=judge,
     draw=draw,
     uses=("rows", "seeds", "methods", "backbones", "streams", "given", "given_to", "rungs", "device"),

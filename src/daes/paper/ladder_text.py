@@ -15,7 +15,6 @@ from daes.table import Cell, markdown_table
 
 RUNG, RIVAL = "rung", "rival"
 """Groups of labels: the rungs, and rivals without a backbone; the others are what a rival is given."""
-MEASURES = ("auc", "logloss", "half_auc", "half_logloss")
 SUMMARY = "half_auc"
 """What is compared and tested: AUC over the second half."""
 GROUPS = {
@@ -128,12 +127,12 @@ def _tested(found: Findings) -> str:
 
 def _table(found: Findings, labels: Sequence[str], *, against_previous: bool) -> str:
     streams = list(found["streams"])
-    rows: list[list[str | Cell]] = []
+    rows: list[list[object]] = []
     best = {stream: max((_mean(found, label, stream) or 0.0) for label in labels) for stream in streams}
     before: str | None = None if against_previous else found["default"]
     for label in labels:
         means = [_mean(found, label, stream) for stream in streams]
-        row: list[str | Cell] = [label]
+        row: list[object] = [label]
         row += [Cell(fixed(mean), strong=mean == best[stream]) for mean, stream in zip(means, streams, strict=True)]
         if before is None:
             row += ["", "", ""]

@@ -67,11 +67,8 @@ def auction(bids: Floats, predicted: Floats) -> tuple[Ints, Floats]:
     products = bids * predicted
     winner = products.argmax(axis=0)
     requests = np.arange(products.shape[1])
-    best = products[winner, requests].copy()
     products[winner, requests] = -np.inf
-    second = products.max(axis=0)
-    products[winner, requests] = best
-    price: Floats = second / predicted[winner, requests]
+    price: Floats = products.max(axis=0) / predicted[winner, requests]
     return winner, price
 
 
@@ -112,7 +109,7 @@ def _learner(market: Market, method: str, stream: AdStream, rows: int, seed: int
 
 
 def _learn(learner: TrainingStep, batch: Batch, row: int, arm: tuple[int, int]) -> None:
-    """A step with random numbers of its own: what one arm draws shall not move the other."""
+    """A step with random numbers of its own: what one arm draws does not affect the other."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(np.random.SeedSequence([*arm, row]).generate_state(1)[0]))
         learner.learn(batch, row)
@@ -137,14 +134,14 @@ def _hour(
     requests = np.arange(count)
     users = candidates[0].codes["user"]
     arm = (uniform_of_code(users, _ARM_SALT + seed) < 0.5).astype(np.int64)
-    luck = np.random.default_rng([seed, start]).random(count)
+    draws = np.random.default_rng([seed, start]).random(count)
     day = start // market.requests_per_day - market.warm_up_days
     served: dict[str, Any] = {"user": users, "arm": arm, "day": np.full(count, day)}
     for number, learner in enumerate(learners):
         predicted = _click_rates(learner, rows).reshape(market.candidates, count)
         winner, price = auction(bids, predicted)
         rate = true[winner, requests]
-        clicked = (luck < rate).astype(np.float32)
+        clicked = (draws < rate).astype(np.float32)
         served |= {
             f"expected{number}": price * rate,
             f"value{number}": bids[winner, requests] * rate,

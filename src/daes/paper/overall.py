@@ -98,7 +98,7 @@ def _published(result: ExperimentResult) -> tuple[str, Findings] | None:
     methods = [method for method in PAPER_METHODS if method in result.results["scores"]]
     if paper is None or not methods or not set(backbones) <= set(PAPER_BACKBONES):
         return None
-    scores = {m: {b: {n: [getattr(OVERALL[paper][m][b], n)] for n in MEASURES} for b in backbones} for m in methods}
+    scores = {m: {b: {n: [OVERALL[paper][m][b][n]] for n in MEASURES} for b in backbones} for m in methods}
     return DATASET_TITLES[paper], {"training": {"backbones": backbones}, "scores": scores}
 
 

@@ -1,4 +1,4 @@
-"""How many slots a reservoir needs: error against m, its O(1/m) variance, memory, and what no m can mend."""
+"""How many slots a reservoir needs: error against m, its O(1/m) variance, memory, and the bias under drift."""
 
 from statistics import NormalDist
 

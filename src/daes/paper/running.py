@@ -7,7 +7,7 @@ from time import monotonic
 
 from daes.experiments.log import ARRAYS, LOCK, RESULTS
 from daes.paper import EXPERIMENTS, figures
-from daes.paper.data import describe, open_dataset
+from daes.paper.data import describe, name_in, open_dataset
 from daes.paper.experiment import Execution, Experiment, ExperimentSettings
 from daes.paper.result import ExperimentResult, command_of, plain, settings_of, versions
 from daes.storage.durable import clear_leftovers, write_text
@@ -17,8 +17,6 @@ WORK = "work"
 """The folder, within the results, of the trials that they are made of."""
 CLOCK = "seconds"
 """The file there that says how long an unfinished run took so far; a finished one has none."""
-ENDINGS = (".png", ".svg")
-"""Of figures."""
 
 
 def plan(names: Sequence[str], data: Sequence[str]) -> Iterator[tuple[Experiment, str | None]]:
@@ -31,8 +29,9 @@ def plan(names: Sequence[str], data: Sequence[str]) -> Iterator[tuple[Experiment
         experiment = find(name)
         if not experiment.data:
             yield experiment, None
+            continue
         for one in data or experiment.data:
-            if experiment.takes(one):
+            if experiment.accepts is None or name_in(one) in experiment.accepts:
                 yield experiment, one
 
 
@@ -51,7 +50,6 @@ def run_experiment(
     execution: Execution,
     *,
     overwrite: bool = False,
-    ending: str = ".png",
 ) -> tuple[ExperimentResult, bool]:
     """Run one experiment and write `STEM.json`, `STEM.md` and its figure into a folder.
 
@@ -60,10 +58,9 @@ def run_experiment(
         data: the dataset to run it on, as it is written: `criteo:PATH`.
         out: the folder.
         execution: how; its folder is not used, the work is kept in `work/STEM` of `out`.
-        overwrite: make anew what is there; a result is replaced once there is a new one. What is there is an error
-            otherwise, unless `execution.resume`: then a result of the same settings, data and code is kept, one in
-            which something failed is made again, and finished trials are re-used.
-        ending: of the figure, .png or .svg.
+        overwrite: run again; an existing result is replaced once the new one is complete. An existing result is an
+            error otherwise, unless `execution.resume`: then a result of the same settings, data and code is kept, one
+            with failures is run again, and finished trials are reused.
 
     Returns:
         the result, and whether it was there already.
@@ -75,7 +72,8 @@ def run_experiment(
     settings = experiment.used(settings)
     opened = None if data is None else open_dataset(data)
     description = None if opened is None else describe(opened.head(settings.rows))
-    experiment.check(description)
+    if description is not None and not description["numerical"]:
+        raise ValueError(f"{experiment.name} needs numerical features; {description['source']} has none")
     chosen, command = settings_of(experiment, settings), command_of(experiment, settings, data)
     fresh = ExperimentResult(experiment.name, description, chosen, command, versions(), 0.0, {})
     path, work = out / f"{fresh.stem}.json", out / WORK / fresh.stem
@@ -89,7 +87,8 @@ def run_experiment(
     elif path.exists() and not overwrite:
         found = _same(ExperimentResult.load(path), path, fresh)
         if not found.failures:
-            _present_missing(found, out, ending)
+            if not all((out / f"{found.stem}{ending}").exists() for ending in (".md", ".png")):
+                present(found, out)  # the run was stopped at the very end
             return found, True
         before = found.seconds
     execution.check_time("not begun")
@@ -105,7 +104,7 @@ def run_experiment(
         result = replace(fresh, data=description, seconds=seconds, results=plain(findings)).as_saved()
         clear_leftovers(out, lambda name: name in (path.name, path.with_suffix(".md").name))
         experiment.verdict(result)  # a result that cannot be described is none
-        present(result, out, ending)  # before the JSON is there, which says that all of it is
+        present(result, out)  # before the JSON is there, which says that all of it is
     except BaseException:
         if (work / RESULTS).exists():
             write_text(clock, f"{before + monotonic() - started:.3f}\n")
@@ -114,8 +113,6 @@ def run_experiment(
         raise
     result.save(out)
     _leave(work)
-    for other in {*ENDINGS} - {ending}:
-        path.with_suffix(other).unlink(missing_ok=True)  # of the result that was replaced
     return result, False
 
 
@@ -133,16 +130,16 @@ def _same(found: ExperimentResult, path: Path, asked: ExperimentResult) -> Exper
             )
     if found.versions.get("code") != asked.versions["code"]:
         raise ValueError(
-            f"{path} was made by other code of daes than this: --overwrite makes it anew; without the file, --resume "
-            "does so with those finished trials that this code would make as well"
+            f"{path} was made by another version of the code: --overwrite runs it again; without the file, --resume "
+            "does so and reuses the finished trials that this version would repeat"
         )
     return found
 
 
-def present(result: ExperimentResult, folder: Path, ending: str = ".png") -> Path:
+def present(result: ExperimentResult, folder: Path) -> Path:
     """Write a result's Markdown and figure beside its JSON; the path of the figure."""
     text = find(result.experiment).markdown(result) + "\n"
-    figure = draw(result, folder / f"{result.stem}{ending}")
+    figure = draw(result, folder / f"{result.stem}.png")
     write_text(folder / f"{result.stem}.md", text)
     return figure
 
@@ -151,12 +148,6 @@ def draw(result: ExperimentResult, path: Path) -> Path:
     """Draw a result, from its JSON alone."""
     with figures.style():
         return figures.save(find(result.experiment).draw(result), path)
-
-
-def _present_missing(result: ExperimentResult, folder: Path, ending: str) -> None:
-    """Write what a run that was stopped at the very end left out."""
-    if not all((folder / f"{result.stem}{one}").exists() for one in (".md", ending)):
-        present(result, folder, ending)
 
 
 def _leave(work: Path) -> None:

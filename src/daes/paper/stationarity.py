@@ -83,7 +83,7 @@ def _summary(profile: DriftProfile, shuffled: list[DriftProfile], per_day: float
         summary |= {
             measure: float(_quantile(series, 0.5)),
             f"{measure}_largest": float(_quantile(series, 1.0)),
-            # The first segment is the measure of all others, so the median strays between shuffles.
+            # All segments are compared with the first one, so the median varies between shuffles.
             f"{measure}_by_chance": float(np.mean(medians)),
             f"{measure}_by_chance_largest": float(np.max(medians)),
         }
@@ -106,9 +106,10 @@ def _quantile(values: Floats, level: float) -> Any:
 def daily_repetition(series: Floats, per_day: float, seed: int = 0) -> tuple[float, float]:
     """Correlation of a series with itself a day later, trend removed, and the limit that chance rarely exceeds.
 
-    Whatever wanders slowly resembles its own yesterday, without any period. So the mean of the day around each entry is
-    taken off first (half a day at either end is lost with it). The limit is the 99 % quantile over copies in which each
-    day is rotated by a random part of a day: that keeps how an hour resembles the next and loses the time of day.
+    A series that changes slowly correlates with itself a day later without any period. So the mean of the day around
+    each entry is subtracted first (half a day at either end is lost). The limit is the 99 % quantile over copies in
+    which each day is rotated by a random part of a day: that keeps the correlation of neighbouring hours and loses the
+    time of day.
 
     Of white noise, autoregressive series, random walks and trends of a week 1 to 5 % exceed it. NaN, NaN where too
     little is known.

@@ -69,7 +69,7 @@ def _places(profile: Findings) -> Floats:
 
 
 def _top(profiles: list[Findings], measure: str) -> float:
-    """Above nearly all values: one odd segment shall not flatten all others."""
+    """Above nearly all values: one outlying segment must not flatten the others."""
     tops = []
     for profile in profiles:
         every = [value for one in profile["series"].values() for value in one[measure][1:] if value is not None]

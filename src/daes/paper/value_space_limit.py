@@ -84,21 +84,15 @@ def markdown(result: ExperimentResult) -> str:
     )
 
 
-def verdict(result: ExperimentResult) -> str:
-    (holds,), sentence = judge(result)
-    return (
-        f"The example {'holds' if holds else 'fails'}: the quantiles nearest to {result.results['value']:g} are "
-        f"{'not ' if holds else ''}the ends of its bucket. {sentence}"
-    )
-
-
 def judge(result: ExperimentResult) -> Judgement:
     """The two quantiles nearest to the example's value are not the ends of its bucket."""
     found = result.results
     shares = found["mistaken"]
     worst = max(shares, key=lambda law: float(shares[law]))
-    return (found["nearest"] != [found["bucket"], found["bucket"] + 1],), (
-        f"With {found['buckets']} buckets {percent(shares['uniform'], 1)} of uniform values mistake their bucket, and "
+    holds = found["nearest"] != [found["bucket"], found["bucket"] + 1]
+    return (holds,), (
+        f"The quantiles nearest to {found['value']:g} are {'not ' if holds else ''}the ends of its bucket. With "
+        f"{found['buckets']} buckets {percent(shares['uniform'], 1)} of uniform values mistake their bucket, and "
         f"{percent(shares[worst], 1)} under the worst law ({worst})."
     )
 
@@ -172,7 +166,6 @@ EXPERIMENT = Experiment(
     """,
     run=run,
     markdown=markdown,
-    verdict=verdict,
     judge=judge,
     draw=draw,
     uses=("rows",),

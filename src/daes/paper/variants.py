@@ -3,14 +3,16 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import combinations, product
-from math import isfinite, log2
+from math import log2
 from statistics import fmean
 from typing import Any
 
 from daes.embedding import METHODS
 from daes.experiments.compare import TrialProgress, run_trials
 from daes.experiments.method_tests import method_tests
+from daes.experiments.scores import collect_scores, defined
 from daes.experiments.trial import Trial, TrialResult
+from daes.formatting import fixed
 from daes.paper.experiment import Execution, ExperimentSettings, Findings, OutOfTimeError
 from daes.paper.published import BATCH_SIZE, L2_WEIGHTS, LEARNING_RATES, as_published
 from daes.stream.dataset import Dataset
@@ -20,6 +22,8 @@ LEARNING_RATE, L2 = 1e-3, 1e-6
 """Where nothing is tuned: the fastest learning rate and the weakest L2 weight of the paper's grid."""
 HEADLINE = {"stream": {"auc": "half_auc", "logloss": "half_logloss"}, "paper": {"auc": "auc", "logloss": "logloss"}}
 """The measures that tables show: over the second half of the stream, or on the test part."""
+WHOLE = {"stream": {"whole_auc": "auc", "whole_logloss": "logloss"}, "paper": {}}
+"""Further measures that are kept: over the whole stream."""
 SCOPE = {"stream": "second half of one pass, scored before trained on", "paper": "test part, chronological 80/10/10"}
 
 _STEPS = 1000
@@ -96,7 +100,7 @@ def train_variants(
             "l2": None if settings.tune else L2,
             "backbones": list(names),
         },
-        "scores": _scores(results, settings.protocol),
+        "scores": collect_scores(results, {**HEADLINE[settings.protocol], **WHOLE[settings.protocol]}),
         "row_tests": _row_tests(results, variants, names, settings.protocol),
         "tuned": _chosen(chosen) if settings.tune else {},
         "seconds": _seconds(results),
@@ -112,6 +116,29 @@ def suitable_batch_size(rows: int) -> int:
     [256, 256, 1024, 8192]
     """
     return min(max(int(2.0 ** round(log2(max(rows, 1) / _STEPS))), _SMALLEST_BATCH), BATCH_SIZE)
+
+
+def sample_rows(rows: int) -> int:
+    """The rows at the start that models are set up on; none of the second half, which is judged."""
+    return max(min(_SAMPLE_ROWS, rows // 2), 1)
+
+
+def run_all(trials: Sequence[Trial], data: Dataset, execution: Execution) -> list[TrialResult]:
+    """The results of all trials, in their order; an `OutOfTimeError` where the deadline comes first."""
+
+    def note(state: TrialProgress) -> None:
+        if state.result is not None:
+            trial, result = state.trial, state.result
+            outcome = result.error or f"AUC {fixed(result.metrics.get('auc'))}, {result.seconds:.0f} s"
+            done = f"{state.trials_done}/{state.trials}"
+            execution.note(f"{done} {trial.label} {trial.backbone} seed {trial.seed}: {outcome}")
+
+    results = run_trials(
+        trials, data, jobs=execution.jobs, out=execution.folder, progress=note, deadline=execution.deadline
+    )
+    if len(results) < len(trials):
+        raise OutOfTimeError(f"{len(results)} of {len(trials)} trials are done")
+    return results
 
 
 @dataclass
@@ -141,7 +168,7 @@ class _Grid:
         places = [(label, name, 0, tuned) for label, name in product(self.variants, self.backbones) for tuned in grid]
         best: dict[tuple[str, str], tuple[tuple[int, float], Tuned]] = {}
         for (label, name, _, tuned), result in zip(places, self.train(places, rows, "tuning "), strict=True):
-            loss = _finite(result.metrics.get(measure))
+            loss = defined(result.metrics.get(measure))
             if loss is not None:
                 found = ((result.bad_batches, loss), tuned)
                 best[label, name] = min(best.get((label, name), found), found, key=lambda pair: pair[0])
@@ -149,10 +176,7 @@ class _Grid:
 
     def train(self, places: Sequence[tuple[str, str, int, Tuned]], rows: int, kind: str = "") -> list[TrialResult]:
         """Results of (label, backbone, seed, tuned), in their order, on the first `rows` rows."""
-        trials = [self._trial(*place, rows) for place in places]
-        results = self._run(trials, rows)
-        if len(results) < len(trials):
-            raise OutOfTimeError(f"{len(results)} of {len(trials)} trials are done")
+        results = run_all([self._trial(*place, rows) for place in places], self.data.head(rows), self.execution)
         for result in results:
             where = f"{kind}{result.label} on {result.backbone}, seed {result.seed}"
             if result.error is not None:
@@ -180,8 +204,7 @@ class _Grid:
                 **variant.model,
                 **({"embedding_options": options} if options else {}),
             },
-            # The second half is judged: no offline method may be fitted on rows of it.
-            sample_rows=max(min(_SAMPLE_ROWS, rows // 2), 1),
+            sample_rows=sample_rows(rows),
             refit=self.default_recipe and self.settings.protocol == "stream",
             device=self.settings.device,
             numerical=variant.numerical,
@@ -199,29 +222,6 @@ class _Grid:
             batch_size=self.batch_size, optimizer="adam", learning_rate=tuned.learning_rate, bad_batch="skip"
         )
 
-    def _run(self, trials: Sequence[Trial], rows: int) -> list[TrialResult]:
-        def progress(state: TrialProgress) -> None:
-            if state.result is not None:
-                trial, outcome = state.trial, state.result.error or f"{state.result.seconds:.0f} s"
-                done = f"{state.trials_done}/{state.trials}"
-                self.execution.note(f"{done} {trial.label} {trial.backbone} seed {trial.seed}: {outcome}")
-
-        execution, data = self.execution, self.data.head(rows)
-        return run_trials(
-            trials, data, jobs=execution.jobs, out=execution.folder, progress=progress, deadline=execution.deadline
-        )
-
-
-def _scores(results: Sequence[TrialResult], protocol: str) -> Findings:
-    scores: Findings = {}
-    for result in results:
-        place = scores.setdefault(result.label, {}).setdefault(result.backbone, {})
-        for name, measure in HEADLINE[protocol].items():
-            place.setdefault(name, []).append(_finite(result.metrics.get(measure)))
-            if measure != name:
-                place.setdefault(f"whole_{name}", []).append(_finite(result.metrics.get(name)))
-    return scores
-
 
 def _row_tests(
     results: Sequence[TrialResult], labels: Iterable[str], backbones: Sequence[str], protocol: str
@@ -234,11 +234,6 @@ def _row_tests(
             kept = ("subject", "baseline", "backbone", "difference", "low", "high", "delong", "bootstrap")
             found.append({"measure": titles[test.measure], **{name: getattr(test, name) for name in kept}})
     return found
-
-
-def _finite(value: float | None) -> float | None:
-    """A score, None where it is not defined, as the AUC of one class."""
-    return value if value is not None and isfinite(value) else None
 
 
 def _seconds(results: Sequence[TrialResult]) -> dict[str, float]:

@@ -1,5 +1,5 @@
 """HTML pages and figures of runs and comparisons."""
 
-from daes.report.page import compared_in, write_comparison, write_comparisons, write_report
+from daes.report.page import compared_in, write_comparisons, write_report
 
-__all__ = ["compared_in", "write_comparison", "write_comparisons", "write_report"]
+__all__ = ["compared_in", "write_comparisons", "write_report"]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from daes.formatting import count, fixed, percent
+from daes.formatting import NONE, count, fixed, percent
 from daes.report.content import Block, Paragraph
 from daes.report.features import ColumnSummary
 from daes.report.run_record import RunRecord
@@ -64,19 +64,10 @@ def category_blocks(run: RunRecord, columns: Sequence[ColumnSummary], tables: Se
     }[mode]
     rows = []
     for column in categorical:
+        known = [count(column.distinct), percent(column.fresh), percent(column.missing)]
         load = loads.get(column.name)
-        rows.append(
-            (
-                column.name,
-                count(column.distinct),
-                percent(column.fresh),
-                percent(column.missing),
-                count(load.rows) if load else "–",
-                percent(load.filled, 0) if load else "–",
-                percent(load.shared, 0) if load else "–",
-                fixed(column.rise),
-            )
-        )
+        table = [count(load.rows), percent(load.filled, 0), percent(load.shared, 0)] if load else [NONE] * 3
+        rows.append((column.name, *known, *table, fixed(column.rise)))
     settled = all(column.fresh < 0.001 for column in categorical)
     head = ("column", "values", "new", "missing", "table rows", "in use", "shared", "LogLoss without it")
     return [

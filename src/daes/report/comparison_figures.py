@@ -8,10 +8,11 @@ import numpy as np
 
 from daes.formatting import compact, fixed
 from daes.report.comparison import CEILING, Compared
-from daes.report.figures import Figure, Floats, Key, Layout, Line, Trace, View, lines, named, side_label
+from daes.report.figures import Figure, Floats, Layout, Line, Trace, View, lines, named, side_label
 from daes.report.run_record import floats
 
 _SETTLE = 0.1
+_HEIGHT = 360
 
 
 def dot_figure(compared: Compared) -> Figure | None:
@@ -92,34 +93,19 @@ def stream_figures(compared: Compared) -> list[Figure]:
                     views.append(_difference(compared, curves, f"{label}, against the mean{suffix}"))
             eighths = _eighths(compared, backbone, metric)
             if eighths:
-                view = lines(_lines(compared, eighths, mode="lines+markers"), y_title="", height=360)
+                view = lines(_lines(compared, eighths, mode="lines+markers"), y_title="", height=_HEIGHT)
                 views.append(View(f"by eighth{suffix}", *view))
-        if views:
-            found.append(
-                Figure(
-                    f"curves-{metric}",
-                    title,
-                    views,
-                    alt=f"{title} of each method along the stream; the table of results has where they end.",
-                    caption=_CAPTIONS[metric],
-                    keys=_keys(compared),
-                    height=360,
-                )
-            )
+        alt = f"{title} of each method along the stream; the table of results has where they end."
+        found += _figure(compared, f"curves-{metric}", title, views, alt=alt, caption=_CAPTIONS[metric])
     return found
 
 
-def _eighths(compared: Compared, backbone: str, metric: str) -> list["Curve"]:
-    """The measure on each eighth of the stream, at the rows where it ends."""
-    found = []
-    for label in compared.table.methods:
-        trials = [trial for trial in compared.trials(label, backbone) if trial.eighths.get(metric)]
-        if trials:
-            values = np.array([trial.eighths[metric] for trial in trials])
-            known = np.isfinite(values).all(axis=0)
-            ends = trials[0].rows * np.arange(1, values.shape[1] + 1) / values.shape[1]
-            found += [Curve(label, ends[known], values[:, known])] if known.any() else []
-    return found
+def _figure(
+    compared: Compared, name: str, title: str, views: Sequence[View], alt: str, caption: str = "", choice: str = "Show"
+) -> list[Figure]:
+    """A figure with a line per method; none without views."""
+    keys = [Line(label, label, colour=compared.style(label).colour) for label in compared.table.methods]
+    return [Figure(name, title, views, alt, caption, choice, _HEIGHT, keys)] if views else []
 
 
 def _window(compared: Compared) -> str:
@@ -142,25 +128,11 @@ def epoch_figures(compared: Compared) -> list[Figure]:
         for backbone in compared.table.backbones:
             curves = _curves(compared, backbone, column, axis="epoch")
             if curves:
-                data, layout = lines(
-                    _lines(compared, curves, mode="lines+markers"),
-                    y_title="",
-                    height=360,
-                    x_axis={"title": {"text": "epoch"}, "dtick": 1},
-                )
-                views.append(View(backbone, data, layout))
-        if views:
-            found.append(
-                Figure(
-                    f"epochs-{column}",
-                    title,
-                    views,
-                    alt=f"{title} of each method, epoch by epoch.",
-                    choice="Backbone",
-                    keys=_keys(compared),
-                    height=360,
-                )
-            )
+                axis = {"title": {"text": "epoch"}, "dtick": 1}
+                drawn = _lines(compared, curves, mode="lines+markers")
+                views.append(View(backbone, *lines(drawn, y_title="", height=_HEIGHT, x_axis=axis)))
+        alt = f"{title} of each method, epoch by epoch."
+        found += _figure(compared, f"epochs-{column}", title, views, alt=alt, choice="Backbone")
     return found
 
 
@@ -187,6 +159,19 @@ def _curves(compared: Compared, backbone: str, column: str, axis: str = "rows") 
     return found
 
 
+def _eighths(compared: Compared, backbone: str, metric: str) -> list[Curve]:
+    """The measure on each eighth of the stream, at the rows where it ends."""
+    found = []
+    for label in compared.table.methods:
+        trials = [trial for trial in compared.trials(label, backbone) if trial.eighths.get(metric)]
+        if trials:
+            values = np.array([trial.eighths[metric] for trial in trials])
+            known = np.isfinite(values).all(axis=0)
+            ends = trials[0].rows * np.arange(1, values.shape[1] + 1) / values.shape[1]
+            found += [Curve(label, ends[known], values[:, known])] if known.any() else []
+    return found
+
+
 def _lines(compared: Compared, curves: Sequence[Curve], *, mode: str = "lines", bands: bool = False) -> list[Line]:
     made = []
     for label, x, values in curves:
@@ -203,7 +188,7 @@ def _view(compared: Compared, curves: Sequence[Curve], label: str, metric: str) 
     if (ceiling := compared.ceiling.get(metric)) is not None:
         ends = curves[0].x[[0, -1]]
         made.append(Line("ceiling", CEILING, ends, [ceiling, ceiling], "c7", width=1.2, dash="dot"))
-    return View(label, *lines(made, y_title="", height=360, settle=_SETTLE))
+    return View(label, *lines(made, y_title="", height=_HEIGHT, settle=_SETTLE))
 
 
 def _difference(compared: Compared, curves: Sequence[Curve], label: str) -> View:
@@ -213,13 +198,9 @@ def _difference(compared: Compared, curves: Sequence[Curve], label: str) -> View
     alike = len({len(values) for values in last}) == 1
     mean = np.mean(last, axis=0) if alike else np.mean([values.mean(axis=0) for values in last], axis=0)
     moved = [Curve(c.label, c.x[-shortest:], values - mean) for c, values in zip(curves, last, strict=True)]
-    made = lines(_lines(compared, moved, bands=True), y_title="", height=360, settle=_SETTLE)
+    made = lines(_lines(compared, moved, bands=True), y_title="", height=_HEIGHT, settle=_SETTLE)
     for trace in made[0]:
         if "hovertemplate" in trace:
             trace["hovertemplate"] = "%{y:+.4f}"
     made[1]["yaxis"]["zeroline"] = True
     return View(label, *made)
-
-
-def _keys(compared: Compared) -> list[Key]:
-    return [Key(label, label, compared.style(label).colour) for label in compared.table.methods]

@@ -52,7 +52,7 @@ def best_facts(compared: Compared, group: str = "") -> list[tuple[str, str]]:
     backbone = compared.table.backbones[0]
     titles = ("highest AUC", "lowest LogLoss") if group else ("Highest AUC", "Lowest LogLoss")
     return [
-        (f"{group}{title}: {best}", fixed(compared.mean(best, backbone, measure)))
+        (f"{group}, {title}: {best}" if group else f"{title}: {best}", fixed(compared.mean(best, backbone, measure)))
         for measure, title in zip(compared.headline, titles, strict=True)
         if (best := compared.best(backbone, measure)) is not None
     ]
@@ -93,11 +93,6 @@ def _result(compared: Compared) -> list[Block]:
 def _curves(compared: Compared) -> list[Block]:
     if compared.table.protocol != "stream":
         return drawn(epoch_figures(compared), "No history was kept.")
-    blocks = drawn(stream_figures(compared), "No history was kept.")
-    several = len(compared.table.backbones) > 1
-    for backbone in compared.table.backbones:
-        table = eighths_table(compared, backbone)
-        if table is not None:
-            title = "AUC by eighth of the stream"
-            blocks += [Heading(f"{title} · {backbone}" if several else title), table]
-    return blocks
+    tables = [eighths_table(compared, backbone) for backbone in compared.table.backbones]
+    known = [table for table in tables if table is not None]
+    return [*drawn(stream_figures(compared), "No history was kept."), *known]

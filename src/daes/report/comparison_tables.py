@@ -1,33 +1,30 @@
 """Tables of a comparison, and its result in words."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from daes.experiments.scores import SeedScores, higher_is_better
+from daes.experiments import comparison_table
+from daes.experiments.scores import higher_is_better
 from daes.experiments.trial import TrialResult
-from daes.formatting import NONE, compact, count, fixed, p_equals, p_value
+from daes.formatting import compact, count, fixed, p_equals, p_value
 from daes.report.comparison import CEILING, Compared
 from daes.table import Cell, Table
 
 
 def result_table(compared: Compared, backbone: str) -> Table:
     """Every method on one backbone, best first; the best of each column stands out."""
-    table = compared.table
-    best = {measure: compared.best(backbone, measure) for measure in compared.titles}
-    rows: list[list[str | Cell]] = []
+    rows: list[list[object]] = []
     for label in compared.order(backbone, compared.headline[0]):
         trials = compared.trials(label, backbone)
-        row: list[str | Cell] = [Cell(label, colour=compared.style(label).colour)]
-        row += [_value(table.summary(label, backbone, m), best[m] == label) for m in compared.titles]
-        row.append(count(float(np.mean([trial.rows_per_second for trial in trials]))) if trials else NONE)
-        row.append(compact(trials[0].parameters) if trials else NONE)
-        rows.append(row)
+        speed = np.mean([trial.rows_per_second for trial in trials]) if trials else None
+        values = [compared.table.scores.cell(label, backbone, measure) for measure in compared.titles]
+        rows.append([_label(compared, label), *values, count(speed), compact(trials[0].parameters if trials else None)])
     if compared.ceiling:
         known = [fixed(compared.ceiling.get(measure)) for measure in compared.titles]
         rows.append([CEILING, *known, "", ""])
-    head = ("method", *compared.titles.values(), "rows per second", "parameters")
-    return Table(head, rows)
+    return Table(("method", *compared.titles.values(), "rows per second", "parameters"), rows)
 
 
 def rank_table(compared: Compared) -> Table:
@@ -37,7 +34,7 @@ def rank_table(compared: Compared) -> Table:
     best = {measure: min(found.values()) for measure, found in ranks.items()}
     rows = [
         [
-            Cell(label, colour=compared.style(label).colour),
+            _label(compared, label),
             *(Cell(fixed(ranks[m][label], 2), strong=ranks[m][label] == best[m]) for m in measures),
         ]
         for label in sorted(compared.table.methods, key=lambda label: ranks[measures[0]][label])
@@ -45,8 +42,16 @@ def rank_table(compared: Compared) -> Table:
     return Table(("method", *(f"rank by {compared.titles[measure]}" for measure in measures)), rows)
 
 
-def _value(found: SeedScores, best: bool) -> Cell:
-    return Cell(fixed(found.mean), strong=best, note="" if found.std is None else f"± {fixed(found.std)}")
+def eighths_table(compared: Compared, backbone: str) -> Table | None:
+    """AUC of every method on each eighth of the stream; None where no trial has kept it."""
+    table = comparison_table.eighths_table(compared.table, backbone)
+    if len(table.head) == 1:
+        return None
+    return replace(table, rows=[[_label(compared, str(label)), *curve] for label, *curve in table.rows])
+
+
+def _label(compared: Compared, label: str) -> Cell:
+    return Cell(label, colour=compared.style(label).colour)
 
 
 def significance_table(compared: Compared) -> Table | None:
@@ -61,10 +66,7 @@ def significance_table(compared: Compared) -> Table | None:
             test.backbone,
             compared.titles[test.measure],
             Cell(test.baseline, strong=(test.backbone, test.measure, test.baseline) in best),
-            fixed(test.difference, sign=True),
-            f"{fixed(test.low, sign=True)} to {fixed(test.high, sign=True)}",
-            p_value(test.delong),
-            p_value(test.bootstrap),
+            *comparison_table.difference_cells(test),
             p_value(test.p_value),
             ("better" if test.better else "worse") if test.significant else "may be chance",
         )
@@ -73,23 +75,6 @@ def significance_table(compared: Compared) -> Table | None:
     difference = f"{compared.subject} less baseline"
     head = ("backbone", "measure", "baseline", difference, "95 %", "DeLong p", "bootstrap p", "p, Holm", "")
     return Table(head, rows, left=frozenset({0, 1, 2, 8}))
-
-
-def eighths_table(compared: Compared, backbone: str) -> Table | None:
-    """AUC of every method on each eighth of the stream; None where no trial has kept it."""
-    curves = {label: compared.table.eighths(label, backbone) for label in compared.table.methods}
-    known = {label: curve for label, curve in curves.items() if curve}
-    if not known:
-        return None
-    best = [max(fixed(value) for value in column) for column in zip(*known.values(), strict=True)]
-    rows = [
-        [
-            Cell(label, colour=compared.style(label).colour),
-            *(Cell(fixed(value), strong=fixed(value) == top) for value, top in zip(curve, best, strict=True)),
-        ]
-        for label, curve in known.items()
-    ]
-    return Table(("method", *(f"{place}/{len(best)}" for place in range(1, len(best) + 1))), rows)
 
 
 def verdict(compared: Compared) -> str:

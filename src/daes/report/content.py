@@ -99,13 +99,9 @@ class Page:
     facts: Sequence[tuple[str, str]] = ()
 
 
-def drawn(figures: Sequence[Figure | None], otherwise: str) -> list[Block]:
+def drawn(figures: Sequence[Figure | None], otherwise: str, *, side_by_side: bool = False) -> list[Block]:
     """The figures that there are, or a sentence where there are none."""
-    found: list[Block] = [figure for figure in figures if figure is not None]
-    return found or [Paragraph(otherwise)]
-
-
-def drawn_side_by_side(figures: Sequence[Figure | None], otherwise: str) -> list[Block]:
-    """`drawn` in a grid."""
     found = [figure for figure in figures if figure is not None]
-    return [Grid(found)] if found else [Paragraph(otherwise)]
+    if not found:
+        return [Paragraph(otherwise)]
+    return [Grid(found)] if side_by_side else [*found]

@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from daes.formatting import compact, fixed, measured, percent
-from daes.report.figures import ROWS_AXIS, Figure, Floats, Layout, Line, View, first, lines, named
-from daes.report.heatmap import HeatMap, heat_map
+from daes.report.figures import ROWS_AXIS, Figure, Floats, Layout, Line, View, first, heat_map, lines, map_height, named
 from daes.report.run_record import DriftSeries, KnotPaths, highest
 from daes.table import Table
 
@@ -32,8 +31,7 @@ def _drift_map(drift: DriftSeries, order: Sequence[int]) -> Figure:
         z = getattr(drift, measure)[:, shown].T
         finite = z[np.isfinite(z)]
         high = max(_LIMITS[measure], float(np.quantile(finite, 0.98)) if finite.size else 0.0)
-        made = HeatMap(names, drift.rows, z, title, SEGMENTS_AXIS, limits=(0.0, high))
-        views.append(View(title, *heat_map(made)))
+        views.append(View(title, *heat_map(names, drift.rows, z, title, SEGMENTS_AXIS, limits=(0.0, high))))
     return Figure(
         "drift-map",
         f"Drift against the first {compact(drift.reference_rows)} rows",
@@ -43,7 +41,7 @@ def _drift_map(drift: DriftSeries, order: Sequence[int]) -> Figure:
         "distribution functions, 0 to 1. Blank where a segment has no value; the strongest colour also stands for "
         f"larger values.{said}",
         choice="Measure",
-        height=made.height,
+        height=map_height(len(names)),
         table=_drift_table(drift, order),
     )
 
@@ -105,14 +103,14 @@ def missing_figure(missing: Mapping[str, Floats], rows: Floats) -> Figure | None
     picked, said = first(np.argsort(most, kind="stable").tolist(), keep_order=True)
     names, z = [list(shown)[i] for i in picked], np.stack([list(shown.values())[i] for i in picked])
     limits = (0.0, max(0.05, float(np.nanmax(z))))
-    made = HeatMap(names, rows, z, "missing", SEGMENTS_AXIS, limits=limits, form=".1f", percent=True)
+    view = heat_map(names, rows, z, "missing", SEGMENTS_AXIS, limits=limits, form=".1f", percent=True)
     return Figure(
         "missing-map",
         "Share of missing values",
-        [View("", *heat_map(made))],
+        [View("", *view)],
         alt=f"Heat map of the share of missing values by column and row; {len(shown)} columns have missing values.",
         caption=f"Columns without a missing value are left out ({len(missing) - len(shown)} of {len(missing)}).{said}",
-        height=made.height,
+        height=map_height(len(names)),
         table=Table(
             ("column", "mean", "lowest", "highest"),
             [
@@ -151,15 +149,15 @@ def _knot_map(knots: KnotPaths, distance: Mapping[int, Floats], order: Sequence[
     shown, said = first(order, keep_order=True)
     names, z = [knots.names[i] for i in shown], np.stack([distance[i] for i in shown])
     limits = (0.0, max(0.02, float(np.nanquantile(z, 0.98))))
-    made = HeatMap(names, knots.rows, z, "ranks away", SEGMENTS_AXIS, limits=limits, form=".1f", percent=True)
+    view = heat_map(names, knots.rows, z, "ranks away", SEGMENTS_AXIS, limits=limits, form=".1f", percent=True)
     return Figure(
         "knots-map",
         "How far the knots were from their last place",
-        [View("", *heat_map(made))],
+        [View("", *view)],
         alt="Heat map of the largest distance of a feature's knots from their last place, by feature and row.",
         caption="The largest distance of an inner knot from where it ended, in ranks of the final distribution: "
         f"5 % means that a quantile was off by 5 percentage points.{said}",
-        height=made.height,
+        height=map_height(len(names)),
         table=Table(
             ("feature", "at the first record", "half way"),
             [(name, percent(line[0]), percent(line[len(line) // 2])) for name, line in zip(names, z, strict=True)],

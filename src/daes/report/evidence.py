@@ -84,7 +84,7 @@ def evidence_figure(curves: list[EvidenceCurve]) -> Figure | None:
         caption="Above 0 a click is more likely than on average, and one unit is a factor of e in the odds. The veil "
         "holds 95 % of what chance would make of as many rows; it is wide where values are rare. A dotted line is what "
         "rows without a value have. Counted from past clicks, feature by feature, nothing held fixed: a feature may "
-        "also be the messenger of another one. Features that say most come first." + said,
+        "also stand for another one that it correlates with. The strongest features come first." + said,
         choice="Feature",
         table=Table(
             ("feature", "strength", "lowest", "at value", "highest", "at value", "if missing"),

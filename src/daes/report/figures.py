@@ -38,20 +38,12 @@ class View:
 
 
 @dataclass(frozen=True)
-class Key:
-    """An entry of the legend: a button that shows and hides the traces of its group."""
-
-    group: str
-    label: str
-    colour: str
-
-
-@dataclass(frozen=True)
 class Figure:
     """A titled plot with its caption, the choice of views, and its numbers as a table.
 
     `alt` says in a sentence what the plot shows; `choice` names what the views are a choice of; where the lines are
-    `labelled` at their ends, the keys are shown only on narrow screens, which are too narrow for labels.
+    `labelled` at their ends, the keys are shown only on narrow screens, which are too narrow for labels. `keys` are the
+    lines that have a button in the legend, which shows and hides the traces of their group.
     """
 
     name: str
@@ -61,7 +53,7 @@ class Figure:
     caption: str = ""
     choice: str = "Show"
     height: int = 300
-    keys: Sequence[Key] = ()
+    keys: Sequence["Line"] = ()
     labelled: bool = False
     table: Table | None = None
 
@@ -81,8 +73,8 @@ class Line:
 
     group: str
     label: str
-    x: ArrayLike
-    y: ArrayLike
+    x: ArrayLike = ()
+    y: ArrayLike = ()
     colour: str = "c1"
     width: float = 1.8
     dash: str = "solid"
@@ -243,3 +235,66 @@ def spread(places: Sequence[float], gap: float) -> list[float]:
             pools[-1] = [(pools[-1][0] * pools[-1][1] + mean * size) / (pools[-1][1] + size), pools[-1][1] + size]
     level = [mean for mean, size in pools for _ in range(int(size))]
     return [place + index * gap for index, place in enumerate(level)]
+
+
+def map_height(rows: int, row_pixels: int = 22) -> int:
+    """The height in pixels of a heat map and the axis below it."""
+    return max(170, min(row_pixels * rows, 1400) + 70)
+
+
+def heat_map(
+    names: Sequence[str],
+    x: ArrayLike,
+    z: ArrayLike,
+    measure: str,
+    x_axis: Layout,
+    *,
+    scale: str = "sequential",
+    limits: tuple[float, float] | None = None,
+    form: str = ".3f",
+    percent: bool = False,
+) -> tuple[list[Trace], Layout]:
+    """A heat map of z over names (one per row, from the top) and x; NaN is left blank.
+
+    `narrowtext` are the names for narrow screens.
+    """
+    unit = 100.0 if percent else 1.0
+    shares = unit * np.asarray(z, dtype=np.float64)
+    low, high = (unit * limit for limit in limits) if limits else _limits(shares, scale)
+    suffix = "\u00a0%" if percent else ""
+    trace = {
+        "type": "heatmap",
+        "x": numbers(x),
+        "y": list(range(len(names))),
+        "z": shares.tolist(),
+        "zmin": low,
+        "zmax": high,
+        "colorscale": f"@{scale}",
+        "xgap": 0,
+        "ygap": 1,
+        "hovertemplate": f"%{{y}}<br>{x_axis['title']['text']} %{{x}}<br>"
+        f"{measure} %{{z:{form}}}{suffix}<extra></extra>",
+        "hoverongaps": False,
+        "colorbar": {"title": {"text": measure, "side": "right", "font": {"size": 11}}, "ticksuffix": suffix},
+    }
+    layout: Layout = {
+        "hovermode": "closest",
+        "xaxis": {**x_axis, "showgrid": False},
+        "yaxis": {
+            "autorange": "reversed",
+            "showgrid": False,
+            "tickvals": list(range(len(names))),
+            "ticktext": [named(name) for name in names],
+            "narrowtext": [named(name, 14) for name in names],
+        },
+    }
+    return [trace], layout
+
+
+def _limits(z: Floats, scale: str) -> tuple[float, float]:
+    finite = z[np.isfinite(z)]
+    # Extremes of a heavy tail would leave no colour for the rest.
+    most = float(np.quantile(np.abs(finite), 0.95)) if finite.size else 0.0
+    most = most or (float(np.abs(finite).max()) if finite.size else 0.0)
+    most = most or 1.0
+    return (-most, most) if scale == "diverging" else (0.0, most)

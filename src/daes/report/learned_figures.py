@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from daes.formatting import compact, fixed, measured, percent
-from daes.report.figures import Figure, Layout, Line, View, first, lines
-from daes.report.heatmap import HeatMap, heat_map
+from daes.report.figures import Figure, Layout, Line, View, first, heat_map, lines, map_height
 from daes.report.learned import LEVELS, Learned, Modulation, principal_coordinates, principal_direction
 from daes.table import Table
 
@@ -86,19 +85,19 @@ def _overview(learned: Learned, seen: np.ndarray) -> Figure:
     picked, said = first(np.argsort(-np.ptp(coordinates, axis=1), kind="stable").tolist(), keep_order=True)
     seen, coordinates, carried = seen[picked], coordinates[picked], carried[picked]
     names = [learned.names[i] for i in seen]
-    made = HeatMap(names, LEVELS, coordinates, "coordinate", LEVEL_AXIS, scale="diverging")
+    directions = heat_map(names, LEVELS, coordinates, "coordinate", LEVEL_AXIS, scale="diverging")
     length = np.linalg.norm(learned.embedding[seen], axis=-1)
-    norms = HeatMap(names, LEVELS, length, "length", LEVEL_AXIS)
+    norms = heat_map(names, LEVELS, length, "length", LEVEL_AXIS)
     return Figure(
         "encoding-map",
         "Encoding of every feature",
-        [View("first principal direction", *heat_map(made)), View("length of the embedding", *heat_map(norms))],
+        [View("first principal direction", *directions), View("length of the embedding", *norms)],
         alt="Heat map of each feature's embedding along its distribution, on its first principal direction.",
         caption="Each line is one feature from its smallest to its largest value. The colour is the embedding’s "
         "coordinate on the direction in which that feature’s embedding varies most: equal colours are alike to the "
         "model, and a line without colour is a feature it hardly uses. The strongest colours also stand for larger "
         f"values.{said}",
-        height=made.height,
+        height=map_height(len(names)),
         table=Table(
             ("feature", "range on the first direction", "variance it carries", "mean length"),
             [
@@ -117,16 +116,8 @@ def _embedding(learned: Learned, seen: np.ndarray) -> Figure:
         vectors = learned.embedding[feature]
         order = np.argsort(-principal_direction(vectors), kind="stable")
         centred = vectors - vectors.mean(axis=0)
-        made = HeatMap(
-            [str(component) for component in order],
-            LEVELS,
-            centred.T[order],
-            "less mean",
-            _axis_of(learned.values[feature]),
-            scale="diverging",
-            row_pixels=16,
-        )
-        data, layout = heat_map(made)
+        names, axis = [str(component) for component in order], _axis_of(learned.values[feature])
+        data, layout = heat_map(names, LEVELS, centred.T[order], "less mean", axis, scale="diverging")
         data[0]["hovertemplate"] = "component %{y}, %{x:.1%}<br>%{z:.4f}<extra></extra>"
         layout["yaxis"]["title"] = {"text": "component"}
         views.append(View(learned.names[feature], data, layout))
@@ -138,7 +129,7 @@ def _embedding(learned: Learned, seen: np.ndarray) -> Figure:
         caption="The components of the embedding, each less its mean, ordered by their share in the first principal "
         "direction. A step in colour is a value at which the encoding changes." + said,
         choice="Feature",
-        height=made.height,
+        height=map_height(learned.embedding.shape[-1], 16),
     )
 
 
@@ -151,15 +142,8 @@ def modulation_figure(modulation: Modulation, learned: Learned) -> Figure | None
     shown, said = first(order)
     views = []
     for feature in shown:
-        made = HeatMap(
-            modulation.labels,
-            LEVELS,
-            modulation.shift[feature],
-            "shift",
-            _axis_of(learned.values[feature]),
-            scale="diverging",
-        )
-        data, layout = heat_map(made)
+        shift, axis = modulation.shift[feature], _axis_of(learned.values[feature])
+        data, layout = heat_map(modulation.labels, LEVELS, shift, "shift", axis, scale="diverging")
         data[0]["hovertemplate"] = "%{y}<br>quantile %{x:.1%}<br>shift %{z:.4f}<extra></extra>"
         views.append(View(learned.names[feature], data, layout))
     return Figure(
@@ -171,7 +155,7 @@ def modulation_figure(modulation: Modulation, learned: Learned) -> Figure | None
         "mean of these contexts: one category is changed at a time, the others are at their mean. The model knows "
         f"categories by number only. Features that context reaches most come first.{said}",
         choice="Feature",
-        height=made.height,
+        height=map_height(len(modulation.labels)),
         table=Table(
             ("feature", "reach of context"),
             [(learned.names[i], percent(modulation.reach[i])) for i in order],

@@ -1,4 +1,4 @@
-"""Writes the page of a run or a comparison: a single HTML file that opens offline."""
+"""Writes the page of a run or of comparisons: a single HTML file that opens offline."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,49 +12,31 @@ from daes.report.run_record import read_run
 from daes.report.run_sections import run_facts, run_sections
 from daes.storage.durable import write_text
 
-REPORT = "report.html"
 
-
-def write_report(run_dir: str | Path) -> Path:
+def write_report(folder: str | Path) -> Path:
     """Write the page of what `daes train` or `daes compare` left in a folder, and return where it is.
 
     The page says what the folder lacks (no monitor, no knots, no numerical columns, no model). A folder without
     a run or a comparison is an error.
     """
-    folder = Path(run_dir)
+    folder = Path(folder)
+    path = folder / "report.html"
     if (folder / "comparison.json").is_file() and not (folder / "config.json").is_file():
-        return write_comparison(folder)
+        compared = compared_in(folder)
+        return write_comparisons(path, f"Comparison on {compared.name}", compared.lead, [compared])
     run = read_run(folder)
-    path = folder / REPORT
-    learned = read_findings(folder / "model", run)
-    write_text(path, render(Page(run.title, run.lead, run_sections(run, learned), run_facts(run))))
-    return path
-
-
-def write_comparison(
-    compare_dir: str | Path, *, run_dir: str | Path | None = None, ceiling: Mapping[str, float] | None = None
-) -> Path:
-    """Write the page of what `daes compare` left in a folder, and return where it is.
-
-    Args:
-        compare_dir: the folder.
-        run_dir: a run on the same stream, whose drift, knots and learned encodings the page also shows.
-        ceiling: what the true probabilities score, by measure (`auc`, `logloss`, `half_auc`, `half_logloss`).
-    """
-    compared = compared_in(compare_dir, run_dir=run_dir, ceiling=ceiling)
-    path = Path(compare_dir) / REPORT
-    facts = [*best_facts(compared), *work_facts([compared])]
-    write_text(
-        path, render(Page(f"Comparison on {compared.name}", compared.lead, comparison_sections(compared), facts))
-    )
+    sections = run_sections(run, read_findings(folder / "model", run))
+    write_text(path, render(Page(run.title, run.lead, sections, run_facts(run))))
     return path
 
 
 def write_comparisons(path: str | Path, title: str, lead: str, comparisons: Sequence[Compared]) -> Path:
-    """Write one page of several comparisons, one after the other."""
+    """Write one page of comparisons, one after the other."""
     path = Path(path)
-    sections = [section for compared in comparisons for section in comparison_sections(compared, compared.name)]
-    best = [fact for compared in comparisons for fact in best_facts(compared, f"{compared.name}, ")]
+    groups = ["" if len(comparisons) == 1 else compared.name for compared in comparisons]
+    pairs = list(zip(comparisons, groups, strict=True))
+    sections = [section for compared, group in pairs for section in comparison_sections(compared, group)]
+    best = [fact for compared, group in pairs for fact in best_facts(compared, group)]
     write_text(path, render(Page(title, lead, sections, [*best, *work_facts(comparisons)])))
     return path
 
@@ -62,6 +44,12 @@ def write_comparisons(path: str | Path, title: str, lead: str, comparisons: Sequ
 def compared_in(
     compare_dir: str | Path, *, run_dir: str | Path | None = None, ceiling: Mapping[str, float] | None = None
 ) -> Compared:
-    """What a folder of `daes compare` holds, with a run and a ceiling that belong to it."""
+    """What a folder of `daes compare` holds, with what belongs to it.
+
+    Args:
+        compare_dir: the folder.
+        run_dir: a run on the same stream, whose drift, knots and learned encodings the page also shows.
+        ceiling: what the true probabilities score, by measure (`auc`, `logloss`, `half_auc`, `half_logloss`).
+    """
     table = read_comparison(Path(compare_dir))
     return Compared(table, dict(ceiling or {}), None if run_dir is None else Path(run_dir))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from daes.formatting import compact, count, fixed, percent
-from daes.report.figures import Figure, Floats, Key, Line, View, lines
+from daes.report.figures import Figure, Floats, Line, View, lines
 from daes.report.run_record import ReliabilityBins, RunRecord
 from daes.table import Table
 
@@ -34,7 +34,7 @@ def score_figures(run: RunRecord) -> list[Figure]:
                 title,
                 [View("", *lines(series, y_title="", height=300, settle=_SETTLE))],
                 alt=f"{title} along the stream: {_ends(series)}.",
-                keys=[Key(line.group, line.label, line.colour) for line in series],
+                keys=series,
                 labelled=True,
                 caption=_CAPTIONS[metric],
                 table=_history_table(run, metric, title),
@@ -171,7 +171,7 @@ def rate_figure(run: RunRecord) -> Figure | None:
         alt=f"Mean prediction and rate of clicks along the stream: {_ends(series)}.",
         caption="Mean prediction and rate of clicks of each segment of the stream.",
         height=380,
-        keys=[Key(line.group, line.label, line.colour) for line in series],
+        keys=series,
         labelled=True,
         table=Table(
             ("rows", "predicted", "clicked"),

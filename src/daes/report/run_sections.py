@@ -5,7 +5,7 @@ from math import isfinite
 
 from daes.formatting import compact, count, duration, fixed
 from daes.report.categories import category_blocks, table_loads
-from daes.report.content import Block, Details, Notes, Paragraph, Ranking, Section, drawn, drawn_side_by_side
+from daes.report.content import Block, Details, Notes, Paragraph, Ranking, Section, drawn
 from daes.report.distribution_figures import drift_figures, knot_figures, missing_figure
 from daes.report.evidence import evidence_figure
 from daes.report.features import MOST_LISTED, ColumnSummary, column_summaries
@@ -96,7 +96,7 @@ def _features(run: RunRecord, columns: Sequence[ColumnSummary]) -> list[Block]:
 
 def _scores(run: RunRecord) -> list[Block]:
     undefined = [Paragraph(f"{name} is not defined: {reason}.", "said") for name, reason in run.undefined.items()]
-    return [*undefined, *drawn_side_by_side(score_figures(run), "No score was recorded.")]
+    return [*undefined, *drawn(score_figures(run), "No score was recorded.", side_by_side=True)]
 
 
 def _calibration(run: RunRecord) -> list[Block]:
@@ -109,7 +109,7 @@ def _calibration(run: RunRecord) -> list[Block]:
     )
     return [
         explained,
-        *drawn_side_by_side([figure, rate_figure(run)], "There are too few predictions to draw a diagram."),
+        *drawn([figure, rate_figure(run)], "There are too few predictions to draw a diagram.", side_by_side=True),
     ]
 
 

@@ -111,7 +111,7 @@ def warnings(run: RunRecord, columns: Sequence[ColumnSummary], tables: Sequence[
     elif abs(calibration - 1) > _OFF:
         yield f"The model {promised(calibration)}: rank by its scores, but do not take them for probabilities."
     if auc > 0.98:
-        yield f"An AUC of {fixed(auc)} is hardly ever true: a column may give the label away."
+        yield f"An AUC of {fixed(auc)} is suspiciously high: a column may leak the label."
     if run.bad_batches:
         number = len(run.bad_batches)
         yield f"{count(number)} {'batch' if number == 1 else 'batches'} could not be learned from."

@@ -28,7 +28,7 @@ _CATEGORIES = 254
 class RetrainedTrees(Rival):
     """LightGBM, retrained from scratch on all rows of the past after every sixteenth of the stream.
 
-    It gets the same columns, without a look at the labels: numbers as they are, missing ones missing; of each
+    It gets the same columns, encoded without the labels: numbers unchanged, missing ones missing; of each
     categorical field a code for each of its 254 most frequent values of the past and one for all others, as a
     categorical feature, and of a field with more values than that also how often the row's value was seen in the past.
     Rows before the first training are scored by the click rate so far.

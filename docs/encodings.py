@@ -1,6 +1,4 @@
-"""Pictures for the docs: what each method makes of a skewed feature.
-
-    python -m daes.report.encodings --out docs/images
+"""Draw the encodings of docs/methods: `python docs/encodings.py` writes docs/images/encoding-*.png.
 
 The feature is lognormal (median 10) with 30 % zeros. A picture shows a method's output over the value, and over the
 rank: the same values, each with as much room as rows have it. Tables of learned rows are replaced by the identity, so
@@ -221,8 +219,10 @@ def _end(values: Tensor) -> float:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Draw the pictures of some or all methods."""
-    parser = argparse.ArgumentParser(prog="python -m daes.report.encodings", description=__doc__.partition("\n")[0])
-    parser.add_argument("--out", type=Path, default=Path("docs/images"), help="folder for encoding-NAME.png")
+    parser = argparse.ArgumentParser(prog="docs/encodings.py", description=__doc__.partition("\n")[0])
+    parser.add_argument(
+        "--out", type=Path, default=Path(__file__).parent / "images", help="folder for encoding-NAME.png"
+    )
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"methods, all by default: {', '.join(METHODS)}")
     given = parser.parse_args(arguments)
     unknown = [name for name in given.names if name not in METHODS]

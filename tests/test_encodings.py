@@ -1,15 +1,18 @@
 """The pictures of the docs: what they show, and that they are there."""
 
 from pathlib import Path
+from runpy import run_path
 
 import numpy as np
 import pytest
 
 from daes.embedding import METHODS
-from daes.report.encodings import clicks, draw, feature, main, panels
 
-IMAGES = Path(__file__).parents[2] / "docs" / "images"
+DOCS = Path(__file__).parents[1] / "docs"
+IMAGES = DOCS / "images"
 LIMIT = 100_000
+script = run_path(str(DOCS / "encodings.py"))
+clicks, draw, feature, main, panels = (script[name] for name in ("clicks", "draw", "feature", "main", "panels"))
 
 
 def test_the_feature_is_skewed_and_has_exactly_its_zeros() -> None:
