@@ -87,7 +87,7 @@ def test_it_is_shown_and_made_a_page_of(done, tmp_path):
     found, settings, _, _ = done
     result = make_result("ladder", found, settings)
     markdown, verdict = show(result, tmp_path)
-    assert "| + recent errors (the default) |" in markdown
+    assert "| + pairs and triples (the default) |" in markdown
     assert "Given its plain inputs and its evidence" in markdown
     assert "Friedman's test with 2 streams as blocks" in markdown
     assert verdict.count("against the best rival of each cell") == 3

@@ -73,14 +73,13 @@ class Combinations(KeepsPrecision):
         count, cells, _ = self.errors.shape
         padded = nn.functional.pad(values, (0, 1))  # field −1 is 0 in every row
         first, second, third = (padded[:, one] for one in self.fields.unbind(1))
-        found = _hash(_hash(first, second, cells), third, cells)
+        found: Tensor = _hash(_hash(first, second, cells), third, cells)
         return found + torch.arange(count, device=values.device) * cells
 
     @torch.no_grad()
     def forward(self, values: Tensor, spread: Tensor | float) -> Tensor:
         """z, given p̄·(1 − p̄)."""
-        found: Tensor = nn.functional.embedding(self.places(values), self.odds(spread)).squeeze(-1).float()
-        return found
+        return nn.functional.embedding(self.places(values), self.odds(spread)).squeeze(-1).float()
 
     @torch.no_grad()
     def odds(self, spread: Tensor | float) -> Tensor:

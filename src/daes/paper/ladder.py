@@ -40,7 +40,7 @@ STREAMS = (
 BACKBONES = ("deepfm", "dcnv2")
 GIVEN = {"none": "", "plain": ", plain inputs", "evidence": ", evidence", "both": ", same inputs"}
 """What a rival is given of the default's inputs, and how its label ends."""
-DEFAULT = "+ recent errors (the default)"
+DEFAULT = "+ pairs and triples (the default)"
 _ADAM = {"optimizer": "adam", "learning_rate": 1e-3, "batch_size": 256}
 _UNNORMALISED = partial(as_published, batch_norm=False, dropout=0.0)
 _PLAIN = ("score", "value")
@@ -72,9 +72,9 @@ RUNGS = {
     "+ Adagrad 0.03": Rung("daes", model={"evidence": False}, train={"batch_size": 256, "table_start": 0.0}),
     "+ small first steps of tables": Rung("daes", model={"evidence": False}, train={"batch_size": 256}),
     "+ batch size by rows": Rung("daes", {}, {"evidence": False}),
-    "+ evidence": Rung("daes", {}, {"evidence": {"recent": None}}),
+    "+ evidence": Rung("daes", {}, {"evidence": {"recent": None, "pairs": 0}}),
+    "+ recent errors": Rung("daes", {}, {"evidence": {"pairs": 0}}),
     DEFAULT: Rung("daes"),
-    "+ 30 pairs": Rung("daes", {}, {"evidence": {"pairs": 30}}),
 }
 """One change each, from top to bottom."""
 ENDS = {"published gate": RUNGS["published gate"], "the default": RUNGS[DEFAULT]}
