@@ -61,7 +61,7 @@ def test_options_of_parts_are_only_those_given():
         "l2": 0.0,
         "context": "smallest",
         "num_context": 3,
-        "evidence": {"pairs": 0, "recent": 300.0},
+        "evidence": {"pairs": 32, "triples": 32, "recent": 300.0},
         "categorical_options": {"mode": "hash", "sparse": False},
         "embedding_options": {},
         "backbone_options": {},
