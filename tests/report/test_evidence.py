@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from daes.model import CTRModel
-from daes.report.evidence import evidence_curves, evidence_figure
+from daes.report.evidence import combination_table, evidence_curves, evidence_figure
 from daes.stream.batch import Batch
 from daes.stream.schema import Schema
 
@@ -64,3 +64,19 @@ def test_the_figure_has_a_view_per_feature_and_a_row_in_its_table(model):
     assert evidence_figure([]) is None
     without = CTRModel(SCHEMA, "fe", "fnn", sizes=4, evidence=False)
     assert evidence_curves(without) == []
+
+
+def test_combinations_are_named_those_that_move_scores_most_first():
+    rng = np.random.default_rng(0)
+    numbers, ids = rng.normal(size=(600, 3)).astype(np.float32), rng.integers(0, 2, size=(600, 1))
+    labels = ((numbers[:, 1] > 0) ^ (ids[:, 0] > 0)).astype(np.float32)
+    options = {"bins": 8, "pair_bins": 2, "choose_after": 100, "pairs": 2, "triples": 0}
+    model = CTRModel(SCHEMA, "fe", "fnn", sizes=4, evidence=options)
+    assert combination_table(model) is None
+    model.count(model.prepare(Batch(numbers, ids, labels)), logits=torch.zeros(600))
+    (best, effect), (_, less) = combination_table(model).rows
+    assert best == "steep × f"
+    assert float(effect) > float(less)
+    frozen = combination_table(model.freeze())
+    assert frozen.rows[0][0] == "steep × f"
+    assert combination_table(CTRModel(SCHEMA, "fe", "fnn", sizes=4, evidence=False)) is None

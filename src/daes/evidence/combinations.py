@@ -151,6 +151,13 @@ class Combinations(KeepsPrecision):
             self.weight[place] = self._start
         return free[: len(new)]
 
+    @torch.no_grad()
+    def effects(self, spread: Tensor | float) -> Tensor:
+        """How much each combination moves logits, (K,): |w| times the root mean square of z, by V until frozen."""
+        odds = self.odds(spread).view(self.errors.shape[:2])
+        views = (odds != 0).to(odds) if self.errors.shape[2] == 1 else self.errors[..., 1]
+        return self.weight.abs() * ((views * odds.square()).sum(1) / views.sum(1).clamp(min=1e-9)).sqrt()
+
     def reading(self, fields: range) -> list[int]:
         """The combinations that have one of these fields."""
         return [place for place, one in enumerate(self.fields.tolist()) if any(field in fields for field in one)]
@@ -158,10 +165,19 @@ class Combinations(KeepsPrecision):
     @torch.no_grad()
     def read(self, values: Tensor, labels: Tensor, logits: Tensor, rows: float, which: Sequence[int]) -> None:
         """Read the errors of these combinations off a sample of scored rows that stands for so many rows."""
+        if not which:
+            return
+        self.errors[list(which)] = 0
+        times = rows / max(len(labels), 1)
+        given = values.int(), labels.float(), logits.float()
+        if native.serves(*given, self.fields, self.errors):
+            columns, clicked, scores = (one.contiguous().numpy() for one in given)
+            chosen = self.fields.numpy(), np.array(which, np.int64)
+            arrays.read_errors(columns, clicked, scores, times, *chosen, self.errors.numpy())
+            return
         only = torch.zeros(len(self.fields), dtype=torch.bool, device=self.fields.device)
         only[list(which)] = True
-        self.errors[only] = 0
-        self._add(values, labels, logits, rows / max(len(labels), 1), only)
+        self._add(values, labels, logits, times, only)
 
     def reset(self) -> None:
         """Forget everything but the weights."""

@@ -71,6 +71,7 @@ def _load() -> Any:
         "combine": "ppppnp",
         "count": "ppppppnnn",
         "rate": "pnnpppnndppp",
+        "read": "pnnppdppnnp",
         "keep": "pppppnppn",
         "blend": "pnnpnppppnnpppnpnpp",
         "gate": "ppnnnnnp",

@@ -176,6 +176,30 @@ def take_smallest(hashes: Ints, smallest: Ints, counts: Ints, seen: Ints) -> Non
     )
 
 
+def read_errors(
+    values: NDArray[np.int32],
+    labels: NDArray[np.float32],
+    logits: NDArray[np.float32],
+    times: float,
+    fields: NDArray[np.int64],
+    which: NDArray[np.int64],
+    errors: NDArray[np.float64],
+) -> None:
+    """`Combinations.read`: add the errors of rows, so many times, to those `which` of the combinations."""
+    native._library.daes_read(
+        values.ctypes.data,
+        *values.shape,
+        labels.ctypes.data,
+        logits.ctypes.data,
+        times,
+        fields.ctypes.data,
+        which.ctypes.data,
+        len(which),
+        errors.shape[1],
+        errors.ctypes.data,
+    )
+
+
 def rate(
     values: NDArray[np.int32],
     error: NDArray[np.float64],

@@ -580,6 +580,22 @@ static int64_t first_after(const int64_t *positions, int64_t count, int64_t seen
     return first;
 }
 
+/* Add the errors of scored rows with values (rows, n), so many times, to those of some combinations (Combinations.read):
+ * `which` (count,) of fields (K, 3) and errors (K, cells, 2). */
+void daes_read(const int32_t *values, int64_t rows, int64_t n, const float *labels, const float *logits, double times,
+               const int64_t *fields, const int64_t *which, int64_t count, int64_t cells, double *errors) {
+    for (int64_t i = 0; i < rows; i++) {
+        const double score = 1 / (1 + exp(-(double)logits[i]));
+        const double error = grained((labels[i] - score) * times), variance = grained(score * (1 - score) * times);
+        for (int64_t k = 0; k < count; k++) {
+            const int64_t cell = combined_cell(values + i * n, n, fields + 3 * which[k], cells);
+            double *own = errors + 2 * (which[k] * cells + cell);
+            own[0] += error;
+            own[1] += variance;
+        }
+    }
+}
+
 /* How far the combinations of values (rows, n) of each candidate (count, 3) stray (rate of combinations.py), into found
  * (count,); -infinity where more than `most` cells are used. sums (cells, 2) and used (rows,) are scratch space, sums of
  * zeros before and after. */

@@ -71,6 +71,23 @@ def evidence_curves(model: CTRModel) -> list[EvidenceCurve]:
     return sorted(found, key=lambda curve: -curve.strength)
 
 
+def combination_table(model: CTRModel) -> Table | None:
+    """The pairs and triples of columns that the model combines, those that move its scores most first."""
+    evidence, found = model.evidence, model.evidence.combinations
+    if found is None:
+        return None
+    rate = evidence.prior()
+    effects = found.effects(rate * (1 - rate)).tolist()
+    options, schema = evidence.options, model.schema
+    names = [*(schema.numerical if options.numbers else ()), *(schema.categorical if options.categories else ())]
+    rows = [
+        (" × ".join(names[one] for one in fields if one >= 0), fixed(effect, 3))
+        for effect, fields in sorted(zip(effects, found.fields.tolist(), strict=True), reverse=True)
+        if fields[0] >= 0 and effect > 0
+    ]
+    return Table(("columns", "moves the logit by"), rows) if rows else None
+
+
 def evidence_figure(curves: list[EvidenceCurve]) -> Figure | None:
     """Log odds over the quantiles of each feature, one view per feature; None where nothing was counted."""
     if not curves:

@@ -1,6 +1,6 @@
 """What a model learned about each numerical feature: its embedding along its distribution, and what context changes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +12,9 @@ from daes.embedding.categorical import CategoricalEmbedding
 from daes.embedding.modulation import pool_context
 from daes.embedding.vocabulary import FIRST, MISSING, UNSEEN
 from daes.model import CTRModel
-from daes.report.evidence import EvidenceCurve, evidence_curves
+from daes.report.evidence import EvidenceCurve, combination_table, evidence_curves
 from daes.report.run_record import RunRecord
+from daes.table import Table
 
 Floats = NDArray[np.float64]
 
@@ -69,6 +70,7 @@ class ModelFindings:
     learned: Learned | None = None
     modulation: Modulation | None = None
     evidence: tuple[EvidenceCurve, ...] = ()
+    combinations: Table | None = None
     reason: str = ""
 
 
@@ -131,13 +133,13 @@ def read_findings(folder: Path, run: RunRecord) -> ModelFindings:
     if not folder.is_dir():
         return ModelFindings(reason="The model is not in the folder.")
     model = CTRModel.from_pretrained(folder)
+    found = ModelFindings(evidence=tuple(evidence_curves(model)), combinations=combination_table(model))
     if model.numerical is None:
-        return ModelFindings(reason="There is no numerical feature.")
-    values, evidence = quantile_grid(model, run), tuple(evidence_curves(model))
+        return replace(found, reason="There is no numerical feature.")
+    values = quantile_grid(model, run)
     if values is None:
-        reason = "Neither the method nor the run kept the distribution of the features."
-        return ModelFindings(evidence=evidence, reason=reason)
-    return ModelFindings(evaluate_features(model, values), evaluate_contexts(model, values), evidence)
+        return replace(found, reason="Neither the method nor the run kept the distribution of the features.")
+    return replace(found, learned=evaluate_features(model, values), modulation=evaluate_contexts(model, values))
 
 
 @torch.no_grad()

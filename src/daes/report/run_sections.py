@@ -42,14 +42,27 @@ def run_sections(run: RunRecord, findings: ModelFindings) -> list[Section]:
 
 def stream_sections(run: RunRecord, findings: ModelFindings, group: str = "") -> list[Section]:
     """The stream and what the method learned from it."""
-    counted = evidence_figure(list(findings.evidence))
     return [
-        *([] if counted is None else [Section("evidence", "What past clicks say", drawn([counted], ""), group)]),
+        *([Section("evidence", "What past clicks say", blocks, group)] if (blocks := _evidence(findings)) else []),
         Section("drift", "Drift", _drift(run), group),
         Section("missing", "Missing values", _missing(run), group),
         Section("knots", "Knots", _knots(run), group),
         Section("encoding", "What the model learned", _encoding(findings), group),
     ]
+
+
+def _evidence(findings: ModelFindings) -> list[Block]:
+    curves, combined = evidence_figure(list(findings.evidence)), findings.combinations
+    found: list[Block] = [] if curves is None else drawn([curves], "")
+    if combined is not None:
+        found.append(
+            Paragraph(
+                "Of these columns the model has learned what their values say together, beyond what it makes of each: "
+                "how far its scores of such rows were off corrects the next ones, by that much (root mean square)."
+            )
+        )
+        found.append(Details(f"{len(combined.rows)} pairs and triples of columns", combined))
+    return found
 
 
 def run_facts(run: RunRecord) -> list[tuple[str, str]]:
