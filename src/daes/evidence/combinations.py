@@ -130,7 +130,7 @@ class Combinations(KeepsPrecision):
             known = sorted(set(candidates) - stay)
             rated = rate(columns, error, variance, known, self.errors.shape[1])
             order = [known[place] for place in np.argsort(-rated, kind="stable") if rated[place] > -np.inf]
-            return [*stay, *order][:count]
+            return [*sorted(stay), *order][:count]
 
         fields = list(range(values.shape[1]))
         if told is not None and len(fields) > _MOST_FIELDS:

@@ -131,10 +131,9 @@ class EvidenceInputs(KeepsPrecision):
             odds = counts.combine(numbers, rows)
         elif self._tables is not None and torch.compiler.is_exporting():
             odds = embedding(found.places(self._values(numbers, rows)), self._tables[-1]).squeeze(-1)
-            return (odds * found.weight).sum(1)
         else:
             odds = found(self._values(numbers, rows), self._spread())
-        return odds @ found.weight.float()
+        return (odds * found.weight.float()).sum(1)  # a product of matrices might be of half precision
 
     def cells(self, numbers: Tensor, rows: Tensor) -> Tensor:
         """The cells of `recent` that rows have, (B, 1 + q + p): that of all rows, then those of bins and of ids."""

@@ -117,7 +117,7 @@ class Whole:
             leak_(into, self._slope)
         torch.addmv(share.logits, share.hidden[-1], self._readout, out=share.logits)
         if self._combined is not None:
-            share.logits.add_(torch.mv(share.odds, self._combined))
+            share.logits.add_((share.odds * self._combined).sum(1))
 
     @staticmethod
     def serves(layers: Sequence[Tensor], values: Mapping[str, Any], counts: Counts) -> bool:

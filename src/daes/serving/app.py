@@ -2,6 +2,7 @@
 
 import asyncio
 import hmac
+import json
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -73,7 +74,9 @@ def create_app(
     @app.exception_handler(BadRequest)
     async def bad_request(_: Request, error: BadRequest) -> Response:
         content = {"detail": [{"loc": list(error.where), "msg": str(error)}]}
-        return JSONResponse(content, error.status, {"Retry-After": "1"} if error.status == 503 else None)
+        headers = {"Retry-After": "1"} if error.status == 503 else None
+        # In ASCII, unlike JSONResponse: what was sent may hold half a surrogate pair.
+        return Response(json.dumps(content), error.status, headers, media_type="application/json")
 
     @protected.post(
         "/predict",

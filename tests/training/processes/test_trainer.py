@@ -13,7 +13,7 @@ from daes.training.processes import Processes, ProcessTrainer
 from daes.training.processes.trainer import _in_order, part_of
 from daes.training.trainer import StreamTrainer
 
-EVIDENCE = {"pairs": 2, "bins": 8, "pair_bins": 4, "sample_rows": 50, "pair_cells": 64}
+EVIDENCE = {"pairs": 2, "bins": 8, "pair_bins": 4, "sample_rows": 50, "pair_cells": 64, "choose_after": 64}
 
 
 def _model(make_model):
