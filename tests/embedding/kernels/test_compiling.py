@@ -15,7 +15,8 @@ from triton.compiler import ASTSource
 from daes.embedding.kernels import gating, interpolation, mixing, observation, recent, rows, sampling
 
 FLOATS = "values lows highs slots minimum maximum knots centre scale table missing linear gradient weights base out"
-FLOATS += " sums slopes changes context projection tiles picked numbers labels kept_numbers kept_logits edges fields plain"
+FLOATS += " sums slopes changes context projection tiles picked numbers labels kept_numbers edges fields plain"
+FLOATS += " kept_logits"
 WHOLE = "count skipped before positions targets following seen categories kept_categories index order offsets"
 TYPES = dict.fromkeys(FLOATS.split(), "*fp32") | dict.fromkeys(WHOLE.split(), "*i64")
 TYPES |= {"counts": "*i32", "member": "*i8", "levels": "*fp64", "total": "*fp64", "kept_missing": "*i1"}
