@@ -14,7 +14,7 @@ class Evidence:
         numbers: log odds of a click per quantile bin of each numerical feature.
         categories: log odds of a click per id of each categorical field, and how often the id was seen.
         pairs: pairs of fields to note the model's errors of together (`Combinations`); 0 for none.
-        triples: triples of fields likewise.
+        triples: triples of fields likewise, each a pair with one more field; none without pairs.
         weight: what the log odds of each value and id weigh in the logit at the start, less with many columns; learned
             from then on.
         strength: how many rows with the average click rate every cell starts with.
