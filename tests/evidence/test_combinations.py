@@ -127,7 +127,7 @@ def test_a_sample_stands_for_all_rows():
     assert not made.errors[[1, 3]].any()
 
 
-def evidence(rows_=600, batch=50, loops=True, **options):
+def evidence(rows_=600, batch=50, **options):
     """Evidence of two numbers and two categories, with scores, and what it was given."""
     made = EvidenceInputs(
         Evidence(**{"pairs": 3, "triples": 2, "choose_after": 64, "bins": 8, "pair_bins": 4, **options}), 2, [0, 4], 9
@@ -135,7 +135,9 @@ def evidence(rows_=600, batch=50, loops=True, **options):
     generator = torch.Generator().manual_seed(3)
     numbers = torch.randn(rows_, 2, generator=generator)
     numbers[torch.rand(rows_, 2, generator=generator) < 0.1] = torch.nan
-    ids = torch.stack([torch.randint(4, (rows_,), generator=generator), 4 + torch.randint(5, (rows_,))], 1)
+    ids = torch.stack(
+        [torch.randint(4, (rows_,), generator=generator), 4 + torch.randint(5, (rows_,), generator=generator)], 1
+    )
     labels = ((numbers[:, 0].nan_to_num() > 0) ^ (ids[:, 0] > 1)).float()
     logits = torch.randn(rows_, generator=generator) / 3
     for start in range(0, rows_, batch):

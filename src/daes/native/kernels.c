@@ -398,20 +398,11 @@ FAST void daes_recall(const evidence *e, found_cells *to, const float *numbers, 
         put_errors(e, to, to->slots + i * (e->q + e->p), of_all, out + i * 2 * (1 + e->q + (e->ids ? e->p : 0)));
 }
 
-/* x modulo m, 0 <= x < 2^52, given 1.0 / m: a division takes several times as long. */
-static inline int64_t modulo(int64_t x, int64_t m, double inverse) {
-    int64_t rest = x - (int64_t)((double)x * inverse) * m; /* one too many or too few of m, at the most */
-    rest += rest < 0 ? m : 0;
-    return rest - (rest >= m ? m : 0);
-}
-
 /* The cell of a combination of values, of which those of fields that there are not are 0 (Combinations.places). */
 static inline int64_t combined_cell(const int32_t *values, int64_t n, const int64_t *fields, int64_t cells) {
-    const double inverse = 1.0 / (double)cells;
     int64_t value[3];
     for (int k = 0; k < 3; k++) value[k] = fields[k] < 0 || fields[k] >= n ? 0 : values[fields[k]];
-    const int64_t first = modulo(value[0] * COMBINING + value[1], cells, inverse);
-    return modulo(first * COMBINING + value[2], cells, inverse);
+    return ((value[0] * COMBINING + value[1]) % cells * COMBINING + value[2]) % cells;
 }
 
 /* The cells of Combinations from `start` on, at most COMBINED, that a row of the values has, counted through all. */
