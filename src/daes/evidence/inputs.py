@@ -127,6 +127,10 @@ class EvidenceInputs(KeepsPrecision):
         found, (numbers, rows) = self.combinations, _both(numbers, rows)
         if found is None:
             return None
+        if kernels.usable(numbers, rows, self.edges):
+            known, each = (found.fields, found.errors, found.weight.float()), self._fine_bins
+            numbers, rows = self._counted(numbers, rows)
+            return kernels.combine(numbers, rows, (self.edges, self.total), known, each, found.strength)
         if self._trusts(numbers, rows) and (counts := self.counts()) is not None:
             odds = counts.combine(numbers, rows)
         elif self._tables is not None and torch.compiler.is_exporting():
@@ -202,7 +206,11 @@ class EvidenceInputs(KeepsPrecision):
         if logits is not None and self.recent is not None:
             self._note(self.recent, numbers, rows, labels, logits)
         if logits is not None and self.combinations is not None:
-            self.combinations.update(self._values(numbers, rows), labels, logits)
+            self._note_combined(self.combinations, numbers, rows, labels, logits)
+        if not cut and kernels.usable(numbers, rows, self.edges, labels):
+            counted = self.edges, self.total, self.number_counts, self.row_counts
+            kernels.count(*self._counted(numbers, rows), labels, counted)
+            return
         seen = _seen(labels)
         self.total += seen.sum(0)
         if self.options.categories:
@@ -217,6 +225,15 @@ class EvidenceInputs(KeepsPrecision):
             kernels.note(*self._counted(numbers, rows), errors, labels, logits, recent.half_life)
         else:
             recent.update(self.cells(numbers, rows), labels, logits)
+
+    def _note_combined(
+        self, combined: Combinations, numbers: Tensor, rows: Tensor, labels: Tensor, logits: Tensor
+    ) -> None:
+        if kernels.usable(numbers, rows, self.edges, labels, logits) and logits.shape == labels.shape:
+            errors = self.edges, combined.fields, combined.errors
+            kernels.note_combined(*self._counted(numbers, rows), errors, labels, logits, self._fine_bins)
+        else:
+            combined.update(self._values(numbers, rows), labels, logits)
 
     def _trusts(
         self, numbers: Tensor, rows: Tensor, labels: Tensor | None = None, logits: Tensor | None = None
@@ -268,8 +285,7 @@ class EvidenceInputs(KeepsPrecision):
         for one, (shape, kind) in zip(used, known, strict=False):
             if one is not None and (one.shape != shape or one.dtype != kind or not native.serves(one)):
                 return None
-        each = options.bins // options.pair_bins
-        return Counts(q, self.num_categorical, bins, rows, options.strength, used, half_life, each)
+        return Counts(q, self.num_categorical, bins, rows, options.strength, used, half_life, self._fine_bins)
 
     @property
     def can_count_ahead(self) -> bool:
@@ -440,7 +456,12 @@ class EvidenceInputs(KeepsPrecision):
     def _values(self, numbers: Tensor, rows: Tensor) -> Tensor:
         """What each field is in a combination: a coarse bin, or the row of the table, (B, q + p)."""
         numbers, rows = self._counted(numbers, rows)
-        return torch.cat([self._bins(numbers) // (self.options.bins // self.options.pair_bins), rows], 1)
+        return torch.cat([self._bins(numbers) // self._fine_bins, rows], 1)
+
+    @property
+    def _fine_bins(self) -> int:
+        """How many bins of a number are one in a combination."""
+        return self.options.bins // self.options.pair_bins
 
     def _count_numbers(self, counts: Tensor, bins: Tensor, seen: Tensor) -> None:
         places = bins + torch.arange(bins.shape[1], device=bins.device) * counts.shape[1]

@@ -2,6 +2,7 @@
 
 import ctypes
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -207,17 +208,26 @@ def rate(
     candidates: NDArray[np.int64],
     cells: int,
     most: float,
+    threads: int,
 ) -> NDArray[np.float64]:
     """`daes.evidence.combinations.rate`, with −∞ where more than `most` cells are used."""
-    arrays = [np.ascontiguousarray(one) for one in (values, error, variance, candidates)]
-    scratch, found = (np.zeros((cells, 2)), np.empty(len(values), np.int32)), np.empty(len(candidates))
-    native._library.daes_rate(
-        arrays[0].ctypes.data,
-        *values.shape,
-        *(one.ctypes.data for one in arrays[1:]),
-        len(candidates),
-        cells,
-        most,
-        *(one.ctypes.data for one in (*scratch, found)),
-    )
+    rows = [np.ascontiguousarray(one) for one in (values, error, variance)]
+    found = np.empty(len(candidates))
+
+    def rate_some(some: slice) -> None:
+        mine, rated = np.ascontiguousarray(candidates[some]), found[some]
+        scratch = np.zeros((cells, 2)), np.empty(len(values), np.int32)
+        native._library.daes_rate(
+            rows[0].ctypes.data,
+            *values.shape,
+            *(one.ctypes.data for one in (*rows[1:], mine)),
+            len(mine),
+            cells,
+            most,
+            *(one.ctypes.data for one in (*scratch, rated)),
+        )
+
+    each = max(1, -(-len(candidates) // threads))
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(rate_some, (slice(first, first + each) for first in range(0, len(candidates), each))))
     return found

@@ -12,7 +12,7 @@ SCRIPT = """
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from daes.embedding.kernels import gating, interpolation, mixing, observation, recent, rows, sampling
+from daes.embedding.kernels import combined, gating, interpolation, mixing, observation, recent, rows, sampling
 
 FLOATS = "values lows highs slots minimum maximum knots centre scale table missing linear gradient weights base out"
 FLOATS += " sums slopes changes context projection tiles picked numbers labels kept_numbers edges fields plain"
@@ -48,6 +48,13 @@ compile(observation._set_knots, 4, IP=128, LP=256)
 compile(sampling._keep, 4, QP=16, PP=32, ROUNDS=4, BLOCK_ROUNDS=2, WIDTH=32, BLOCK=64)
 compile(rows._look_up, 2, {"rows": "*i64", "total": "i32"}, D=16, DP=16, BLOCK=64)
 compile(rows._evidence, 4, {"rows": "*i64"}, QP=16, PP=32, STEPS=6, BLOCK=32)
+compile(rows._count, 4, {"rows": "*i64"}, QP=16, PP=32, STEPS=6, BLOCK=32)
+compile(combined._find_values, 4, {"rows": "*i64", "out": "*i32"}, NP=64, STEPS=6, BLOCK=16)
+cells = {"CELLS": 8191, "KP": 64, "BLOCK": 16}
+told = {"values": "*i32", "fields": "*i64", "count": "i32", "weight": "*fp32", "odds": "*fp32"}
+compile(combined._combine, 4, told, FROZEN=False, **cells)
+compile(combined._combine, 4, told | {"errors": "*fp32"}, FROZEN=True, **cells)
+compile(combined._note, 4, told, **cells)
 for kernel in (recent._recall, recent._fade, recent._add):
     compile(kernel, 4, {"rows": "*i64"}, HALF_LIFE=300.0, NP=64, STEPS=6, BLOCK=16)
 """

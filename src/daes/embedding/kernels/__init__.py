@@ -137,3 +137,39 @@ def note(
     from daes.embedding.kernels.recent import note
 
     note(numbers, rows, *counted, labels, logits, half_life)
+
+
+def count(numbers: Tensor, rows: Tensor, labels: Tensor, counted: tuple[Tensor, Tensor, Tensor, Tensor]) -> None:
+    """Count labels (B,) of numbers (B, q) and rows (B, p), by edges, in total and both counts, in place."""
+    from daes.embedding.kernels.rows import count
+
+    count(numbers, rows, labels, *counted)
+
+
+def combine(
+    numbers: Tensor,
+    rows: Tensor,
+    counted: tuple[Tensor, Tensor],
+    combinations: tuple[Tensor, Tensor, Tensor],
+    each: int,
+    strength: float,
+) -> Tensor:
+    """What combinations add to logits (B,), by edges and total, and their fields, errors and weight."""
+    from daes.embedding.kernels.combined import combine
+
+    found: Tensor = combine(numbers, rows, *counted, *combinations, each, strength)[0]
+    return found
+
+
+def note_combined(
+    numbers: Tensor,
+    rows: Tensor,
+    combinations: tuple[Tensor, Tensor, Tensor],
+    labels: Tensor,
+    logits: Tensor,
+    each: int,
+) -> None:
+    """Note the errors of logits (B,) for numbers (B, q) and rows (B, p), by edges and fields, in errors, in place."""
+    from daes.embedding.kernels.combined import note_combined
+
+    note_combined(numbers, rows, *combinations, labels, logits, each)

@@ -33,9 +33,17 @@ def _fading(age, FAST: tl.constexpr, HALF_LIFE: tl.constexpr):
 
 
 @triton.jit
-def _round(errors):
+def round_error(errors):
     """The nearest multiple of 2^-30, the even one of two: float64 has no finer digits there."""
     return (errors + _GRAINED) - _GRAINED
+
+
+@triton.jit
+def errors_of(labels, logits, row, batch):
+    """y − p and p·(1 − p) of rows; 0 after the last one."""
+    label = tl.load(labels + row, mask=row < batch, other=0.0).to(tl.float64)
+    score = 1.0 / (1.0 + tl.exp(-tl.load(logits + row, mask=row < batch, other=0.0).to(tl.float64)))
+    return tl.where(row < batch, label - score, 0.0), tl.where(row < batch, score * (1.0 - score), 0.0)
 
 
 @triton.jit(do_not_specialize=["waiting"])
@@ -81,7 +89,7 @@ def _fade(
         fading = _fading(age, fast, HALF_LIFE)
         for which in tl.static_range(2):
             one = place + 2 * fast + which
-            tl.store(one, _round(tl.load(one, mask=first, other=0.0) * fading), mask=first)
+            tl.store(one, round_error(tl.load(one, mask=first, other=0.0) * fading), mask=first)
 
 
 @triton.jit
@@ -92,10 +100,7 @@ def _add(
     """Add the errors of a batch to its cells, and its rows to the clock, which `_fade` has read before."""
     block = tl.program_id(0)
     row = block * BLOCK + tl.arange(0, BLOCK)
-    label = tl.load(labels + row, mask=row < batch, other=0.0).to(tl.float64)
-    score = 1.0 / (1.0 + tl.exp(-tl.load(logits + row, mask=row < batch, other=0.0).to(tl.float64)))
-    error = tl.where(row < batch, label - score, 0.0)
-    variance = tl.where(row < batch, score * (1.0 - score), 0.0)
+    error, variance = errors_of(labels, logits, row, batch)
     age = tl.maximum(batch - 1 - row, 0).to(tl.float64)
     at = row[:, None]
     column = tl.arange(0, NP)[None, :]
@@ -103,8 +108,8 @@ def _add(
     place = errors + _cells(numbers, rows, edges, at, column, batch, q, p, bins, STEPS) * 5
     for fast in tl.static_range(2):
         fading = _fading(age, fast, HALF_LIFE)
-        _add_to(errors + 2 * fast, place + 2 * fast, _round(error * fading), wanted)
-        _add_to(errors + 2 * fast + 1, place + 2 * fast + 1, _round(variance * fading), wanted)
+        _add_to(errors + 2 * fast, place + 2 * fast, round_error(error * fading), wanted)
+        _add_to(errors + 2 * fast + 1, place + 2 * fast + 1, round_error(variance * fading), wanted)
     if block == 0:
         tl.store(clock, tl.load(clock) + batch)
 

@@ -1,4 +1,4 @@
-"""Rows of a table, and the evidence of a batch: look-ups of narrow rows, several to a program.
+"""Rows of a table, and the evidence of a batch: narrow rows looked up and counted, several to a program.
 
 Torch gives every looked-up row a block of threads, of which a row of 16 numbers leaves most idle.
 """
@@ -102,7 +102,7 @@ def evidence(
     row_counts: Tensor,
     strength: float,
 ) -> Tensor:
-    """`EvidenceInputs` without pairs.
+    """`EvidenceInputs.forward`.
 
     **Shape.** numbers (B, q) with NaN = missing, rows (B, p), total (2,), edges (q, bins − 1), number_counts
     (q, bins + 1, 2), row_counts (N, 2) → (B, q + 2p).
@@ -131,3 +131,54 @@ def _(
     strength: float,
 ) -> Tensor:
     return numbers.new_empty(numbers.shape[0], numbers.shape[1] + 2 * rows.shape[1], dtype=torch.float32)
+
+
+@triton.jit
+def _count(
+    numbers, rows, labels, edges, total, number_counts, row_counts, batch, q, p, bins,
+    QP: tl.constexpr, PP: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    label = tl.load(labels + row, mask=row < batch, other=0.0).to(tl.float64)
+    tl.atomic_add(total, tl.sum((row < batch).to(tl.float64), 0), sem="relaxed")
+    tl.atomic_add(total + 1, tl.sum(label, 0), sem="relaxed")
+    at = row[:, None]
+    if QP > 0:
+        f = tl.arange(0, QP)[None, :]
+        wanted = (at < batch) & (f < q)
+        bin = find_bins(numbers, edges, at, f, wanted, q, bins, STEPS)
+        _add(number_counts + (f * (bins + 1) + bin) * 2, label[:, None], wanted)
+    if PP > 0:
+        c = tl.arange(0, PP)[None, :]
+        wanted = (at < batch) & (c < p)
+        _add(row_counts + tl.load(rows + at.to(tl.int64) * p + c, mask=wanted, other=0) * 2, label[:, None], wanted)
+
+
+@triton.jit
+def _add(place, label, wanted):
+    """One view, and a click where there was one."""
+    tl.atomic_add(place, 1.0 + 0.0 * label, mask=wanted, sem="relaxed")
+    tl.atomic_add(place + 1, label, mask=wanted & (label != 0.0), sem="relaxed")
+
+
+@on_its_device
+def count(
+    numbers: Tensor,
+    rows: Tensor,
+    labels: Tensor,
+    edges: Tensor,
+    total: Tensor,
+    number_counts: Tensor,
+    row_counts: Tensor,
+) -> None:
+    """Count labelled rows, in place. **Shape.** As in `evidence`; labels (B,)."""
+    batch, q, p = len(labels), numbers.shape[1], rows.shape[1]
+    if not batch:
+        return
+    bins = edges.shape[1] + 1
+    block = max(1, 1024 // triton.next_power_of_2(max(q, p, 1)))
+    _count[(triton.cdiv(batch, block),)](
+        numbers.contiguous(), rows.contiguous(), labels.contiguous(), edges, total, number_counts, row_counts, batch,
+        q, p, bins, QP=triton.next_power_of_2(q) if q else 0, PP=triton.next_power_of_2(p) if p else 0,
+        STEPS=(bins - 1).bit_length(), BLOCK=block,
+    )  # fmt: skip
