@@ -119,7 +119,7 @@ def compare(
     report: Annotated[bool, _run("Write report.html.")] = True,
     config: Config = None,
     json: Json = False,
-    protocol: ProtocolOptions = ProtocolOptions(),  # noqa: B008 (frozen)
+    protocol: ProtocolOptions = ProtocolOptions(),
     columns: Columns = Columns(),  # noqa: B008
     reading: Reading = Reading(),  # noqa: B008
     model: ModelOptions = ModelOptions(),  # noqa: B008

@@ -134,7 +134,7 @@ def paper(
         "docs/results"
     ),
     json: Json = False,
-    training: TrainingChoices = TrainingChoices(),  # noqa: B008 (frozen)
+    training: TrainingChoices = TrainingChoices(),
 ) -> None:
     """Run the paper's experiments again: each table and figure is a name.
 

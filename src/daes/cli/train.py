@@ -114,7 +114,7 @@ def train(
     ] = None,
     config: Config = None,
     json: Json = False,
-    choice: ModelChoice = ModelChoice(),  # noqa: B008 (frozen)
+    choice: ModelChoice = ModelChoice(),
     columns: Columns = Columns(),  # noqa: B008
     reading: Reading = Reading(),  # noqa: B008
     model: ModelOptions = ModelOptions(),  # noqa: B008
