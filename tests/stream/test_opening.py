@@ -71,6 +71,11 @@ def test_tables_and_frames() -> None:
         assert labels(source) == [0, 1, 1]
     reader = TABLE.to_reader()
     assert isinstance(open_source(reader), ReaderSource)
+    again = open_source(TABLE.to_reader)  # a function makes a fresh one for each pass
+    for _ in range(2):
+        again.seek({"row": 0})
+        assert labels(again) == [0, 1, 1]
+    assert name_of(TABLE.to_reader) == "reader"
     source = TableSource(TABLE)
     assert open_source(source) is source
     assert (name_of(reader), name_of(source)) == ("reader", "TableSource")

@@ -95,9 +95,10 @@ class Dataset:
         Args:
             what: a dataset by name (`flights`) or with its path (`criteo:PATH`, `automl:PATH`; see `DATASETS`); a path,
                 a glob, a directory or a URL of Parquet or CSV files, or a sequence of these (see
-                `daes.stream.files.find_files`); a pyarrow Table, RecordBatch or RecordBatchReader; a pandas or polars
-                frame; a topic of a broker (`nats://host/stream`, `kafka://host/topic`, see `daes.stream.messages`); a
-                source; or a `Dataset`. A file that is called as a dataset is `./flights`.
+                `daes.stream.files.find_files`); a pyarrow Table, RecordBatch or RecordBatchReader, or a function that
+                makes a fresh reader; a pandas or polars frame; a topic of a broker (`nats://host/stream`,
+                `kafka://host/topic`, see `daes.stream.messages`); a source; or a `Dataset`. A file that is called as a
+                dataset is `./flights`.
             schema: what the columns mean, if all of it is known; otherwise it is the dataset's own schema, or what
                 `infer_schema` finds, changed by the following arguments.
             label, numerical, categorical, time, weight: columns by name; what is named wins over what is inferred.

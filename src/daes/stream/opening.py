@@ -61,7 +61,7 @@ def open_source(
     for key, value in (("format", format), *options.items()):
         if value is not None:
             raise TypeError(f"{key} is for files, got {value!r} and what is a {type(what).__name__}")
-    if isinstance(what, pa.RecordBatchReader):
+    if _is_reader(what):
         return ReaderSource(what, shard=shard)
     if _is_source(what):
         if shard is not None:
@@ -79,7 +79,7 @@ def name_of(what: Any) -> str:
     """
     if _is_source(what):
         return type(what).__name__
-    if isinstance(what, pa.RecordBatchReader):
+    if _is_reader(what):
         return "reader"
     first = what[0] if isinstance(what, list | tuple) else what
     if is_broker(first):
@@ -103,6 +103,11 @@ def absolute(what: str | Path) -> str:
 
 def _is_path(what: Any) -> bool:
     return isinstance(what, str | Path)
+
+
+def _is_reader(what: Any) -> bool:
+    """Whether it is a RecordBatchReader or a function that makes one."""
+    return isinstance(what, pa.RecordBatchReader) or (callable(what) and not _is_source(what))
 
 
 def _is_source(what: Any) -> bool:
