@@ -204,6 +204,7 @@ def test_wrong_input_is_one_sentence(refused, clicks, tmp_path, csv):
         ((*known, "--numerical", "city", *out, *QUICK), "column 'city' must hold numbers"),
         (("train", tmp_path / "nothing.parquet", *out), "there is no file"),
         (("train", "nothing", *out), "no dataset of that name"),
+        (("train", "", *out), "a path must not be empty, got ''"),
         ((*known, "--method", "dase", *out, *QUICK), "'--method': must be one of efd"),
         ((*known, "--backbone", "deepfn", *out), "'--backbone': must be one of fnn"),
         ((*known, "--optimizer", "lion", *out, *QUICK), "'--optimizer': must be one of adagrad, adam"),
@@ -442,6 +443,15 @@ def test_ways_to_write_a_csv_file(daes, tmp_path, csv):
     assert numbered.json["metrics"] == named.json["metrics"]
     read = json.loads((tmp_path / "1" / "config.json").read_text())["schema"]
     assert (read["numerical"], read["categorical"]) == (["price, net"], ["city"])
+
+
+def test_quotes_may_be_any_characters(daes, refused, tmp_path, csv):
+    data = csv("click\tsize\n" + "".join(f'{n % 2}\t{n % 3}" pipe\n' for n in range(201)), "a.tsv")
+    assert "ends within quotes" in refused("train", data, "--out", tmp_path / "run", *QUICK)
+    result = daes("train", data, "--no-quotes", "--json", "--out", tmp_path / "run", *QUICK)
+    assert result.exit_code == 0, result.output
+    assert result.json["rows"] == 201
+    assert daes("train", "--out", tmp_path / "run", "--resume").exit_code == 0
 
 
 def test_bad_rows_are_left_out_and_listed_everywhere(daes, tmp_path, csv):

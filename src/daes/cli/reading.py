@@ -70,6 +70,9 @@ class Reading:
         Names | None,
         _reading("The names of the columns, of CSV files without a header.", "--names", of=NAMES),
     ] = None
+    no_quotes: Annotated[
+        bool, _reading('A " in CSV files is any character and does not enclose a field.', "--no-quotes")
+    ] = False
     label_map: Annotated[
         list[str],
         _reading(
@@ -98,6 +101,8 @@ class Reading:
             options |= {"missing": (*MISSING, *self.missing), "missing_categories": ("", *self.missing)}
         if self.no_header:
             options["header"] = False
+        if self.no_quotes:
+            options["quoting"] = False
         if self.label_map:
             meanings = [(pair[:-2], int(pair[-1])) for pair in self.label_map]
             if len({text for text, _ in set(meanings)}) < len(set(meanings)):
