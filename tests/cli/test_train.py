@@ -246,7 +246,7 @@ def test_wrong_input_is_one_sentence(refused, clicks, tmp_path, csv):
         ),
         (
             ("train", csv("click,price\nyes,2\nno,1\n", "text.csv"), *out),
-            "'click' has values that are no numbers: with --label click, --label-map TEXT=1 says what one means",
+            "'click' has text among its values: with --label click, --label-map TEXT=1 says what one means",
         ),
         (
             ("train", csv("1,2.5\n0,1.5\n", "headless.csv"), *out),
