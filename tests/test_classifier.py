@@ -124,6 +124,15 @@ def test_columns_with_names_of_labels_are_like_any_others(clicks):
     assert (listed.schema_.numerical, listed.schema_.categorical) == (("price",), ("city",))
 
 
+def test_a_column_without_a_value_at_first_is_not_left_out_in_silence(clicks):
+    frame, y = clicks
+    empty = frame.assign(city=None)
+    with pytest.warns(UserWarning, match="'city' without a value in the first rows: left out of the model"):
+        assert StreamingClassifier(batch_size=500).partial_fit(empty, y).schema_.categorical == ()
+    named = StreamingClassifier(batch_size=500, categorical=["city"]).partial_fit(empty, y).partial_fit(frame, y)
+    assert named.schema_.categorical == ("city",)
+
+
 @pytest.mark.parametrize("method", ["efd", "td", "daes-tran", "youtube"])
 def test_offline_and_other_methods_work(clicks, method):
     frame, y = clicks

@@ -1,5 +1,6 @@
 """A scikit-learn classifier: `CTRModel` and its training step behind `fit`, `partial_fit` and `predict_proba`."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -434,6 +435,14 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             exclude=self.exclude,
             labelled=False,  # the labels are y: a column of X with the name of a label is one like any other
         )
+        used = {*inferred.columns, *self.exclude}
+        empty = [column.name for column in table.schema if str(column.type) == "null" and column.name not in used]
+        if empty and (self.numerical is None or self.categorical is None):
+            warnings.warn(
+                f"{', '.join(map(repr, empty))} without a value in the first rows: left out of the model; list such "
+                "columns in numerical or categorical, with the others there, to use what comes later",
+                stacklevel=2,
+            )
         return replace(inferred, time=None)
 
 
