@@ -579,6 +579,9 @@ def test_files_that_keep_arriving(daes, refused, tmp_path, monkeypatch):
     options = ("--max-wait", "0.1", "--sample-rows", "100", *QUICK)
     first = daes("train", folder, "--follow", "--limit", "200", "--out", tmp_path / "run", "--json", *options)
     assert first.json["rows"] == 200, first.output
+    assert (
+        "training begins once 100 rows are there, which decide on the sizes of tables (--sample-rows)" in first.stderr
+    )
     (folder / "2.csv").write_text("click,price,city\n" + "".join(lines[:100]))
     again = daes("train", "--out", tmp_path / "run", "--resume", "--limit", "400", "--json", "--no-report")
     assert (again.json["resumed_at"], again.json["rows"]) == (200, 400)

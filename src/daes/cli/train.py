@@ -218,6 +218,9 @@ def train(
                 opened = opened.with_schema(joined_schema(opened.schema, late_labels.key))
         found, order = opened.in_time_order()
         training = training.resolved(found)
+    if found.is_live and not stored:
+        first = model.sample_rows if found.limit is None else min(model.sample_rows, found.limit)
+        note(f"training begins once {first:,} rows are there, which decide on the sizes of tables (--sample-rows)")
     arguments = {"embedding": choice.method, "backbone": choice.backbone, **model.arguments()}
     groups: tuple[Any, ...] = (choice, columns, reading, model, training, live)
     try:
