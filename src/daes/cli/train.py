@@ -211,7 +211,7 @@ def train(
             _refuse_changed((choice, columns, model), stored["options"], run_folder.path)
         if from_run is not None or continues_live:
             # What the first rows of a live stream looked like is in the run, and they may be gone.
-            opened = reading.open(data, read_schema(stored), live=True, **live.options())
+            opened = reading.open(data, read_schema(stored), trained=stored, live=True, **live.options())
         else:
             opened = columns.open(data, reading, needs_label=late_labels is None, live=True, **live.options())
             if late_labels is not None:
