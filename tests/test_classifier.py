@@ -114,6 +114,25 @@ def test_columns_can_be_named_and_a_feature_may_be_called_label(clicks):
     assert "label" in model.schema_.numerical
 
 
+def test_columns_with_names_of_labels_are_like_any_others(clicks):
+    frame, y = clicks
+    plane = frame.assign(x=np.arange(len(frame)), y=1.5, target=2.5)
+    assert {"x", "y", "target"} < set(StreamingClassifier(batch_size=500).fit(plane, y).schema_.numerical)
+    listed = StreamingClassifier(batch_size=500, numerical=["price"], categorical=["city"]).fit(
+        frame.assign(click=y), y
+    )
+    assert (listed.schema_.numerical, listed.schema_.categorical) == (("price",), ("city",))
+
+
+def test_a_column_without_a_value_at_first_is_not_left_out_in_silence(clicks):
+    frame, y = clicks
+    empty = frame.assign(city=None)
+    with pytest.warns(UserWarning, match="'city' without a value in the first rows: left out of the model"):
+        assert StreamingClassifier(batch_size=500).partial_fit(empty, y).schema_.categorical == ()
+    named = StreamingClassifier(batch_size=500, categorical=["city"]).partial_fit(empty, y).partial_fit(frame, y)
+    assert named.schema_.categorical == ("city",)
+
+
 @pytest.mark.parametrize("method", ["efd", "td", "daes-tran", "youtube"])
 def test_offline_and_other_methods_work(clicks, method):
     frame, y = clicks
@@ -147,6 +166,17 @@ def test_errors_are_sentences(clicks):
         StreamingClassifier(device="tpu").fit(frame, y)
     with pytest.raises(ValueError, match="sample_weight must be finite"):
         StreamingClassifier().fit(frame, y, sample_weight=-1.0)
+    with pytest.raises(ValueError, match=r"sample_weight must have 3000 numbers, one per row, got shape \(3,\)"):
+        StreamingClassifier().fit(frame, y, sample_weight=[1.0, 1.0, 1.0])
+    with pytest.raises(ValueError, match="X must have at least one row"):
+        StreamingClassifier().fit(frame[:0], y[:0])
+    with pytest.raises(ValueError, match="2-dimensional container"):
+        StreamingClassifier().fit(frame.price, y)
+    mixed = frame.assign(city=["7", 7] * (len(frame) // 2))
+    with pytest.raises(
+        ValueError, match=r"each column of a DataFrame must have values of one type, got: .*column city"
+    ):
+        StreamingClassifier().fit(mixed, y)
 
 
 def explode(model, on):

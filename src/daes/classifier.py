@@ -1,5 +1,6 @@
 """A scikit-learn classifier: `CTRModel` and its training step behind `fit`, `partial_fit` and `predict_proba`."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -375,6 +376,8 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The rows with their labels, in the order in which they are learned from."""
         first = not hasattr(self, "classes_")
         batch = self._batch(X, reset=first, time=self.time)
+        if not len(batch):
+            raise ValueError("X must have at least one row, got 0 sample(s)")
         if y is None:
             raise ValueError("y must have a label for each row: requires y to be passed, but the target y is None")
         labels = column_or_1d(y, warn=True)
@@ -388,7 +391,10 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"y must be one of the classes {self.classes_.tolist()}, got {labels[unknown][0]!r}")
         weight = None
         if sample_weight is not None:
-            weight = np.broadcast_to(np.asarray(sample_weight, np.float32), (len(batch),)).copy()
+            given = np.asarray(sample_weight, np.float32)
+            if given.shape not in ((), (len(batch),)):
+                raise ValueError(f"sample_weight must have {len(batch)} numbers, one per row, got shape {given.shape}")
+            weight = np.broadcast_to(given, (len(batch),)).copy()
             if not (np.isfinite(weight).all() and (weight >= 0).all()):
                 raise ValueError("sample_weight must be finite and not negative")
             if not weight.any():
@@ -427,10 +433,17 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             categorical=self.categorical,
             time=self.time,
             exclude=self.exclude,
+            labelled=False,  # the labels are y: a column of X with the name of a label is one like any other
         )
-        # The labels are y, so a column of X with the name of a label is a feature.
-        labels = () if inferred.label is None else (inferred.label,)
-        return Schema(None, (*inferred.numerical, *labels), inferred.categorical)
+        used = {*inferred.columns, *self.exclude}
+        empty = [column.name for column in table.schema if str(column.type) == "null" and column.name not in used]
+        if empty and (self.numerical is None or self.categorical is None):
+            warnings.warn(
+                f"{', '.join(map(repr, empty))} without a value in the first rows: left out of the model; list such "
+                "columns in numerical or categorical, with the others there, to use what comes later",
+                stacklevel=2,
+            )
+        return replace(inferred, time=None)
 
 
 def _seed(given: int | np.random.RandomState | None) -> int:
@@ -441,7 +454,8 @@ def _seed(given: int | np.random.RandomState | None) -> int:
 
 
 def _is_table(rows: Any) -> bool:
-    return hasattr(rows, "__arrow_c_stream__") or type(rows).__module__.partition(".")[0] == "pandas"
+    module = type(rows).__module__.partition(".")[0]
+    return hasattr(rows, "__arrow_c_stream__") if module != "pandas" else hasattr(rows, "columns")
 
 
 def _two_classes(classes: NDArray[Any]) -> NDArray[Any]:

@@ -128,3 +128,24 @@ def test_from_standard_input_to_standard_output(clicks, trained, tmp_path, endin
 
 def test_standard_output_is_for_one_thing(refused, clicks, trained):
     assert "--json and --out - both write" in refused("predict", trained, clicks, "--out", "-", "--json")
+
+
+def test_what_was_missing_in_training_is_missing_in_scoring(daes, tmp_path):
+    rows = [f"{n % 2},{-999 if n % 3 else n % 7},{'unknown' if n % 5 else 'Bern'}\n" for n in range(300)]
+    data = tmp_path / "clicks.csv"
+    data.write_text("click,price,city\n" + "".join(rows))
+    run, said = tmp_path / "run", ("--missing=-999,unknown",)
+    assert daes("train", data, "--out", run, *said, "--no-report", "--batch-size", "50").exit_code == 0
+
+    def scores(path, *options):
+        out = tmp_path / "scores.csv"
+        assert daes("predict", run, path, "--out", out, *options).exit_code == 0
+        return out.read_text()
+
+    assert scores(data) == scores(data, *said) != scores(data, "--missing", "NONE")
+    pq.write_table(pyarrow.table({"price": [-999.0, None], "city": ["unknown", None]}), tmp_path / "typed.parquet")
+    assert len(set(scores(tmp_path / "typed.parquet").split())) == 3
+    told = [daes("evaluate", run, data, "--json", *options).json["metrics"] for options in ((), said)]
+    assert told[0] == told[1]
+    following = [("train", data, "--from", run, "--json", "--out", tmp_path / name) for name in ("1", "2")]
+    assert daes(*following[0]).json["metrics"] == daes(*following[1], *said).json["metrics"]

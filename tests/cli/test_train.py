@@ -204,6 +204,7 @@ def test_wrong_input_is_one_sentence(refused, clicks, tmp_path, csv):
         ((*known, "--numerical", "city", *out, *QUICK), "column 'city' must hold numbers"),
         (("train", tmp_path / "nothing.parquet", *out), "there is no file"),
         (("train", "nothing", *out), "no dataset of that name"),
+        (("train", "", *out), "a path must not be empty, got ''"),
         ((*known, "--method", "dase", *out, *QUICK), "'--method': must be one of efd"),
         ((*known, "--backbone", "deepfn", *out), "'--backbone': must be one of fnn"),
         ((*known, "--optimizer", "lion", *out, *QUICK), "'--optimizer': must be one of adagrad, adam"),
@@ -245,7 +246,7 @@ def test_wrong_input_is_one_sentence(refused, clicks, tmp_path, csv):
         ),
         (
             ("train", csv("click,price\nyes,2\nno,1\n", "text.csv"), *out),
-            "'click' has values that are no numbers: with --label click, --label-map TEXT=1 says what one means",
+            "'click' has text among its values: with --label click, --label-map TEXT=1 says what one means",
         ),
         (
             ("train", csv("1,2.5\n0,1.5\n", "headless.csv"), *out),
@@ -444,6 +445,15 @@ def test_ways_to_write_a_csv_file(daes, tmp_path, csv):
     assert (read["numerical"], read["categorical"]) == (["price, net"], ["city"])
 
 
+def test_quotes_may_be_any_characters(daes, refused, tmp_path, csv):
+    data = csv("click\tsize\n" + "".join(f'{n % 2}\t{n % 3}" pipe\n' for n in range(201)), "a.tsv")
+    assert "ends within quotes" in refused("train", data, "--out", tmp_path / "run", *QUICK)
+    result = daes("train", data, "--no-quotes", "--json", "--out", tmp_path / "run", *QUICK)
+    assert result.exit_code == 0, result.output
+    assert result.json["rows"] == 201
+    assert daes("train", "--out", tmp_path / "run", "--resume").exit_code == 0
+
+
 def test_bad_rows_are_left_out_and_listed_everywhere(daes, tmp_path, csv):
     rows = [f"{number % 2},{number}" for number in range(300)]
     rows[40], rows[151], rows[152], rows[299] = "1,oops", "7,151", "0", ",299"
@@ -569,6 +579,9 @@ def test_files_that_keep_arriving(daes, refused, tmp_path, monkeypatch):
     options = ("--max-wait", "0.1", "--sample-rows", "100", *QUICK)
     first = daes("train", folder, "--follow", "--limit", "200", "--out", tmp_path / "run", "--json", *options)
     assert first.json["rows"] == 200, first.output
+    assert (
+        "training begins once 100 rows are there, which decide on the sizes of tables (--sample-rows)" in first.stderr
+    )
     (folder / "2.csv").write_text("click,price,city\n" + "".join(lines[:100]))
     again = daes("train", "--out", tmp_path / "run", "--resume", "--limit", "400", "--json", "--no-report")
     assert (again.json["resumed_at"], again.json["rows"]) == (200, 400)

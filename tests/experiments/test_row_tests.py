@@ -194,3 +194,17 @@ def test_rows_without_weight_have_no_measure(measure):
     parts = pair(0, weighted=True)
     without = [[Predictions(one.logits, one.labels, 0 * one.weights) for one in part] for part in parts]
     assert compare_rows(*map(RowStatistics.of, without), measure) is None
+
+
+@pytest.mark.parametrize("measure", ["auc", "logloss"])
+def test_fewer_rows_than_blocks_are_not_tested(measure):
+    first, second = pair(1, rows=64, labels=np.arange(64) % 2 == 0)
+    assert compare_rows(RowStatistics.of(first), RowStatistics.of(second), measure) is not None
+    few = [RowStatistics.of([one[:63] for one in side]) for side in (first, second)]
+    assert compare_rows(*few, measure) is None
+
+
+def test_one_click_says_nothing_of_two_aucs():
+    labels = np.arange(200) == 17
+    sides = [np.where(labels, height, np.linspace(-1, 1, 200)).astype(np.float32) for height in (5.0, -5.0)]
+    assert delong_test(*(RowStatistics.of([Predictions(one, labels)]) for one in sides)) == 1

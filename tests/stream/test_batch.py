@@ -269,7 +269,9 @@ class TestLabel:
                 batch_from_table(with_column("click", [values] if isinstance(values, list) else values), SCHEMA)
 
     def test_refuses_text(self) -> None:
-        with pytest.raises(TypeError, match="column 'click' must hold numbers; it is of type string"):
+        with pytest.raises(
+            TypeError, match=r"label column 'click' must hold numbers; it is of type string; --label-map TEXT=1"
+        ):
             batch_from_table(with_column("click", [["no", "yes", "no"]]), SCHEMA)
 
 
@@ -304,7 +306,9 @@ class TestTime:
             assert time.tolist() == expected
 
     def test_refuses(self) -> None:
-        with pytest.raises(TypeError, match=r"time column 'at' must hold timestamps.*it is of type double"):
+        with pytest.raises(
+            TypeError, match=r"time column 'at' must hold timestamps.*it is of type double, as '.*'; write all as 2024"
+        ):
             batch_from_table(with_column("at", [[0.5, 1.0, 2.0]]), SCHEMA)
         with pytest.raises(ValueError, match="'at' must have a value in every row; row 1 is null"):
             batch_from_table(with_column("at", [[1, None, 2]]), SCHEMA)

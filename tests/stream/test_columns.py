@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from daes.stream.columns import summarize_columns
@@ -20,6 +21,14 @@ def warnings(values: list[str], tmp_path: Path, name: str = "x", **options: obje
         (["1,5", "2,25", "3"] * 40, "decimal comma: --decimal ,"),
         (["1.000,5", "2,5"] * 40, "decimal comma"),
         (["$1.50", "$1,200"] * 40, "numbers with a sign ($1.50)"),
+        (["36,870.00", "1,234,567.5", "812"] * 40, "thousands (36,870.00): without the marks it would be a number"),
+        (["36'870", "1 234 567"] * 40, "marks between thousands (36'870)"),
+        (
+            ["1,250", "23,125"] * 40,
+            "marks between thousands (1,250): without the marks it would be a number; if they are",
+        ),
+        (["1", "2"] * 100 + ["x"], "is text, since its name is among its values: is the header repeated"),
+        ([" Bern", " Rome"] * 40, "has spaces around its values, which are part of them: ' Bern' is not 'Bern'"),
         (["12 %", "13 %"] * 40, "numbers with a sign (12 %)"),
         (
             ["1", "2"] * 50 + ["?"],
@@ -44,8 +53,10 @@ def test_nothing_is_wrong(tmp_path: Path, values: list[str]) -> None:
 
 def test_a_decimal_comma_that_was_told_is_a_number(tmp_path: Path) -> None:
     assert warnings(["1,5", "2,25"] * 60, tmp_path, decimal=",") == []
-    (typo,) = warnings(["1.5", "NULL", "2"] * 40 + ["x"], tmp_path)
-    assert "though 98.8% of its values are numbers; 'x' is not. If" in typo
+    (marks,) = warnings(["36.870,5", "1.234.567"] * 60, tmp_path, decimal=",")
+    assert marks.endswith("marks between thousands (36.870,5): without the marks it would be a number")
+    (typo,) = warnings(["1.5", "NULL", "2"] * 40 + ["y"], tmp_path)
+    assert "though 98.8% of its values are numbers; 'y' is not. If" in typo
     (typo,) = warnings(["1,5", "2,25"] * 60 + ["2,5O"], tmp_path, decimal=",")
     assert "though 99.2% of its values are numbers; '2,5O' is not. If" in typo
     assert warnings(["1", "2"] * 50, tmp_path, name="shop_id") != []
@@ -98,3 +109,16 @@ def test_typed_columns_and_rows_in_memory() -> None:
     assert found["price"].missing == pytest.approx(1 / 3)
     assert (found["member"].examples, found["member"].distinct) == (("true", "false"), 2)
     assert summarize_columns(Dataset.open("adstream:50").in_memory()) == []
+
+
+def test_a_column_that_is_empty_where_the_data_start_is_not_lost_in_silence(tmp_path: Path) -> None:
+    for day, late in enumerate((pa.nulls(4), pa.array([0.5, 2.0, None, 1.0]))):
+        pq.write_table(
+            pa.table({"click": [0, 1, 0, 1], "price": [1.0, 2.0, 3.0, 4.0], "late": late}), tmp_path / f"{day}.pq"
+        )
+    late = summarize_columns(Dataset.open(tmp_path))[2]
+    assert (late.part, late.why, late.distinct) == ("unused", "empty", 3)
+    assert late.warnings[0].startswith("is left out, since it is empty where the data start: if it has values later")
+    named = Dataset.open(tmp_path, numerical=["price", "late"])
+    assert named.sample(8).numerical[:, 1].tolist()[4:6] == [0.5, 2.0]
+    assert summarize_columns(named, named={"price", "late"})[2].warnings == ()

@@ -163,6 +163,7 @@ def test_time_and_a_label_of_words(tmp_path: Path, cells: list[str], want: list[
         ("A.TSV", "a\tb\n1\tx\n2\ty\n", {}),
         ("a.psv", "a|b\n1|x\n2|y\n", {}),
         ("a.csv", "a;b\n1;x\n2;y\n", {"separator": ";"}),
+        ("a.csv", "\ufeffsep=;\r\na;b\r\n1;x\r\n2;y\r\n", {"separator": ";"}),
         ("a.txt", "1 x\n2 y\n", {"separator": " ", "column_names": ["a", "b"]}),
         ("a.csv", '"a","b"\n"1","x"\n2,y\n', {}),
         ("a.csv", "a,b,\u2028\n1,x,\n2,y,\n", {"columns": ["a", "b"]}),
@@ -176,7 +177,7 @@ def test_ways_to_write_the_same(tmp_path: Path, name: str, text: str, options: d
 def test_without_quoting_a_quote_is_an_ordinary_character(tmp_path: Path, small_blocks: None) -> None:
     path = write(tmp_path / "a.tsv", 'a\tb\n1\t5" pipe\n2\t"x\n3\ty\n')
     assert read(CsvSource(path, quoting=False))["b"] == ['5" pipe', '"x', "y"]
-    with pytest.raises(SourceError, match=r"a\.tsv ends within quotes.*quoting=False"):
+    with pytest.raises(SourceError, match=r"a\.tsv ends within quotes.*--no-quotes, in Python quoting=False"):
         read(CsvSource(write(tmp_path / "a.tsv", 'a\tb\n1\t"x\n')))
 
 
@@ -323,6 +324,22 @@ def test_damaged_and_empty_files(tmp_path: Path) -> None:
     assert list(CsvSource(write(tmp_path / "header.csv", "click,price,city\n")).iter_batches(SCHEMA, 4)) == []
     with pytest.raises(SourceError, match=r"names\.csv must start with the names of its columns"):
         list(CsvSource(write(tmp_path / "names.csv", ",,\n1,2,3\n")).iter_batches(SCHEMA, 4))
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (gzip.compress(b"a,b\n1,2\n"), r"a\.csv must be UTF-8 text, got gzip: its name must end in \.gz"),
+        ("a,b\n1,2\n".encode("utf-16"), "must be UTF-8 text, got UTF-16: convert it, as iconv"),
+        (b"PAR1\x15\x04\x15", r"must be UTF-8 text, got a Parquet file \(--format parquet\)"),
+        (b"PK\x03\x04\x14", "must be UTF-8 text, got a zip archive or an Excel file"),
+        ("a,Größe\n1,2\n".encode("latin-1"), r"must be UTF-8 text, got b'a,Gr\\xf6"),
+        (b"a,b\r1,2\r3,4\r", r"the rows of .*a\.csv must end in \\n or \\r\\n, got \\r alone: b'a,b"),
+    ],
+)
+def test_what_is_no_csv_text_is_named(tmp_path: Path, content: bytes, sentence: str) -> None:
+    with pytest.raises(SourceError, match=sentence):
+        read(CsvSource(write(tmp_path / "a.csv", content)))
 
 
 def test_a_row_without_end_is_refused_before_memory_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

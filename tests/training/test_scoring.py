@@ -108,6 +108,8 @@ def test_what_cannot_be_written_is_said_first(model, table, tmp_path):
         predict(model, table, tmp_path / "scores.csv", keep=["ids"])
     with pytest.raises(ValueError, match="column must not be among those to keep"):
         predict(model, table, tmp_path / "scores.csv", keep=["id"], column="id")
+    with pytest.raises(ValueError, match="column must be the name of the scores, got ''"):
+        predict(model, table, tmp_path / "scores.csv", column="")
     with pytest.raises(ValueError, match="at least one row"):
         predict(model, table.slice(0, 0), tmp_path / "scores.csv")
     assert list(tmp_path.iterdir()) == []

@@ -9,7 +9,7 @@ import typer
 from daes.cli.console import note, out
 from daes.cli.groups import grouped
 from daes.cli.options import BatchSize, Json, option
-from daes.cli.reading import DataArgument, Reading
+from daes.cli.reading import DataArgument, Reading, run_config
 from daes.cli.settings import DEVICE, find_device
 
 RunArgument = Annotated[
@@ -47,7 +47,7 @@ def evaluate(
 
     model = load_trained(run, find_device(device))
     with row_progress("scoring", reading.limit) as bar:
-        rows = reading.open(data, model.schema)
+        rows = reading.open(data, model.schema, trained=run_config(run))
         metrics = measure(
             model,
             rows,

@@ -11,7 +11,7 @@ from daes.cli.console import note
 from daes.cli.evaluate import Device, RunArgument
 from daes.cli.groups import grouped
 from daes.cli.options import BatchSize, Json, option
-from daes.cli.reading import DataArgument, Reading
+from daes.cli.reading import DataArgument, Reading, run_config
 from daes.cli.settings import NAMES, Names, find_device
 
 
@@ -52,7 +52,7 @@ def predict(
     with row_progress("scoring", reading.limit) as bar:
         written = write_predictions(
             model,
-            reading.open(data, model.schema),
+            reading.open(data, model.schema, trained=run_config(run)),
             sys.stdout.buffer if to_stdout else out,
             keep=keep or (),
             column=column,

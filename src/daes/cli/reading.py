@@ -4,6 +4,7 @@ import atexit
 import shutil
 import sys
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -60,9 +61,14 @@ class Reading:
         str | None,
         _reading("Decimal mark of CSV files: . or ,", of=one_of(".", ",", metavar="CHAR")),
     ] = None
-    missing: Annotated[Names | None, _reading("Additional text that means a missing value in CSV files.", of=NAMES)] = (
-        None
-    )
+    missing: Annotated[
+        Names | None,
+        _reading(
+            "Additional text that means a missing value in CSV files; for a trained model by default what did in "
+            "training.",
+            of=NAMES,
+        ),
+    ] = None
     no_header: Annotated[
         bool, _reading("CSV files start with a row: the columns are column_1, column_2, …", "--no-header")
     ] = False
@@ -70,6 +76,9 @@ class Reading:
         Names | None,
         _reading("The names of the columns, of CSV files without a header.", "--names", of=NAMES),
     ] = None
+    no_quotes: Annotated[
+        bool, _reading('A " in CSV files is any character and does not enclose a field.', "--no-quotes")
+    ] = False
     label_map: Annotated[
         list[str],
         _reading(
@@ -98,6 +107,8 @@ class Reading:
             options |= {"missing": (*MISSING, *self.missing), "missing_categories": ("", *self.missing)}
         if self.no_header:
             options["header"] = False
+        if self.no_quotes:
+            options["quoting"] = False
         if self.label_map:
             meanings = [(pair[:-2], int(pair[-1])) for pair in self.label_map]
             if len({text for text, _ in set(meanings)}) < len(set(meanings)):
@@ -105,12 +116,35 @@ class Reading:
             options["label_map"] = dict(meanings)
         return options
 
-    def open(self, what: str, schema: "Schema", **more: Any) -> "Dataset":
-        """The data, with what their columns mean and further options of `Dataset.open`."""
+    def open(self, what: str, schema: "Schema", *, trained: Mapping[str, Any] | None = None, **more: Any) -> "Dataset":
+        """The data, with what their columns mean and further options of `Dataset.open`.
+
+        `trained` is the configuration of the run whose model reads them. In CSV files, what meant a missing value in
+        its rows does so here, unless it is named: a model would take -999 for a number that it has never seen.
+        """
         from daes.stream.dataset import Dataset
+        from daes.stream.opening import reads_csv
 
         _refuse_topic(what, more)
-        return Dataset.open(_file_of(what), schema=schema, **self.options(), **more)
+        where, options = _file_of(what), self.options()
+        learned = _missing_of(trained or {})
+        if learned and self.missing is None and (more.get("follow") or reads_csv(where, self.format)):
+            options |= learned
+        return Dataset.open(where, schema=schema, **options, **more)
+
+
+def run_config(run: Path) -> dict[str, Any]:
+    """The configuration of a run; empty for a saved model by itself."""
+    from daes.storage.run_folder import RunFolder
+
+    folder = RunFolder(run)
+    return folder.read("config") if folder.is_run else {}
+
+
+def _missing_of(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of CSV files that say what was a missing value to a run."""
+    options = config.get("data", {}).get("options", {})
+    return {name: tuple(options[name]) for name in ("missing", "missing_categories") if name in options}
 
 
 def _refuse_topic(what: str, more: dict[str, Any]) -> None:

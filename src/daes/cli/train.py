@@ -211,13 +211,16 @@ def train(
             _refuse_changed((choice, columns, model), stored["options"], run_folder.path)
         if from_run is not None or continues_live:
             # What the first rows of a live stream looked like is in the run, and they may be gone.
-            opened = reading.open(data, read_schema(stored), live=True, **live.options())
+            opened = reading.open(data, read_schema(stored), trained=stored, live=True, **live.options())
         else:
             opened = columns.open(data, reading, needs_label=late_labels is None, live=True, **live.options())
             if late_labels is not None:
                 opened = opened.with_schema(joined_schema(opened.schema, late_labels.key))
         found, order = opened.in_time_order()
         training = training.resolved(found)
+    if found.is_live and not stored:
+        first = model.sample_rows if found.limit is None else min(model.sample_rows, found.limit)
+        note(f"training begins once {first:,} rows are there, which decide on the sizes of tables (--sample-rows)")
     arguments = {"embedding": choice.method, "backbone": choice.backbone, **model.arguments()}
     groups: tuple[Any, ...] = (choice, columns, reading, model, training, live)
     try:

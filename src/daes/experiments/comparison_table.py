@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from daes.backbone import BACKBONES
 from daes.experiments.method_tests import ROW_TESTS, MethodTest
+from daes.experiments.row_tests import BLOCKS
 from daes.experiments.significance import LEVEL
 from daes.formatting import counted, fixed, p_value
 from daes.table import Cell, Table
@@ -46,6 +47,8 @@ def make_notes(comparison: "Comparison") -> list[str]:
             f"{MARK} better than the best baseline: {ROW_TESTS}, p < {LEVEL} in each after Holm's correction for "
             f"{counted(len(comparison.tests), 'comparison')}. 95 %: interval of the block bootstrap."
         )
+    elif len(comparison.methods) > 1:
+        notes.append(f"Nothing is tested: a test needs the scores of {BLOCKS} rows or more, of both methods.")
     notes += [f"Failed: {r.label} on {r.backbone}, seed {r.seed}: {r.error}" for r in comparison.failures]
     return notes
 

@@ -104,7 +104,7 @@ class RowStatistics:
 
 
 def compare_rows(first: RowStatistics, second: RowStatistics, measure: str, seed: int = 0) -> RowTest | None:
-    """Test two models on the same rows; None where the measure is not defined on them.
+    """Test two models on the same rows; None where the measure is not defined on them, or they are fewer than blocks.
 
     Args:
         first, second: the models' statistics, of the same rows and blocks.
@@ -113,6 +113,8 @@ def compare_rows(first: RowStatistics, second: RowStatistics, measure: str, seed
     """
     if not np.array_equal(first.labels, second.labels):
         raise ValueError("both models must be judged on the same rows; their labels differ")
+    if first.labels.size < first.losses.size:  # a block without rows says nothing and would count as one that does
+        return None
     draws = _draws(first.losses.size, seed)
     if measure == "auc":
         pairs = first.clicks.sum() * first.others.sum()
@@ -137,7 +139,7 @@ def delong_test(first: RowStatistics, second: RowStatistics) -> float:
         Var = var(d of the clicks) / m + var(d of the non-clicks) / n
 
     With weights the means are weighted, and Var is Σw²(d − mean)² / (Σw)² of either class. p is 1 where two models
-    order all pairs alike.
+    order all pairs alike, and where a class has one row only, whose variance nobody knows.
     """
     gap = first.placements - second.placements
     difference, variance = 0.0, 0.0
@@ -146,8 +148,9 @@ def delong_test(first: RowStatistics, second: RowStatistics) -> float:
         total = weights.sum()
         difference = float(weights @ gaps / total)
         size = np.count_nonzero(weights)
-        spread = float((weights**2) @ (gaps - difference) ** 2) / total**2
-        variance += spread * size / (size - 1) if size > 1 else 0.0
+        if size < 2:
+            return 1.0
+        variance += float((weights**2) @ (gaps - difference) ** 2) / total**2 * size / (size - 1)
     if variance <= 0:
         return 1.0 if abs(difference) < 1e-15 else 0.0
     return float(2 * require("scipy.stats").norm.sf(abs(difference) / sqrt(variance)))

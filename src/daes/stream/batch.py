@@ -222,6 +222,11 @@ def _read_categories(column: Any, name: str) -> NDArray[np.int64]:
 def _read_label(column: Any, name: str, label_map: Mapping[str, int] | None) -> NDArray[np.float32]:
     if label_map:
         return _mapped_label(column, name, label_map)
+    if is_text(column.type):
+        raise TypeError(
+            f"label column {name!r} must hold numbers; it is of type {column.type}; --label-map TEXT=1, in Python "
+            "label_map, says what its texts mean"
+        )
     values = _read_complete_numbers(column, name)
     _refuse((values != 0) & (values != 1), column, f"label column {name!r} must hold 0 and 1 only")
     return values.astype(np.float32)
@@ -271,8 +276,9 @@ def _read_time(column: Any, name: str) -> NDArray[np.int64]:
         elif types.is_integer(kind):
             column = column.cast(pa.int64())
         elif not types.is_timestamp(kind) and not types.is_null(kind):
+            example = f", as {str(column[0].as_py())[:40]!r}; write all as 2024-01-31 10:00:00" if len(column) else ""
             raise TypeError(
-                f"time column {name!r} must hold timestamps, dates or integers; it is of type {kind}; parse it"
+                f"time column {name!r} must hold timestamps, dates or integers; it is of type {kind}{example}"
             )
     except pa.ArrowInvalid as error:
         raise ValueError(f"time column {name!r} must fit 64 bits, in nanoseconds if timestamps, got {error}") from error

@@ -20,6 +20,9 @@ _FEW_ROWS = 100
 _NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*")
 _WITH_COMMA = re.compile(r"\s*[-+]?\d{1,3}(\.?\d{3})*,\d+\s*|\s*[-+]?\d+,\d+\s*")
 _COMMA_NUMBER = re.compile(r"\s*[-+]?(\d+,?\d*|,\d+)([eE][-+]?\d+)?\s*")
+_THOUSANDS = re.compile(r"\s*[-+]?\d{1,3}([,'’\s]\d{3})+(\.\d*)?\s*")
+_COMMA_THOUSANDS = re.compile(r"\s*[-+]?\d{1,3}([.'’\s]\d{3})+(,\d*)?\s*")
+_SPACED = re.compile(r"\s.*|.*\s", re.DOTALL)
 _WITH_SIGN = re.compile(r"\s*[-+]?[$€£¥]\s*[-+]?[\d.,]+\s*|\s*[-+]?[\d.,]+\s*[$€£¥%]\s*")
 _CODE = re.compile(r"0\d+")
 _LONG = re.compile(r"[-+]?\d{17,}")
@@ -83,7 +86,7 @@ def summarize_columns(data: Dataset, *, named: Set[str] = frozenset(), rows: int
         why = _why(name, part, data.arrow_schema.field(name).type, csv is not None, name in named)
         # Text that was probably meant to be a number: it is neither listed as categorical nor read as a number.
         lost = why == "not in --categorical" and named.isdisjoint(data.schema.numerical)
-        warnings = tuple(_warnings(name, part, name in named, counts, missing, number, absent, lost))
+        warnings = tuple(_warnings(name, part, why, name in named, counts, missing, number, absent, lost))
         found.append(InferredColumn(name, part, why, tuple(counts)[:_EXAMPLES], len(counts), missing, warnings))
     return found
 
@@ -129,6 +132,7 @@ def _why(name: str, part: str, inferred: Any, csv: bool, named: bool) -> str:
 def _warnings(
     name: str,
     part: str,
+    why: str,
     named: bool,
     counts: dict[str, int],
     missing: float,
@@ -139,7 +143,7 @@ def _warnings(
     rows = sum(counts.values())
     text = {value: count for value, count in counts.items() if value not in absent}
     if part == "unused":
-        return _nearly_numbers(text, number) if lost else []
+        return _left_out(why) + (_nearly_numbers(name, text, number) if lost else [])
     if not rows:
         return ["has no value in the first rows"]
     found = []
@@ -149,7 +153,10 @@ def _warnings(
         return found
     unique = rows >= _FEW_ROWS and len(counts) > 0.95 * rows
     if part == "categorical":
-        found += _nearly_numbers(text, number)
+        found += _nearly_numbers(name, text, number)
+        if sum(count for text, count in counts.items() if _SPACED.fullmatch(text)) >= _NEARLY * rows:
+            spaced = next(text for text in counts if _SPACED.fullmatch(text))
+            found.append(f"has spaces around its values, which are part of them: {spaced!r} is not {spaced.strip()!r}")
         if unique:
             found.append("has another value in nearly every row: if it identifies the row, --exclude it")
     if part == "numerical":
@@ -168,7 +175,17 @@ def _warnings(
     return found
 
 
-def _nearly_numbers(counts: dict[str, int], number: re.Pattern[str]) -> list[str]:
+def _left_out(why: str) -> list[str]:
+    """A warning for a column that nothing is known of yet."""
+    if why != "empty":
+        return []
+    return [
+        "is left out, since it is empty where the data start: if it has values later, list it in --numerical or "
+        "--categorical, with the others there"
+    ]
+
+
+def _nearly_numbers(name: str, counts: dict[str, int], number: re.Pattern[str]) -> list[str]:
     """A warning for text most of which looks like numbers of the given form."""
     rows = sum(counts.values())
     if not rows:
@@ -181,6 +198,11 @@ def _nearly_numbers(counts: dict[str, int], number: re.Pattern[str]) -> list[str
         others = [text for text in counts if not number.fullmatch(text)]
         if not others:
             return []
+        if others == [name]:
+            return [
+                "is text, since its name is among its values: is the header repeated among the rows? With all such "
+                "columns in --numerical, --bad-rows skip leaves it out"
+            ]
         odd = ", ".join(repr(text) for text in others[:_EXAMPLES])
         are = "is" if len(others) == 1 else "are"
         missing = quote(",".join(f'"{text}"' if "," in text else text for text in others[:_EXAMPLES]))
@@ -188,6 +210,14 @@ def _nearly_numbers(counts: dict[str, int], number: re.Pattern[str]) -> list[str
             f"is text, though {share(number):.1%} of its values are numbers; {odd} {are} not. If that means missing: "
             f"--missing {missing}; if it is a mistake: list it in --numerical, with --bad-rows skip"
         ]
+    thousands = _THOUSANDS if number is _NUMBER else _COMMA_THOUSANDS
+    if share(thousands) >= _NEARLY / 2 and share(thousands) + share(number) >= _NEARLY:
+        example = next(text for text in counts if thousands.fullmatch(text))
+        said = (
+            f"is text that looks like numbers with marks between thousands ({example}): without the marks it would be"
+        )
+        comma = number is _NUMBER and all(_WITH_COMMA.fullmatch(text) or number.fullmatch(text) for text in counts)
+        return [f"{said} a number" + ("; if they are decimal commas: --decimal ," if comma else "")]
     if number is _NUMBER and share(_WITH_COMMA) >= _NEARLY / 2 and share(_WITH_COMMA) + share(number) >= _NEARLY:
         return ["is text that looks like numbers with a decimal comma: --decimal ,"]
     if share(_WITH_SIGN) + share(number) >= _NEARLY:

@@ -44,7 +44,7 @@ class CsvSource(FilesSource):
 
     Numerical columns are parsed as float64, categorical ones stay text ("007" stays "007"). The label may also be
     true/false; the time an integer, a date or a timestamp. Without a schema the first block decides: numbers become
-    float64, the rest as pyarrow infers it. Empty lines do not count.
+    float64, the rest as pyarrow infers it. Empty lines do not count, nor does a first line `sep=;`, as Excel has it.
 
     >>> import tempfile, pathlib
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,18 @@ from daes.stream.schema import UNNAMED
 MISSING = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None", "\\N")
 """Text that means a missing number by default."""
 
+_OTHER_FORMATS = {
+    b"PAR1\x15": "a Parquet file (--format parquet)",
+    b"PK\x03\x04": "a zip archive or an Excel file: unpack or save it as CSV",
+    b"\x1f\x8b": "gzip: its name must end in .gz",
+    b"\x28\xb5\x2f\xfd": "zstd: its name must end in .zst",
+    b"\xfd7zXZ": "xz: unpack it",
+    b"\xff\xfe": "UTF-16: convert it, as iconv -f UTF-16 -t UTF-8 does",
+    b"\xfe\xff": "UTF-16: convert it, as iconv -f UTF-16 -t UTF-8 does",
+}
+"""What files that are no UTF-8 text start with."""
+_SEPARATOR_LINE = re.compile(rb'"?sep=[^\n]"?\r?\n', re.IGNORECASE)
+"""What Excel takes for a first line that names the separator; it is neither a row nor names."""
 _BLOCK = 1 << 22
 _LONGEST_ROW = 1 << 26
 
@@ -48,7 +61,12 @@ class CsvBlocks:
         self._pending = self._read(_BLOCK)
         if not self._pending:
             raise SourceError(f"{self._path} is empty")
+        for beginning, kind in _OTHER_FORMATS.items():
+            if self._pending.startswith(beginning):
+                raise SourceError(f"{self._path} must be UTF-8 text, got {kind}")
         start = 3 if self._pending.startswith(b"\xef\xbb\xbf") else 0
+        if line := _SEPARATOR_LINE.match(self._pending, start):
+            start = line.end()
         stop = self._first_row_end(start)
         if format.column_names is not None:
             self.names = list(format.column_names)
@@ -100,8 +118,12 @@ class CsvBlocks:
             text, separator = io.StringIO(line.decode(), newline=""), format.separator
             quoted = csv.reader(text, delimiter=separator)
             rows = list(quoted if format.quoting else csv.reader(text, delimiter=separator, quoting=csv.QUOTE_NONE))
-        except (UnicodeDecodeError, csv.Error) as error:
+        except UnicodeDecodeError as error:
+            raise SourceError(f"{self._path} must be UTF-8 text, got {line[:80]!r}") from error
+        except csv.Error as error:
             raise SourceError(f"{self._path} must start with {wanted}, got {error}") from error
+        if b"\r" in line.rstrip(b"\r\n") and len(rows) > 1:
+            raise SourceError(f"the rows of {self._path} must end in \\n or \\r\\n, got \\r alone: {line[:80]!r}")
         if len(rows) != 1 or not any(rows[0]):
             raise SourceError(f"{self._path} must start with {wanted}, got {line[:80]!r}")
         return rows[0]
@@ -138,7 +160,10 @@ class CsvBlocks:
     def _quote_hint(self) -> str:
         if not self._quoting:
             return ""
-        return f' in the rows from byte {self.offset} on: is a " not closed? (quoting=False reads it as any character)'
+        return (
+            f' in the rows from byte {self.offset} on: is a " not closed? '
+            "(--no-quotes, in Python quoting=False, reads it as any character)"
+        )
 
 
 def _last_row_end(text: bytes, quoting: bool) -> int:

@@ -437,8 +437,10 @@ def _no_label(columns: Sequence[str]) -> str:
     said += f"the columns are: {', '.join(columns)}"
     for name in columns:
         if name.casefold() in LABEL_NAMES:
-            said += f". {name!r} has values that are no numbers: with --label {name}, --label-map TEXT=1 says what one "
-            return said + "means, or --bad-rows skip leaves such rows out"
+            said += (
+                f". {name!r} has text among its values: with --label {name}, --label-map TEXT=1 says what one means, "
+            )
+            return said + "or, of CSV files, --bad-rows skip leaves such rows out"
     if any(re.fullmatch(r"[-+]?\d*\.?\d+", name) for name in columns):
         said += ". Is that a row? --no-header reads a file without names"
     return said

@@ -107,6 +107,8 @@ def is_many(where: str | Path) -> bool:
 
 def _filesystem(where: str | Path) -> tuple[Any, str]:
     text = str(where)
+    if not text:
+        raise ValueError("a path must not be empty, got ''")
     scheme = urlsplit(text).scheme if "://" in text else ""
     if isinstance(where, Path) or not scheme:
         return fs.LocalFileSystem(), Path(where).expanduser().as_posix()

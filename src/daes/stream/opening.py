@@ -54,9 +54,7 @@ def open_source(
     if waiting:
         raise TypeError(f"{', '.join(waiting)} is for streams without an end, got {what!r} without follow")
     if _is_path(what) or (isinstance(what, Sequence) and all(map(_is_path, what))):
-        files = find_files(what)
-        if format is None:
-            files = [file for file in files if len(files) == 1 or file.suffix in _FORMATS] or files
+        files = _files(what, format)
         return _source_of(files, format or _format(files), shard, options)
     for key, value in (("format", format), *options.items()):
         if value is not None:
@@ -69,6 +67,17 @@ def open_source(
         source: Source = what
         return source
     return TableSource(what, shard=shard)
+
+
+def reads_csv(what: str | Path, format: str | None = None) -> bool:
+    """Whether what is named so are CSV files, by their names or by `format`.
+
+    >>> reads_csv("flights"), reads_csv("nats://localhost/ADS")
+    (False, False)
+    """
+    if find_entry(what) is not None or is_broker(what):
+        return False
+    return (format or _format(_files(what, format))) == "csv"
 
 
 def name_of(what: Any) -> str:
@@ -99,6 +108,14 @@ def absolute(what: str | Path) -> str:
         name, colon, path = text.partition(":")
         return f"{name}:{absolute(path)}" if colon and entry.argument == "path" else text
     return text if "://" in text or text == "-" else str(Path(text).expanduser().absolute())
+
+
+def _files(what: Any, format: str | None) -> list[DataFile]:
+    """The files that are meant; of several, those whose format is known by their names, if none is given."""
+    files = find_files(what)
+    if format is not None:
+        return files
+    return [file for file in files if len(files) == 1 or file.suffix in _FORMATS] or files
 
 
 def _is_path(what: Any) -> bool:

@@ -126,6 +126,7 @@ def infer_schema(
     time: str | None = None,
     weight: str | None = None,
     exclude: Sequence[str] = (),
+    labelled: bool = True,
 ) -> Schema:
     """Make a `Schema` from column types; what is named wins over what is inferred.
 
@@ -147,6 +148,7 @@ def infer_schema(
             frame), or the path of Parquet or CSV files. Of a CSV file the first block alone decides on the types.
         label, numerical, categorical, time, weight: names that win over inference.
         exclude: columns that are not used.
+        labelled: whether the label is among the columns; if not, none is guessed.
 
     >>> import pyarrow as pa
     >>> table = pa.table({"click": [0, 1], "price": [0.5, 2.0], "hour": [3, 4], "city": ["Bern", "Rome"]})
@@ -167,7 +169,7 @@ def infer_schema(
     named = [name for names in listed.values() for name in names or ()] + [n for n in single.values() if n is not None]
     if missing := [name for name in named if name not in types]:
         raise ValueError(no_such_column(missing, types))
-    if label is None:
+    if label is None and labelled:
         single["label"] = _guess_label({name: of for name, of in types.items() if name not in named})
     left = {
         name: column_kind(of)

@@ -182,12 +182,15 @@ def as_table(data: Any) -> Any:
     if isinstance(data, pa.RecordBatch):
         return pa.Table.from_batches([data])
     try:
-        if type(data).__module__.partition(".")[0] == "pandas":
+        if type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns"):
             return pa.Table.from_pandas(data, preserve_index=False)
         if hasattr(data, "__arrow_c_stream__"):
             return pa.table(data)
     except (pa.ArrowException, AttributeError) as error:
-        raise SourceError(f"the {type(data).__name__} does not fit Arrow's columns: {error}") from error
+        found = "; ".join(map(str, error.args))
+        raise SourceError(
+            f"each column of a {type(data).__name__} must have values of one type, got: {found}"
+        ) from error
     raise TypeError(f"table must be an Arrow table or a pandas or polars frame, got {type(data).__name__}")
 
 

@@ -103,6 +103,8 @@ def predict(
         progress: called after every batch.
     """
     schema = Schema(None, model.schema.numerical, model.schema.categorical)
+    if not column:
+        raise ValueError("column must be the name of the scores, got ''")
     if column in keep:
         raise ValueError(f"column must not be among those to keep, got {column!r}")
     data = Dataset.open(data, schema=schema)
