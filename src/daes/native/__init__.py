@@ -48,7 +48,19 @@ __all__ = [
 ]
 
 
-_COUNTING = ("accept", "add_up", "follow", "gaps", "gradients", "group", "observe", "score", "within")
+_COUNTING = (
+    "accept",
+    "add_up",
+    "arrive",
+    "await",
+    "follow",
+    "gaps",
+    "gradients",
+    "group",
+    "observe",
+    "score",
+    "within",
+)
 
 
 def _load() -> Any:
@@ -98,6 +110,9 @@ def _load() -> Any:
         "follow": "pnpnpndppp",
         "accept": "pnnppnnpppnpp",
         "distinct": "pnnnppnp",
+        "arrive": "pn",
+        "await": "pnn",
+        "pack": "ppnnfnnpp",
     }.items():
         function = getattr(loaded, f"daes_{name}")
         function.argtypes = [kinds[kind] for kind in arguments]

@@ -9,6 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#if defined(__linux__)
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+#endif
+
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__linux__)
 #define FAST __attribute__((target_clones("avx2", "default")))
 #else
@@ -19,6 +26,12 @@
 #define PREFETCH(address) __builtin_prefetch(address)
 #else
 #define PREFETCH(address)
+#endif
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#define PAUSE() __builtin_ia32_pause()
+#else
+#define PAUSE()
 #endif
 
 #if defined(__GNUC__)
@@ -2019,4 +2032,50 @@ void daes_distinct(const int64_t *hashes, int64_t rows, int64_t columns, int64_t
             }
             counts[c] = count;
         }
+}
+
+/* Processes that meet in memory they share (daes.training.processes.memory): how many have come, and how often all have.
+ * `daes_arrive` says that this one has come and returns the meeting's number; `daes_await` whether all came to it within
+ * so many milliseconds. What a process has written before it came is there for those that wait for it. */
+int64_t daes_arrive(int32_t *meeting, int64_t count) {
+#if defined(__linux__)
+    int32_t number = __atomic_load_n(meeting + 1, __ATOMIC_ACQUIRE);
+    if (__atomic_add_fetch(meeting, 1, __ATOMIC_ACQ_REL) == count) {
+        __atomic_store_n(meeting, 0, __ATOMIC_RELAXED);
+        __atomic_store_n(meeting + 1, number + 1, __ATOMIC_RELEASE);
+        syscall(SYS_futex, meeting + 1, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+    }
+    return number;
+#else
+    return 0;
+#endif
+}
+
+int64_t daes_await(int32_t *meeting, int64_t number, int64_t milliseconds) {
+#if defined(__linux__)
+    enum { TRIES = 500 }; /* some microseconds, in which others often come */
+    const struct timespec most = {milliseconds / 1000, milliseconds % 1000 * 1000000};
+    for (int k = 0; k < TRIES; k++) {
+        if (__atomic_load_n(meeting + 1, __ATOMIC_ACQUIRE) != (int32_t)number) return 1;
+        PAUSE();
+    }
+    syscall(SYS_futex, meeting + 1, FUTEX_WAIT, (int32_t)number, &most, NULL, 0);
+    return __atomic_load_n(meeting + 1, __ATOMIC_ACQUIRE) != (int32_t)number;
+#else
+    return 0;
+#endif
+}
+
+/* Put rows of a table (count,), each with its values (count, d) times a factor, where the message to its owner is: of
+ * row i the process i / each, or i % owners if `each` is 0. An entry is d values and the two halves of the row's number.
+ * `ends` (owners,), in floats from `out` on, are where entries go next. */
+FAST void daes_pack(const int64_t *rows, const float *values, int64_t count, int64_t d, float factor, int64_t owners,
+                    int64_t each, int64_t *ends, float *out) {
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t owner = each ? rows[i] / each : rows[i] % owners;
+        float *to = out + ends[owner];
+        for (int64_t k = 0; k < d; k++) to[k] = values[i * d + k] * factor;
+        memcpy(to + d, rows + i, sizeof(int64_t));
+        ends[owner] += d + 2;
+    }
 }

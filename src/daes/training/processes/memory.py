@@ -1,0 +1,238 @@
+"""Memory that the processes of one machine share: for what they tell each other, and for tensors of all of them."""
+
+import mmap
+import os
+import select
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from daes import native
+from daes.embedding.processes import ProcessesDisagreeError
+
+_SLICE = 200
+"""Milliseconds after which a process that waits looks whether the others are still there."""
+_LEAST = 1 << 16
+"""Bytes of a mailbox, at the least."""
+_HEAD = 8
+"""Numbers before the entries of the processes: the meeting, who has left, and what shows that it is this memory."""
+
+
+class SharedMemory:
+    """Memory of processes of one machine.
+
+    Each process has a mailbox, into which it alone writes; there are two of each, used in turn, so that one can be read
+    while the other is written. The processes `meet` after writing and before reading. Of all this the kernel keeps no
+    names: it is gone with the processes, however these end.
+
+    Use `open`, which finds out whether all processes can share memory.
+
+    Args:
+        control: one for all of them, mapped: 8 numbers, then for each process and mailbox its file, its size and
+            where in it the parts for the processes begin.
+        pids: the processes, by rank.
+        timeout: seconds after which a process that has not come is given up.
+    """
+
+    def __init__(self, control: Tensor, pids: Sequence[int], rank: int, timeout: float) -> None:
+        self.pids, self.rank, self.count = list(pids), rank, len(pids)
+        self._memory = control
+        self._left = control[1:2]
+        self._entries = control[_HEAD:].view(self.count, 2, self.count + 3).numpy()
+        self._timeout = timeout
+        self._watch = select.poll()
+        self._handles = [os.pidfd_open(pid) for pid in self.pids if pid != os.getpid()]
+        for handle in self._handles:
+            self._watch.register(handle, select.POLLIN)
+        self._files: dict[int, int] = {}
+        self._mapped: dict[tuple[int, int], Tensor] = {}
+        self._turn = 0
+
+    @classmethod
+    def open(cls, rank: int, count: int, gather: Callable[[Any], list[Any]], timeout: float) -> Self | None:
+        """Memory of all processes, if they are on one machine and there are compiled loops; called in all of them.
+
+        Args:
+            gather: the values of all processes, told in another way.
+        """
+        here, mark = _machine(), int.from_bytes(os.urandom(7))
+        size = 8 * (_HEAD + 2 * count * (count + 3))
+        file, control = _new(size) if here is not None and rank == 0 else (-1, torch.empty(0))
+        if len(control):
+            control.view(torch.int64)[2] = mark
+        told = gather((here, os.getpid(), file, mark))
+        found = None
+        if here is not None and all(one[0] == here for one in told):
+            _, pid, number, mark = told[0]
+            with suppress(OSError):  # another user's, or another one's view of processes
+                control = control if rank == 0 else _map(pid, number, size)
+                if control.view(torch.int64)[2] == mark:
+                    found = cls(control.view(torch.int64), [one[1] for one in told], rank, timeout)
+        # Mailboxes are found before their owners may end.
+        if not all(gather(found is not None and found._make_boxes())):
+            found = None
+        if not all(gather(found is not None and found._find_boxes())):
+            found = None
+        if file >= 0:
+            os.close(file)
+        return found
+
+    def _make_boxes(self) -> bool:
+        for turn in range(2):
+            self._make_box(turn, _LEAST)
+        return True
+
+    def _make_box(self, turn: int, size: int) -> Tensor:
+        if turn in self._files:
+            os.close(self._files[turn])  # all have read it
+        self._files[turn], box = _new(size)
+        self._mapped[self.rank, turn] = box
+        self._entries[self.rank, turn, :2] = self._files[turn], size
+        return box
+
+    def _find_boxes(self) -> bool:
+        try:
+            for rank in range(self.count):
+                self._box(rank, 0), self._box(rank, 1)
+        except RuntimeError:
+            return False
+        return True
+
+    def __del__(self) -> None:
+        for one in (*getattr(self, "_files", {}).values(), *getattr(self, "_handles", ())):
+            os.close(one)
+
+    def meet(self) -> None:
+        """Wait until all processes have come here.
+
+        Raises:
+            RuntimeError: if one of them has ended or left, or does not come in time.
+        """
+        place, library = self._memory.data_ptr(), native._library
+        number = library.daes_arrive(place, self.count)
+        started = time.monotonic()
+        while not library.daes_await(place, number, _SLICE):
+            if self._watch.poll(0) or self._left.item():
+                if library.daes_await(place, number, 0):  # it came before it went
+                    return
+                raise RuntimeError("a process has ended")
+            if time.monotonic() - started > self._timeout:
+                raise RuntimeError(f"timed out after {self._timeout:g} s")
+
+    def leave(self) -> None:
+        """This process will not come any more, which those that wait for it learn."""
+        self._left.fill_(1)
+
+    def swap(self, rows: Tensor, to: Sequence[int], of: Sequence[int]) -> Tensor:
+        """As `Processes.swap_rows`."""
+        turn = self._write(rows, to)
+        each = rows.element_size() * int(np.prod(rows.shape[1:]))
+        parts = [(int(start), int(stop)) for start, stop in self._entries[:, turn, 2 + self.rank : 4 + self.rank]]
+        return self._read(rows, turn, parts, [each * number for number in of], sum(of))
+
+    def gather(self, rows: Tensor, counts: Sequence[int]) -> Tensor:
+        """As `Processes.gather_rows`."""
+        turn = self._write(rows, [0] * (self.count - 1) + [len(rows)])
+        each = rows.element_size() * int(np.prod(rows.shape[1:]))
+        parts = [(0, int(stop)) for stop in self._entries[:, turn, -1]]
+        return self._read(rows, turn, parts, [each * number for number in counts], sum(counts))
+
+    def _write(self, rows: Tensor, to: Sequence[int]) -> int:
+        """Rows, those for process 0 first, into a mailbox of this process; which of the two it is, once all have."""
+        turn, data = self._turn, _bytes(rows)
+        self._turn = 1 - turn
+        entry, box = self._entries[self.rank, turn], self._mapped[self.rank, turn]
+        if len(box) < len(data):
+            box = self._make_box(turn, 2 * len(data))
+        box[: len(data)] = data
+        entry[2] = 0
+        np.cumsum(to, out=entry[3:])
+        entry[3:] *= len(data) // max(len(rows), 1)
+        self.meet()
+        return turn
+
+    def _read(
+        self, like: Tensor, turn: int, parts: Sequence[tuple[int, int]], sizes: Sequence[int], count: int
+    ) -> Tensor:
+        """The parts of all mailboxes, one behind the other."""
+        found = like.new_empty(count, *like.shape[1:])
+        data, place = _bytes(found), 0
+        for rank, ((start, stop), size) in enumerate(zip(parts, sizes, strict=True)):
+            if stop - start != size:
+                raise ProcessesDisagreeError(
+                    f"process {rank} has given {stop - start} bytes in place of {size}: it is elsewhere in the stream"
+                )
+            if size:
+                data[place : place + size] = self._box(rank, turn)[start:stop]
+            place += size
+        return found
+
+    def _box(self, rank: int, turn: int) -> Tensor:
+        """A mailbox of another process; it has become larger if it is another file."""
+        file, size = self._entries[rank, turn, :2].tolist()
+        known = self._mapped.get((rank, turn))
+        if known is None or len(known) != size:
+            try:
+                known = self._mapped[rank, turn] = _map(self.pids[rank], file, size)
+            except OSError as error:
+                raise RuntimeError(f"process {rank} is gone with what it has told") from error
+        return known
+
+    def share(self, tensors: Sequence[Tensor]) -> None:
+        """Let these tensors, equal in all processes, lie in memory that all of them write; called in all of them."""
+        ends = np.cumsum([-(-_bytes(one).numel() // 64) * 64 for one in tensors])
+        file, memory = _new(int(ends[-1])) if self.rank == 0 else (-1, None)
+        told = int(self.gather(torch.tensor([file]), [1] * self.count)[0])
+        if memory is None:
+            memory = _map(self.pids[0], told, int(ends[-1]))
+        for one, start in zip(tensors, [0, *ends[:-1].tolist()], strict=True):
+            data = memory[start : start + _bytes(one).numel()].view(one.dtype).view(one.shape)
+            if self.rank == 0:
+                data.copy_(one.detach())
+            one.data = data
+        self.meet()
+        if self.rank == 0:
+            os.close(file)
+
+
+def take_back(tensors: Sequence[Tensor]) -> None:
+    """Let tensors that were shared be those of this process alone."""
+    for one in tensors:
+        one.data = one.data.clone()
+
+
+def _machine() -> str | None:
+    """What processes have in common that can share memory: a kernel, and the numbers of processes; None without."""
+    if native._library is None or not hasattr(os, "memfd_create") or not hasattr(os, "pidfd_open"):
+        return None
+    try:
+        started = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{started} {Path('/proc/self/ns/pid').readlink()} {os.getuid()}"
+    except OSError:
+        return None
+
+
+def _new(size: int) -> tuple[int, Tensor]:
+    """A file without a name, in memory, and its bytes."""
+    file = os.memfd_create("daes")
+    os.ftruncate(file, size)
+    return file, torch.frombuffer(mmap.mmap(file, size), dtype=torch.uint8)
+
+
+def _map(pid: int, file: int, size: int) -> Tensor:
+    """The bytes of another process's file."""
+    opened = os.open(f"/proc/{pid}/fd/{file}", os.O_RDWR | os.O_CLOEXEC)
+    try:
+        return torch.frombuffer(mmap.mmap(opened, size), dtype=torch.uint8)
+    finally:
+        os.close(opened)
+
+
+def _bytes(tensor: Tensor) -> Tensor:
+    return tensor.detach().contiguous().view(-1).view(torch.uint8)
