@@ -94,10 +94,10 @@ class Processes:
         Called before rows or gradients are exchanged: processes whose data are not of the same length would otherwise
         take one for the other.
         """
-        own = torch.zeros(3 + self.count, dtype=torch.float64)  # of one size, wherever a process may be
-        own[: 2 + len(numbers)] = torch.tensor([_PLACES.index(place), row, *numbers], dtype=torch.float64)
-        everyone = self.gather_rows(own.unsqueeze(0), [1] * self.count)
-        if (everyone[:, :2] != everyone[0, :2]).any():
+        rest = [0.0] * (1 + self.count - len(numbers))  # of one size, wherever a process may be
+        own = torch.tensor([[_PLACES.index(place), row, *numbers, *rest]], dtype=torch.float64)
+        everyone = self.gather_rows(own, [1] * self.count)
+        if not (everyone[:, :2] == everyone[0, :2]).all():
             rows = ", ".join(f"{int(row):,}" for row in everyone[:, 1])
             raise ProcessesDisagreeError(
                 f"the processes are at different rows ({rows}): they do not read the same data"

@@ -6,11 +6,13 @@ import select
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from daes import native
@@ -22,6 +24,9 @@ _LEAST = 1 << 16
 """Bytes of a mailbox, at the least."""
 _HEAD = 8
 """Numbers before the entries of the processes: the meeting, who has left, and what shows that it is this memory."""
+
+
+Bytes = NDArray[np.uint8]
 
 
 class SharedMemory:
@@ -40,18 +45,17 @@ class SharedMemory:
         timeout: seconds after which a process that has not come is given up.
     """
 
-    def __init__(self, control: Tensor, pids: Sequence[int], rank: int, timeout: float) -> None:
+    def __init__(self, control: NDArray[np.int64], pids: Sequence[int], rank: int, timeout: float) -> None:
         self.pids, self.rank, self.count = list(pids), rank, len(pids)
-        self._memory = control
-        self._left = control[1:2]
-        self._entries = control[_HEAD:].view(self.count, 2, self.count + 3).numpy()
+        self._control, self._place = control, control.ctypes.data
+        self._entries = control[_HEAD:].reshape(self.count, 2, self.count + 3)
         self._timeout = timeout
         self._watch = select.poll()
         self._handles = [os.pidfd_open(pid) for pid in self.pids if pid != os.getpid()]
         for handle in self._handles:
             self._watch.register(handle, select.POLLIN)
         self._files: dict[int, int] = {}
-        self._mapped: dict[tuple[int, int], Tensor] = {}
+        self._mapped: dict[tuple[int, int], Bytes] = {}
         self._turn = 0
 
     @classmethod
@@ -63,17 +67,17 @@ class SharedMemory:
         """
         here, mark = _machine(), int.from_bytes(os.urandom(7))
         size = 8 * (_HEAD + 2 * count * (count + 3))
-        file, control = _new(size) if here is not None and rank == 0 else (-1, torch.empty(0))
+        file, control = _new(size) if here is not None and rank == 0 else (-1, np.empty(0, np.uint8))
         if len(control):
-            control.view(torch.int64)[2] = mark
+            control.view(np.int64)[2] = mark
         told = gather((here, os.getpid(), file, mark))
         found = None
         if here is not None and all(one[0] == here for one in told):
             _, pid, number, mark = told[0]
             with suppress(OSError):  # another user's, or another one's view of processes
                 control = control if rank == 0 else _map(pid, number, size)
-                if control.view(torch.int64)[2] == mark:
-                    found = cls(control.view(torch.int64), [one[1] for one in told], rank, timeout)
+                if control.view(np.int64)[2] == mark:
+                    found = cls(control.view(np.int64), [one[1] for one in told], rank, timeout)
         # Mailboxes are found before their owners may end.
         if not all(gather(found is not None and found._make_boxes())):
             found = None
@@ -88,7 +92,7 @@ class SharedMemory:
             self._make_box(turn, _LEAST)
         return True
 
-    def _make_box(self, turn: int, size: int) -> Tensor:
+    def _make_box(self, turn: int, size: int) -> Bytes:
         if turn in self._files:
             os.close(self._files[turn])  # all have read it
         self._files[turn], box = _new(size)
@@ -114,11 +118,11 @@ class SharedMemory:
         Raises:
             RuntimeError: if one of them has ended or left, or does not come in time.
         """
-        place, library = self._memory.data_ptr(), native._library
+        place, library = self._place, native._library
         number = library.daes_arrive(place, self.count)
         started = time.monotonic()
         while not library.daes_await(place, number, _SLICE):
-            if self._watch.poll(0) or self._left.item():
+            if self._watch.poll(0) or self._control[1]:
                 if library.daes_await(place, number, 0):  # it came before it went
                     return
                 raise RuntimeError("a process has ended")
@@ -127,53 +131,48 @@ class SharedMemory:
 
     def leave(self) -> None:
         """This process will not come any more, which those that wait for it learn."""
-        self._left.fill_(1)
+        self._control[1] = 1
 
     def swap(self, rows: Tensor, to: Sequence[int], of: Sequence[int]) -> Tensor:
         """As `Processes.swap_rows`."""
         turn = self._write(rows, to)
-        each = rows.element_size() * int(np.prod(rows.shape[1:]))
-        parts = [(int(start), int(stop)) for start, stop in self._entries[:, turn, 2 + self.rank : 4 + self.rank]]
-        return self._read(rows, turn, parts, [each * number for number in of], sum(of))
+        return self._read(rows, turn, self._entries[:, turn, 2 + self.rank : 4 + self.rank].tolist(), of)
 
     def gather(self, rows: Tensor, counts: Sequence[int]) -> Tensor:
         """As `Processes.gather_rows`."""
         turn = self._write(rows, [0] * (self.count - 1) + [len(rows)])
-        each = rows.element_size() * int(np.prod(rows.shape[1:]))
-        parts = [(0, int(stop)) for stop in self._entries[:, turn, -1]]
-        return self._read(rows, turn, parts, [each * number for number in counts], sum(counts))
+        return self._read(rows, turn, [(0, stop) for stop in self._entries[:, turn, -1].tolist()], counts)
 
     def _write(self, rows: Tensor, to: Sequence[int]) -> int:
         """Rows, those for process 0 first, into a mailbox of this process; which of the two it is, once all have."""
         turn, data = self._turn, _bytes(rows)
         self._turn = 1 - turn
-        entry, box = self._entries[self.rank, turn], self._mapped[self.rank, turn]
+        box = self._mapped[self.rank, turn]
         if len(box) < len(data):
             box = self._make_box(turn, 2 * len(data))
         box[: len(data)] = data
-        entry[2] = 0
-        np.cumsum(to, out=entry[3:])
-        entry[3:] *= len(data) // max(len(rows), 1)
+        each = len(data) // max(len(rows), 1)
+        self._entries[self.rank, turn, 2:] = list(accumulate((each * number for number in to), initial=0))
         self.meet()
         return turn
 
-    def _read(
-        self, like: Tensor, turn: int, parts: Sequence[tuple[int, int]], sizes: Sequence[int], count: int
-    ) -> Tensor:
-        """The parts of all mailboxes, one behind the other."""
-        found = like.new_empty(count, *like.shape[1:])
+    def _read(self, like: Tensor, turn: int, parts: Sequence[Sequence[int]], counts: Sequence[int]) -> Tensor:
+        """The parts of all mailboxes, of so many rows each, one behind the other."""
+        found = like.new_empty(sum(counts), *like.shape[1:])
         data, place = _bytes(found), 0
-        for rank, ((start, stop), size) in enumerate(zip(parts, sizes, strict=True)):
-            if stop - start != size:
+        each = len(data) // max(len(found), 1)
+        for rank, ((start, stop), number) in enumerate(zip(parts, counts, strict=True)):
+            if stop - start != each * number:
                 raise ProcessesDisagreeError(
-                    f"process {rank} has given {stop - start} bytes in place of {size}: it is elsewhere in the stream"
+                    f"process {rank} has given {stop - start} bytes in place of {each * number}: "
+                    "it is at another place of the stream"
                 )
-            if size:
-                data[place : place + size] = self._box(rank, turn)[start:stop]
-            place += size
+            if number:
+                data[place : place + stop - start] = self._box(rank, turn)[start:stop]
+            place += stop - start
         return found
 
-    def _box(self, rank: int, turn: int) -> Tensor:
+    def _box(self, rank: int, turn: int) -> Bytes:
         """A mailbox of another process; it has become larger if it is another file."""
         file, size = self._entries[rank, turn, :2].tolist()
         known = self._mapped.get((rank, turn))
@@ -186,13 +185,14 @@ class SharedMemory:
 
     def share(self, tensors: Sequence[Tensor]) -> None:
         """Let these tensors, equal in all processes, lie in memory that all of them write; called in all of them."""
-        ends = np.cumsum([-(-_bytes(one).numel() // 64) * 64 for one in tensors])
-        file, memory = _new(int(ends[-1])) if self.rank == 0 else (-1, None)
+        sizes = [one.numel() * one.element_size() for one in tensors]
+        ends = list(accumulate((-(-size // 64) * 64 for size in sizes), initial=64))
+        file, memory = _new(ends[-1]) if self.rank == 0 else (-1, None)
         told = int(self.gather(torch.tensor([file]), [1] * self.count)[0])
         if memory is None:
-            memory = _map(self.pids[0], told, int(ends[-1]))
-        for one, start in zip(tensors, [0, *ends[:-1].tolist()], strict=True):
-            data = memory[start : start + _bytes(one).numel()].view(one.dtype).view(one.shape)
+            memory = _map(self.pids[0], told, ends[-1])
+        for one, start, size in zip(tensors, ends, sizes, strict=False):
+            data = torch.from_numpy(memory[start : start + size]).view(one.dtype).view(one.shape)
             if self.rank == 0:
                 data.copy_(one.detach())
             one.data = data
@@ -218,21 +218,22 @@ def _machine() -> str | None:
         return None
 
 
-def _new(size: int) -> tuple[int, Tensor]:
+def _new(size: int) -> tuple[int, Bytes]:
     """A file without a name, in memory, and its bytes."""
     file = os.memfd_create("daes")
     os.ftruncate(file, size)
-    return file, torch.frombuffer(mmap.mmap(file, size), dtype=torch.uint8)
+    return file, np.frombuffer(mmap.mmap(file, size), np.uint8)
 
 
-def _map(pid: int, file: int, size: int) -> Tensor:
+def _map(pid: int, file: int, size: int) -> Bytes:
     """The bytes of another process's file."""
     opened = os.open(f"/proc/{pid}/fd/{file}", os.O_RDWR | os.O_CLOEXEC)
     try:
-        return torch.frombuffer(mmap.mmap(opened, size), dtype=torch.uint8)
+        return np.frombuffer(mmap.mmap(opened, size), np.uint8)
     finally:
         os.close(opened)
 
 
-def _bytes(tensor: Tensor) -> Tensor:
-    return tensor.detach().contiguous().view(-1).view(torch.uint8)
+def _bytes(tensor: Tensor) -> Bytes:
+    found: Bytes = tensor.contiguous().view(-1).view(torch.uint8).numpy()
+    return found

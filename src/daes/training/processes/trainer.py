@@ -7,16 +7,20 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from daes.embedding import DividedEmbedding
+from daes.embedding.distributions import FeatureDistributions
 from daes.embedding.processes import ProcessesDisagreeError
 from daes.model import CTRModel, DeviceBatch
 from daes.stream.batch import Batch
 from daes.stream.source import Source
 from daes.training.config import TrainConfig
+from daes.training.optimizer import Adagrad
 from daes.training.processes.checksum import model_checksum
 from daes.training.processes.gradients import GradientExchange
 from daes.training.processes.group import Processes
+from daes.training.processes.memory import take_back
 from daes.training.processes.tables import DividedState
 from daes.training.step import TrainingStep, random_state, set_random_state
 from daes.training.trainer import StreamTrainer, TrainResult, as_warning
@@ -81,12 +85,63 @@ class ProcessTrainer(StreamTrainer):
         self._random: list[dict[str, torch.Tensor]] = []
 
     def _make_step(self) -> TrainingStep:
-        return TrainingStep(self.model, self.config, GradientExchange(self.model, self.processes))
+        self._exchange_of_gradients = GradientExchange(self.model, self.processes)
+        return TrainingStep(self.model, self.config, self._exchange_of_gradients)
 
     def run(self, source: Source, *, resume: bool = True, save_first: bool = False) -> TrainResult:
         """As of `StreamTrainer`, called in all processes; the source has all rows, in each of them."""
         self._exchanged_at = int(source.position()["row"])
-        return super().run(source, resume=resume, save_first=save_first)
+        if resume and not self.rows:
+            self.restore(source)
+        shared = self._share()
+        try:
+            return super().run(source, resume=False, save_first=save_first)
+        except BaseException:
+            if self.processes.memory is not None:
+                self.processes.memory.leave()
+            raise
+        finally:
+            self._take_back(shared)
+
+    def _share(self) -> list[Tensor]:
+        """Put what the processes of one machine can change together into memory that they share; what that is."""
+        memory = self.processes.memory
+        if memory is None or self.model.device.type != "cpu":
+            return []
+        self._check_equal([{"checksum": one} for one in self.processes.gather(model_checksum(self.model))])
+        part = self.processes.rank, self.processes.count
+        shared: list[Tensor] = self.model.evidence.divide(*part, memory.meet)
+        numbers = None if self.model.numerical is None else self.model.numerical.distributions
+        if isinstance(numbers, FeatureDistributions):
+            shared += numbers.divide(*part)
+        _, tables = self.model.parameter_groups()
+        (optimizer, *others) = self.step.optimizers.parts
+        if tables and self._divided is None and isinstance(optimizer, Adagrad) and not others:
+            shared += [
+                one
+                for parameter, total in zip(optimizer.parameters, optimizer.sums, strict=True)
+                if parameter is tables[0]
+                for one in (parameter, total)
+            ]
+            self._exchange_of_gradients.shared = True
+        with self.processes.telling():
+            memory.share(shared)
+        return shared
+
+    def _take_back(self, shared: list[Tensor]) -> None:
+        """Let this process have all of it for itself again."""
+        take_back(shared)
+        self._exchange_of_gradients.shared = False
+        if shared:
+            self.model.evidence.divide(0, 1, lambda: None)
+            if isinstance(numbers := getattr(self.model.numerical, "distributions", None), FeatureDistributions):
+                numbers.divide(0, 1)
+
+    def _settle(self) -> None:
+        """Wait until all processes have taken in what is theirs of the statistics."""
+        if self.processes.memory is not None:
+            with self.processes.telling():
+                self.processes.memory.meet()
 
     def stop(self, number: int) -> None:
         """End `run` in all processes after the next exchange, with a checkpoint."""
@@ -102,6 +157,7 @@ class ProcessTrainer(StreamTrainer):
             logits = self.step.score(own) if first else self.step.score_and_learn(own, row)
         if first:  # observed before its step, by all, as in one process
             self._observe(self.step.prepare(batch))
+            self._settle()
             self._fetch(own)  # a vocabulary has other rows for them now
         if first or not len(own):
             self.step.learn(own, row)
@@ -156,6 +212,7 @@ class ProcessTrainer(StreamTrainer):
                 self._observe(prepared)
             scores = torch.from_numpy(logits if learned.all() else logits[learned]).to(self.model.device)
             self.model.count(prepared, logits=None if first else scores)
+        self._settle()
         if rows.label is not None:
             # A batch of which a score is not finite is not evaluated, as in one process.
             numbers = np.repeat(np.arange(len(lengths)), lengths)
