@@ -156,8 +156,9 @@ class FeatureDistributions(FeatureKnots):
     def divide(self, part: int, parts: int) -> list[Tensor]:
         """Let `observe` follow features `part`, `part` + `parts`, … alone, if compiled loops serve.
 
-        Returns what it changes: whoever has these tensors in memory that is shared with the other parts has all of it.
-        Nothing is divided if the list is empty. With (0, 1) all features are followed again.
+        With `part` = `parts` it follows none of them. Returns what it changes: whoever has these tensors in memory that
+        is shared with the other parts has all of it. Nothing is divided if the list is empty. With (0, 1) all features
+        are followed again.
         """
         buffers = self.slots, self.count, self.skipped, self.pending, self.minimum, self.maximum
         found = [*buffers, self.knots, self.centre, self.scale]
@@ -219,7 +220,7 @@ class FeatureDistributions(FeatureKnots):
 
     def _observe_compiled(self, values: Tensor) -> None:
         """As `_observe_on_host`, without labels, in one loop per schedule."""
-        if self._part[0] >= self.num_features:
+        if self._part[0] >= min(self._part[1], self.num_features):
             return
         if self._order is None:
             self._order = _Order(self)

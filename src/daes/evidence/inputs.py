@@ -207,8 +207,9 @@ class EvidenceInputs(KeepsPrecision):
     def divide(self, part: int, parts: int, meet: Callable[[], None]) -> list[Tensor]:
         """Let `update` count columns and combinations `part`, `part` + `parts`, … alone, if compiled loops serve.
 
-        Returns what it changes: whoever has these tensors in memory that is shared with the other parts has all of it,
-        once all have updated. Nothing is divided if the list is empty. With (0, 1) everything is counted again.
+        With `part` = `parts` it counts none of them. Returns what it changes: whoever has these tensors in memory that
+        is shared with the other parts has all of it, once all have updated. Nothing is divided if the list is empty.
+        With (0, 1) everything is counted again.
 
         Args:
             meet: waits until all parts have come there.

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from daes.native.tensors import (
         Reservoirs,
         adagrad_rows,
+        add_entries,
         blend,
         cross_entropy,
         gated,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Reservoirs",
     "adagrad_rows",
+    "add_entries",
     "blend",
     "cross_entropy",
     "gated",
@@ -52,6 +54,7 @@ __all__ = [
 
 _COUNTING = (
     "accept",
+    "add_entries",
     "add_up",
     "arrive",
     "await",
@@ -115,6 +118,7 @@ def _load() -> Any:
         "arrive": "pn",
         "await": "pnn",
         "pack": "ppnnfnnpp",
+        "add_entries": "ppnnnppp",
     }.items():
         function = getattr(loaded, f"daes_{name}")
         function.argtypes = [kinds[kind] for kind in arguments]

@@ -161,7 +161,8 @@ class Counts:
     ) -> None:
         """Count labelled rows, and note the errors of their logits. Where they were `found`, they need no search.
 
-        With the part (r, n), columns and combinations r, r + n, … are counted, by which nothing must have been `found`.
+        With the part (r, n), columns and combinations r, r + n, … are counted, by which nothing must have been `found`;
+        none of them if r is n.
         """
         where = found or Found(rows, self.q)
         native._library.daes_count(

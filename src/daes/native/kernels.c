@@ -556,10 +556,19 @@ INLINE void note_combined(const evidence *e, const found_cells *of, const float 
 
 /* Count labelled rows (EvidenceInputs.update), in bins of numbers only where `numbers_too` says so, and note the errors
  * of their logits, if these are given (RecentErrors.update, Combinations.update). Cells are found here unless they are
- * `known`. Of columns and of combinations every `parts`-th is counted, from `part` on: others are counted elsewhere. */
+ * `known`. Of columns and of combinations every `parts`-th is counted, from `part` on, and none if that is `parts`:
+ * others are counted elsewhere. */
 FAST void daes_count(const evidence *e, found_cells *of, const float *numbers, const int64_t *places,
                      const float *labels, const float *logits, int64_t rows, int64_t numbers_too, int64_t known,
                      int64_t part, int64_t parts) {
+    if (part == parts) {
+        double clicks = 0;
+        for (int64_t i = 0; i < rows; i++) clicks += labels[i];
+        e->total[0] += (double)rows;
+        e->total[1] += clicks;
+        if (logits && e->errors) *e->clock += rows;
+        return;
+    }
     if (!known) find_cells(e, numbers, places, rows, 1, part, parts, of);
     if (logits && e->combined_errors) note_combined(e, of, labels, logits, rows, part, parts);
     if (!e->errors) logits = NULL;
@@ -2091,4 +2100,29 @@ FAST void daes_pack(const int64_t *rows, const float *values, int64_t count, int
         memcpy(to + d, rows + i, sizeof(int64_t));
         ends[owner] += d + 2;
     }
+}
+
+/* The values of entries of `daes_pack`, in several messages with counts (messages,) of them, added up by rows: the
+ * different rows less `first`, as they occur, and the sums of their values; returns how many there are. slots (table rows)
+ * holds -1 before and after. */
+FAST int64_t daes_add_entries(const float *const *entries, const int64_t *counts, int64_t messages, int64_t d,
+                              int64_t first, int32_t *slots, int64_t *distinct, float *sums) {
+    int64_t found = 0;
+    for (int64_t m = 0; m < messages; m++)
+        for (int64_t i = 0; i < counts[m]; i++) {
+            const float *from = entries[m] + i * (d + 2);
+            int64_t row;
+            memcpy(&row, from + d, sizeof(int64_t));
+            row -= first;
+            if (slots[row] < 0) {
+                slots[row] = (int32_t)found;
+                distinct[found] = row;
+                memcpy(sums + found++ * d, from, d * sizeof(float));
+                continue;
+            }
+            float *to = sums + slots[row] * d;
+            for (int64_t k = 0; k < d; k++) to[k] += from[k];
+        }
+    for (int64_t i = 0; i < found; i++) slots[distinct[i]] = -1;
+    return found;
 }

@@ -127,6 +127,17 @@ def pack(
     )
 
 
+def add_entries(messages: Sequence[Tensor], dim: int, first: int, slots: Tensor) -> tuple[Tensor, Tensor]:
+    """The different rows of entries of `pack`, less `first`, and the sums of their values (m, dim); `slots` are -1."""
+    counts = (ctypes.c_int64 * len(messages))(*[len(one) // (dim + 2) for one in messages])
+    pointers = (ctypes.c_void_p * len(messages))(*[one.data_ptr() for one in messages])
+    rows, sums = torch.empty(sum(counts), dtype=torch.int64), torch.empty(sum(counts), dim)
+    found = native._library.daes_add_entries(
+        pointers, counts, len(messages), dim, first, slots.data_ptr(), rows.data_ptr(), sums.data_ptr()
+    )
+    return rows[:found], sums[:found]
+
+
 def norm(tensors: Sequence[Tensor]) -> float:
     """The Euclidean norm of all numbers of these tensors."""
     count = len(tensors)

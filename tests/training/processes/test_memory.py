@@ -24,7 +24,7 @@ def _tell(rank):
         to = [size * (rank + 1)] * 3
         sent = torch.cat([torch.full((size * (rank + 1),), 10 * rank + other) for other in range(3)])
         found = processes.swap_rows(sent, to, [size, 2 * size, 3 * size])
-        assert found.tolist() == [rank] * size + [10 + rank] * 2 * size + [20 + rank] * 3 * size
+        assert torch.cat(list(found)).tolist() == [rank] * size + [10 + rank] * 2 * size + [20 + rank] * 3 * size
     own = torch.nn.Parameter(torch.arange(6.0).view(2, 3)), torch.arange(3), torch.empty(0)
     processes.memory.share(own)
     with torch.no_grad():

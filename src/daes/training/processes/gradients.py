@@ -1,5 +1,6 @@
 """The gradient of a step that several processes take together."""
 
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -21,8 +22,8 @@ class GradientExchange:
     BatchNorm are averaged the same way.
 
     Adding up is divided among the processes: each gets its share of all gradients and adds them up. Of a table with
-    sparse gradients only the rows that were looked up are sent, and row i is of the share of process i mod N. The sums of
-    dense parameters are given to all. So are those of a table, unless it lies in memory that all processes share
+    sparse gradients only the rows that were looked up are sent, and row i is of the share of process i mod N. The sums
+    of dense parameters are given to all. So are those of a table, unless it lies in memory that all processes share
     (`shared`), or is a `DividedEmbedding`, of which a row is of the share of the process that has it: then each process
     keeps the sums of its share, and its optimiser changes these rows alone.
     Without such tables, as on CUDA devices, `torch.distributed` does it.
@@ -116,31 +117,29 @@ class GradientExchange:
         """The sums over all processes of a vector (n,), and of the rows of a table, each of which is there once then.
 
         This process gives its own times the factor. It has `to[r]` rows of process r's share, and process r `of[r]` of
-        this one's. The vector is cut into pieces of equal size. Where processes keep the rows of their shares, these are
-        found alone; those of a divided table are numbered from its first one on.
+        this one's. The vector is cut into pieces of equal size. Where processes keep the rows of their shares, the sums
+        are those of this one's, numbered from the first row of this process on if the table is divided.
         """
         count, dim = self.processes.count, values.shape[1]
         width, each = -(-len(flat) // count), dim + 8 // values.element_size()
         sizes = [width + each * number for number in to]
         sent = self._packed(flat, rows, values, factor, sizes, width)
         sizes_of = [width + each * number for number in of]
-        found = torch.split(self.processes.swap_rows(sent, sizes, sizes_of), sizes_of)
-        piece = found[0][:width].clone()
+        found = self.processes.swap_rows(sent, sizes, sizes_of)
+        told = self.processes.room(width + 1, sent)
+        piece = told[:width].copy_(found[0][:width])
         for one in found[1:]:
             piece += one[:width]
-        rows, values = _parted(torch.cat([one[width:] for one in found]), dim)
-        if self.divided is not None:
-            rows = rows - self.divided.first_row
-        rows, values = self._sum_of_rows(rows, values)
+        rows, values = self._sum_of_rows([one[width:] for one in found], dim)
+        told[width] = values.square().sum()
         if self.own_rows is not None:
-            told = torch.cat([piece, values.square().sum().reshape(1)])
-            sums = self.processes.gather_rows(told.unsqueeze(0), [1] * count)
-            self.norm_of_rows = float(sums[:, width].double().sum().sqrt())
-            return sums[:, :width].flatten()[: len(flat)], rows, values
+            parts = self.processes.gather_parts(told, [width + 1] * count)
+            self.norm_of_rows = float(torch.stack([one[width] for one in parts]).double().sum().sqrt())
+            return torch.cat([one[:width] for one in parts])[: len(flat)], rows, values
+        piece = piece.clone()
         counts = self.processes.gather_rows(torch.tensor([len(rows)]), [1] * count).tolist()
         sizes = [width + each * number for number in counts]
-        sums = self.processes.gather_rows(torch.cat([piece, _joined(rows, values).flatten()]), sizes)
-        parts = torch.split(sums, sizes)
+        parts = self.processes.gather_parts(torch.cat([piece, _joined(rows, values).flatten()]), sizes)
         flat = torch.cat([one[:width] for one in parts])[: len(flat)]
         return flat, *_parted(torch.cat([one[width:] for one in parts]), dim)
 
@@ -148,7 +147,7 @@ class GradientExchange:
         self, flat: Tensor, rows: Tensor, values: Tensor, factor: float, sizes: list[int], width: int
     ) -> Tensor:
         """What the processes are given, of these sizes: a piece of the vector and the rows of their shares, each."""
-        sent = values.new_empty(sum(sizes))
+        sent = self.processes.room(sum(sizes), values)
         parts = torch.split(sent, sizes)
         for part, piece in zip(parts, torch.split(flat, width), strict=False):
             torch.mul(piece, factor, out=part[: len(piece)])
@@ -167,16 +166,18 @@ class GradientExchange:
             start += len(part) - width
         return sent
 
-    def _sum_of_rows(self, rows: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Each of the rows once, with the sum of its values (m, d)."""
-        if not len(rows):
-            return rows, values.contiguous()
-        table = self._groups[1][0]
-        if values.dtype == torch.float32 and native.serves(rows):
+    def _sum_of_rows(self, messages: Sequence[Tensor], dim: int) -> tuple[Tensor, Tensor]:
+        """The different rows of entries, and the sum of the values of each, (m, d).
+
+        Those of a divided table are numbered from the first row of this process on.
+        """
+        table, first = self._groups[1][0], 0 if self.divided is None else self.divided.first_row
+        if messages[0].dtype == torch.float32 and native.serves(*messages):
             if len(self._slots) != len(table):
                 self._slots = torch.full((len(table),), -1, dtype=torch.int32)
-            return native.sum_rows(values.unsqueeze(1), rows, self._slots)
-        summed = _sparse(rows, values, table.shape).coalesce()
+            return native.add_entries(messages, dim, first, self._slots)
+        rows, values = _parted(torch.cat(list(messages)), dim)
+        summed = _sparse(rows - first, values, table.shape).coalesce()
         return summed.indices()[0], summed.values()
 
 

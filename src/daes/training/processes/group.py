@@ -112,19 +112,30 @@ class Processes:
 
     def gather_rows(self, rows: Tensor, counts: Sequence[int]) -> Tensor:
         """The rows of all processes, (counts[0] + counts[1] + …, …); this one gives (counts[rank], …)."""
-        if self.memory is not None:
-            with self.telling():
-                return self.memory.gather(rows, counts)
-        return self.swap_rows(torch.cat([rows] * self.count), [len(rows)] * self.count, counts)
+        return rows if self.count == 1 else torch.cat(list(self.gather_parts(rows, counts)))
 
-    def swap_rows(self, rows: Tensor, to: Sequence[int], of: Sequence[int]) -> Tensor:
-        """Give `to[0]` rows to process 0, the next `to[1]` to process 1, …; return the `of[r]` rows that each gave."""
-        if self.count == 1:
-            return rows
+    def gather_parts(self, rows: Tensor, counts: Sequence[int]) -> Sequence[Tensor]:
+        """The same, process by process, to be read before the next but one is told."""
         if self.memory is None:
-            return self._swap_by_messages(rows, to, of)
+            return self.swap_rows(torch.cat([rows] * self.count), [len(rows)] * self.count, counts)
+        with self.telling():
+            return self.memory.gather(rows, counts)
+
+    def swap_rows(self, rows: Tensor, to: Sequence[int], of: Sequence[int]) -> Sequence[Tensor]:
+        """Give `to[0]` rows to process 0, the next `to[1]` to process 1, …; return the `of[r]` rows that each gave.
+
+        They are to be read before the next but one is told.
+        """
+        if self.count == 1:
+            return [rows]
+        if self.memory is None:
+            return torch.split(self._swap_by_messages(rows, to, of), list(of))
         with self.telling():
             return self.memory.swap(rows, to, of)
+
+    def room(self, count: int, like: Tensor) -> Tensor:
+        """Memory for a vector of so many numbers, which is told next."""
+        return like.new_empty(count) if self.memory is None else self.memory.room(count, like)
 
     def _swap_by_messages(self, rows: Tensor, to: Sequence[int], of: Sequence[int]) -> Tensor:
         """Each pair of processes exchanges a message.

@@ -133,43 +133,49 @@ class SharedMemory:
         """This process will not come any more, which those that wait for it learn."""
         self._control[1] = 1
 
-    def swap(self, rows: Tensor, to: Sequence[int], of: Sequence[int]) -> Tensor:
+    def room(self, count: int, like: Tensor) -> Tensor:
+        """Where the next message, a vector of so many numbers, may be written, so that it is not copied."""
+        size = count * like.element_size()
+        box = self._mapped[self.rank, self._turn]
+        if len(box) < size:
+            box = self._make_box(self._turn, 2 * size)
+        return torch.from_numpy(box[:size]).view(like.dtype)
+
+    def swap(self, rows: Tensor, to: Sequence[int], of: Sequence[int]) -> list[Tensor]:
         """As `Processes.swap_rows`."""
         turn = self._write(rows, to)
-        return self._read(rows, turn, self._entries[:, turn, 2 + self.rank : 4 + self.rank].tolist(), of)
+        return self._parts(rows, turn, self._entries[:, turn, 2 + self.rank : 4 + self.rank].tolist(), of)
 
-    def gather(self, rows: Tensor, counts: Sequence[int]) -> Tensor:
-        """As `Processes.gather_rows`."""
+    def gather(self, rows: Tensor, counts: Sequence[int]) -> list[Tensor]:
+        """As `Processes.gather_parts`."""
         turn = self._write(rows, [0] * (self.count - 1) + [len(rows)])
-        return self._read(rows, turn, [(0, stop) for stop in self._entries[:, turn, -1].tolist()], counts)
+        return self._parts(rows, turn, [(0, stop) for stop in self._entries[:, turn, -1].tolist()], counts)
 
     def _write(self, rows: Tensor, to: Sequence[int]) -> int:
         """Rows, those for process 0 first, into a mailbox of this process; which of the two it is, once all have."""
-        turn, data = self._turn, _bytes(rows)
+        rows, turn = rows.contiguous(), self._turn
+        data = rows.view(-1).view(torch.uint8)
+        room = self.room(len(data), data)
+        if room.data_ptr() != data.data_ptr():
+            room.copy_(data)
         self._turn = 1 - turn
-        box = self._mapped[self.rank, turn]
-        if len(box) < len(data):
-            box = self._make_box(turn, 2 * len(data))
-        box[: len(data)] = data
         each = len(data) // max(len(rows), 1)
         self._entries[self.rank, turn, 2:] = list(accumulate((each * number for number in to), initial=0))
         self.meet()
         return turn
 
-    def _read(self, like: Tensor, turn: int, parts: Sequence[Sequence[int]], counts: Sequence[int]) -> Tensor:
-        """The parts of all mailboxes, of so many rows each, one behind the other."""
-        found = like.new_empty(sum(counts), *like.shape[1:])
-        data, place = _bytes(found), 0
-        each = len(data) // max(len(found), 1)
-        for rank, ((start, stop), number) in enumerate(zip(parts, counts, strict=True)):
+    def _parts(self, like: Tensor, turn: int, places: Sequence[Sequence[int]], counts: Sequence[int]) -> list[Tensor]:
+        """What is in all mailboxes at these places: so many rows in each, which stay there until the next but one."""
+        shape = like.shape[1:]
+        each, found = like.element_size() * shape.numel(), []
+        for rank, ((start, stop), number) in enumerate(zip(places, counts, strict=True)):
             if stop - start != each * number:
                 raise ProcessesDisagreeError(
                     f"process {rank} has given {stop - start} bytes in place of {each * number}: "
                     "it is at another place of the stream"
                 )
-            if number:
-                data[place : place + stop - start] = self._box(rank, turn)[start:stop]
-            place += stop - start
+            part = torch.from_numpy(self._box(rank, turn)[start:stop])
+            found.append(part.view(like.dtype).view(number, *shape))
         return found
 
     def _box(self, rank: int, turn: int) -> Bytes:
@@ -188,7 +194,7 @@ class SharedMemory:
         sizes = [one.numel() * one.element_size() for one in tensors]
         ends = list(accumulate((-(-size // 64) * 64 for size in sizes), initial=64))
         file, memory = _new(ends[-1]) if self.rank == 0 else (-1, None)
-        told = int(self.gather(torch.tensor([file]), [1] * self.count)[0])
+        told = int(self.gather(torch.tensor([file]), [1] * self.count)[0].item())
         if memory is None:
             memory = _map(self.pids[0], told, ends[-1])
         for one, start, size in zip(tensors, ends, sizes, strict=False):
@@ -232,8 +238,3 @@ def _map(pid: int, file: int, size: int) -> Bytes:
         return np.frombuffer(mmap.mmap(opened, size), np.uint8)
     finally:
         os.close(opened)
-
-
-def _bytes(tensor: Tensor) -> Bytes:
-    found: Bytes = tensor.contiguous().view(-1).view(torch.uint8).numpy()
-    return found

@@ -109,14 +109,16 @@ class ProcessTrainer(StreamTrainer):
         if memory is None or self.model.device.type != "cpu":
             return []
         self._check_equal([{"checksum": one} for one in self.processes.gather(model_checksum(self.model))])
-        part = self.processes.rank, self.processes.count
+        # The first process watches all rows, as nobody else does; meanwhile the others take them into the statistics.
+        others = self.processes.count - 1
+        part = (self.processes.rank - 1) % self.processes.count, others
         shared: list[Tensor] = self.model.evidence.divide(*part, memory.meet)
         numbers = None if self.model.numerical is None else self.model.numerical.distributions
         if isinstance(numbers, FeatureDistributions):
             shared += numbers.divide(*part)
         _, tables = self.model.parameter_groups()
-        (optimizer, *others) = self.step.optimizers.parts
-        if tables and self._divided is None and isinstance(optimizer, Adagrad) and not others:
+        (optimizer, *more) = self.step.optimizers.parts
+        if tables and self._divided is None and isinstance(optimizer, Adagrad) and not more:
             shared += [
                 one
                 for parameter, total in zip(optimizer.parameters, optimizer.sums, strict=True)
@@ -193,6 +195,13 @@ class ProcessTrainer(StreamTrainer):
     def _finish(self) -> None:
         self._exchange()
         self.processes.meet("end", int(self._position["row"]))
+        watched = {"metrics": self.metrics.state_dict(), "history": self.history, "seconds": self.seconds}
+        watched = self.processes.gather(watched if self.processes.first else None)[0]
+        self.metrics.load_state_dict(watched["metrics"])
+        self.history, self.seconds = watched["history"], watched["seconds"]
+
+    def _record_is_due(self, new: int) -> bool:
+        return self.processes.first and super()._record_is_due(new)
 
     def _exchange(self) -> None:
         """Exchange the scores since the last exchange; update statistics and metrics with all processes' rows."""
@@ -213,7 +222,7 @@ class ProcessTrainer(StreamTrainer):
             scores = torch.from_numpy(logits if learned.all() else logits[learned]).to(self.model.device)
             self.model.count(prepared, logits=None if first else scores)
         self._settle()
-        if rows.label is not None:
+        if rows.label is not None and self.processes.first:
             # A batch of which a score is not finite is not evaluated, as in one process.
             numbers = np.repeat(np.arange(len(lengths)), lengths)
             judged = ~np.isin(numbers, numbers[~np.isfinite(logits)])
