@@ -8,7 +8,6 @@ import torch
 
 from daes.training.processes import group, memory
 from daes.training.processes.group import LostProcessError, Processes
-from daes.training.processes.memory import take_back
 
 pytestmark = pytest.mark.skipif(memory._machine() is None, reason="compiled loops and Linux are needed")
 
@@ -31,7 +30,8 @@ def _tell(rank):
         own[0].flatten()[rank] = 10.0 + rank
     processes.memory.meet()
     assert own[0].tolist() == [[10.0, 11.0, 12.0], [3.0, 4.0, 5.0]]
-    take_back(own)
+    processes.memory.take_back()
+    processes.memory.meet()
     own[1].add_(rank)
     processes.memory.meet()
     return own[1].tolist()
@@ -62,6 +62,19 @@ def test_a_process_that_is_waited_for(how, in_processes):
     first, _ = in_processes(2, _end, how, may_fail=True, timeout=3)
     assert not first.error
     assert (first.value > 3) == (how == "is silent")
+
+
+def _say_and_end(rank):
+    told = Processes().gather("x" * 300_000 if rank == 0 else "")
+    if rank == 0:
+        os._exit(0)
+    time.sleep(0.2)
+    return [len(one) for one in told]
+
+
+def test_what_a_process_said_before_it_ended(in_processes):
+    _, second, third = in_processes(3, _say_and_end, may_fail=True)
+    assert second.value == third.value == [300_000, 0, 0]
 
 
 def _apart(rank):

@@ -88,9 +88,8 @@ class GradientExchange:
 
     def applied(self) -> None:
         """The optimiser has taken its step: wait for those of the others where they change the same table."""
-        if self.shared and self.processes.memory is not None:
-            with self.processes.telling():
-                self.processes.memory.meet()
+        if self.shared:
+            self.processes.wait()
 
     def _rows(self) -> tuple[Tensor, Tensor, list[int]]:
         """The rows (n,) of the table that have a gradient, each once, and these (n, d), on the host.
@@ -195,4 +194,4 @@ def _joined(rows: Tensor, values: Tensor) -> Tensor:
 def _parted(entries: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     """Rows and values that `_joined` has put together, here as a vector."""
     entries = entries.view(-1, dim + 8 // entries.element_size())
-    return entries[:, dim:].contiguous().view(torch.int64).flatten(), entries[:, :dim]
+    return entries[:, dim:].contiguous().view(torch.int64).flatten(), entries[:, :dim].contiguous()

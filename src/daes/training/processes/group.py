@@ -104,6 +104,12 @@ class Processes:
             )
         return everyone[:, 2 : 2 + len(numbers)]
 
+    def wait(self) -> None:
+        """Wait until all processes have come here, if they share memory: what they have written into it is there."""
+        if self.memory is not None:
+            with self.telling():
+                self.memory.meet()
+
     def add(self, tensor: Tensor) -> None:
         """Replace the tensor by the sum of those of all processes, the same bits in each."""
         if self.count > 1:

@@ -56,7 +56,9 @@ class SharedMemory:
             self._watch.register(handle, select.POLLIN)
         self._files: dict[int, int] = {}
         self._mapped: dict[tuple[int, int], Bytes] = {}
+        self._sizes = [[0] * self.count, [0] * self.count]
         self._turn = 0
+        self._shared: tuple[int, int, list[tuple[Tensor, int, int]]] | None = None
 
     @classmethod
     def open(cls, rank: int, count: int, gather: Callable[[Any], list[Any]], timeout: float) -> Self | None:
@@ -78,10 +80,9 @@ class SharedMemory:
                 control = control if rank == 0 else _map(pid, number, size)
                 if control.view(np.int64)[2] == mark:
                     found = cls(control.view(np.int64), [one[1] for one in told], rank, timeout)
-        # Mailboxes are found before their owners may end.
         if not all(gather(found is not None and found._make_boxes())):
             found = None
-        if not all(gather(found is not None and found._find_boxes())):
+        if not all(gather(found is not None and found._find_boxes(0) and found._find_boxes(1))):
             found = None
         if file >= 0:
             os.close(file)
@@ -100,12 +101,18 @@ class SharedMemory:
         self._entries[self.rank, turn, :2] = self._files[turn], size
         return box
 
-    def _find_boxes(self) -> bool:
-        try:
-            for rank in range(self.count):
-                self._box(rank, 0), self._box(rank, 1)
-        except RuntimeError:
+    def _find_boxes(self, turn: int) -> bool:
+        """Map the mailboxes that are new; whether there are any, of whatever process, which all see alike."""
+        sizes = self._entries[:, turn, 1].tolist()
+        if sizes == self._sizes[turn]:
             return False
+        for rank, (file, size) in enumerate(self._entries[:, turn, :2].tolist()):
+            if rank != self.rank and size != self._sizes[turn][rank]:
+                try:
+                    self._mapped[rank, turn] = _map(self.pids[rank], file, size)
+                except OSError as error:
+                    raise RuntimeError(f"process {rank} is gone with what it has told") from error
+        self._sizes[turn] = sizes
         return True
 
     def __del__(self) -> None:
@@ -162,6 +169,8 @@ class SharedMemory:
         each = len(data) // max(len(rows), 1)
         self._entries[self.rank, turn, 2:] = list(accumulate((each * number for number in to), initial=0))
         self.meet()
+        if self._find_boxes(turn):
+            self.meet()  # a process that has got a larger one may end when all have found it
         return turn
 
     def _parts(self, like: Tensor, turn: int, places: Sequence[Sequence[int]], counts: Sequence[int]) -> list[Tensor]:
@@ -174,43 +183,40 @@ class SharedMemory:
                     f"process {rank} has given {stop - start} bytes in place of {each * number}: "
                     "it is at another place of the stream"
                 )
-            part = torch.from_numpy(self._box(rank, turn)[start:stop])
+            part = torch.from_numpy(self._mapped[rank, turn][start:stop])
             found.append(part.view(like.dtype).view(number, *shape))
         return found
-
-    def _box(self, rank: int, turn: int) -> Bytes:
-        """A mailbox of another process; it has become larger if it is another file."""
-        file, size = self._entries[rank, turn, :2].tolist()
-        known = self._mapped.get((rank, turn))
-        if known is None or len(known) != size:
-            try:
-                known = self._mapped[rank, turn] = _map(self.pids[rank], file, size)
-            except OSError as error:
-                raise RuntimeError(f"process {rank} is gone with what it has told") from error
-        return known
 
     def share(self, tensors: Sequence[Tensor]) -> None:
         """Let these tensors, equal in all processes, lie in memory that all of them write; called in all of them."""
         sizes = [one.numel() * one.element_size() for one in tensors]
-        ends = list(accumulate((-(-size // 64) * 64 for size in sizes), initial=64))
-        file, memory = _new(ends[-1]) if self.rank == 0 else (-1, None)
+        starts = list(accumulate((-(-size // 64) * 64 for size in sizes), initial=0))
+        size = max(starts[-1], 1)
+        file, memory = _new(size) if self.rank == 0 else (-1, None)
         told = int(self.gather(torch.tensor([file]), [1] * self.count)[0].item())
         if memory is None:
-            memory = _map(self.pids[0], told, ends[-1])
-        for one, start, size in zip(tensors, ends, sizes, strict=False):
-            data = torch.from_numpy(memory[start : start + size]).view(one.dtype).view(one.shape)
-            if self.rank == 0:
-                data.copy_(one.detach())
-            one.data = data
-        self.meet()
+            file = os.open(f"/proc/{self.pids[0]}/fd/{told}", os.O_RDWR | os.O_CLOEXEC)
+            memory = np.frombuffer(mmap.mmap(file, size), np.uint8)
+        self._shared = file, size, list(zip(tensors, starts, sizes, strict=False))
         if self.rank == 0:
+            for one, start, size in self._shared[2]:
+                data = torch.from_numpy(memory[start : start + size])
+                data.view(one.dtype).view(one.shape).copy_(one.detach())
+        self._place_tensors(memory)
+        self.meet()
+
+    def take_back(self) -> None:
+        """Let the tensors be those of this process alone again; what it does not change needs no memory of its own."""
+        if self._shared is not None:
+            file, size, _ = self._shared
+            self._place_tensors(np.frombuffer(mmap.mmap(file, size, flags=mmap.MAP_PRIVATE), np.uint8))
             os.close(file)
+            self._shared = None
 
-
-def take_back(tensors: Sequence[Tensor]) -> None:
-    """Let tensors that were shared be those of this process alone."""
-    for one in tensors:
-        one.data = one.data.clone()
+    def _place_tensors(self, memory: Bytes) -> None:
+        assert self._shared is not None
+        for one, start, size in self._shared[2]:
+            one.data = torch.from_numpy(memory[start : start + size]).view(one.dtype).view(one.shape)
 
 
 def _machine() -> str | None:

@@ -20,7 +20,7 @@ from daes.training.optimizer import Adagrad
 from daes.training.processes.checksum import model_checksum
 from daes.training.processes.gradients import GradientExchange
 from daes.training.processes.group import Processes
-from daes.training.processes.memory import take_back
+from daes.training.processes.memory import SharedMemory
 from daes.training.processes.tables import DividedState
 from daes.training.step import TrainingStep, random_state, set_random_state
 from daes.training.trainer import StreamTrainer, TrainResult, as_warning
@@ -93,26 +93,25 @@ class ProcessTrainer(StreamTrainer):
         self._exchanged_at = int(source.position()["row"])
         if resume and not self.rows:
             self.restore(source)
-        shared = self._share()
+        memory = self.processes.memory if self.model.device.type == "cpu" else None
+        if memory is None:
+            return super().run(source, resume=False, save_first=save_first)
+        self._share(memory)
         try:
             return super().run(source, resume=False, save_first=save_first)
         except BaseException:
-            if self.processes.memory is not None:
-                self.processes.memory.leave()
+            memory.leave()
             raise
         finally:
-            self._take_back(shared)
+            self._take_back(memory)
 
-    def _share(self) -> list[Tensor]:
-        """Put what the processes of one machine can change together into memory that they share; what that is."""
-        memory = self.processes.memory
-        if memory is None or self.model.device.type != "cpu":
-            return []
+    def _share(self, memory: SharedMemory) -> None:
+        """Put what the processes of one machine change together into memory that they share."""
         self._check_equal([{"checksum": one} for one in self.processes.gather(model_checksum(self.model))])
         # The first process watches all rows, as nobody else does; meanwhile the others take them into the statistics.
         others = self.processes.count - 1
         part = (self.processes.rank - 1) % self.processes.count, others
-        shared: list[Tensor] = self.model.evidence.divide(*part, memory.meet)
+        shared: list[Tensor] = self.model.evidence.divide(*part, self.processes.wait)
         numbers = None if self.model.numerical is None else self.model.numerical.distributions
         if isinstance(numbers, FeatureDistributions):
             shared += numbers.divide(*part)
@@ -128,22 +127,14 @@ class ProcessTrainer(StreamTrainer):
             self._exchange_of_gradients.shared = True
         with self.processes.telling():
             memory.share(shared)
-        return shared
 
-    def _take_back(self, shared: list[Tensor]) -> None:
+    def _take_back(self, memory: SharedMemory) -> None:
         """Let this process have all of it for itself again."""
-        take_back(shared)
+        memory.take_back()
         self._exchange_of_gradients.shared = False
-        if shared:
-            self.model.evidence.divide(0, 1, lambda: None)
-            if isinstance(numbers := getattr(self.model.numerical, "distributions", None), FeatureDistributions):
-                numbers.divide(0, 1)
-
-    def _settle(self) -> None:
-        """Wait until all processes have taken in what is theirs of the statistics."""
-        if self.processes.memory is not None:
-            with self.processes.telling():
-                self.processes.memory.meet()
+        self.model.evidence.divide(0, 1, lambda: None)
+        if isinstance(numbers := getattr(self.model.numerical, "distributions", None), FeatureDistributions):
+            numbers.divide(0, 1)
 
     def stop(self, number: int) -> None:
         """End `run` in all processes after the next exchange, with a checkpoint."""
@@ -159,7 +150,7 @@ class ProcessTrainer(StreamTrainer):
             logits = self.step.score(own) if first else self.step.score_and_learn(own, row)
         if first:  # observed before its step, by all, as in one process
             self._observe(self.step.prepare(batch))
-            self._settle()
+            self.processes.wait()
             self._fetch(own)  # a vocabulary has other rows for them now
         if first or not len(own):
             self.step.learn(own, row)
@@ -221,7 +212,7 @@ class ProcessTrainer(StreamTrainer):
                 self._observe(prepared)
             scores = torch.from_numpy(logits if learned.all() else logits[learned]).to(self.model.device)
             self.model.count(prepared, logits=None if first else scores)
-        self._settle()
+        self.processes.wait()
         if rows.label is not None and self.processes.first:
             # A batch of which a score is not finite is not evaluated, as in one process.
             numbers = np.repeat(np.arange(len(lengths)), lengths)
