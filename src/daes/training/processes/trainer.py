@@ -47,11 +47,12 @@ class ProcessTrainer(StreamTrainer):
     wants the whole stream, and its scores. So the processes tell each other the scores of their parts, after every
     `TrainConfig.sync_every` rows and after every fiftieth part of the stream while that is less.
     All rows are then taken in, in the order of the stream and once: statistics are, bit for bit, those of one process
-    that has read the same rows, and equal in all processes, which is checked at every exchange. Processes that share
-    memory take in a part of the columns each, but for the first, which watches: the others have no metrics until the
-    end. In between, rows are
+    that has read the same rows, and equal in all processes, which is checked at every exchange. In between, rows are
     encoded and scored with the statistics of the last exchange. With an exchange after every step (`sync_every=1`) all
     is as in one process, but for the rounding of gradients.
+
+    The first process alone has metrics; the others get them at the end. Processes that share memory have one table and
+    one set of statistics: each changes its share of the rows, and those but the first take in a part of the columns.
 
     Checkpoints are written after an exchange. There the processes have one state and one position, so that any number
     of processes can go on from it, one included.
