@@ -82,7 +82,10 @@ class SharedMemory:
                     found = cls(control.view(np.int64), [one[1] for one in told], rank, timeout)
         if not all(gather(found is not None and found._make_boxes())):
             found = None
-        if not all(gather(found is not None and found._find_boxes(0) and found._find_boxes(1))):
+        ready = False
+        with suppress(RuntimeError):
+            ready = found is not None and found._find_boxes(0) and found._find_boxes(1)
+        if not all(gather(ready)):
             found = None
         if file >= 0:
             os.close(file)

@@ -152,6 +152,7 @@ class ProcessTrainer(StreamTrainer):
         if len(own):
             logits = self.step.score(own) if first else self.step.score_and_learn(own, row)
         if first:  # observed before its step, by all, as in one process
+            self.processes.wait()  # until all have scored with what was known before
             self._observe(self.step.prepare(batch))
             self.processes.wait()
             self._fetch(own)  # a vocabulary has other rows for them now
