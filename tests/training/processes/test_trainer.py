@@ -1,5 +1,7 @@
 """Several processes against one: the same statistics bit for bit, the same parameters but for rounding."""
 
+import time
+
 import numpy as np
 import pytest
 import torch
@@ -127,6 +129,23 @@ def test_shared_memory_changes_no_bit(world, options, changes, in_processes, mak
     table = next(place for place, one in enumerate(whole) if one.shape == told[0][0]["categorical.weight"].shape)
     torch.testing.assert_close(shared[0][1][table], whole[table], rtol=1e-5, atol=1e-6)
     assert (told[0][0]["evidence.combinations.fields"] >= 0).any()
+
+
+def _slow(rank, make_model, rows, schema, slow):
+    trainer = ProcessTrainer(make_model(), TrainConfig(batch_size=40, window=200), Processes())
+    score = trainer.step.score
+    if rank == slow:
+        trainer.step.score = lambda batch: time.sleep(0.3) or score(batch)
+    found = []
+    trainer.callbacks = [lambda trainer, batch, logits: found.append(logits)]
+    trainer.run(_data(rows, schema).from_start())
+    return np.concatenate(found)
+
+
+def test_a_slow_process_scores_with_what_the_others_knew(in_processes, make_model, make_rows, schema):
+    expected, *others = [in_processes(2, _slow, make_model, make_rows(200), schema, slow)[0] for slow in (None, 0, 1)]
+    for scores in others:
+        np.testing.assert_array_equal(scores, expected)
 
 
 def test_scores_in_the_order_of_the_stream():
