@@ -79,6 +79,7 @@ class FeatureDistributions(FeatureKnots):
     _levels: Tensor | None
     _follow: list[Tensor] | None
     _order: "_Order | None"
+    _part: tuple[int, int]
     _rows: int | None
     _expected: float
     _batches: float
@@ -119,6 +120,7 @@ class FeatureDistributions(FeatureKnots):
         # Where each feature's schedule was last restarted: generation, stream position, slots filled; and log W there.
         self.register_buffer("restarts", torch.zeros(num_features, 3, dtype=torch.int64))
         self.register_buffer("log_threshold", torch.zeros(num_features, dtype=torch.float64))
+        self._part = 0, 1
         self._forget_host()
         self.register_state_dict_pre_hook(_write_lag)  # type: ignore[no-untyped-call]
 
@@ -135,6 +137,8 @@ class FeatureDistributions(FeatureKnots):
         slots = self.slots
         if self.labels is None and native.serves(values, slots) and values.dtype == torch.float32 == slots.dtype:
             self._observe_compiled(values)
+        elif self._part != (0, 1):
+            raise ValueError("features are divided among several processes in single precision, on the CPU")
         else:
             self._observe_plainly(values, labels)
 
@@ -148,6 +152,21 @@ class FeatureDistributions(FeatureKnots):
             self._set_knots(due)
         else:
             self.observe_ahead(values, labels, refresh=self.advance(len(values)))
+
+    def divide(self, part: int, parts: int) -> list[Tensor]:
+        """Let `observe` follow features `part`, `part` + `parts`, … alone, if compiled loops serve.
+
+        With `part` = `parts` it follows none of them. Returns what it changes: whoever has these tensors in memory that
+        is shared with the other parts has all of it. Nothing is divided if the list is empty. With (0, 1) all features
+        are followed again.
+        """
+        buffers = self.slots, self.count, self.skipped, self.pending, self.minimum, self.maximum
+        found = [*buffers, self.knots, self.centre, self.scale]
+        plain = self.labels is not None or self._bounds is not None or self.slots.dtype != torch.float32
+        if not self.follows or plain or not native.serves(*found):
+            return []
+        self._part, self._order = (part, parts), None
+        return found
 
     def freeze(self) -> Self:
         """Keep the knots and drop the samples: `observe` changes nothing from then on, and a saved state is small."""
@@ -201,12 +220,16 @@ class FeatureDistributions(FeatureKnots):
 
     def _observe_compiled(self, values: Tensor) -> None:
         """As `_observe_on_host`, without labels, in one loop per schedule."""
+        if self._part[0] >= min(self._part[1], self.num_features):
+            return
         if self._order is None:
             self._order = _Order(self)
         order = self._order
         least, most = order.reservoirs.counts
+        part, parts = self._part
         for table, features in self._tables():
-            due = order.reservoirs.observe(values, features, *table.reaching(least, most + values.shape[0]))
+            own = features if parts == 1 else features[features % parts == part]
+            due = order.reservoirs.observe(values, own, *table.reaching(least, most + values.shape[0]))
             if self._bounds is not None:
                 self._set_ends()
             if due.size:
@@ -503,7 +526,7 @@ class _Order:
     def __init__(self, of: FeatureDistributions) -> None:
         statistics = of.count, of.skipped, of.pending, of.minimum, of.maximum
         self.reservoirs = native.Reservoirs(
-            of.slots, statistics, of.knots, ends=of._bounds is None, tolerance=of.tolerance
+            of.slots, statistics, of.knots, ends=of._bounds is None, tolerance=of.tolerance, part=of._part
         )
         self._members = np.empty((of.num_features + 1, of.reservoir_size + self.reservoirs.ROOM), np.float32)
         self._rows = np.arange(of.num_features + 1)  # of the members of each feature; the last one is free

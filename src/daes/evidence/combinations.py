@@ -93,14 +93,14 @@ class Combinations(KeepsPrecision):
     @torch.no_grad()
     def update(self, values: Tensor, labels: Tensor, logits: Tensor) -> None:
         """Take in scored rows once their labels are known: values (B, fields), labels (B,) and logits (B,)."""
-        self._add(values, labels, logits, 1.0, self.fields[:, 0] != _NONE)
+        self._add(self.errors, values, labels, logits, 1.0, self.fields[:, 0] != _NONE)
 
-    def _add(self, values: Tensor, labels: Tensor, logits: Tensor, times: float, which: Tensor) -> None:
-        """Add the errors of rows, so many times, to some of the combinations, (K,) true or false."""
+    def _add(self, to: Tensor, values: Tensor, labels: Tensor, logits: Tensor, times: float, which: Tensor) -> None:
+        """Add the errors of rows, so many times, to those of some of the combinations, (K,) true or false."""
         scores = torch.sigmoid(logits.double())
         errors = torch.stack([labels - scores, scores * (1 - scores)], 1) * times
         each = (torch.round(errors / GRAIN) * GRAIN).unsqueeze(1) * which.unsqueeze(1)
-        self.errors.view(-1, 2).index_add_(0, self.places(values).flatten(), each.reshape(-1, 2))
+        to.view(-1, 2).index_add_(0, self.places(values).flatten(), each.reshape(-1, 2))
 
     @torch.no_grad()
     def choose(
@@ -167,17 +167,20 @@ class Combinations(KeepsPrecision):
         """Read the errors of these combinations off a sample of scored rows that stands for so many rows."""
         if not which:
             return
-        self.errors[list(which)] = 0
+        # All processes may write the result into errors that they share, but not what leads to it.
+        found = self.errors.clone()
+        found[list(which)] = 0
         times = rows / max(len(labels), 1)
         given = values.int(), labels.float(), logits.float()
         if native.serves(*given, self.fields, self.errors):
             columns, clicked, scores = (one.contiguous().numpy() for one in given)
             chosen = self.fields.numpy(), np.array(which, np.int64)
-            arrays.read_errors(columns, clicked, scores, times, *chosen, self.errors.numpy())
-            return
-        only = torch.zeros(len(self.fields), dtype=torch.bool, device=self.fields.device)
-        only[list(which)] = True
-        self._add(values, labels, logits, times, only)
+            arrays.read_errors(columns, clicked, scores, times, *chosen, found.numpy())
+        else:
+            only = torch.zeros(len(self.fields), dtype=torch.bool, device=self.fields.device)
+            only[list(which)] = True
+            self._add(found, values, labels, logits, times, only)
+        self.errors[list(which)] = found[list(which)]
 
     def reset(self) -> None:
         """Forget everything but the weights."""

@@ -1,6 +1,6 @@
 """The evidence of a stream as inputs of a network: counts in buffers, log odds out."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import comb, log
 from typing import Any, Self, TypeVar
@@ -105,6 +105,7 @@ class EvidenceInputs(KeepsPrecision):
         self.recent: RecentErrors | None = None
         self._counts: Counts | None = None
         self._tables: tuple[Tensor, ...] | None = None  # see `tabled`
+        self._part, self._meet = (0, 1), _go_on
         if self.dim and options.recent is not None:
             cells = 1 + numbers * (options.bins + 1) + len(self.row_counts)
             self.recent = RecentErrors(cells, 1 + columns, options.recent, options.strength)
@@ -191,14 +192,33 @@ class EvidenceInputs(KeepsPrecision):
         before = 0 if sample is None else sample.count
         cut = sample is not None and _cut_after(before, before + new)
         if counts is not None:
-            counts.count(numbers, rows, labels, logits, found, numbers_too=not cut)
+            counts.count(numbers, rows, labels, logits, found, numbers_too=not cut, part=self._part)
+        elif self._part != (0, 1):
+            raise ValueError("columns are divided among several processes where compiled loops serve")
         else:
             self._count_plainly(numbers, rows, labels, logits, cut)
         if sample is not None:
             sample.update(numbers, rows, labels, logits)
         if cut:
+            self._meet()  # all columns are counted
             self._cut_anew()
             self._combine_anew(before)
+
+    def divide(self, part: int, parts: int, meet: Callable[[], None]) -> list[Tensor]:
+        """Let `update` count columns and combinations `part`, `part` + `parts`, … alone, if compiled loops serve.
+
+        With `part` = `parts` it counts none of them. Returns what it changes: whoever has these tensors in memory that
+        is shared with the other parts has all of it, once all have updated. Nothing is divided if the list is empty.
+        With (0, 1) everything is counted again.
+
+        Args:
+            meet: waits until all parts have come there.
+        """
+        if self.frozen or self.options.half_life is not None or self.counts() is None:
+            return []
+        self._part, self._meet = (part, parts), meet
+        found = [self.number_counts, self.row_counts]
+        return [*found, *(one.errors for one in (self.recent, self.combinations) if one is not None)]
 
     @torch.no_grad()
     def _count_plainly(self, numbers: Tensor, rows: Tensor, labels: Tensor, logits: Tensor | None, cut: bool) -> None:
@@ -486,15 +506,16 @@ class EvidenceInputs(KeepsPrecision):
         self.edges.copy_(torch.from_numpy(np.stack(cuts)))
         if self.recent is not None:
             self.recent.reset(slice(1, 1 + self.num_numerical * (self.options.bins + 1)))
-        self.number_counts.zero_()
-        if native.serves(numbers, self.number_counts):
+        found = torch.zeros_like(self.number_counts)  # all processes may write the result, but not what leads to it
+        if native.serves(numbers, found):
             total, labels = torch.zeros_like(self.total), (seen[:, 1] > 0).float()
-            counted = [self.edges, total, self.number_counts, self.row_counts[:0], *[None] * 4]
+            counted = [self.edges, total, found, self.row_counts[:0], *[None] * 4]
             counts = Counts(self.num_numerical, 0, self.options.bins, 0, self.options.strength, counted)
             counts.count(numbers, rows[:, :0], labels)
-            self.number_counts *= self.total[0] / total[0]
+            found *= self.total[0] / total[0]
         else:
-            self._count_numbers(self.number_counts, self._bins(numbers), seen)
+            self._count_numbers(found, self._bins(numbers), seen)
+        self.number_counts.copy_(found)
 
     @torch.no_grad()
     def _combine_anew(self, before: int = 0) -> None:
@@ -534,6 +555,10 @@ class EvidenceInputs(KeepsPrecision):
 
     def extra_repr(self) -> str:
         return f"dim={self.dim}"
+
+
+def _go_on() -> None:
+    """Wait for nobody."""
 
 
 def _check_shape(**tensors: tuple[Tensor, tuple[int, ...]]) -> None:

@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     from daes.native.tensors import (
         Reservoirs,
         adagrad_rows,
+        add_entries,
         blend,
         cross_entropy,
         gated,
         hash_rows,
         look_up,
         norm,
+        pack,
         refuse_second_derivatives,
         serves,
         sum_rows,
@@ -35,12 +37,14 @@ if TYPE_CHECKING:
 __all__ = [
     "Reservoirs",
     "adagrad_rows",
+    "add_entries",
     "blend",
     "cross_entropy",
     "gated",
     "hash_rows",
     "look_up",
     "norm",
+    "pack",
     "refuse_second_derivatives",
     "serves",
     "sum_rows",
@@ -48,7 +52,20 @@ __all__ = [
 ]
 
 
-_COUNTING = ("accept", "add_up", "follow", "gaps", "gradients", "group", "observe", "score", "within")
+_COUNTING = (
+    "accept",
+    "add_entries",
+    "add_up",
+    "arrive",
+    "await",
+    "follow",
+    "gaps",
+    "gradients",
+    "group",
+    "observe",
+    "score",
+    "within",
+)
 
 
 def _load() -> Any:
@@ -69,7 +86,7 @@ def _load() -> Any:
         "evidence": "ppppnp",
         "recall": "ppppnp",
         "combine": "ppppnp",
-        "count": "ppppppnnn",
+        "count": "ppppppnnnnn",
         "rate": "pnnpppnndppp",
         "read": "pnnppdppnnp",
         "keep": "pppppnppn",
@@ -98,6 +115,10 @@ def _load() -> Any:
         "follow": "pnpnpndppp",
         "accept": "pnnppnnpppnpp",
         "distinct": "pnnnppnp",
+        "arrive": "pn",
+        "await": "pnn",
+        "pack": "ppnnfnnpp",
+        "add_entries": "ppnnnppp",
     }.items():
         function = getattr(loaded, f"daes_{name}")
         function.argtypes = [kinds[kind] for kind in arguments]

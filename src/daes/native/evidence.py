@@ -157,8 +157,13 @@ class Counts:
         found: Found | None = None,
         *,
         numbers_too: bool = True,
+        part: tuple[int, int] = (0, 1),
     ) -> None:
-        """Count labelled rows, and note the errors of their logits. Where they were `found`, they need no search."""
+        """Count labelled rows, and note the errors of their logits. Where they were `found`, they need no search.
+
+        With the part (r, n), columns and combinations r, r + n, … are counted, by which nothing must have been `found`;
+        none of them if r is n.
+        """
         where = found or Found(rows, self.q)
         native._library.daes_count(
             self.address,
@@ -170,6 +175,7 @@ class Counts:
             labels.shape[0],
             numbers_too,
             found is not None,
+            *part,
         )
 
 

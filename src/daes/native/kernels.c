@@ -9,6 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#if defined(__linux__)
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+#endif
+
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__linux__)
 #define FAST __attribute__((target_clones("avx2", "default")))
 #else
@@ -19,6 +26,12 @@
 #define PREFETCH(address) __builtin_prefetch(address)
 #else
 #define PREFETCH(address)
+#endif
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#define PAUSE() __builtin_ia32_pause()
+#else
+#define PAUSE()
 #endif
 
 #if defined(__GNUC__)
@@ -259,15 +272,21 @@ INLINE void find_bins(const evidence *e, const float *numbers, int64_t rows, int
         }
 }
 
-/* The cells of numbers (rows, q) and of places (rows, p) in the table; if not `distinct`, one slot for each of them. */
+/* The cells of numbers (rows, q) and of places (rows, p) in the table; if not `distinct`, one slot for each of them.
+ * Of columns, every `parts`-th is looked up, from `part` on. */
 INLINE void find_cells(const evidence *e, const float *numbers, const int64_t *places, int64_t rows, int distinct,
-                       found_cells *to) {
+                       int64_t part, int64_t parts, found_cells *to) {
     const int64_t q = e->q, p = e->p, n = q + p, first = q * (e->bins + 1), combined = e->num_combined;
     int64_t *cells = to->cells, found = 0;
     int32_t *slots = to->slots, *known = e->slots;
     find_bins(e, numbers, rows, slots, n);
+    for (int64_t i = 0; combined && parts > 1 && i < rows; i++) { /* combinations are of all columns */
+        for (int64_t f = 0; f < q; f++)
+            to->values[i * n + f] = (int32_t)((slots[i * n + f] - f * (e->bins + 1)) / e->each);
+        for (int64_t f = 0; f < p; f++) to->values[i * n + q + f] = (int32_t)places[i * p + f];
+    }
     for (int64_t i = 0; i < rows; i++)
-        for (int64_t f = 0; f < q; f++) {
+        for (int64_t f = part; f < q; f += parts) {
             int64_t cell = slots[i * n + f], fresh = !distinct || known[cell] < 0;
             if (combined) to->values[i * n + f] = (int32_t)((cell - f * (e->bins + 1)) / e->each);
             int32_t slot = fresh ? (int32_t)found : known[cell];
@@ -277,9 +296,9 @@ INLINE void find_cells(const evidence *e, const float *numbers, const int64_t *p
             found += fresh;
         }
     to->bins = found;
-    for (int64_t i = 0, k = 0; i < rows; i++)
-        for (int64_t f = 0; f < p; f++, k++) {
-            int64_t cell = first + places[k];
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t f = part; f < p; f += parts) {
+            int64_t k = i * p + f, cell = first + places[k];
             if (combined) to->values[i * n + q + f] = (int32_t)places[k];
             if (distinct && k + AHEAD < rows * p) PREFETCH(known + first + places[k + AHEAD]);
             if (!distinct) slots[i * n + q + f] = (int32_t)found;
@@ -292,7 +311,7 @@ INLINE void find_cells(const evidence *e, const float *numbers, const int64_t *p
     sort_places(cells + to->bins, cells + found, found - to->bins, first + e->table_rows);
     for (int64_t k = to->bins; k < found; k++) known[cells[k]] = (int32_t)k;
     for (int64_t i = 0; i < rows; i++)
-        for (int64_t f = 0; f < p; f++) slots[i * n + q + f] = known[first + places[i * p + f]];
+        for (int64_t f = part; f < p; f += parts) slots[i * n + q + f] = known[first + places[i * p + f]];
     for (int64_t k = 0; k < found; k++) known[cells[k]] = -1;
 }
 
@@ -382,7 +401,7 @@ static inline void put_errors(const evidence *e, const found_cells *of, const in
 /* EvidenceInputs without pairs: numbers (rows, q), places (rows, p) -> out (rows, q + 2p). */
 FAST void daes_evidence(const evidence *e, found_cells *to, const float *numbers, const int64_t *places, int64_t rows,
                         float *out) {
-    find_cells(e, numbers, places, rows, 0, to);
+    find_cells(e, numbers, places, rows, 0, 0, 1, to);
     past_clicks(e, to);
     for (int64_t i = 0; i < rows; i++)
         put_clicks(e, to, to->slots + i * (e->q + e->p), out + i * (e->q + 2 * (e->ids ? e->p : 0)));
@@ -391,7 +410,7 @@ FAST void daes_evidence(const evidence *e, found_cells *to, const float *numbers
 /* EvidenceInputs.recent_errors: numbers (rows, q), places (rows, p) -> out (rows, 2 (1 + q + p)). */
 FAST void daes_recall(const evidence *e, found_cells *to, const float *numbers, const int64_t *places, int64_t rows,
                       float *out) {
-    find_cells(e, numbers, places, rows, 0, to);
+    find_cells(e, numbers, places, rows, 0, 0, 1, to);
     float of_all[2];
     past_errors(e, to, of_all);
     for (int64_t i = 0; i < rows; i++)
@@ -405,12 +424,14 @@ static inline int64_t combined_cell(const int32_t *values, int64_t n, const int6
     return ((value[0] * COMBINING + value[1]) % cells * COMBINING + value[2]) % cells;
 }
 
-/* The cells of Combinations from `start` on, at most COMBINED, that a row of the values has, counted through all. */
-INLINE int64_t find_combined(const evidence *e, const int32_t *values, int64_t start, int64_t *places) {
-    const int64_t left = e->num_combined - start, count = left < COMBINED ? left : COMBINED, cells = e->combined_cells;
+/* The cells of every `parts`-th of Combinations from `start` on, at most COMBINED, that a row of the values has, counted
+ * through all. */
+INLINE int64_t find_combined(const evidence *e, const int32_t *values, int64_t start, int64_t parts, int64_t *places) {
+    const int64_t left = (e->num_combined - start + parts - 1) / parts, cells = e->combined_cells;
+    const int64_t count = left < COMBINED ? left : COMBINED;
     for (int64_t k = 0; k < count; k++) {
-        const int64_t *fields = e->combined + 3 * (start + k);
-        places[k] = (start + k) * cells + combined_cell(values, e->q + (e->ids ? e->p : 0), fields, cells);
+        const int64_t *fields = e->combined + 3 * (start + k * parts);
+        places[k] = (start + k * parts) * cells + combined_cell(values, e->q + (e->ids ? e->p : 0), fields, cells);
         if (e->combined_odds)
             PREFETCH(e->combined_odds + places[k]);
         else
@@ -424,7 +445,7 @@ INLINE void put_combined(const evidence *e, const int32_t *values, float *out) {
     const double more = e->strength * click_rate(e) * (1 - click_rate(e));
     int64_t places[COMBINED];
     for (int64_t start = 0; start < e->num_combined; start += COMBINED) {
-        const int64_t count = find_combined(e, values, start, places);
+        const int64_t count = find_combined(e, values, start, 1, places);
         for (int64_t k = 0; k < count; k++) {
             const double *own = e->combined_errors + 2 * places[k];
             out[start + k] = e->combined_odds ? e->combined_odds[places[k]] : (float)(own[0] / (own[1] + more));
@@ -435,7 +456,7 @@ INLINE void put_combined(const evidence *e, const int32_t *values, float *out) {
 /* EvidenceInputs.combined, before its weights: numbers (rows, q), places (rows, p) -> out (rows, num_combined). */
 FAST void daes_combine(const evidence *e, found_cells *of, const float *numbers, const int64_t *places, int64_t rows,
                        float *out) {
-    find_cells(e, numbers, places, rows, 0, of);
+    find_cells(e, numbers, places, rows, 0, 0, 1, of);
     for (int64_t i = 0; i < rows; i++) put_combined(e, of->values + i * (e->q + e->p), out + i * e->num_combined);
 }
 
@@ -471,7 +492,7 @@ typedef struct {
 
 /* What labelled rows add, summed up for every cell, and in `total` for all rows; without logits there are no errors. */
 INLINE void sum_up(const evidence *e, const found_cells *of, const float *labels, const float *logits, int64_t rows,
-                   added *total) {
+                   int64_t part, int64_t parts, added *total) {
     const int64_t n = e->q + e->p, counted = e->q + (e->ids ? e->p : 0);
     added *sums = (added *)of->sums;
     memset(sums, 0, of->count * sizeof(added));
@@ -492,7 +513,11 @@ INLINE void sum_up(const evidence *e, const found_cells *of, const float *labels
             const four errors = {grained(error * weight[i]), grained(variance * weight[i]), grained(error * faster[i]),
                                  grained(variance * faster[i])};
             const int32_t *slots = of->slots + (start + i) * n;
-            for (int64_t f = 0; f < counted; f++) {
+            for (int64_t f = part; f < e->q; f += parts) {
+                sums[slots[f]].clicks += clicks;
+                sums[slots[f]].errors += errors;
+            }
+            for (int64_t f = e->q + part; f < counted; f += parts) {
                 sums[slots[f]].clicks += clicks;
                 sums[slots[f]].errors += errors;
             }
@@ -513,15 +538,15 @@ static inline void add_errors(double *errors, double factor, double faster, cons
 
 /* Note the errors of scored rows (Combinations.update). */
 INLINE void note_combined(const evidence *e, const found_cells *of, const float *labels, const float *logits,
-                          int64_t rows) {
+                          int64_t rows, int64_t part, int64_t parts) {
     int64_t places[COMBINED];
     for (int64_t i = 0; i < rows; i++) {
         const double score = 1 / (1 + exp(-(double)logits[i]));
         const double error = grained(labels[i] - score), variance = grained(score * (1 - score));
-        for (int64_t start = 0; start < e->num_combined; start += COMBINED) {
-            const int64_t count = find_combined(e, of->values + i * (e->q + e->p), start, places);
+        for (int64_t start = part; start < e->num_combined; start += COMBINED * parts) {
+            const int64_t count = find_combined(e, of->values + i * (e->q + e->p), start, parts, places);
             for (int64_t k = 0; k < count; k++) {
-                if (e->combined[3 * (start + k)] < 0) continue;
+                if (e->combined[3 * (start + k * parts)] < 0) continue;
                 e->combined_errors[2 * places[k]] += error;
                 e->combined_errors[2 * places[k] + 1] += variance;
             }
@@ -531,16 +556,26 @@ INLINE void note_combined(const evidence *e, const found_cells *of, const float 
 
 /* Count labelled rows (EvidenceInputs.update), in bins of numbers only where `numbers_too` says so, and note the errors
  * of their logits, if these are given (RecentErrors.update, Combinations.update). Cells are found here unless they are
- * `known`. */
+ * `known`. Of columns and of combinations every `parts`-th is counted, from `part` on, and none if that is `parts`:
+ * others are counted elsewhere. */
 FAST void daes_count(const evidence *e, found_cells *of, const float *numbers, const int64_t *places,
-                     const float *labels, const float *logits, int64_t rows, int64_t numbers_too, int64_t known) {
-    if (!known) find_cells(e, numbers, places, rows, 1, of);
-    if (logits && e->combined_errors) note_combined(e, of, labels, logits, rows);
+                     const float *labels, const float *logits, int64_t rows, int64_t numbers_too, int64_t known,
+                     int64_t part, int64_t parts) {
+    if (part == parts) {
+        double clicks = 0;
+        for (int64_t i = 0; i < rows; i++) clicks += labels[i];
+        e->total[0] += (double)rows;
+        e->total[1] += clicks;
+        if (logits && e->errors) *e->clock += rows;
+        return;
+    }
+    if (!known) find_cells(e, numbers, places, rows, 1, part, parts, of);
+    if (logits && e->combined_errors) note_combined(e, of, labels, logits, rows, part, parts);
     if (!e->errors) logits = NULL;
     const int64_t count = counted_cells(e, of);
     const added *sums = (const added *)of->sums;
     added total = {{0}, {0}};
-    sum_up(e, of, labels, logits, rows, &total);
+    sum_up(e, of, labels, logits, rows, part, parts, &total);
     e->total[0] += total.clicks[0];
     e->total[1] += total.clicks[1];
     for (int64_t k = numbers_too ? 0 : of->bins; k < count; k++) {
@@ -551,7 +586,7 @@ FAST void daes_count(const evidence *e, found_cells *of, const float *numbers, c
     }
     if (!logits) return;
     const double now = (double)(*e->clock += rows), rate = 1 / e->half_life, past = (e->errors[4] - now) * rate;
-    add_errors(e->errors, power_of_two(past), power_of_two(FASTER * past), &total.errors, now);
+    if (!part) add_errors(e->errors, power_of_two(past), power_of_two(FASTER * past), &total.errors, now);
     for (int64_t start = 0; start < count; start += CELLS) {
         const int64_t here = count - start < CELLS ? count - start : CELLS, *cells = of->cells + start;
         double factor[CELLS] = {0}, faster[CELLS], *errors = e->errors + 5;
@@ -874,11 +909,11 @@ FAST static void column_ranges(const float *values, int64_t rows, int64_t q, int
 }
 
 /* The reservoirs of q features (FeatureDistributions): slots (q, size + 1); knots (q, K + 1), of which the outer ones
- * follow where `ends` is set; statistics (q,); `least` and `most` are the smallest and the largest of the counts. What
- * was written since the knots were refreshed, and what it replaced or NaN, is noted in `added` and `removed` (q, room)
+ * follow where `ends` is set; statistics (q,); `least` and `most` are the smallest and the largest of the counts, of every
+ * `parts`-th feature from `part` on. What was written since the knots were refreshed, and what it replaced or NaN, is noted in `added` and `removed` (q, room)
  * as far as there is room. */
 typedef struct {
-    int64_t q, size, K, ends, room, least, most;
+    int64_t q, size, K, ends, room, least, most, part, parts;
     double tolerance;
     float *slots;
     int64_t *count, *skipped, *pending;
@@ -927,8 +962,8 @@ int64_t daes_observe(reservoirs *r, const float *values, int64_t rows, const int
             if (r->ends) own[0] = minimum[f], own[K] = maximum[f];
         }
     }
-    r->least = r->most = count[0];
-    for (int64_t f = 1; f < q; f++) {
+    r->least = r->most = count[r->part];
+    for (int64_t f = r->part; f < q; f += r->parts) {
         r->least = count[f] < r->least ? count[f] : r->least;
         r->most = count[f] > r->most ? count[f] : r->most;
     }
@@ -1176,7 +1211,7 @@ static inline float *plain_of(const whole_model *m, const workspace *w, int64_t 
 FAST void daes_find(const whole_model *m, workspace *w, const float *numbers, const int64_t *ids, int64_t rows,
                     int64_t distinct) {
     daes_hash_rows(ids, m->sizes, m->offsets, rows, m->p, w->places);
-    find_cells(m->counts, numbers, w->places, rows, distinct != 0, w->found);
+    find_cells(m->counts, numbers, w->places, rows, distinct != 0, 0, 1, w->found);
     past_clicks(m->counts, w->found);
     if (m->recent) past_errors(m->counts, w->found, w->of_all);
 }
@@ -2019,4 +2054,75 @@ void daes_distinct(const int64_t *hashes, int64_t rows, int64_t columns, int64_t
             }
             counts[c] = count;
         }
+}
+
+/* Processes that meet in memory they share (daes.training.processes.memory): how many have come, and how often all have.
+ * `daes_arrive` says that this one has come and returns the meeting's number; `daes_await` whether all came to it within
+ * so many milliseconds. What a process has written before it came is there for those that wait for it. */
+int64_t daes_arrive(int32_t *meeting, int64_t count) {
+#if defined(__linux__)
+    int32_t number = __atomic_load_n(meeting + 1, __ATOMIC_ACQUIRE);
+    if (__atomic_add_fetch(meeting, 1, __ATOMIC_ACQ_REL) == count) {
+        __atomic_store_n(meeting, 0, __ATOMIC_RELAXED);
+        __atomic_store_n(meeting + 1, number + 1, __ATOMIC_RELEASE);
+        syscall(SYS_futex, meeting + 1, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+    }
+    return number;
+#else
+    return 0;
+#endif
+}
+
+int64_t daes_await(int32_t *meeting, int64_t number, int64_t milliseconds) {
+#if defined(__linux__)
+    enum { TRIES = 500 }; /* some microseconds, in which others often come */
+    const struct timespec most = {milliseconds / 1000, milliseconds % 1000 * 1000000};
+    for (int k = 0; k < TRIES; k++) {
+        if (__atomic_load_n(meeting + 1, __ATOMIC_ACQUIRE) != (int32_t)number) return 1;
+        PAUSE();
+    }
+    syscall(SYS_futex, meeting + 1, FUTEX_WAIT, (int32_t)number, &most, NULL, 0);
+    return __atomic_load_n(meeting + 1, __ATOMIC_ACQUIRE) != (int32_t)number;
+#else
+    return 0;
+#endif
+}
+
+/* Put rows of a table (count,), each with its values (count, d) times a factor, where the message to its owner is: of
+ * row i the process i / each, or i % owners if `each` is 0. An entry is d values and the two halves of the row's number.
+ * `ends` (owners,), in floats from `out` on, are where entries go next. */
+FAST void daes_pack(const int64_t *rows, const float *values, int64_t count, int64_t d, float factor, int64_t owners,
+                    int64_t each, int64_t *ends, float *out) {
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t owner = each ? rows[i] / each : rows[i] % owners;
+        float *to = out + ends[owner];
+        for (int64_t k = 0; k < d; k++) to[k] = values[i * d + k] * factor;
+        memcpy(to + d, rows + i, sizeof(int64_t));
+        ends[owner] += d + 2;
+    }
+}
+
+/* The values of entries of `daes_pack`, in several messages with counts (messages,) of them, added up by rows: the
+ * different rows less `first`, as they occur, and the sums of their values; returns how many there are. slots (table rows)
+ * holds -1 before and after. */
+FAST int64_t daes_add_entries(const float *const *entries, const int64_t *counts, int64_t messages, int64_t d,
+                              int64_t first, int32_t *slots, int64_t *distinct, float *sums) {
+    int64_t found = 0;
+    for (int64_t m = 0; m < messages; m++)
+        for (int64_t i = 0; i < counts[m]; i++) {
+            const float *from = entries[m] + i * (d + 2);
+            int64_t row;
+            memcpy(&row, from + d, sizeof(int64_t));
+            row -= first;
+            if (slots[row] < 0) {
+                slots[row] = (int32_t)found;
+                distinct[found] = row;
+                memcpy(sums + found++ * d, from, d * sizeof(float));
+                continue;
+            }
+            float *to = sums + slots[row] * d;
+            for (int64_t k = 0; k < d; k++) to[k] += from[k];
+        }
+    for (int64_t i = 0; i < found; i++) slots[distinct[i]] = -1;
+    return found;
 }

@@ -115,6 +115,29 @@ def adagrad_rows(table: Tensor, sums: Tensor, rows: Tensor, gradient: Tensor, ra
     )
 
 
+def pack(
+    rows: Tensor, values: Tensor, factor: float, owners: int, each: int, ends: NDArray[np.int64], out: Tensor
+) -> None:
+    """Rows (n,) of a table and their values (n, d) times a factor, as entries (d + 2,) behind those of their owners.
+
+    Row i is of owner i // each, or i % owners if `each` is 0. Entries go to `out` from `ends` (owners,) on, which move.
+    """
+    native._library.daes_pack(
+        rows.data_ptr(), values.data_ptr(), *values.shape, factor, owners, each, ends.ctypes.data, out.data_ptr()
+    )
+
+
+def add_entries(messages: Sequence[Tensor], dim: int, first: int, slots: Tensor) -> tuple[Tensor, Tensor]:
+    """The different rows of entries of `pack`, less `first`, and the sums of their values (m, dim); `slots` are -1."""
+    counts = (ctypes.c_int64 * len(messages))(*[len(one) // (dim + 2) for one in messages])
+    pointers = (ctypes.c_void_p * len(messages))(*[one.data_ptr() for one in messages])
+    rows, sums = torch.empty(sum(counts), dtype=torch.int64), torch.empty(sum(counts), dim)
+    found = native._library.daes_add_entries(
+        pointers, counts, len(messages), dim, first, slots.data_ptr(), rows.data_ptr(), sums.data_ptr()
+    )
+    return rows[:found], sums[:found]
+
+
 def norm(tensors: Sequence[Tensor]) -> float:
     """The Euclidean norm of all numbers of these tensors."""
     count = len(tensors)
@@ -273,7 +296,7 @@ class _Reservoirs(ctypes.Structure):
     """`reservoirs` of `kernels.c`."""
 
     _fields_ = (
-        *((name, ctypes.c_int64) for name in ("q", "size", "K", "ends", "room", "least", "most")),
+        *((name, ctypes.c_int64) for name in ("q", "size", "K", "ends", "room", "least", "most", "part", "parts")),
         ("tolerance", ctypes.c_double),
         *((name, ctypes.c_void_p) for name in ("slots", "count", "skipped", "pending", "minimum", "maximum", "knots")),
         ("added", ctypes.c_void_p),
@@ -290,18 +313,26 @@ class Reservoirs:
         knots: (q, K + 1).
         ends: whether the outer knots follow.
         tolerance: part of a sample that may change before knots are to be refreshed.
+        part: with (r, n), features r, r + n, … are observed here; there must be some.
     """
 
     ROOM = 16_384
     """Writes noted for each feature."""
 
     def __init__(
-        self, slots: Tensor, statistics: Sequence[Tensor], knots: Tensor, *, ends: bool, tolerance: float
+        self,
+        slots: Tensor,
+        statistics: Sequence[Tensor],
+        knots: Tensor,
+        *,
+        ends: bool,
+        tolerance: float,
+        part: tuple[int, int] = (0, 1),
     ) -> None:
         self._tensors, (features, size) = (slots, *statistics, knots), slots.shape
         self._noted = np.empty((2, features, self.ROOM), np.float32)
         self._scratch, self._due = np.empty(2 * self.ROOM, np.int64), np.empty(features, np.int64)
-        count = statistics[0]
+        count = statistics[0][part[0] :: part[1]]
         self._all = _Reservoirs(
             features,
             size - 1,
@@ -310,6 +341,7 @@ class Reservoirs:
             self.ROOM,
             int(count.min()),
             int(count.max()),
+            *part,
             tolerance,
             *[one.data_ptr() for one in self._tensors],
             *[part.ctypes.data for part in self._noted],

@@ -184,6 +184,7 @@ class TrainingStep:
         """The rest of a step once there are gradients: optimiser, then distributions and evidence take the batch in."""
         if self.exchange is not None:
             self.optimizers.step()
+            self.exchange.applied()
             return
         found = None if self._whole is None else self._whole.found
         if found is not None:
@@ -367,7 +368,7 @@ class TrainingStep:
             known = self._whole.norm()
             if known is not None:
                 return torch.tensor(known)
-        table = None if self.exchange is None or self.exchange.divided is None else self.exchange.divided.weight
+        table = None if self.exchange is None else self.exchange.own_rows
         gradients = [_values(one) for one in self._parameters if one.grad is not None and one is not table]
         if native.serves(*gradients) and all(one.dtype == torch.float32 for one in gradients):
             norm = torch.tensor(native.norm(gradients))

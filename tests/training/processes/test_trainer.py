@@ -1,5 +1,7 @@
 """Several processes against one: the same statistics bit for bit, the same parameters but for rounding."""
 
+import time
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,7 @@ from daes.storage.checkpoint import CheckpointStore
 from daes.stream.dataset import Dataset
 from daes.stream.source import BatchSource
 from daes.training.config import TrainConfig
-from daes.training.processes import Processes, ProcessTrainer
+from daes.training.processes import Processes, ProcessTrainer, memory
 from daes.training.processes.trainer import _in_order, part_of
 from daes.training.trainer import StreamTrainer
 
@@ -78,6 +80,72 @@ def test_equal_to_one_process(world, count, config, in_processes, make_model, ma
         if config.sync_every == 1:  # and all else but for rounding
             for name, tensor in found.items():
                 torch.testing.assert_close(tensor, state[name], rtol=1e-3, atol=1e-4, equal_nan=True, msg=name)
+
+
+def _share(rank, make_model, rows, schema, config, options, by_messages):
+    if by_messages:
+        memory._machine = lambda: None
+    processes = Processes()
+    model = make_model(evidence={**EVIDENCE, "triples": 2}, embedding_options={"reservoir_size": 60}, **options)
+    trainer = ProcessTrainer(model, config, processes)
+    trainer.run(_data(rows, schema).from_start())
+    assert (processes.memory is None) == (by_messages or memory._machine() is None)
+    (sums,) = (one.state_dict()["sums"] for one in trainer.step.optimizers.parts)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    processes.gather(None)
+    if rank == 0:  # what was shared is each one's own again
+        for tensor in model.state_dict().values():
+            tensor.zero_()
+    processes.gather(None)
+    if rank > 0:
+        assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    return before, [one.clone() for one in sums]
+
+
+@pytest.mark.parametrize("world", [2, 3])
+@pytest.mark.parametrize(
+    ("options", "changes"),
+    [
+        ({"backbone": "deepfm"}, {}),
+        ({"backbone": "deepfm"}, {"clip_norm": 0.01}),
+        ({"backbone": "dcnv2", "categorical_options": {"mode": "vocabulary", "min_count": 2}}, {}),
+    ],
+    ids=["compiled step", "clipped", "vocabulary"],
+)
+def test_shared_memory_changes_no_bit(world, options, changes, in_processes, make_model, make_rows, schema):
+    """Counted once, each column by one process, and each row of the table changed by one: as if each did it all."""
+    rows, config = make_rows(600), TrainConfig(batch_size=30, window=200, sync_every=90, **changes)
+    told = in_processes(world, _share, make_model, rows, schema, config, options, True)
+    shared = in_processes(world, _share, make_model, rows, schema, config, options, False)
+    exactly = {"rtol": 0, "atol": 0, "equal_nan": True}
+    if changes:  # the norm of all rows is added up in another order
+        exactly = {"rtol": 1e-5, "atol": 1e-6, "equal_nan": True}
+    for state, sums in shared:
+        for name, tensor in told[0][0].items():
+            torch.testing.assert_close(state[name], tensor, msg=name, **exactly)
+        if not changes:
+            torch.testing.assert_close(sums[0], told[0][1][0], **exactly)
+    whole = told[0][1]
+    table = next(place for place, one in enumerate(whole) if one.shape == told[0][0]["categorical.weight"].shape)
+    torch.testing.assert_close(shared[0][1][table], whole[table], rtol=1e-5, atol=1e-6)
+    assert (told[0][0]["evidence.combinations.fields"] >= 0).any()
+
+
+def _slow(rank, make_model, rows, schema, slow):
+    trainer = ProcessTrainer(make_model(), TrainConfig(batch_size=40, window=200), Processes())
+    score = trainer.step.score
+    if rank == slow:
+        trainer.step.score = lambda batch: time.sleep(0.3) or score(batch)
+    found = []
+    trainer.callbacks = [lambda trainer, batch, logits: found.append(logits)]
+    trainer.run(_data(rows, schema).from_start())
+    return np.concatenate(found)
+
+
+def test_a_slow_process_scores_with_what_the_others_knew(in_processes, make_model, make_rows, schema):
+    expected, *others = [in_processes(2, _slow, make_model, make_rows(200), schema, slow)[0] for slow in (None, 0, 1)]
+    for scores in others:
+        np.testing.assert_array_equal(scores, expected)
 
 
 def test_scores_in_the_order_of_the_stream():

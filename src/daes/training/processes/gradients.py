@@ -1,10 +1,11 @@
 """The gradient of a step that several processes take together."""
 
+from collections.abc import Sequence
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from daes.embedding import DividedEmbedding
 from daes.model import CTRModel
@@ -20,9 +21,11 @@ class GradientExchange:
     over all rows of the step, however many of them a process has, and also if it has none. Running statistics of
     BatchNorm are averaged the same way.
 
-    Adding up is divided among the processes: each gets its share of all gradients, adds them up and gives the sums to
-    all. Of a table with sparse gradients only the rows that were looked up are sent, and row i is of the share of
-    process i mod N. Of a `DividedEmbedding` a row is of the share of the process that has it, and its sum stays there.
+    Adding up is divided among the processes: each gets its share of all gradients and adds them up. Of a table with
+    sparse gradients only the rows that were looked up are sent, and row i is of the share of process i mod N. The sums
+    of dense parameters are given to all. So are those of a table, unless it lies in memory that all processes share
+    (`shared`), or is a `DividedEmbedding`, of which a row is of the share of the process that has it: then each process
+    keeps the sums of its share, and its optimiser changes these rows alone.
     Without such tables, as on CUDA devices, `torch.distributed` does it.
 
     Every process ends up with the same bits, so that parameters stay equal if they were equal before.
@@ -32,8 +35,10 @@ class GradientExchange:
         self.model = model
         self.processes = processes
         self.divided = model.categorical if isinstance(model.categorical, DividedEmbedding) else None
+        self.shared = False
+        """Whether the table is one for all processes, in memory that they share."""
         self.norm_of_rows = 0.0
-        """The norm of the last gradient of a divided table, over the rows of all processes."""
+        """The norm of the last gradient of a table of which this process keeps a share, over those of all processes."""
         self._slots = torch.empty(0, dtype=torch.int32)  # scratch memory of the compiled sum
 
     @torch.no_grad()
@@ -51,16 +56,16 @@ class GradientExchange:
         own = [torch.zeros_like(one) if one.grad is None else one.grad for one in dense]
         tensors = [*own, *buffers, loss.reshape(1).to(own[0] if own else loss)]
         flat = torch.cat([tensor.flatten() for tensor in tensors])
-        rows, values, to = self._by_share() if tables else (None, None, [])
+        rows, values, to = self._rows() if tables else (None, None, [])
         told = self.processes.meet("step", row, weight, *to)
         total = float(told[:, 0].sum())
         share = weight / total if total > 0 else 1 / self.processes.count
-        flat *= share
         if rows is None or values is None:
+            flat *= share
             self.processes.add(flat)
         else:
             of = told[:, 1 + self.processes.rank].int().tolist()
-            flat, rows, values = self._added_up(flat.cpu(), rows, values * share, to, of)
+            flat, rows, values = self._added_up(flat.cpu(), rows, values, share, to, of)
             tables[0].grad = _sparse(rows, values, tables[0].shape, is_coalesced=True).to(tables[0].device)
         mean = torch.split(flat.to(loss.device), [tensor.numel() for tensor in tensors])
         for parameter, gradient in zip(dense, mean, strict=False):
@@ -74,68 +79,104 @@ class GradientExchange:
         """The parameters as the optimisers have them, from the first step on."""
         return self.model.parameter_groups()
 
-    def _by_share(self) -> tuple[Tensor, Tensor, list[int]]:
+    @property
+    def own_rows(self) -> Tensor | None:
+        """The table whose gradient has the rows of this process's share alone."""
+        if self.divided is not None:
+            return self.divided.weight
+        return self._groups[1][0] if self.shared else None
+
+    def applied(self) -> None:
+        """The optimiser has taken its step: wait for those of the others where they change the same table."""
+        if self.shared:
+            self.processes.wait()
+
+    def _rows(self) -> tuple[Tensor, Tensor, list[int]]:
         """The rows (n,) of the table that have a gradient, each once, and these (n, d), on the host.
 
-        Those of process 0's share are first, and so on; how many there are of each.
+        Also, how many there are of the share of each process.
         """
-        count = self.processes.count
         if self.divided is not None:
             rows, values = self.divided.gradient()
-            return rows, values, torch.bincount(self.divided.owners(rows), minlength=count).tolist()
-        (table,) = self._groups[1]
-        if table.grad is None:
-            rows, values = torch.empty(0, dtype=torch.int64), torch.empty(0, table.shape[1], dtype=table.dtype)
         else:
-            gradient = coalesced(table.grad)
-            rows, values = gradient.indices()[0].cpu(), gradient.values().cpu()
-        owners = rows % count
-        order = torch.argsort(owners, stable=True)
-        return rows[order], values[order], torch.bincount(owners, minlength=count).tolist()
+            (table,) = self._groups[1]
+            if table.grad is None:
+                rows, values = torch.empty(0, dtype=torch.int64), torch.empty(0, table.shape[1], dtype=table.dtype)
+            else:
+                gradient = coalesced(table.grad)
+                rows, values = gradient.indices()[0].cpu(), gradient.values().cpu()
+        return rows, values, torch.bincount(self._owners(rows), minlength=self.processes.count).tolist()
+
+    def _owners(self, rows: Tensor) -> Tensor:
+        return rows % self.processes.count if self.divided is None else self.divided.owners(rows)
 
     def _added_up(
-        self, flat: Tensor, rows: Tensor, values: Tensor, to: list[int], of: list[int]
+        self, flat: Tensor, rows: Tensor, values: Tensor, factor: float, to: list[int], of: list[int]
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The sums over all processes of a vector (n,), and of the rows of a table, each of which is there once then.
 
-        Of the rows that this process has, the first `to[0]` are of process 0's share, and so on; process r has `of[r]`
-        rows of this one's share. The vector is cut into pieces of equal size. Of a divided table only the rows of this
-        process are found, numbered from its first one on.
+        This process gives its own times the factor. It has `to[r]` rows of process r's share, and process r `of[r]` of
+        this one's. The vector is cut into pieces of equal size. Where processes keep the rows of their shares, the sums
+        are those of this one's, numbered from the first row of this process on if the table is divided.
         """
         count, dim = self.processes.count, values.shape[1]
-        width = -(-len(flat) // count)
-        pieces = torch.split(F.pad(flat, (0, width * count - len(flat))), width)
-        entries = torch.split(_joined(rows, values), to)
-        sent = torch.cat([part.flatten() for pair in zip(pieces, entries, strict=True) for part in pair])
-        each = entries[0].shape[1]
-        sizes = [width + each * number for number in of]
-        found = torch.split(self.processes.swap_rows(sent, [width + each * number for number in to], sizes), sizes)
-        piece = torch.stack([one[:width] for one in found]).sum(0)
-        rows, values = _parted(torch.cat([one[width:] for one in found]), dim)
-        if self.divided is not None:
-            rows, values = self._sum_of_rows(rows - self.divided.first_row, values)
-            told = torch.cat([piece, values.square().sum().reshape(1)])
-            sums = self.processes.gather_rows(told.unsqueeze(0), [1] * count)
-            self.norm_of_rows = float(sums[:, width].double().sum().sqrt())
-            return sums[:, :width].flatten()[: len(flat)], rows, values
-        rows, values = self._sum_of_rows(rows, values)
+        width, each = -(-len(flat) // count), dim + 8 // values.element_size()
+        sizes = [width + each * number for number in to]
+        sent = self._packed(flat, rows, values, factor, sizes, width)
+        sizes_of = [width + each * number for number in of]
+        found = self.processes.swap_rows(sent, sizes, sizes_of)
+        told = self.processes.room(width + 1, sent)
+        piece = told[:width].copy_(found[0][:width])
+        for one in found[1:]:
+            piece += one[:width]
+        rows, values = self._sum_of_rows([one[width:] for one in found], dim)
+        told[width] = values.square().sum()
+        if self.own_rows is not None:
+            parts = self.processes.gather_parts(told, [width + 1] * count)
+            self.norm_of_rows = float(torch.stack([one[width] for one in parts]).double().sum().sqrt())
+            return torch.cat([one[:width] for one in parts])[: len(flat)], rows, values
+        piece = piece.clone()
         counts = self.processes.gather_rows(torch.tensor([len(rows)]), [1] * count).tolist()
         sizes = [width + each * number for number in counts]
-        sums = self.processes.gather_rows(torch.cat([piece, _joined(rows, values).flatten()]), sizes)
-        found = torch.split(sums, sizes)
-        flat = torch.cat([one[:width] for one in found])[: len(flat)]
-        return flat, *_parted(torch.cat([one[width:] for one in found]), dim)
+        parts = self.processes.gather_parts(torch.cat([piece, _joined(rows, values).flatten()]), sizes)
+        flat = torch.cat([one[:width] for one in parts])[: len(flat)]
+        return flat, *_parted(torch.cat([one[width:] for one in parts]), dim)
 
-    def _sum_of_rows(self, rows: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Each of the rows once, with the sum of its values (m, d)."""
-        if not len(rows):
-            return rows, values
-        table = self._groups[1][0]
+    def _packed(
+        self, flat: Tensor, rows: Tensor, values: Tensor, factor: float, sizes: list[int], width: int
+    ) -> Tensor:
+        """What the processes are given, of these sizes: a piece of the vector and the rows of their shares, each."""
+        sent = self.processes.room(sum(sizes), values)
+        parts = torch.split(sent, sizes)
+        for part, piece in zip(parts, torch.split(flat, width), strict=False):
+            torch.mul(piece, factor, out=part[: len(piece)])
+        for number, part in enumerate(parts):
+            part[max(len(flat) - number * width, 0) : width] = 0  # pieces are of one size
         if values.dtype == torch.float32 and native.serves(rows, values):
+            ends = np.cumsum([0, *sizes[:-1]]) + width
+            native.pack(
+                rows, values, factor, len(sizes), 0 if self.divided is None else self.divided.rows_each, ends, sent
+            )
+            return sent
+        order = torch.argsort(self._owners(rows), stable=True)
+        entries, start = _joined(rows[order], values[order] * factor).flatten(), 0
+        for part in parts:
+            part[width:] = entries[start : start + len(part) - width]
+            start += len(part) - width
+        return sent
+
+    def _sum_of_rows(self, messages: Sequence[Tensor], dim: int) -> tuple[Tensor, Tensor]:
+        """The different rows of entries, and the sum of the values of each, (m, d).
+
+        Those of a divided table are numbered from the first row of this process on.
+        """
+        table, first = self._groups[1][0], 0 if self.divided is None else self.divided.first_row
+        if messages[0].dtype == torch.float32 and native.serves(*messages):
             if len(self._slots) != len(table):
                 self._slots = torch.full((len(table),), -1, dtype=torch.int32)
-            return native.sum_rows(values.unsqueeze(1), rows, self._slots)
-        summed = _sparse(rows, values, table.shape).coalesce()
+            return native.add_entries(messages, dim, first, self._slots)
+        rows, values = _parted(torch.cat(list(messages)), dim)
+        summed = _sparse(rows - first, values, table.shape).coalesce()
         return summed.indices()[0], summed.values()
 
 

@@ -2,9 +2,10 @@
 
 import os
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from daes.embedding.processes import ProcessesDisagreeError, num_processes
+from daes.training.processes.memory import SharedMemory
 
 TIMEOUT = 600.0
 """Seconds after which a process that does not answer ends the run."""
@@ -28,7 +30,8 @@ class OtherProcessError(RuntimeError):
 class Processes:
     """The processes of the default group of `torch.distributed`; without a group, this process alone.
 
-    What they tell each other passes through the host's memory but for `add`, which leaves tensors where they are. If a
+    What they tell each other passes through the host's memory but for `add`, which leaves tensors where they are. On
+    one machine it passes through memory alone (`SharedMemory`): messages of gloo take longer than a small step. If a
     process is gone or does not answer in time, telling is a `LostProcessError`.
 
     >>> alone = Processes()
@@ -41,6 +44,16 @@ class Processes:
         """How many there are."""
         self.rank = dist.get_rank() if self.count > 1 else 0
         """The number of this one, from 0."""
+
+    @cached_property
+    def memory(self) -> SharedMemory | None:
+        """What processes of one machine share; None if they are on several, or alone. First used by all at once."""
+        if self.count == 1:
+            return None
+        with self.telling():
+            gloo = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
+            timeout = gloo.options._timeout.total_seconds()
+            return SharedMemory.open(self.rank, self.count, self._gather_by_messages, timeout)
 
     @property
     def first(self) -> bool:
@@ -60,9 +73,18 @@ class Processes:
         """The values of all processes, by rank."""
         if self.count == 1:
             return [value]
+        return self._gather(value, self.gather_rows)
+
+    def _gather_by_messages(self, value: Any) -> list[Any]:
+        def rows(own: Tensor, counts: Sequence[int]) -> Tensor:
+            return self._swap_by_messages(torch.cat([own] * self.count), [len(own)] * self.count, counts)
+
+        return self._gather(value, rows)
+
+    def _gather(self, value: Any, rows: Callable[[Tensor, Sequence[int]], Tensor]) -> list[Any]:
         written = torch.frombuffer(bytearray(pickle.dumps(value)), dtype=torch.uint8)
-        sizes = self.gather_rows(torch.tensor([len(written)]), [1] * self.count).tolist()
-        return [pickle.loads(one.numpy().data) for one in torch.split(self.gather_rows(written, sizes), sizes)]
+        sizes = rows(torch.tensor([len(written)]), [1] * self.count).tolist()
+        return [pickle.loads(one.numpy().data) for one in torch.split(rows(written, sizes), sizes)]
 
     def meet(self, place: str, row: int, *numbers: float) -> Tensor:
         """The numbers of every process, (count, numbers); an error if they are not all at the same place of the stream.
@@ -72,15 +94,21 @@ class Processes:
         Called before rows or gradients are exchanged: processes whose data are not of the same length would otherwise
         take one for the other.
         """
-        own = torch.zeros(3 + self.count, dtype=torch.float64)  # of one size, wherever a process may be
-        own[: 2 + len(numbers)] = torch.tensor([_PLACES.index(place), row, *numbers], dtype=torch.float64)
-        everyone = self.gather_rows(own.unsqueeze(0), [1] * self.count)
-        if (everyone[:, :2] != everyone[0, :2]).any():
+        rest = [0.0] * (1 + self.count - len(numbers))  # of one size, wherever a process may be
+        own = torch.tensor([[_PLACES.index(place), row, *numbers, *rest]], dtype=torch.float64)
+        everyone = self.gather_rows(own, [1] * self.count)
+        if not (everyone[:, :2] == everyone[0, :2]).all():
             rows = ", ".join(f"{int(row):,}" for row in everyone[:, 1])
             raise ProcessesDisagreeError(
                 f"the processes are at different rows ({rows}): they do not read the same data"
             )
         return everyone[:, 2 : 2 + len(numbers)]
+
+    def wait(self) -> None:
+        """Wait until all processes have come here, if they share memory: what they have written into it is there."""
+        if self.memory is not None:
+            with self.telling():
+                self.memory.meet()
 
     def add(self, tensor: Tensor) -> None:
         """Replace the tensor by the sum of those of all processes, the same bits in each."""
@@ -90,16 +118,36 @@ class Processes:
 
     def gather_rows(self, rows: Tensor, counts: Sequence[int]) -> Tensor:
         """The rows of all processes, (counts[0] + counts[1] + …, …); this one gives (counts[rank], …)."""
-        return self.swap_rows(torch.cat([rows] * self.count), [len(rows)] * self.count, counts)
+        return rows if self.count == 1 else torch.cat(list(self.gather_parts(rows, counts)))
 
-    def swap_rows(self, rows: Tensor, to: Sequence[int], of: Sequence[int]) -> Tensor:
+    def gather_parts(self, rows: Tensor, counts: Sequence[int]) -> Sequence[Tensor]:
+        """The same, process by process, to be read before the next but one is told."""
+        if self.memory is None:
+            return self.swap_rows(torch.cat([rows] * self.count), [len(rows)] * self.count, counts)
+        with self.telling():
+            return self.memory.gather(rows, counts)
+
+    def swap_rows(self, rows: Tensor, to: Sequence[int], of: Sequence[int]) -> Sequence[Tensor]:
         """Give `to[0]` rows to process 0, the next `to[1]` to process 1, …; return the `of[r]` rows that each gave.
 
-        Each pair of processes exchanges a message. gloo's own way to gather and to add is a ring: N − 1 messages one
-        after the other.
+        They are to be read before the next but one is told.
         """
         if self.count == 1:
-            return rows
+            return [rows]
+        if self.memory is None:
+            return torch.split(self._swap_by_messages(rows, to, of), list(of))
+        with self.telling():
+            return self.memory.swap(rows, to, of)
+
+    def room(self, count: int, like: Tensor) -> Tensor:
+        """Memory for a vector of so many numbers, which is told next."""
+        return like.new_empty(count) if self.memory is None else self.memory.room(count, like)
+
+    def _swap_by_messages(self, rows: Tensor, to: Sequence[int], of: Sequence[int]) -> Tensor:
+        """Each pair of processes exchanges a message.
+
+        gloo's own way to gather and to add is a ring: N − 1 messages one after the other.
+        """
         found = rows.new_empty(sum(of), *rows.shape[1:])
         with self.telling():
             dist.all_to_all_single(found, rows, list(of), list(to))
@@ -149,6 +197,8 @@ class Processes:
         """A context in which an error of `torch.distributed` is a `LostProcessError`."""
         try:
             yield
+        except ProcessesDisagreeError:
+            raise
         except RuntimeError as error:
             reason = " ".join(str(error).split())
             raise LostProcessError(

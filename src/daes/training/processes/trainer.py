@@ -7,16 +7,20 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from daes.embedding import DividedEmbedding
+from daes.embedding.distributions import FeatureDistributions
 from daes.embedding.processes import ProcessesDisagreeError
 from daes.model import CTRModel, DeviceBatch
 from daes.stream.batch import Batch
 from daes.stream.source import Source
 from daes.training.config import TrainConfig
+from daes.training.optimizer import Adagrad
 from daes.training.processes.checksum import model_checksum
 from daes.training.processes.gradients import GradientExchange
 from daes.training.processes.group import Processes
+from daes.training.processes.memory import SharedMemory
 from daes.training.processes.tables import DividedState
 from daes.training.step import TrainingStep, random_state, set_random_state
 from daes.training.trainer import StreamTrainer, TrainResult, as_warning
@@ -42,10 +46,13 @@ class ProcessTrainer(StreamTrainer):
     learned by gradients (distributions, vocabularies, evidence) and what only watches (metrics, callbacks, records)
     wants the whole stream, and its scores. So the processes tell each other the scores of their parts, after every
     `TrainConfig.sync_every` rows and after every fiftieth part of the stream while that is less.
-    Each then takes all rows in, in the order of the stream and once: statistics are, bit for bit, those of one process
+    All rows are then taken in, in the order of the stream and once: statistics are, bit for bit, those of one process
     that has read the same rows, and equal in all processes, which is checked at every exchange. In between, rows are
     encoded and scored with the statistics of the last exchange. With an exchange after every step (`sync_every=1`) all
     is as in one process, but for the rounding of gradients.
+
+    The first process alone has metrics; the others get them at the end. Processes that share memory have one table and
+    one set of statistics: each changes its share of the rows, and those but the first take in a part of the columns.
 
     Checkpoints are written after an exchange. There the processes have one state and one position, so that any number
     of processes can go on from it, one included.
@@ -81,12 +88,56 @@ class ProcessTrainer(StreamTrainer):
         self._random: list[dict[str, torch.Tensor]] = []
 
     def _make_step(self) -> TrainingStep:
-        return TrainingStep(self.model, self.config, GradientExchange(self.model, self.processes))
+        self._exchange_of_gradients = GradientExchange(self.model, self.processes)
+        return TrainingStep(self.model, self.config, self._exchange_of_gradients)
 
     def run(self, source: Source, *, resume: bool = True, save_first: bool = False) -> TrainResult:
         """As of `StreamTrainer`, called in all processes; the source has all rows, in each of them."""
         self._exchanged_at = int(source.position()["row"])
-        return super().run(source, resume=resume, save_first=save_first)
+        if resume and not self.rows:
+            self.restore(source)
+        memory = self.processes.memory if self.model.device.type == "cpu" else None
+        if memory is None:
+            return super().run(source, resume=False, save_first=save_first)
+        self._share(memory)
+        try:
+            return super().run(source, resume=False, save_first=save_first)
+        except BaseException:
+            memory.leave()
+            raise
+        finally:
+            self._take_back(memory)
+
+    def _share(self, memory: SharedMemory) -> None:
+        """Put what the processes of one machine change together into memory that they share."""
+        self._check_equal([{"checksum": one} for one in self.processes.gather(model_checksum(self.model))])
+        # The first process watches all rows, as nobody else does; meanwhile the others take them into the statistics.
+        others = self.processes.count - 1
+        part = (self.processes.rank - 1) % self.processes.count, others
+        shared: list[Tensor] = self.model.evidence.divide(*part, self.processes.wait)
+        numbers = None if self.model.numerical is None else self.model.numerical.distributions
+        if isinstance(numbers, FeatureDistributions):
+            shared += numbers.divide(*part)
+        _, tables = self.model.parameter_groups()
+        (optimizer, *more) = self.step.optimizers.parts
+        if tables and self._divided is None and isinstance(optimizer, Adagrad) and not more:
+            shared += [
+                one
+                for parameter, total in zip(optimizer.parameters, optimizer.sums, strict=True)
+                if parameter is tables[0]
+                for one in (parameter, total)
+            ]
+            self._exchange_of_gradients.shared = True
+        with self.processes.telling():
+            memory.share(shared)
+
+    def _take_back(self, memory: SharedMemory) -> None:
+        """Let this process have all of it for itself again."""
+        memory.take_back()
+        self._exchange_of_gradients.shared = False
+        self.model.evidence.divide(0, 1, lambda: None)
+        if isinstance(numbers := getattr(self.model.numerical, "distributions", None), FeatureDistributions):
+            numbers.divide(0, 1)
 
     def stop(self, number: int) -> None:
         """End `run` in all processes after the next exchange, with a checkpoint."""
@@ -101,7 +152,9 @@ class ProcessTrainer(StreamTrainer):
         if len(own):
             logits = self.step.score(own) if first else self.step.score_and_learn(own, row)
         if first:  # observed before its step, by all, as in one process
+            self.processes.wait()  # until all have scored with what was known before
             self._observe(self.step.prepare(batch))
+            self.processes.wait()
             self._fetch(own)  # a vocabulary has other rows for them now
         if first or not len(own):
             self.step.learn(own, row)
@@ -137,6 +190,13 @@ class ProcessTrainer(StreamTrainer):
     def _finish(self) -> None:
         self._exchange()
         self.processes.meet("end", int(self._position["row"]))
+        watched = {"metrics": self.metrics.state_dict(), "history": self.history, "seconds": self.seconds}
+        watched = self.processes.gather(watched if self.processes.first else None)[0]
+        self.metrics.load_state_dict(watched["metrics"])
+        self.history, self.seconds = watched["history"], watched["seconds"]
+
+    def _record_is_due(self, new: int) -> bool:
+        return self.processes.first and super()._record_is_due(new)
 
     def _exchange(self) -> None:
         """Exchange the scores since the last exchange; update statistics and metrics with all processes' rows."""
@@ -156,7 +216,8 @@ class ProcessTrainer(StreamTrainer):
                 self._observe(prepared)
             scores = torch.from_numpy(logits if learned.all() else logits[learned]).to(self.model.device)
             self.model.count(prepared, logits=None if first else scores)
-        if rows.label is not None:
+        self.processes.wait()
+        if rows.label is not None and self.processes.first:
             # A batch of which a score is not finite is not evaluated, as in one process.
             numbers = np.repeat(np.arange(len(lengths)), lengths)
             judged = ~np.isin(numbers, numbers[~np.isfinite(logits)])

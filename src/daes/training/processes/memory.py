@@ -1,0 +1,249 @@
+"""Memory that the processes of one machine share: for what they tell each other, and for tensors of all of them."""
+
+import mmap
+import os
+import select
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from daes import native
+from daes.embedding.processes import ProcessesDisagreeError
+
+_SLICE = 200
+"""Milliseconds after which a process that waits looks whether the others are still there."""
+_LEAST = 1 << 16
+"""Bytes of a mailbox, at the least."""
+_HEAD = 8
+"""Numbers before the entries of the processes: the meeting, who has left, and what shows that it is this memory."""
+
+
+Bytes = NDArray[np.uint8]
+
+
+class SharedMemory:
+    """Memory of processes of one machine.
+
+    Each process has a mailbox, into which it alone writes; there are two of each, used in turn, so that one can be read
+    while the other is written. The processes `meet` after writing and before reading. Of all this the kernel keeps no
+    names: it is gone with the processes, however these end.
+
+    Use `open`, which finds out whether all processes can share memory.
+
+    Args:
+        control: one for all of them, mapped: 8 numbers, then for each process and mailbox its file, its size and
+            where in it the parts for the processes begin.
+        pids: the processes, by rank.
+        timeout: seconds after which a process that has not come is given up.
+    """
+
+    def __init__(self, control: NDArray[np.int64], pids: Sequence[int], rank: int, timeout: float) -> None:
+        self.pids, self.rank, self.count = list(pids), rank, len(pids)
+        self._control, self._place = control, control.ctypes.data
+        self._entries = control[_HEAD:].reshape(self.count, 2, self.count + 3)
+        self._timeout = timeout
+        self._watch = select.poll()
+        self._handles = [os.pidfd_open(pid) for pid in self.pids if pid != os.getpid()]
+        for handle in self._handles:
+            self._watch.register(handle, select.POLLIN)
+        self._files: dict[int, int] = {}
+        self._mapped: dict[tuple[int, int], Bytes] = {}
+        self._sizes = [[0] * self.count, [0] * self.count]
+        self._turn = 0
+        self._shared: tuple[int, int, list[tuple[Tensor, int, int]]] | None = None
+
+    @classmethod
+    def open(cls, rank: int, count: int, gather: Callable[[Any], list[Any]], timeout: float) -> Self | None:
+        """Memory of all processes, if they are on one machine and there are compiled loops; called in all of them.
+
+        Args:
+            gather: the values of all processes, told in another way.
+        """
+        here, mark = _machine(), int.from_bytes(os.urandom(7))
+        size = 8 * (_HEAD + 2 * count * (count + 3))
+        file, control = _new(size) if here is not None and rank == 0 else (-1, np.empty(0, np.uint8))
+        if len(control):
+            control.view(np.int64)[2] = mark
+        told = gather((here, os.getpid(), file, mark))
+        found = None
+        if here is not None and all(one[0] == here for one in told):
+            _, pid, number, mark = told[0]
+            with suppress(OSError):  # another user's, or another one's view of processes
+                control = control if rank == 0 else _map(pid, number, size)
+                if control.view(np.int64)[2] == mark:
+                    found = cls(control.view(np.int64), [one[1] for one in told], rank, timeout)
+        if not all(gather(found is not None and found._make_boxes())):
+            found = None
+        ready = False
+        with suppress(RuntimeError):
+            ready = found is not None and found._find_boxes(0) and found._find_boxes(1)
+        if not all(gather(ready)):
+            found = None
+        if file >= 0:
+            os.close(file)
+        return found
+
+    def _make_boxes(self) -> bool:
+        for turn in range(2):
+            self._make_box(turn, _LEAST)
+        return True
+
+    def _make_box(self, turn: int, size: int) -> Bytes:
+        if turn in self._files:
+            os.close(self._files[turn])  # all have read it
+        self._files[turn], box = _new(size)
+        self._mapped[self.rank, turn] = box
+        self._entries[self.rank, turn, :2] = self._files[turn], size
+        return box
+
+    def _find_boxes(self, turn: int) -> bool:
+        """Map the mailboxes that are new; whether there are any, of whatever process, which all see alike."""
+        sizes = self._entries[:, turn, 1].tolist()
+        if sizes == self._sizes[turn]:
+            return False
+        for rank, (file, size) in enumerate(self._entries[:, turn, :2].tolist()):
+            if rank != self.rank and size != self._sizes[turn][rank]:
+                try:
+                    self._mapped[rank, turn] = _map(self.pids[rank], file, size)
+                except OSError as error:
+                    raise RuntimeError(f"process {rank} is gone with what it has told") from error
+        self._sizes[turn] = sizes
+        return True
+
+    def __del__(self) -> None:
+        for one in (*getattr(self, "_files", {}).values(), *getattr(self, "_handles", ())):
+            os.close(one)
+
+    def meet(self) -> None:
+        """Wait until all processes have come here.
+
+        Raises:
+            RuntimeError: if one of them has ended or left, or does not come in time.
+        """
+        place, library = self._place, native._library
+        number = library.daes_arrive(place, self.count)
+        started = time.monotonic()
+        while not library.daes_await(place, number, _SLICE):
+            if self._watch.poll(0) or self._control[1]:
+                if library.daes_await(place, number, 0):  # it came before it went
+                    return
+                raise RuntimeError("a process has ended")
+            if time.monotonic() - started > self._timeout:
+                raise RuntimeError(f"timed out after {self._timeout:g} s")
+
+    def leave(self) -> None:
+        """This process will not come any more, which those that wait for it learn."""
+        self._control[1] = 1
+
+    def room(self, count: int, like: Tensor) -> Tensor:
+        """Where the next message, a vector of so many numbers, may be written, so that it is not copied."""
+        size = count * like.element_size()
+        box = self._mapped[self.rank, self._turn]
+        if len(box) < size:
+            box = self._make_box(self._turn, 2 * size)
+        return torch.from_numpy(box[:size]).view(like.dtype)
+
+    def swap(self, rows: Tensor, to: Sequence[int], of: Sequence[int]) -> list[Tensor]:
+        """As `Processes.swap_rows`."""
+        turn = self._write(rows, to)
+        return self._parts(rows, turn, self._entries[:, turn, 2 + self.rank : 4 + self.rank].tolist(), of)
+
+    def gather(self, rows: Tensor, counts: Sequence[int]) -> list[Tensor]:
+        """As `Processes.gather_parts`."""
+        turn = self._write(rows, [0] * (self.count - 1) + [len(rows)])
+        return self._parts(rows, turn, [(0, stop) for stop in self._entries[:, turn, -1].tolist()], counts)
+
+    def _write(self, rows: Tensor, to: Sequence[int]) -> int:
+        """Rows, those for process 0 first, into a mailbox of this process; which of the two it is, once all have."""
+        rows, turn = rows.contiguous(), self._turn
+        data = rows.view(-1).view(torch.uint8)
+        room = self.room(len(data), data)
+        if room.data_ptr() != data.data_ptr():
+            room.copy_(data)
+        self._turn = 1 - turn
+        each = len(data) // max(len(rows), 1)
+        self._entries[self.rank, turn, 2:] = list(accumulate((each * number for number in to), initial=0))
+        self.meet()
+        if self._find_boxes(turn):
+            self.meet()  # a process that has got a larger one may end when all have found it
+        return turn
+
+    def _parts(self, like: Tensor, turn: int, places: Sequence[Sequence[int]], counts: Sequence[int]) -> list[Tensor]:
+        """What is in all mailboxes at these places: so many rows in each, which stay there until the next but one."""
+        shape = like.shape[1:]
+        each, found = like.element_size() * shape.numel(), []
+        for rank, ((start, stop), number) in enumerate(zip(places, counts, strict=True)):
+            if stop - start != each * number:
+                raise ProcessesDisagreeError(
+                    f"process {rank} has given {stop - start} bytes in place of {each * number}: "
+                    "it is at another place of the stream"
+                )
+            part = torch.from_numpy(self._mapped[rank, turn][start:stop])
+            found.append(part.view(like.dtype).view(number, *shape))
+        return found
+
+    def share(self, tensors: Sequence[Tensor]) -> None:
+        """Let these tensors, equal in all processes, lie in memory that all of them write; called in all of them."""
+        sizes = [one.numel() * one.element_size() for one in tensors]
+        starts = list(accumulate((-(-size // 64) * 64 for size in sizes), initial=0))
+        size = max(starts[-1], 1)
+        file, memory = _new(size) if self.rank == 0 else (-1, None)
+        told = int(self.gather(torch.tensor([file]), [1] * self.count)[0].item())
+        if memory is None:
+            file = os.open(f"/proc/{self.pids[0]}/fd/{told}", os.O_RDWR | os.O_CLOEXEC)
+            memory = np.frombuffer(mmap.mmap(file, size), np.uint8)
+        self._shared = file, size, list(zip(tensors, starts, sizes, strict=False))
+        if self.rank == 0:
+            for one, start, size in self._shared[2]:
+                data = torch.from_numpy(memory[start : start + size])
+                data.view(one.dtype).view(one.shape).copy_(one.detach())
+        self._place_tensors(memory)
+        self.meet()
+
+    def take_back(self) -> None:
+        """Let the tensors be those of this process alone again; what it does not change needs no memory of its own."""
+        if self._shared is not None:
+            file, size, _ = self._shared
+            self._place_tensors(np.frombuffer(mmap.mmap(file, size, flags=mmap.MAP_PRIVATE), np.uint8))
+            os.close(file)
+            self._shared = None
+
+    def _place_tensors(self, memory: Bytes) -> None:
+        assert self._shared is not None
+        for one, start, size in self._shared[2]:
+            one.data = torch.from_numpy(memory[start : start + size]).view(one.dtype).view(one.shape)
+
+
+def _machine() -> str | None:
+    """What processes have in common that can share memory: a kernel, and the numbers of processes; None without."""
+    if native._library is None or not hasattr(os, "memfd_create") or not hasattr(os, "pidfd_open"):
+        return None
+    try:
+        started = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{started} {Path('/proc/self/ns/pid').readlink()} {os.getuid()}"
+    except OSError:
+        return None
+
+
+def _new(size: int) -> tuple[int, Bytes]:
+    """A file without a name, in memory, and its bytes."""
+    file = os.memfd_create("daes")
+    os.ftruncate(file, size)
+    return file, np.frombuffer(mmap.mmap(file, size), np.uint8)
+
+
+def _map(pid: int, file: int, size: int) -> Bytes:
+    """The bytes of another process's file."""
+    opened = os.open(f"/proc/{pid}/fd/{file}", os.O_RDWR | os.O_CLOEXEC)
+    try:
+        return np.frombuffer(mmap.mmap(opened, size), np.uint8)
+    finally:
+        os.close(opened)
