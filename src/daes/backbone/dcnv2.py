@@ -10,8 +10,11 @@ from daes.backbone.arguments import check_count
 from daes.backbone.base import Backbone, Settings
 from daes.backbone.layers import HiddenLayers, Readout, unchanged
 from daes.backbone.registry import register_backbone
-from daes.native.network import padded
+from daes.native.products import product, transformed, weight_gradient
 from daes.registry import Reference
+
+_ROWS = 1024
+"""Rows that are crossed at a time."""
 
 
 @register_backbone(
@@ -86,7 +89,7 @@ class MatrixCross(nn.Module):
 
     def _weights(self, inputs: Tensor) -> list[Tensor] | None:
         """Weight and bias of every cross, if all is of single precision on the CPU and only autograd looks on."""
-        if inputs.ndim != 2 or torch.is_autocast_enabled("cpu") or _transformed():
+        if inputs.ndim != 2 or torch.is_autocast_enabled("cpu") or transformed():
             return None
         found: list[Any] = [inputs]
         for linear in self.maps._modules.values():
@@ -99,55 +102,58 @@ class MatrixCross(nn.Module):
         return found[1:] if fits else None
 
 
-def _transformed() -> bool:
-    """Whether something else than autograd follows the operations: vmap, forward gradients or a trace."""
-    return (
-        torch._C._are_functorch_transforms_active()
-        or torch.autograd.forward_ad._current_level >= 0
-        or torch._C._get_tracing_state() is not None
-    )
-
-
 class _Crosses(torch.autograd.Function):
-    """The crosses of inputs (B, D), given weight and bias of each, in few operations.
-
-    Rows of what matrix products write start at multiples of eight numbers, which makes them up to half faster.
-    """
+    """The crosses of inputs (B, D), given weight and bias of each, of a few rows at a time, which stay in the cache."""
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, *weights: Tensor) -> Tensor:
-        crossed, maps, all_crossed = inputs, [], []
-        for place in range(0, len(weights), 2):
-            maps.append(torch.addmm(weights[place + 1], crossed, weights[place].t(), out=padded(*inputs.shape)))
-            all_crossed.append(crossed)
-            into = padded(*inputs.shape) if place < len(weights) - 2 else torch.empty_like(inputs)
-            crossed = torch.addcmul(crossed, inputs, maps[-1], out=into)
-        ctx.save_for_backward(inputs, *weights, *maps, *all_crossed[1:])
-        return crossed
+        outputs, kept = torch.empty_like(inputs), list[Tensor]()
+        for rows in _parts(len(inputs)):
+            first = crossed = inputs[rows]
+            for place in range(0, len(weights), 2):
+                mapped = product(crossed, *weights[place : place + 2])
+                kept += crossed, mapped
+                into = outputs[rows] if place == len(weights) - 2 else None
+                crossed = torch.addcmul(crossed, first, mapped, out=into)
+        ctx.save_for_backward(inputs, *weights, *kept)
+        ctx.depth = len(weights) // 2
+        return outputs
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
         inputs, *saved = ctx.saved_tensors
-        depth = (len(saved) + 1) // 4
-        weights, maps, all_crossed = saved[: 2 * depth], saved[2 * depth : 3 * depth], [inputs, *saved[3 * depth :]]
-        if torch.is_grad_enabled():
-            return _Crosses._differentiable(ctx.needs_input_grad, gradient, inputs, weights)
-        found = list[Tensor]()
-        to_inputs = torch.zeros_like(gradient)
-        many = _transformed() or torch._C._functorch.is_legacy_batchedtensor(gradient)
-        for place in reversed(range(depth)):
-            to_inputs = torch.addcmul(to_inputs, gradient, maps[place], out=None if many else to_inputs)
-            down = gradient * inputs
-            found[:0] = torch.mm(down.t(), all_crossed[place]), down.sum(0)
-            gradient = torch.addmm(gradient, down, weights[2 * place], out=None if many else padded(*inputs.shape))
-        return gradient + to_inputs, *found
+        weights, kept = saved[: 2 * ctx.depth], iter(saved[2 * ctx.depth :])
+        if torch.is_grad_enabled() or transformed(gradient):
+            return _Crosses._by_autograd(ctx.needs_input_grad, gradient, inputs, weights)
+        found: list[Any] = [None] * len(weights)
+        gradient, to_inputs = gradient.contiguous(), torch.empty_like(inputs)
+        for rows in _parts(len(inputs)):
+            first, own = inputs[rows], gradient[rows]
+            known = [(next(kept), next(kept)) for _ in range(ctx.depth)]
+            to_first = torch.zeros_like(first)
+            for place in reversed(range(ctx.depth)):
+                crossed, mapped = known[place]
+                to_first.addcmul_(own, mapped)
+                down, bias = own * first, found[2 * place + 1]
+                found[2 * place] = weight_gradient(down, crossed, found[2 * place])
+                found[2 * place + 1] = down.sum(0) if bias is None else bias.add_(down.sum(0))
+                own = product(down, weights[2 * place].t(), own)
+            torch.add(own, to_first, out=to_inputs[rows])
+        return to_inputs, *found
 
     @staticmethod
-    def _differentiable(needed: tuple[bool, ...], gradient: Tensor, inputs: Tensor, weights: list[Tensor]) -> Any:
-        """The gradients in operations of autograd, to be differentiated again."""
-        crossed = inputs
-        for weight, bias in zip(weights[::2], weights[1::2], strict=True):
-            crossed = inputs * nn.functional.linear(crossed, weight, bias) + crossed
+    def _by_autograd(needed: tuple[bool, ...], gradient: Tensor, inputs: Tensor, weights: list[Tensor]) -> Any:
+        """The gradients in operations that autograd and vmap know, to be differentiated again if it is on."""
+        again = torch.is_grad_enabled()
+        with torch.enable_grad():
+            crossed = inputs
+            for weight, bias in zip(weights[::2], weights[1::2], strict=True):
+                crossed = inputs * nn.functional.linear(crossed, weight, bias) + crossed
         wanted = [one for one, asked in zip((inputs, *weights), needed, strict=True) if asked]
-        found = iter(torch.autograd.grad(crossed, wanted, gradient, create_graph=True))
+        found = iter(torch.autograd.grad(crossed, wanted, gradient, create_graph=again))
         return tuple(next(found) if asked else None for asked in needed)
+
+
+def _parts(rows: int) -> list[slice]:
+    """The rows of a batch in parts, at least one."""
+    return [slice(start, start + _ROWS) for start in range(0, max(rows, 1), _ROWS)]
