@@ -131,7 +131,7 @@ def project(monkeypatch, dense):
 @pytest.mark.parametrize("many", [2, 1000])
 @pytest.mark.parametrize("dense", [None, 0, 1])
 def test_gradients_are_those_of_autograd(options, weighted, rows, many, dense, monkeypatch):
-    monkeypatch.setattr(whole_model, "_MANY_ROWS", many)  # from 2 rows on by two threads
+    monkeypatch.setattr(whole_model, "MANY_ROWS", many)  # from 2 rows on by two threads
     project(monkeypatch, dense)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     model = make_model(**options)
@@ -490,7 +490,7 @@ def test_a_second_thread_changes_nothing_that_is_counted_or_chosen(monkeypatch):
     monkeypatch.setattr(whole_model, "_PROJECTED_ROWS", 10**9)
     found = []
     for many in (2, 10**9):
-        monkeypatch.setattr(whole_model, "_MANY_ROWS", many)
+        monkeypatch.setattr(whole_model, "MANY_ROWS", many)
         model = CTRModel(STREAM.schema, dim=5, sizes=50, evidence={"choose_after": 32, "recent": None})
         with torch.no_grad():
             for parameter in model.parameters():

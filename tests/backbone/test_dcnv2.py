@@ -8,7 +8,7 @@ from daes import native
 from daes.backbone import dcnv2
 from daes.backbone.dcnv2 import DCNv2, MatrixCross
 from daes.backbone.layers import Readout
-from daes.native import products
+from daes.native import products, whole
 
 
 @pytest.mark.parametrize("plain_dim", [0, 2])
@@ -44,9 +44,11 @@ class TestFewOperations:
     @pytest.mark.parametrize("smallest", [1, 2**40])
     @pytest.mark.parametrize("width", [7, 8, 30])
     @pytest.mark.parametrize("rows", [0, 1, 50])
-    def test_gradients(self, rows, width, smallest, monkeypatch):
+    @pytest.mark.parametrize("many", [2, 1000])
+    def test_gradients(self, rows, width, smallest, many, monkeypatch):
         monkeypatch.setattr(products, "_SMALLEST", smallest)
         monkeypatch.setattr(dcnv2, "_ROWS", 16)
+        monkeypatch.setattr(whole, "MANY_ROWS", many)  # from 2 rows on by two threads, if torch has one
         torch.manual_seed(0)
         cross, inputs = MatrixCross(width, 3, None), torch.randn(rows, width, requires_grad=True)
         weights = torch.randn(rows, width)
@@ -72,6 +74,15 @@ class TestFewOperations:
         slow(inputs.double()).sum().backward()
         for one, other in zip(cross.parameters(), slow.parameters(), strict=True):
             assert torch.allclose(one.grad.double(), other.grad, rtol=1e-4, atol=1e-4)
+
+    @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+    def test_without_gradients(self, mode, monkeypatch):
+        monkeypatch.setattr(dcnv2, "_ROWS", 2)
+        monkeypatch.setattr(whole, "MANY_ROWS", 2)
+        cross, inputs = MatrixCross(6, 2, None), torch.randn(9, 6)
+        expected = cross(inputs).detach()
+        with mode():
+            assert torch.equal(cross(inputs.clone()), expected)
 
     def test_a_hook_is_called(self):
         cross, seen = MatrixCross(4, 2, None), []

@@ -1,5 +1,7 @@
 """DCN v2: deep and cross network with full-matrix crosses."""
 
+from collections.abc import Sequence
+from itertools import chain, islice
 from typing import Any, Unpack
 
 import torch
@@ -11,10 +13,11 @@ from daes.backbone.base import Backbone, Settings
 from daes.backbone.layers import HiddenLayers, Readout, unchanged
 from daes.backbone.registry import register_backbone
 from daes.native.products import product, transformed, weight_gradient
+from daes.native.whole import together
 from daes.registry import Reference
 
-_ROWS = 1024
-"""Rows that are crossed at a time."""
+_ROWS = 512
+"""Rows that a thread of torch crosses at a time, which stay in its cache."""
 
 
 @register_backbone(
@@ -60,6 +63,10 @@ class DCNv2(Backbone):
         )
         self.readout = Readout(self.input_dim + self.deep.out_features)
 
+    @property
+    def halves_batches(self) -> bool:
+        return self.rank is None and native.serves()
+
     def _logit(self, fields: Tensor, plain: Tensor | None) -> Tensor:
         inputs = self.flatten(fields, plain)
         return self.readout.of_parts(self.cross(inputs), self.deep(inputs))
@@ -103,19 +110,15 @@ class MatrixCross(nn.Module):
 
 
 class _Crosses(torch.autograd.Function):
-    """The crosses of inputs (B, D), given weight and bias of each, of a few rows at a time, which stay in the cache."""
+    """The crosses of inputs (B, D), given weight and bias of each; another thread may do half of the rows."""
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, *weights: Tensor) -> Tensor:
-        outputs, kept = torch.empty_like(inputs), list[Tensor]()
-        for rows in _parts(len(inputs)):
-            first = crossed = inputs[rows]
-            for place in range(0, len(weights), 2):
-                mapped = product(crossed, *weights[place : place + 2])
-                kept += crossed, mapped
-                into = outputs[rows] if place == len(weights) - 2 else None
-                crossed = torch.addcmul(crossed, first, mapped, out=into)
-        ctx.save_for_backward(inputs, *weights, *kept)
+        outputs = torch.empty_like(inputs)
+        rows = 0 if torch.is_inference_mode_enabled() else len(inputs)  # whose tensors no other thread may write
+        ctx.halves = _halves(len(inputs))
+        kept = together(rows, _cross, [(inputs, outputs, weights, parts) for parts in ctx.halves])
+        ctx.save_for_backward(inputs, *weights, *chain(*kept))
         ctx.depth = len(weights) // 2
         return outputs
 
@@ -125,20 +128,14 @@ class _Crosses(torch.autograd.Function):
         weights, kept = saved[: 2 * ctx.depth], iter(saved[2 * ctx.depth :])
         if torch.is_grad_enabled() or transformed(gradient):
             return _Crosses._by_autograd(ctx.needs_input_grad, gradient, inputs, weights)
-        found: list[Any] = [None] * len(weights)
         gradient, to_inputs = gradient.contiguous(), torch.empty_like(inputs)
-        for rows in _parts(len(inputs)):
-            first, own = inputs[rows], gradient[rows]
-            known = [(next(kept), next(kept)) for _ in range(ctx.depth)]
-            to_first = torch.zeros_like(first)
-            for place in reversed(range(ctx.depth)):
-                crossed, mapped = known[place]
-                to_first.addcmul_(own, mapped)
-                down, bias = own * first, found[2 * place + 1]
-                found[2 * place] = weight_gradient(down, crossed, found[2 * place])
-                found[2 * place + 1] = down.sum(0) if bias is None else bias.add_(down.sum(0))
-                own = product(down, weights[2 * place].t(), own)
-            torch.add(own, to_first, out=to_inputs[rows])
+        lots = [
+            (inputs, gradient, to_inputs, weights, [(part, list(islice(kept, 2 * ctx.depth))) for part in parts])
+            for parts in ctx.halves
+        ]
+        found, *others = together(len(inputs), _cross_back, lots)
+        for other in others:
+            torch._foreach_add_(found, other)
         return to_inputs, *found
 
     @staticmethod
@@ -154,6 +151,47 @@ class _Crosses(torch.autograd.Function):
         return tuple(next(found) if asked else None for asked in needed)
 
 
-def _parts(rows: int) -> list[slice]:
-    """The rows of a batch in parts, at least one."""
-    return [slice(start, start + _ROWS) for start in range(0, max(rows, 1), _ROWS)]
+def _halves(rows: int) -> list[list[slice]]:
+    """The rows of a batch in parts, one or two lists of them."""
+    each = _ROWS * torch.get_num_threads()
+    parts = [slice(start, start + each) for start in range(0, max(rows, 1), each)]
+    middle = len(parts) // 2
+    return [one for one in (parts[:middle], parts[middle:]) if one]
+
+
+@torch.no_grad()
+def _cross(inputs: Tensor, outputs: Tensor, weights: Sequence[Tensor], parts: list[slice]) -> list[Tensor]:
+    """Write the crosses of some rows; what each was made of, x_l and W_l x_l + b_l."""
+    kept = list[Tensor]()
+    for rows in parts:
+        first = crossed = inputs[rows]
+        for place in range(0, len(weights), 2):
+            mapped = product(crossed, *weights[place : place + 2])
+            kept += crossed, mapped
+            into = outputs[rows] if place == len(weights) - 2 else None
+            crossed = torch.addcmul(crossed, first, mapped, out=into)
+    return kept
+
+
+@torch.no_grad()
+def _cross_back(
+    inputs: Tensor,
+    gradient: Tensor,
+    to_inputs: Tensor,
+    weights: Sequence[Tensor],
+    parts: list[tuple[slice, list[Tensor]]],
+) -> list[Tensor]:
+    """Write the gradients of some rows; those of weights and biases."""
+    found: list[Any] = [None] * len(weights)
+    for rows, kept in parts:
+        first, own = inputs[rows], gradient[rows]
+        to_first = torch.zeros_like(first)
+        for place in reversed(range(0, len(weights), 2)):
+            crossed, mapped = kept[place : place + 2]
+            to_first.addcmul_(own, mapped)
+            down, bias = own * first, found[place + 1]
+            found[place] = weight_gradient(down, crossed, found[place])
+            found[place + 1] = down.sum(0) if bias is None else bias.add_(down.sum(0))
+            own = product(down, weights[place].t(), own)
+        torch.add(own, to_first, out=to_inputs[rows])
+    return found

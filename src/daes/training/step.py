@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from daes import native
+from daes.backbone import Backbone
 from daes.embedding.processes import refuse_several_processes
 from daes.model import CTRModel, DeviceBatch
 from daes.native.evidence import Found
-from daes.native.whole import aside, wait
+from daes.native.whole import MANY_ROWS, aside, wait
 from daes.stream.batch import Batch
 from daes.training.ahead import Plan, plan, take_in
 from daes.training.config import TrainConfig
@@ -100,6 +101,13 @@ class TrainingStep:
     def uses_loops(self) -> bool:
         """Whether compiled loops do the work of a step: threads of torch help little then."""
         return self._whole is not None and self._whole.fits
+
+    @property
+    def halves_batches(self) -> bool:
+        """Whether two threads work on a batch where torch has one: two of torch are not quicker then."""
+        backbone = self.model.backbone
+        large = self.config.batch_size >= MANY_ROWS and self.model.device.type == "cpu" and not self.config.amp
+        return large and isinstance(backbone, Backbone) and backbone.halves_batches
 
     def prepare(self, batch: Batch | DeviceBatch) -> DeviceBatch:
         """The batch's tensors on the model's device; a prepared batch is returned as it is."""
