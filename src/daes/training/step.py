@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from daes import native
 from daes.backbone import Backbone
 from daes.embedding.processes import refuse_several_processes
+from daes.evidence import EvidenceInputs
 from daes.model import CTRModel, DeviceBatch
 from daes.native.evidence import Found
 from daes.native.whole import MANY_ROWS, aside, wait
@@ -194,8 +195,8 @@ class TrainingStep:
             self.optimizers.step()
             return
         found = None if self._whole is None else self._whole.found
-        if found is not None:
-            self._descend_with_loops(rows, logits, found, observing=observing)
+        if found is not None or self._may_count_aside():
+            self._descend_on_the_cpu(rows, logits, found, observing=observing)
             return
         done = None
         if self._recorder is not None and self._recorder.last is not None and self.optimizers.can_record:
@@ -210,7 +211,16 @@ class TrainingStep:
         if not done.count:
             self.model.count(rows, logits)
 
-    def _descend_with_loops(self, rows: DeviceBatch, logits: Tensor | None, found: Found, *, observing: bool) -> None:
+    def _may_count_aside(self) -> bool:
+        """Whether what is counted depends on nothing that is learned or observed meanwhile, and nothing is recorded."""
+        model = self.model
+        known = type(model).count is CTRModel.count and type(model.evidence) is EvidenceInputs
+        hashed = model.categorical is None or model.categorical.vocabulary is None
+        return known and hashed and model.device.type == "cpu" and self._recorder is None
+
+    def _descend_on_the_cpu(
+        self, rows: DeviceBatch, logits: Tensor | None, found: Found | None, *, observing: bool
+    ) -> None:
         """The same; what is counted has no part in what is learned and observed, so that another thread may do it.
 
         Unless combinations may be chosen anew: new ones start with a weight of their own.
