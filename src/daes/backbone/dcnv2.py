@@ -17,7 +17,7 @@ from daes.native.whole import together
 from daes.registry import Reference
 
 _ROWS = 512
-"""Rows that a thread of torch crosses at a time, which stay in its cache."""
+"""Rows that are crossed at a time, which stay in the cache. Several threads of torch share operations on all rows."""
 
 
 @register_backbone(
@@ -153,7 +153,7 @@ class _Crosses(torch.autograd.Function):
 
 def _halves(rows: int) -> list[list[slice]]:
     """The rows of a batch in parts, one or two lists of them."""
-    each = _ROWS * torch.get_num_threads()
+    each = _ROWS if torch.get_num_threads() == 1 else max(rows, 1)
     parts = [slice(start, start + each) for start in range(0, max(rows, 1), each)]
     middle = len(parts) // 2
     return [one for one in (parts[:middle], parts[middle:]) if one]
