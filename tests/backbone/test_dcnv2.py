@@ -47,8 +47,9 @@ class TestFewOperations:
     @pytest.mark.parametrize("many", [2, 1000])
     def test_gradients(self, rows, width, smallest, many, monkeypatch):
         monkeypatch.setattr(products, "_SMALLEST", smallest)
+        monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
         monkeypatch.setattr(dcnv2, "_ROWS", 16)
-        monkeypatch.setattr(whole, "MANY_ROWS", many)  # from 2 rows on by two threads, if torch has one
+        monkeypatch.setattr(whole, "MANY_ROWS", many)  # from 2 rows on by two threads
         torch.manual_seed(0)
         cross, inputs = MatrixCross(width, 3, None), torch.randn(rows, width, requires_grad=True)
         weights = torch.randn(rows, width)
@@ -65,6 +66,7 @@ class TestFewOperations:
 
     def test_parts_of_a_gradient_that_is_one_number(self, monkeypatch):
         monkeypatch.setattr(products, "_SMALLEST", 1)
+        monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
         monkeypatch.setattr(dcnv2, "_ROWS", 2)
         torch.manual_seed(0)
         cross, inputs = MatrixCross(6, 2, None), torch.randn(5, 6)
@@ -77,6 +79,7 @@ class TestFewOperations:
 
     @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
     def test_without_gradients(self, mode, monkeypatch):
+        monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
         monkeypatch.setattr(dcnv2, "_ROWS", 2)
         monkeypatch.setattr(whole, "MANY_ROWS", 2)
         cross, inputs = MatrixCross(6, 2, None), torch.randn(9, 6)
