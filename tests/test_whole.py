@@ -131,7 +131,7 @@ def project(monkeypatch, dense):
 @pytest.mark.parametrize("many", [2, 1000])
 @pytest.mark.parametrize("dense", [None, 0, 1])
 def test_gradients_are_those_of_autograd(options, weighted, rows, many, dense, monkeypatch):
-    monkeypatch.setattr(whole_model, "_MANY_ROWS", many)  # from 2 rows on by two threads
+    monkeypatch.setattr(whole_model, "MANY_ROWS", many)  # from 2 rows on by two threads
     project(monkeypatch, dense)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     model = make_model(**options)
@@ -484,19 +484,22 @@ def test_vectors_are_multiplied_once_where_that_pays(kind):
         torch.testing.assert_close(mine[name], gradient, rtol=1e-3, atol=1e-5, msg=name)
 
 
-def test_a_second_thread_changes_nothing_that_is_counted_or_chosen(monkeypatch):
+@pytest.mark.parametrize("backbone", ["deepfm", "dcnv2"])
+def test_a_second_thread_changes_nothing_that_is_counted_or_chosen(backbone, monkeypatch):
     """Combinations are chosen on the way, and new ones start with a weight of their own."""
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     monkeypatch.setattr(whole_model, "_PROJECTED_ROWS", 10**9)
     found = []
     for many in (2, 10**9):
-        monkeypatch.setattr(whole_model, "_MANY_ROWS", many)
-        model = CTRModel(STREAM.schema, dim=5, sizes=50, evidence={"choose_after": 32, "recent": None})
+        monkeypatch.setattr(whole_model, "MANY_ROWS", many)
+        model = CTRModel(
+            STREAM.schema, backbone=backbone, dim=5, sizes=50, evidence={"choose_after": 32, "recent": None}
+        )
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.fill_(0.01)
         step, _ = fresh_step(model, rows=40, steps=10)
-        assert step._whole.found is not None
+        assert (step._whole.found is not None) == (backbone == "deepfm")
         assert (model.evidence.combinations.fields[:, 0] >= 0).all()
         found.append(model.state_dict())
     for name, one in found[0].items():

@@ -5,8 +5,10 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from daes import native
+from daes.backbone import dcnv2
 from daes.backbone.dcnv2 import DCNv2, MatrixCross
 from daes.backbone.layers import Readout
+from daes.native import products, whole
 
 
 @pytest.mark.parametrize("plain_dim", [0, 2])
@@ -39,9 +41,15 @@ def test_options_must_be_positive(option):
 class TestFewOperations:
     """The crosses in single precision on the CPU against the same by autograd in double precision."""
 
+    @pytest.mark.parametrize("smallest", [1, 2**40])
     @pytest.mark.parametrize("width", [7, 8, 30])
     @pytest.mark.parametrize("rows", [0, 1, 50])
-    def test_gradients(self, rows, width):
+    @pytest.mark.parametrize("many", [2, 1000])
+    def test_gradients(self, rows, width, smallest, many, monkeypatch):
+        monkeypatch.setattr(products, "_SMALLEST", smallest)
+        monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+        monkeypatch.setattr(dcnv2, "_ROWS", 16)
+        monkeypatch.setattr(whole, "MANY_ROWS", many)  # from 2 rows on by two threads
         torch.manual_seed(0)
         cross, inputs = MatrixCross(width, 3, None), torch.randn(rows, width, requires_grad=True)
         weights = torch.randn(rows, width)
@@ -56,13 +64,38 @@ class TestFewOperations:
             assert one.shape == other.shape
             assert torch.allclose(one.double(), other, rtol=1e-4, atol=1e-4)
 
+    def test_parts_of_a_gradient_that_is_one_number(self, monkeypatch):
+        monkeypatch.setattr(products, "_SMALLEST", 1)
+        monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+        monkeypatch.setattr(dcnv2, "_ROWS", 2)
+        torch.manual_seed(0)
+        cross, inputs = MatrixCross(6, 2, None), torch.randn(5, 6)
+        cross(inputs).sum().backward()
+        slow = deepcopy(cross).double()
+        slow.zero_grad()
+        slow(inputs.double()).sum().backward()
+        for one, other in zip(cross.parameters(), slow.parameters(), strict=True):
+            assert torch.allclose(one.grad.double(), other.grad, rtol=1e-4, atol=1e-4)
+
+    @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+    def test_without_gradients(self, mode, monkeypatch):
+        monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+        monkeypatch.setattr(dcnv2, "_ROWS", 2)
+        monkeypatch.setattr(whole, "MANY_ROWS", 2)
+        cross, inputs = MatrixCross(6, 2, None), torch.randn(9, 6)
+        expected = cross(inputs).detach()
+        with mode():
+            assert torch.equal(cross(inputs.clone()), expected)
+
     def test_a_hook_is_called(self):
         cross, seen = MatrixCross(4, 2, None), []
         cross.maps[1].register_forward_hook(lambda *_: seen.append(1))
         cross(torch.randn(3, 4))
         assert seen == [1]
 
-    def test_what_else_follows_operations(self):
+    @pytest.mark.parametrize("smallest", [1, 2**40])
+    def test_what_else_follows_operations(self, smallest, monkeypatch):
+        monkeypatch.setattr(products, "_SMALLEST", smallest)
         torch.manual_seed(0)
         cross, inputs = MatrixCross(5, 2, None), torch.randn(3, 5, requires_grad=True)
         jacobian = torch.autograd.functional.jacobian(cross, inputs)

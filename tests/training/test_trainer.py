@@ -13,7 +13,9 @@ from sklearn.metrics import log_loss, roc_auc_score
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from daes import native
 from daes.model import CTRModel
+from daes.simulation import AdStream
 from daes.storage.checkpoint import CheckpointError, CheckpointStore, CheckpointWarning
 from daes.stream.dataset import Dataset
 from daes.stream.prefetch import Prefetch
@@ -21,8 +23,8 @@ from daes.stream.schema import Schema
 from daes.stream.source import BatchError, BatchSource, TableSource
 from daes.training import trainer as trainer_module
 from daes.training.config import TrainConfig
-from daes.training.step import MAX_CONSECUTIVE_BAD, TrainingError
-from daes.training.trainer import StreamTrainer
+from daes.training.step import MAX_CONSECUTIVE_BAD, TrainingError, TrainingStep
+from daes.training.trainer import StreamTrainer, _core_to_read
 
 CONFIG = TrainConfig(batch_size=100, optimizer="adam", learning_rate=0.01, window=500)
 
@@ -542,3 +544,18 @@ def test_l2_needs_an_optimiser_that_decays_every_parameter(make_model):
         StreamTrainer(make_model(l2=0.1, categorical_options={"sparse": True}), CONFIG)
     with pytest.raises(ValueError, match="optimizer must be one of adagrad, adam, adamw, sgd"):
         StreamTrainer(make_model(), replace(CONFIG, optimizer="lion"))
+
+
+@pytest.mark.parametrize(
+    ("backbone", "batch_size", "threads", "expected"),
+    [("dcnv2", 4096, 2, 1), ("dcnv2", 4096, 3, 3), ("dcnv2", 128, 2, 2), ("dcn", 4096, 2, 2), ("deepfm", 128, 3, 2)],
+)
+def test_a_core_is_left_to_the_reader(backbone, batch_size, threads, expected, monkeypatch):
+    stream = AdStream(num_rows=10, seed=0)
+    step = TrainingStep(CTRModel(stream.schema, backbone=backbone), TrainConfig(batch_size=batch_size))
+    now = [threads]
+    monkeypatch.setattr(torch, "get_num_threads", lambda: now[-1])
+    monkeypatch.setattr(torch, "set_num_threads", now.append)
+    with _core_to_read(step):
+        assert now[-1] == (threads if native._library is None else expected)
+    assert now[-1] == threads

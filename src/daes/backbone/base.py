@@ -95,6 +95,11 @@ class Backbone(Configurable, nn.Module, ABC):
         return None
 
     @property
+    def halves_batches(self) -> bool:
+        """Whether two threads do most of the work on a large batch where torch has one (`daes.native.whole.aside`)."""
+        return False
+
+    @property
     def input_dim(self) -> int:
         """n·d + r, the width of `flatten`'s result."""
         return self.num_fields * self.dim + self.plain_dim

@@ -1,5 +1,7 @@
 """DCN v2: deep and cross network with full-matrix crosses."""
 
+from collections.abc import Sequence
+from itertools import chain, islice
 from typing import Any, Unpack
 
 import torch
@@ -10,8 +12,12 @@ from daes.backbone.arguments import check_count
 from daes.backbone.base import Backbone, Settings
 from daes.backbone.layers import HiddenLayers, Readout, unchanged
 from daes.backbone.registry import register_backbone
-from daes.native.network import padded
+from daes.native.products import product, transformed, weight_gradient
+from daes.native.whole import together
 from daes.registry import Reference
+
+_ROWS = 512
+"""Rows that are crossed at a time, which stay in the cache. Several threads of torch share operations on all rows."""
 
 
 @register_backbone(
@@ -57,6 +63,10 @@ class DCNv2(Backbone):
         )
         self.readout = Readout(self.input_dim + self.deep.out_features)
 
+    @property
+    def halves_batches(self) -> bool:
+        return self.rank is None and native.serves()
+
     def _logit(self, fields: Tensor, plain: Tensor | None) -> Tensor:
         inputs = self.flatten(fields, plain)
         return self.readout.of_parts(self.cross(inputs), self.deep(inputs))
@@ -86,7 +96,7 @@ class MatrixCross(nn.Module):
 
     def _weights(self, inputs: Tensor) -> list[Tensor] | None:
         """Weight and bias of every cross, if all is of single precision on the CPU and only autograd looks on."""
-        if inputs.ndim != 2 or torch.is_autocast_enabled("cpu") or _transformed():
+        if inputs.ndim != 2 or torch.is_autocast_enabled("cpu") or transformed():
             return None
         found: list[Any] = [inputs]
         for linear in self.maps._modules.values():
@@ -99,55 +109,89 @@ class MatrixCross(nn.Module):
         return found[1:] if fits else None
 
 
-def _transformed() -> bool:
-    """Whether something else than autograd follows the operations: vmap, forward gradients or a trace."""
-    return (
-        torch._C._are_functorch_transforms_active()
-        or torch.autograd.forward_ad._current_level >= 0
-        or torch._C._get_tracing_state() is not None
-    )
-
-
 class _Crosses(torch.autograd.Function):
-    """The crosses of inputs (B, D), given weight and bias of each, in few operations.
-
-    Rows of what matrix products write start at multiples of eight numbers, which makes them up to half faster.
-    """
+    """The crosses of inputs (B, D), given weight and bias of each; another thread may do half of the rows."""
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, *weights: Tensor) -> Tensor:
-        crossed, maps, all_crossed = inputs, [], []
-        for place in range(0, len(weights), 2):
-            maps.append(torch.addmm(weights[place + 1], crossed, weights[place].t(), out=padded(*inputs.shape)))
-            all_crossed.append(crossed)
-            into = padded(*inputs.shape) if place < len(weights) - 2 else torch.empty_like(inputs)
-            crossed = torch.addcmul(crossed, inputs, maps[-1], out=into)
-        ctx.save_for_backward(inputs, *weights, *maps, *all_crossed[1:])
-        return crossed
+        outputs = torch.empty_like(inputs)
+        rows = 0 if torch.is_inference_mode_enabled() else len(inputs)  # whose tensors no other thread may write
+        ctx.halves = _halves(len(inputs))
+        kept = together(rows, _cross, [(inputs, outputs, weights, parts) for parts in ctx.halves])
+        ctx.save_for_backward(inputs, *weights, *chain(*kept))
+        ctx.depth = len(weights) // 2
+        return outputs
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
         inputs, *saved = ctx.saved_tensors
-        depth = (len(saved) + 1) // 4
-        weights, maps, all_crossed = saved[: 2 * depth], saved[2 * depth : 3 * depth], [inputs, *saved[3 * depth :]]
-        if torch.is_grad_enabled():
-            return _Crosses._differentiable(ctx.needs_input_grad, gradient, inputs, weights)
-        found = list[Tensor]()
-        to_inputs = torch.zeros_like(gradient)
-        many = _transformed() or torch._C._functorch.is_legacy_batchedtensor(gradient)
-        for place in reversed(range(depth)):
-            to_inputs = torch.addcmul(to_inputs, gradient, maps[place], out=None if many else to_inputs)
-            down = gradient * inputs
-            found[:0] = torch.mm(down.t(), all_crossed[place]), down.sum(0)
-            gradient = torch.addmm(gradient, down, weights[2 * place], out=None if many else padded(*inputs.shape))
-        return gradient + to_inputs, *found
+        weights, kept = saved[: 2 * ctx.depth], iter(saved[2 * ctx.depth :])
+        if torch.is_grad_enabled() or transformed(gradient):
+            return _Crosses._by_autograd(ctx.needs_input_grad, gradient, inputs, weights)
+        gradient, to_inputs = gradient.contiguous(), torch.empty_like(inputs)
+        lots = [
+            (inputs, gradient, to_inputs, weights, [(part, list(islice(kept, 2 * ctx.depth))) for part in parts])
+            for parts in ctx.halves
+        ]
+        found, *others = together(len(inputs), _cross_back, lots)
+        for other in others:
+            torch._foreach_add_(found, other)
+        return to_inputs, *found
 
     @staticmethod
-    def _differentiable(needed: tuple[bool, ...], gradient: Tensor, inputs: Tensor, weights: list[Tensor]) -> Any:
-        """The gradients in operations of autograd, to be differentiated again."""
-        crossed = inputs
-        for weight, bias in zip(weights[::2], weights[1::2], strict=True):
-            crossed = inputs * nn.functional.linear(crossed, weight, bias) + crossed
+    def _by_autograd(needed: tuple[bool, ...], gradient: Tensor, inputs: Tensor, weights: list[Tensor]) -> Any:
+        """The gradients in operations that autograd and vmap know, to be differentiated again if it is on."""
+        again = torch.is_grad_enabled()
+        with torch.enable_grad():
+            crossed = inputs
+            for weight, bias in zip(weights[::2], weights[1::2], strict=True):
+                crossed = inputs * nn.functional.linear(crossed, weight, bias) + crossed
         wanted = [one for one, asked in zip((inputs, *weights), needed, strict=True) if asked]
-        found = iter(torch.autograd.grad(crossed, wanted, gradient, create_graph=True))
+        found = iter(torch.autograd.grad(crossed, wanted, gradient, create_graph=again))
         return tuple(next(found) if asked else None for asked in needed)
+
+
+def _halves(rows: int) -> list[list[slice]]:
+    """The rows of a batch in parts, one or two lists of them."""
+    each = _ROWS if torch.get_num_threads() == 1 else max(rows, 1)
+    parts = [slice(start, start + each) for start in range(0, max(rows, 1), each)]
+    middle = len(parts) // 2
+    return [one for one in (parts[:middle], parts[middle:]) if one]
+
+
+@torch.no_grad()
+def _cross(inputs: Tensor, outputs: Tensor, weights: Sequence[Tensor], parts: list[slice]) -> list[Tensor]:
+    """Write the crosses of some rows; what each was made of, x_l and W_l x_l + b_l."""
+    kept = list[Tensor]()
+    for rows in parts:
+        first = crossed = inputs[rows]
+        for place in range(0, len(weights), 2):
+            mapped = product(crossed, *weights[place : place + 2])
+            kept += crossed, mapped
+            into = outputs[rows] if place == len(weights) - 2 else None
+            crossed = torch.addcmul(crossed, first, mapped, out=into)
+    return kept
+
+
+@torch.no_grad()
+def _cross_back(
+    inputs: Tensor,
+    gradient: Tensor,
+    to_inputs: Tensor,
+    weights: Sequence[Tensor],
+    parts: list[tuple[slice, list[Tensor]]],
+) -> list[Tensor]:
+    """Write the gradients of some rows; those of weights and biases."""
+    found: list[Any] = [None] * len(weights)
+    for rows, kept in parts:
+        first, own = inputs[rows], gradient[rows]
+        to_first = torch.zeros_like(first)
+        for place in reversed(range(0, len(weights), 2)):
+            crossed, mapped = kept[place : place + 2]
+            to_first.addcmul_(own, mapped)
+            down, bias = own * first, found[place + 1]
+            found[place] = weight_gradient(down, crossed, found[place])
+            found[place + 1] = down.sum(0) if bias is None else bias.add_(down.sum(0))
+            own = product(down, weights[place].t(), own)
+        torch.add(own, to_first, out=to_inputs[rows])
+    return found

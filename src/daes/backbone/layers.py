@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from daes.backbone.arguments import check_positive_real
+from daes.native import products
 
 _FEW_FIELDS = 10
 
@@ -58,6 +59,14 @@ class HiddenLayers(nn.Sequential):
             self.append(nn.Dropout(dropout))
             in_features = width
         self.out_features = in_features
+
+    def forward(self, input: Tensor) -> Tensor:
+        for module in self._modules.values():
+            if isinstance(module, nn.Linear) and unchanged(module, nn.Linear):
+                input = products.linear(input, module.weight, module.bias)
+            else:
+                input = module(input)
+        return input
 
 
 class Readout(nn.Linear):

@@ -31,7 +31,7 @@ FEW_ROWS = 32
 """From there on matrix products of torch are quicker than loops."""
 _ROWS_SCORED = 1024
 """Rows scored at a time, which stay in the cache."""
-_MANY_ROWS = 2048
+MANY_ROWS = 2048
 """From so many rows on a second thread takes its share of learning."""
 _PROJECTED_ROWS = 256
 """From so many rows on vectors that rows share are multiplied once, if these are few."""
@@ -222,7 +222,7 @@ class Gradients(Whole):
     def _make_room(self, rows: int) -> None:
         """Memory for a batch of so many rows."""
         self._room = _Room(self._values, self._widths, self.counts, rows)
-        self._shares = self._room.shares(0, *([rows // 2] if rows >= _MANY_ROWS else []), rows)
+        self._shares = self._room.shares(0, *([rows // 2] if rows >= MANY_ROWS else []), rows)
         fields = (self._values["q"] + self._values["p"]) * self._values["d"]
         projects = rows >= _PROJECTED_ROWS and len(self._widths) > 2 and self._follows
         projects &= self.found.rows.numel() < 2**31  # rows are sorted by numbers of 32 bits
@@ -260,10 +260,7 @@ class Gradients(Whole):
 
     def _together(self, lots: Sequence[tuple[Any, ...]], work: Callable[..., None]) -> None:
         """Work on lots of a batch, in several threads if that pays."""
-        first, *others = lots
-        waiting = [aside(len(self.found.rows), work, *lot) for lot in others]
-        work(*first)
-        wait(waiting)
+        together(len(self.found.rows), work, lots)
 
     def _project(self, start: int, stop: int) -> None:
         """Project the vectors of some fields."""
@@ -426,12 +423,25 @@ def aside(rows: int, work: Callable[..., Any], *arguments: Any, **options: Any) 
 
     Torch may have threads of its own for matrix products, which is better with many cores.
     """
-    if rows < _MANY_ROWS or torch.get_num_threads() > 1:
+    if rows < MANY_ROWS or torch.get_num_threads() > 1:
         work(*arguments, **options)
         return None
     if os.getpid() not in _helpers:  # a thread does not outlive a fork
         _helpers[os.getpid()] = ThreadPoolExecutor(1, "daes-step", torch.set_num_threads, (1,))
     return _helpers[os.getpid()].submit(work, *arguments, **options)
+
+
+def together(rows: int, work: Callable[..., Any], lots: Sequence[tuple[Any, ...]]) -> list[Any]:
+    """What work on each lot of a batch of so many rows gives, in several threads if that pays."""
+    found = list[Any](lots)
+
+    def do(place: int) -> None:
+        found[place] = work(*lots[place])
+
+    waiting = [aside(rows, do, place) for place in range(1, len(lots))]
+    do(0)
+    wait(waiting)
+    return found
 
 
 def wait(work: Sequence[Future[Any] | None]) -> None:

@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from daes import native
+from daes.backbone import Backbone
 from daes.embedding.processes import refuse_several_processes
+from daes.evidence import EvidenceInputs
 from daes.model import CTRModel, DeviceBatch
 from daes.native.evidence import Found
-from daes.native.whole import aside, wait
+from daes.native.whole import MANY_ROWS, aside, wait
 from daes.stream.batch import Batch
 from daes.training.ahead import Plan, plan, take_in
 from daes.training.config import TrainConfig
@@ -100,6 +102,13 @@ class TrainingStep:
     def uses_loops(self) -> bool:
         """Whether compiled loops do the work of a step: threads of torch help little then."""
         return self._whole is not None and self._whole.fits
+
+    @property
+    def halves_batches(self) -> bool:
+        """Whether two threads work on a batch where torch has one: two of torch are not quicker then."""
+        backbone = self.model.backbone
+        large = self.config.batch_size >= MANY_ROWS and self.model.device.type == "cpu" and not self.config.amp
+        return large and isinstance(backbone, Backbone) and backbone.halves_batches
 
     def prepare(self, batch: Batch | DeviceBatch) -> DeviceBatch:
         """The batch's tensors on the model's device; a prepared batch is returned as it is."""
@@ -187,8 +196,8 @@ class TrainingStep:
             self.exchange.applied()
             return
         found = None if self._whole is None else self._whole.found
-        if found is not None:
-            self._descend_with_loops(rows, logits, found, observing=observing)
+        if found is not None or self._may_count_aside():
+            self._descend_on_the_cpu(rows, logits, found, observing=observing)
             return
         done = None
         if self._recorder is not None and self._recorder.last is not None and self.optimizers.can_record:
@@ -203,7 +212,16 @@ class TrainingStep:
         if not done.count:
             self.model.count(rows, logits)
 
-    def _descend_with_loops(self, rows: DeviceBatch, logits: Tensor | None, found: Found, *, observing: bool) -> None:
+    def _may_count_aside(self) -> bool:
+        """Whether what is counted depends on nothing that is learned or observed meanwhile, and nothing is recorded."""
+        model = self.model
+        known = type(model).count is CTRModel.count and type(model.evidence) is EvidenceInputs
+        hashed = model.categorical is None or model.categorical.vocabulary is None
+        return known and hashed and model.device.type == "cpu" and self._recorder is None
+
+    def _descend_on_the_cpu(
+        self, rows: DeviceBatch, logits: Tensor | None, found: Found | None, *, observing: bool
+    ) -> None:
         """The same; what is counted has no part in what is learned and observed, so that another thread may do it.
 
         Unless combinations may be chosen anew: new ones start with a weight of their own.

@@ -371,7 +371,7 @@ def as_warning() -> Iterator[None]:
 def _core_to_read(step: TrainingStep) -> Iterator[None]:
     """A context in which torch leaves one core to the reading thread, where that costs training little."""
     threads = torch.get_num_threads()
-    if step.uses_loops:
+    if step.uses_loops or (threads == 2 and step.halves_batches):
         torch.set_num_threads(max(1, threads - 1))
     try:
         yield
