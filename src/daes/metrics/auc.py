@@ -114,6 +114,7 @@ class WindowAUC(Metric):
     def __init__(self, size: int) -> None:
         super().__init__()
         self.size = check_count("size", size)
+        self._end = 0
         self._restart(np.empty((3, 0)))
 
     def absorb(self, rows: Rows) -> None:

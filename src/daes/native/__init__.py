@@ -98,6 +98,7 @@ def _load() -> Any:
         "follow": "pnpnpndppp",
         "accept": "pnnppnnpppnpp",
         "distinct": "pnnnppnp",
+        "bins": "pnnnpnp",
     }.items():
         function = getattr(loaded, f"daes_{name}")
         function.argtypes = [kinds[kind] for kind in arguments]

@@ -177,6 +177,18 @@ def take_smallest(hashes: Ints, smallest: Ints, counts: Ints, seen: Ints) -> Non
     )
 
 
+def count_bins(values: NDArray[np.float32], cuts: Floats) -> Ints:
+    """`DriftBins.count` of values (B, q) whose rows are contiguous, and cuts (q, C): (q, C+1)."""
+    counts = np.zeros((cuts.shape[0], cuts.shape[1] + 1), np.int64)
+    native._library.daes_bins(
+        values.ctypes.data,
+        len(values),
+        values.strides[0] // values.itemsize,
+        *(cuts.shape[0], cuts.ctypes.data, cuts.shape[1], counts.ctypes.data),
+    )
+    return counts
+
+
 def read_errors(
     values: NDArray[np.int32],
     labels: NDArray[np.float32],

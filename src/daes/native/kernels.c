@@ -2020,3 +2020,20 @@ void daes_distinct(const int64_t *hashes, int64_t rows, int64_t columns, int64_t
             counts[c] = count;
         }
 }
+
+/* Add finite values (rows, columns), rows `stride` apart, to the counts (columns, num + 1) of bins between ascending cuts
+ * (columns, num), each of which belongs to the bin below it (DriftBins.count). */
+FAST void daes_bins(const float *values, int64_t rows, int64_t stride, int64_t columns, const double *cuts, int64_t num,
+                    int64_t *counts) {
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t c = 0; c < columns; c++) {
+            double value = values[i * stride + c];
+            const double *base = cuts + c * num;
+            for (int64_t left = num; left > 0;) {
+                int64_t half = (left + 1) / 2;
+                base += half & -(int64_t)(base[half - 1] < value);
+                left -= half;
+            }
+            counts[c * (num + 1) + (base - (cuts + c * num))] += value - value == 0;
+        }
+}

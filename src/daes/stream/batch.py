@@ -1,8 +1,7 @@
 """Rows as arrays: what a source hands to a model."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from functools import cache
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -127,15 +126,9 @@ class Batch:
         found = vars(self)
         return {
             name: array
-            for name in _names(type(self))
+            for name in self.__dataclass_fields__
             if (array := found[name]) is not None or name in ("numerical", "categorical")
         }
-
-
-@cache
-def _names(kind: type[Batch]) -> tuple[str, ...]:
-    """The arrays of a kind of batch; looking them up for every batch would take as long as slicing it."""
-    return tuple(field.name for field in fields(kind))
 
 
 def batch_from_table(
