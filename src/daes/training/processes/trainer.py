@@ -83,10 +83,10 @@ class ProcessTrainer(StreamTrainer):
     def _make_step(self) -> TrainingStep:
         return TrainingStep(self.model, self.config, GradientExchange(self.model, self.processes))
 
-    def run(self, source: Source, *, resume: bool = True, save_first: bool = False) -> TrainResult:
+    def run(self, source: Source, *, resume: bool = True, save_first: bool = False, wait: bool = True) -> TrainResult:
         """As of `StreamTrainer`, called in all processes; the source has all rows, in each of them."""
         self._exchanged_at = int(source.position()["row"])
-        return super().run(source, resume=resume, save_first=save_first)
+        return super().run(source, resume=resume, save_first=save_first, wait=wait)
 
     def stop(self, number: int) -> None:
         """End `run` in all processes after the next exchange, with a checkpoint."""
@@ -124,10 +124,10 @@ class ProcessTrainer(StreamTrainer):
             with as_warning():
                 self.save()
 
-    def save(self) -> None:
-        """As of `StreamTrainer`; with a divided table in all processes at once."""
+    def save(self, *, wait: bool = True) -> None:
+        """As of `StreamTrainer`; with a divided table in all processes at once, which always wait."""
         if self._divided is None:
-            super().save()
+            super().save(wait=wait)
         elif self.processes.first:
             with self._divided.asking():
                 super().save()
