@@ -219,20 +219,23 @@ def rate(
     variance: NDArray[np.float64],
     candidates: NDArray[np.int64],
     cells: int,
+    prime: int,
     most: float,
     threads: int,
 ) -> NDArray[np.float64]:
     """`daes.evidence.combinations.rate`, with −∞ where more than `most` cells are used."""
-    rows = [np.ascontiguousarray(one) for one in (values, error, variance)]
+    columns = np.ascontiguousarray(np.remainder(values, np.int32(cells)).T)
+    times = (np.arange(cells) * prime % cells).astype(np.int32)
+    errors = np.stack([error, variance + np.finfo(np.float64).tiny], axis=1)  # a cell that is used is never 0
     found = np.empty(len(candidates))
 
     def rate_some(some: slice) -> None:
         mine, rated = np.ascontiguousarray(candidates[some]), found[some]
         scratch = np.zeros((cells, 2)), np.empty(len(values), np.int32)
         native._library.daes_rate(
-            rows[0].ctypes.data,
+            columns.ctypes.data,
             *values.shape,
-            *(one.ctypes.data for one in (*rows[1:], mine)),
+            *(one.ctypes.data for one in (times, errors, mine)),
             len(mine),
             cells,
             most,
