@@ -22,8 +22,7 @@ Position = dict[str, int | str]
 Roles = Mapping[str, str]
 """What each column is read for: numerical, categorical, label, weight or time. Empty for raw tables."""
 
-_ROWS_AT_ONCE = 32_768
-"""Rows read and converted together: twice as many take as long each, and the first batch has to wait for them."""
+_ROWS_AT_ONCE = 65_536
 _HEARTBEAT = 1.0
 
 
