@@ -1,8 +1,10 @@
 import numpy as np
 import pytest
 
+from daes import native
 from daes.distribution import ks_statistic, psi
 from daes.distribution.binned import DriftBins
+from daes.distribution.drift import _psi
 
 
 def columns(count, seed, shift=0.0):
@@ -48,6 +50,38 @@ def test_counts_add_up_and_stack():
     assert bins.psi(parts).shape == bins.ks(parts).shape == (6, 4)
     np.testing.assert_array_equal(bins.psi(parts)[2], bins.psi(parts[2]))
     np.testing.assert_array_equal(bins.ks(parts)[2], bins.ks(parts[2]))
+
+
+@pytest.mark.parametrize("rows", [0, 1, 30, 4000])
+def test_psi_of_many_rows_is_that_of_each_bit_for_bit(rows):
+    random = np.random.default_rng(rows)
+    bins = DriftBins(columns(5000, 0))
+    parts = random.integers(0, rows + 1, (50, *bins.expected.shape)) * (random.random((50, 1, 1)) < 0.9)
+    parts[:, :, : rows % 7] = 0
+    found = bins.psi(parts)
+    for feature in range(4):
+        starts = bins._coarse_starts(feature)
+        reference = np.add.reduceat(bins.expected[feature], starts)
+        for row, part in zip(found[:, feature], parts[:, feature], strict=True):
+            others = np.add.reduceat(part, starts)
+            if others.sum():
+                assert row == _psi(reference / reference.sum(), others / others.sum(), bins.floor)
+            else:
+                assert np.isnan(row)
+
+
+@pytest.mark.parametrize("step", [1, 3, -1])
+def test_counts_of_compiled_loops_are_those_without(monkeypatch, step):
+    values = np.vstack([columns(700, 1, 0.5), np.full((2, 4), np.nan), [[np.inf] * 4, [-np.inf] * 4]])
+    values[::5, 2] = np.nan
+    values = values.astype(np.float32)[::step]
+    reference = columns(500, 0).astype(np.float32)
+    bins = DriftBins(reference)
+    found = bins.count(values)
+    monkeypatch.setattr(native, "_library", None)
+    np.testing.assert_array_equal(found, bins.count(values))
+    np.testing.assert_array_equal(bins.expected, DriftBins(reference).expected)
+    np.testing.assert_array_equal(DriftBins(reference).expected, DriftBins(reference.astype(np.float64)).expected)
 
 
 def test_missing_and_infinite_values_are_left_out():

@@ -76,6 +76,18 @@ def test_candidates_are_rated_by_hand(loops, monkeypatch):
     assert rate(values.int().numpy()[:20], error[:20], variance[:20], [(0, 1, 2)], 10_007) == -np.inf  # seen once
 
 
+@pytest.mark.parametrize("cells", [1, 2, 7, 8191])
+@pytest.mark.parametrize("count", [0, 1, 255, 1000])
+def test_candidates_that_share_cells_are_rated_as_without_loops(cells, count, monkeypatch):
+    random = np.random.default_rng(count)
+    values = random.integers(0, [1, 5, 3 * 10**6, 2**31 - 1], (count, 4)).astype(np.int32)
+    error, variance = random.normal(size=count), random.random(count)
+    given = values, error, variance, [*combinations(range(4), 2), *combinations(range(4), 3)], cells
+    found = rate(*given)
+    monkeypatch.setattr(native, "_library", None)
+    np.testing.assert_allclose(found, rate(*given), rtol=1e-9)
+
+
 def parity(count, fields, seed=0):
     """Labels that only the parity of some of six fields says something of."""
     values, _, _ = rows(count, seed, fields=6, values=2)

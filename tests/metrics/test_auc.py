@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
 from daes.metrics import AUC, WindowAUC, exact_auc, logit
+from daes.metrics.base import check_rows
 
 
 def count_pairs(scores, labels, weights=None):
@@ -129,6 +130,20 @@ def test_window_auc_is_that_of_the_last_rows(rows, size, cuts):
         expected = count_pairs(*([row[i] for row in last] for i in range(3)))
         np.testing.assert_allclose(metric.compute(), expected, rtol=1e-12)
         assert metric.count == len(seen)
+
+
+@pytest.mark.parametrize("spare", [7, 1 << 20])
+@pytest.mark.parametrize("width", [1, 13, 64, 997, 3000])
+def test_a_window_keeps_what_rows_were_bit_for_bit(monkeypatch, width, spare):
+    monkeypatch.setattr("daes.metrics.auc._SPARE", spare)
+    logits, labels = click_rows(np.random.default_rng(width), 5000, rate=0.3, spread=4.0)
+    metric = WindowAUC(1000)
+    for start in range(0, 5000, width):
+        metric.update(logits[start : start + width], labels[start : start + width])
+        last = slice(max(min(start + width, 5000) - 1000, 0), start + width)
+        kept, anew = metric.rows(), check_rows(logits[last], labels[last])
+        for name in ("logits", "labels", "weights", "predictions", "losses"):
+            assert getattr(kept, name).tobytes() == getattr(anew, name).tobytes()
 
 
 def test_merged_windows_hold_the_last_rows_of_each():

@@ -3,6 +3,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +14,14 @@ import torch
 
 from daes import native
 from daes.model import CTRModel
+from daes.storage import checkpoint
 from daes.storage.checkpoint import CheckpointError, CheckpointStore
 from daes.storage.lock import LockHeldError
+from daes.storage.nested_state import encode_state
 from daes.storage.run_folder import RunFolder
 from daes.stream.dataset import Dataset
 from daes.stream.files import DataFile
+from daes.training import run as run_module
 from daes.training.config import TrainConfig
 from daes.training.run import RunExistsError, train_run
 from daes.training.step import TrainingError
@@ -161,6 +165,48 @@ def test_a_disk_that_is_full_after_training_costs_nothing(tmp_path, monkeypatch,
     )
     assert short_run(folder, resume=True).resumed_at == 500
     assert CTRModel.from_pretrained(folder / "model").dim == 4
+
+
+@pytest.mark.parametrize("embedding", ["daes", "efd"])
+def test_the_last_checkpoint_is_of_the_model_that_is_saved(tmp_path, monkeypatch, embedding):
+    """It is written in the background, and what is done meanwhile changes nothing of it."""
+    genuine = checkpoint.write_encoded
+    written = []
+
+    def slowly(path, encoded):
+        if "000005" in path.name:
+            assert importance_is_known.wait(60)
+        written.append(path.name)
+        genuine(path, encoded)
+
+    importance_is_known = threading.Event()
+    measured = run_module.feature_importance
+    monkeypatch.setattr(checkpoint, "write_encoded", slowly)
+    monkeypatch.setattr(
+        run_module, "feature_importance", lambda *a, **k: (measured(*a, **k), importance_is_known.set())[0]
+    )
+    started = []
+    finished = short_run(
+        tmp_path / "run", model={"embedding": embedding}, on_start=lambda trainer, _: started.append(trainer)
+    )
+    with CheckpointStore(finished.folder.checkpoints) as store:
+        last = store.load()
+    assert written[-1] == last.path.name
+    state, expected = encode_state(last.state["step"]), encode_state(started[0].step.state_dict())
+    assert state.structure == expected.structure
+    for name, array in expected.arrays.items():
+        assert array.data.tobytes() == state.arrays[name].data.tobytes(), name
+
+
+def test_a_last_checkpoint_that_cannot_be_written_ends_the_run(tmp_path, monkeypatch):
+    def full(path, encoded):
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(checkpoint, "write_encoded", full)
+    with pytest.raises(CheckpointError, match=r"the checkpoint of step 5 could not be written .*No space left"):
+        short_run(tmp_path / "run", config={"checkpoint_every": 10_000})
+    assert not (tmp_path / "run" / "model").exists()
+    assert not (tmp_path / "run" / "metrics.json").exists()
 
 
 def test_a_checkpoint_of_something_else_is_named(tmp_path):

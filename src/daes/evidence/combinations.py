@@ -219,7 +219,9 @@ def rate(
     """
     fields = np.array([[*one, *[_NONE] * (3 - len(one))] for one in candidates], np.int64).reshape(-1, 3)
     if native.serves():
-        return arrays.rate(values, error, variance, fields, cells, _MOST_CELLS * len(error), torch.get_num_threads())
+        # Two threads where torch has one: a step has to wait for this, and its helper has nothing to do meanwhile.
+        most, threads = _MOST_CELLS * len(error), max(2, torch.get_num_threads())
+        return arrays.rate(values, error, variance, fields, cells, _PRIME, most, threads)
     found = np.full(len(fields), -np.inf)
     padded = np.pad(values.astype(np.int64), ((0, 0), (0, 1)))
     for place, (first, second, third) in enumerate(padded[:, one].T for one in fields):

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from daes.metrics.base import (
     Floats,
@@ -23,6 +23,9 @@ from daes.metrics.base import (
     ratio,
     sum_product,
 )
+
+_SPARE = 1 << 20
+"""The most rows for which a window has space behind its end."""
 
 
 def exact_auc(scores: ArrayLike, labels: ArrayLike, weights: ArrayLike | None = None) -> float:
@@ -111,25 +114,27 @@ class WindowAUC(Metric):
     def __init__(self, size: int) -> None:
         super().__init__()
         self.size = check_count("size", size)
-        self._next = 0
-        self._filled = 0
+        self._end = 0
         self._restart(np.empty((3, 0)))
 
     def absorb(self, rows: Rows) -> None:
-        recent = slice(max(len(rows) - self.size, 0), None)
-        arriving = np.stack([rows.logits[recent], rows.labels[recent], rows.weights[recent]])
-        width = arriving.shape[1]
-        until_end = min(width, self.size - self._next)
-        self._ring[:, self._next : self._next + until_end] = arriving[:, :until_end]
-        self._ring[:, : width - until_end] = arriving[:, until_end:]
-        self._next = (self._next + width) % self.size
-        self._filled = min(self._filled + width, self.size)
+        columns = _columns(rows[-self.size :])
+        width = columns[0].size
+        if self._end + width > self._kept.shape[1]:  # move the window to the front: seldom, as there is much space
+            stays = self.size - width
+            self._kept[:, :stays] = self._kept[:, self._end - stays : self._end].copy()
+            self._end = stays
+        for kept, column in zip(self._kept, columns, strict=True):
+            kept[self._end : self._end + width] = column
+        self._end += width
         self.count += len(rows)
 
     def rows(self) -> Rows:
-        """The rows in the window, oldest first."""
-        logits, labels, weights = self._ordered()
-        return Rows(logits, labels == 1, weights)
+        """The rows in the window, oldest first, to be read before the next rows come: nothing is copied."""
+        logits, labels, weights, predictions, losses = self._window()
+        rows = Rows(logits, labels == 1, weights)
+        vars(rows).update(predictions=predictions, losses=losses)  # what they were when the rows came
+        return rows
 
     def compute(self) -> float:
         return _auc(self.rows())
@@ -140,25 +145,24 @@ class WindowAUC(Metric):
         return one_class(sum_product(rows.weights, rows.labels), sum_product(rows.weights, ~rows.labels), len(rows))
 
     def _restart(self, window: Floats) -> None:
-        self._filled = window.shape[1]
-        self._next = self._filled % self.size
-        self._ring: Floats = np.zeros((3, self.size))
-        self._ring[:, : self._filled] = window
+        self._end = window.shape[1]
+        self._kept: Floats = np.empty((5, self.size + min(self.size, _SPARE)))
+        """Logits, labels, weights and what `Rows` has of each row, predictions and losses; the last `size` count."""
+        for kept, column in zip(self._kept, _columns(Rows(window[0], window[1] == 1, window[2])), strict=True):
+            kept[: self._end] = column
 
-    def _ordered(self) -> Floats:
-        if self._filled < self.size:
-            return self._ring[:, : self._filled].copy()
-        return np.concatenate([self._ring[:, self._next :], self._ring[:, : self._next]], axis=1)
+    def _window(self) -> Floats:
+        return self._kept[:, max(self._end - self.size, 0) : self._end]
 
     def _merge(self, other: Self) -> None:
-        mine, theirs = self._ordered(), other._ordered()
+        mine, theirs = self._window()[:3], other._window()[:3]
         age = np.concatenate([np.arange(window.shape[1], 0, -1) for window in (mine, theirs)])
         oldest_first = np.argsort(-age, kind="stable")
         self.size += other.size
         self._restart(np.concatenate([mine, theirs], axis=1)[:, oldest_first])
 
     def _state(self) -> State:
-        return {"window": self._ordered()}
+        return {"window": self._window()[:3].copy()}
 
     def _load(self, state: Mapping[str, Any]) -> None:
         window = np.array(state["window"], dtype=np.float64)
@@ -168,13 +172,20 @@ class WindowAUC(Metric):
         self._restart(window)
 
 
+def _columns(rows: Rows) -> tuple[Floats | NDArray[np.bool_], ...]:
+    """What a window keeps of rows."""
+    return rows.logits, rows.labels, rows.weights, rows.predictions, rows.losses
+
+
 def _auc(rows: Rows) -> float:
     if not len(rows):
         return float("nan")
     if (rows.weights == 1).all():  # counting takes a fraction of the time
         clicked, other = np.sort(rows.logits[rows.labels]), np.sort(rows.logits[~rows.labels])
-        twice = other.searchsorted(clicked).sum() + other.searchsorted(clicked, side="right").sum()
-        return ratio(float(twice / 2), float(clicked.size * other.size))
+        below = other.searchsorted(clicked)
+        tied = clicked[np.take(other, below, mode="clip") == clicked] if other.size else clicked[:0]
+        ties = other.searchsorted(tied, side="right").sum() - other.searchsorted(tied).sum()
+        return ratio(float((2 * below.sum() + ties) / 2), float(clicked.size * other.size))
     order = np.argsort(rows.logits)
     scores = rows.logits[order]
     ties_start = np.flatnonzero(np.concatenate([[True], scores[1:] != scores[:-1]]))

@@ -32,6 +32,11 @@ class Rows:
     def __len__(self) -> int:
         return self.logits.size
 
+    def __getitem__(self, rows: slice) -> "Rows":
+        found = Rows(self.logits[rows], self.labels[rows], self.weights[rows])
+        vars(found).update(predictions=self.predictions[rows], losses=self.losses[rows])
+        return found
+
     @cached_property
     def predictions(self) -> Floats:
         """sigmoid(logit)."""

@@ -119,6 +119,7 @@ def _load() -> Any:
         "await": "pnn",
         "pack": "ppnnfnnpp",
         "add_entries": "ppnnnppp",
+        "bins": "pnnnpnp",
     }.items():
         function = getattr(loaded, f"daes_{name}")
         function.argtypes = [kinds[kind] for kind in arguments]

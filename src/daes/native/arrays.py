@@ -177,6 +177,18 @@ def take_smallest(hashes: Ints, smallest: Ints, counts: Ints, seen: Ints) -> Non
     )
 
 
+def count_bins(values: NDArray[np.float32], cuts: Floats) -> Ints:
+    """`DriftBins.count` of values (B, q) whose rows are contiguous, and cuts (q, C): (q, C+1)."""
+    counts = np.zeros((cuts.shape[0], cuts.shape[1] + 1), np.int64)
+    native._library.daes_bins(
+        values.ctypes.data,
+        len(values),
+        values.strides[0] // values.itemsize,
+        *(cuts.shape[0], cuts.ctypes.data, cuts.shape[1], counts.ctypes.data),
+    )
+    return counts
+
+
 def read_errors(
     values: NDArray[np.int32],
     labels: NDArray[np.float32],
@@ -207,20 +219,23 @@ def rate(
     variance: NDArray[np.float64],
     candidates: NDArray[np.int64],
     cells: int,
+    prime: int,
     most: float,
     threads: int,
 ) -> NDArray[np.float64]:
     """`daes.evidence.combinations.rate`, with −∞ where more than `most` cells are used."""
-    rows = [np.ascontiguousarray(one) for one in (values, error, variance)]
+    columns = np.ascontiguousarray(np.remainder(values, np.int32(cells)).T)
+    times = (np.arange(cells) * prime % cells).astype(np.int32)
+    errors = np.stack([error, variance + np.finfo(np.float64).tiny], axis=1)  # a cell that is used is never 0
     found = np.empty(len(candidates))
 
     def rate_some(some: slice) -> None:
         mine, rated = np.ascontiguousarray(candidates[some]), found[some]
         scratch = np.zeros((cells, 2)), np.empty(len(values), np.int32)
         native._library.daes_rate(
-            rows[0].ctypes.data,
+            columns.ctypes.data,
             *values.shape,
-            *(one.ctypes.data for one in (*rows[1:], mine)),
+            *(one.ctypes.data for one in (times, errors, mine)),
             len(mine),
             cells,
             most,

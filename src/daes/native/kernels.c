@@ -631,22 +631,38 @@ void daes_read(const int32_t *values, int64_t rows, int64_t n, const float *labe
     }
 }
 
-/* How far the combinations of values (rows, n) of each candidate (count, 3) stray (rate of combinations.py), into found
- * (count,); -infinity where more than `most` cells are used. sums (cells, 2) and used (rows,) are scratch space, sums of
- * zeros before and after. */
-FAST void daes_rate(const int32_t *values, int64_t rows, int64_t n, const double *error, const double *variance,
+/* How far the combinations of each candidate (count, 3) stray (rate of combinations.py), into found (count,); -infinity
+ * where more than `most` cells are used. columns (n, rows) are remainders of the values by `cells`, and times (cells,)
+ * those of COMBINING times each remainder: cells are found without a division. errors (rows, 2) are each row's error and
+ * variance, which is above 0. sums (cells, 2) and used (rows,) are scratch space, sums of zeros before and after. */
+FAST void daes_rate(const int32_t *columns, int64_t rows, int64_t n, const int32_t *times, const double *errors,
                     const int64_t *candidates, int64_t count, int64_t cells, double most, double *sums, int32_t *used,
                     double *found) {
+    const int32_t *of[3], limit = (int32_t)cells;
     for (int64_t c = 0; c < count; c++) {
         int64_t different = 0;
         double sum = 0;
-        for (int64_t i = 0; i < rows; i++) {
-            const int64_t cell = combined_cell(values + i * n, n, candidates + 3 * c, cells);
-            double *own = sums + 2 * cell;
-            used[different] = (int32_t)cell;
-            different += own[1] == 0;
-            own[0] += error[i];
-            own[1] += variance[i] + DBL_MIN; /* never 0 again */
+        int32_t cell[BLOCK];
+        for (int k = 0; k < 3; k++) {
+            const int64_t field = candidates[3 * c + k];
+            of[k] = field < 0 || field >= n ? NULL : columns + field * rows;
+        }
+        for (int64_t start = 0; start < rows; start += BLOCK) {
+            const int64_t here = rows - start < BLOCK ? rows - start : BLOCK;
+            memset(cell, 0, sizeof(cell));
+            for (int k = 0; k < 3; k++)
+                for (int64_t i = 0; i < here; i++) {
+                    const int32_t next = times[cell[i]] + (of[k] ? of[k][start + i] : 0);
+                    cell[i] = next - (next >= limit ? limit : 0);
+                }
+            for (int64_t i = 0; i < here; i++) {
+                double *own = sums + 2 * cell[i];
+                const double *more = errors + 2 * (start + i);
+                used[different] = cell[i];
+                different += own[1] == 0;
+                own[0] += more[0];
+                own[1] += more[1];
+            }
         }
         for (int64_t k = 0; k < different; k++) {
             double *own = sums + 2 * used[k];
@@ -2125,4 +2141,21 @@ FAST int64_t daes_add_entries(const float *const *entries, const int64_t *counts
         }
     for (int64_t i = 0; i < found; i++) slots[distinct[i]] = -1;
     return found;
+}
+
+/* Add finite values (rows, columns), rows `stride` apart, to the counts (columns, num + 1) of bins between ascending cuts
+ * (columns, num), each of which belongs to the bin below it (DriftBins.count). */
+FAST void daes_bins(const float *values, int64_t rows, int64_t stride, int64_t columns, const double *cuts, int64_t num,
+                    int64_t *counts) {
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t c = 0; c < columns; c++) {
+            double value = values[i * stride + c];
+            const double *base = cuts + c * num;
+            for (int64_t left = num; left > 0;) {
+                int64_t half = (left + 1) / 2;
+                base += half & -(int64_t)(base[half - 1] < value);
+                left -= half;
+            }
+            counts[c * (num + 1) + (base - (cuts + c * num))] += value - value == 0;
+        }
 }

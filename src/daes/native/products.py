@@ -52,6 +52,8 @@ def weight_gradient(gradient: Tensor, inputs: Tensor, plus: Tensor | None = None
 
 
 def _by_onednn(inputs: Tensor, weight: Tensor, plus: Tensor | None) -> Tensor:
+    if not weight.is_contiguous() and not weight.t().is_contiguous():
+        weight = weight.contiguous()  # of columns with gaps between them oneDNN has plain loops, a thousand times slower
     operation = torch.ops.mkldnn._linear_pointwise
     found: Tensor
     if plus is None or plus.ndim == 1:

@@ -108,11 +108,14 @@ class CheckpointStore:
         self._write(step, encode_state({"step": step, "state": state}))
         return self.path(step)
 
-    def save_async(self, step: int, state: Any) -> None:
-        """Copy the state now, write it in the background. Waits for the one before, if that is still being written."""
+    def save_async(self, step: int, state: Any, *, copy: bool = True) -> None:
+        """Copy the state now, write it in the background. Waits for the one before, if that is still being written.
+
+        Without a `copy`, nothing of the state may change before `wait`.
+        """
         self.wait()
         step = self._prepare(step)
-        encoded = encode_state({"step": step, "state": state}, copy=True)
+        encoded = encode_state({"step": step, "state": state}, copy=copy)
         # Not a daemon: a process that ends normally finishes its last checkpoint.
         self._thread = threading.Thread(target=self._write_in_background, args=(step, encoded), name="daes-checkpoint")
         self._thread.start()

@@ -1,7 +1,7 @@
 """Rows as arrays: what a source hands to a model."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -76,7 +76,12 @@ class Batch:
     def __getitem__(self, rows: slice | NDArray[Any]) -> Self:
         if not isinstance(rows, slice | np.ndarray):
             raise TypeError(f"rows must be a slice or an array, got {rows!r}; for one row take batch[i : i + 1]")
-        return type(self)(**{name: array[rows] for name, array in self.arrays().items()})
+        picked = {name: array[rows] for name, array in self.arrays().items()}
+        if not isinstance(rows, slice):
+            return type(self)(**picked)
+        made = object.__new__(type(self))  # a slice of rows that were checked is not checked again
+        vars(made).update(vars(self), **picked)
+        return made
 
     @classmethod
     def empty(cls, schema: Schema) -> Self:
@@ -118,9 +123,11 @@ class Batch:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The arrays by name, without those that are None: `Batch(**batch.arrays())` is the same batch."""
-        arrays = {field.name: getattr(self, field.name) for field in fields(self)}
+        found = vars(self)
         return {
-            name: array for name, array in arrays.items() if array is not None or name in ("numerical", "categorical")
+            name: array
+            for name in self.__dataclass_fields__
+            if (array := found[name]) is not None or name in ("numerical", "categorical")
         }
 
 

@@ -189,9 +189,11 @@ class RecentRows:
         self.window = window
         self.rows = 0
         self._spacing = 1
-        self._places: list[NDArray[np.int64]] = []
+        self._places: list[NDArray[np.int64] | range] = []
         self._parts: list[Batch] = []
         self._kept = 0  # rows of all parts
+        self._views = 0  # how many of the last parts are views of batches of the stream
+        self._settled = 0  # the row up to which none is
 
     def __call__(self, _trainer: Any, batch: Batch, _logits: Any) -> None:
         """Take in a batch of the stream."""
@@ -199,16 +201,30 @@ class RecentRows:
 
     def update(self, batch: Batch) -> None:
         """Take in the next rows; those without a label or a weight are not kept."""
-        if batch.label is not None:
-            picked = np.arange(-self.rows % self._spacing, len(batch), self._spacing)
-            picked = picked if batch.weight is None else picked[batch.weight[picked] > 0]
-            if picked.size:
-                self._places.append(self.rows + picked)
-                self._parts.append(batch[picked])
-                self._kept += picked.size
+        first = -self.rows % self._spacing
+        if batch.label is not None and first < len(batch):
+            picked = batch[first :: self._spacing]
+            places: NDArray[np.int64] | range = range(self.rows + first, self.rows + len(batch), self._spacing)
+            if picked.weight is not None:
+                weighs = picked.weight > 0
+                picked, places = picked[weighs], np.array(places)[weighs]
+            if len(picked):
+                self._places.append(places)
+                self._parts.append(picked)
+                self._views += 1
+                self._kept += len(picked)
         self.rows += len(batch)
         if self._kept > 2 * self.most:
             self._thin()
+        elif self.rows - self._settled >= _CHUNK:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Copy rows out of the batches that they are views of: some batches together, since small ones are many."""
+        if self._views:
+            self._places[-self._views :] = [np.concatenate(self._places[-self._views :])]
+            self._parts[-self._views :] = [Batch.concat(self._parts[-self._views :])]
+        self._views, self._settled = 0, self.rows
 
     def sample(self) -> Batch | None:
         """The rows that are kept, in the order of the stream; None if there is none."""
@@ -225,6 +241,7 @@ class RecentRows:
             self._spacing *= 2
             kept &= places % self._spacing == 0
         self._places, self._parts, self._kept = [places[kept]], [rows[kept]], int(kept.sum())
+        self._views, self._settled = 0, self.rows
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to continue with the same rows."""
@@ -242,3 +259,4 @@ class RecentRows:
         self._places = [state["places"]] if state["kept"] else []
         self._parts = [Batch(**state["kept"])] if state["kept"] else []
         self._kept = sum(map(len, self._parts))
+        self._views, self._settled = 0, self.rows

@@ -153,8 +153,10 @@ class Monitor:
 
     def _take_in(self) -> None:
         """Look at the batches that wait."""
-        batch = Batch.concat([rows for rows, _ in self._waiting])
-        logits = np.concatenate([scores for _, scores in self._waiting])
+        batch, logits = self._waiting[0]
+        if len(self._waiting) > 1:
+            batch = Batch.concat([rows for rows, _ in self._waiting])
+            logits = np.concatenate([scores for _, scores in self._waiting])
         self._waiting = []
         new = _Segment(
             rows=len(batch),

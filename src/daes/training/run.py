@@ -21,6 +21,7 @@ from daes.storage.durable import write_text
 from daes.storage.run_folder import FORMAT, VERSION, RunFolder, strict
 from daes.storage.segments import Segments
 from daes.stream.bad_rows import BadRows
+from daes.stream.batch import Batch
 from daes.stream.broker_url import connect
 from daes.stream.dataset import Dataset
 from daes.stream.messages import LabelReader, MessageSource, parse_offsets
@@ -28,7 +29,7 @@ from daes.stream.source import Source
 from daes.training.config import TrainConfig
 from daes.training.consumed import ConsumedRows
 from daes.training.environment import environment, find_device
-from daes.training.importance import RecentRows, feature_importance
+from daes.training.importance import Importance, RecentRows, feature_importance
 from daes.training.label_join import LabelJoin, LateLabels
 from daes.training.monitor import Monitor
 from daes.training.optimizer import count_parameters
@@ -259,10 +260,12 @@ def train_run(
             on_start(trainer, data.num_rows)
         letters = _open_dead_letters(written, data, source, trainer, join)
         result, stopped = _train(trainer, source, live=data.is_live, begin=checkpoint is None)
+        ctr_model.eval()
+        page, divided, last_rows = None, isinstance(ctr_model.categorical, DividedEmbedding), recent.sample()
+        # While the last checkpoint is being written; a divided table has its rows together only afterwards.
+        importance = _importance(ctr_model, last_rows, config) if processes.first and not divided else None
         if trainer.store is not None:
             trainer.store.close()
-        ctr_model.eval()
-        page = None
         if processes.first:
             if trainer.store is not None and isinstance(ctr_model.categorical, DividedEmbedding):
                 last = trainer.store.load()
@@ -273,9 +276,9 @@ def train_run(
             with _safe_in(written):
                 ctr_model.save_pretrained(written.model)
                 write_results(written, trainer, result, monitor, bad_rows, processes.count, letters)
-                last_rows = recent.sample()
-                if last_rows is not None:
-                    written.write("importance", feature_importance(ctr_model, last_rows, seed=config.seed).to_dict())
+                importance = importance or _importance(ctr_model, last_rows, config)
+                if importance is not None:
+                    written.write("importance", importance.to_dict())
                 progress.remove()
             if written.path != run_folder.path:
                 run_folder.replace()
@@ -335,14 +338,21 @@ def _open_dead_letters(
 
 
 def _train(trainer: StreamTrainer, source: Source, *, live: bool, begin: bool) -> tuple[TrainResult, str | None]:
-    """The result, and what ended a run on a live stream, which ends by a signal as others do by their last row."""
+    """The result, and what ended a run on a live stream, which ends by a signal as others do by their last row.
+
+    The last checkpoint may still be written.
+    """
     with on_stop_signal(trainer.stop):
         try:
-            return trainer.run(source, resume=False, save_first=live and begin), None
+            return trainer.run(source, resume=False, save_first=live and begin, wait=False), None
         except TrainingStopped as stopped:
             if not live:
                 raise
             return trainer.result(), str(stopped)
+
+
+def _importance(model: CTRModel, rows: Batch | None, config: TrainConfig) -> Importance | None:
+    return None if rows is None else feature_importance(model, rows, seed=config.seed)
 
 
 def _check_same_start(processes: Processes, description: Mapping[str, Any], data: Dataset, model: CTRModel) -> None:

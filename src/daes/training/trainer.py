@@ -138,7 +138,7 @@ class StreamTrainer:
         """The batches that were not learned from."""
         return self.step.bad_batches
 
-    def run(self, source: Source, *, resume: bool = True, save_first: bool = False) -> TrainResult:
+    def run(self, source: Source, *, resume: bool = True, save_first: bool = False, wait: bool = True) -> TrainResult:
         """Train on the source from its position, or from that of the newest checkpoint.
 
         A checkpoint that cannot be written on the way (a full disk) is a `CheckpointWarning`, and the next one is tried
@@ -148,6 +148,8 @@ class StreamTrainer:
             source: the rows; their columns are those of the model's schema.
             resume: continue from a checkpoint of the store, if there is one.
             save_first: write a checkpoint before the first batch, which says where a live stream was begun.
+            wait: for the last checkpoint. Otherwise it may still be written, in the background, on return: nothing may
+                change the model before `store.wait` or `store.close`, which raise its error.
 
         Raises:
             TrainingStopped: after `stop`.
@@ -170,7 +172,7 @@ class StreamTrainer:
                 self._advance(row, batch)
         self._finish()
         self._record()
-        self.save()
+        self.save(wait=wait)
         return self.result()
 
     def _advance(self, row: int, batch: Batch) -> None:
@@ -289,12 +291,15 @@ class StreamTrainer:
         self._saved_at, self._saved = time.monotonic(), self._position
         return True
 
-    def save(self) -> None:
-        """Write a checkpoint and wait for it; an error of the previous one is ignored."""
+    def save(self, *, wait: bool = True) -> None:
+        """Write a checkpoint and, unless nothing changes any more, wait for it; an error of the last one is ignored."""
         if self.store is not None:
             with suppress(CheckpointError):
                 self.store.wait()
-            self.store.save(self.batches, self.state_dict())
+            if wait:
+                self.store.save(self.batches, self.state_dict())
+            else:
+                self.store.save_async(self.batches, self.state_dict(), copy=False)
 
     def _record_is_due(self, new: int) -> bool:
         if self.config.record_every is not None:

@@ -91,17 +91,17 @@ class ProcessTrainer(StreamTrainer):
         self._exchange_of_gradients = GradientExchange(self.model, self.processes)
         return TrainingStep(self.model, self.config, self._exchange_of_gradients)
 
-    def run(self, source: Source, *, resume: bool = True, save_first: bool = False) -> TrainResult:
+    def run(self, source: Source, *, resume: bool = True, save_first: bool = False, wait: bool = True) -> TrainResult:
         """As of `StreamTrainer`, called in all processes; the source has all rows, in each of them."""
         self._exchanged_at = int(source.position()["row"])
         if resume and not self.rows:
             self.restore(source)
         memory = self.processes.memory if self.model.device.type == "cpu" else None
         if memory is None:
-            return super().run(source, resume=False, save_first=save_first)
+            return super().run(source, resume=False, save_first=save_first, wait=wait)
         self._share(memory)
         try:
-            return super().run(source, resume=False, save_first=save_first)
+            return super().run(source, resume=False, save_first=save_first, wait=wait)
         except BaseException:
             memory.leave()
             raise
@@ -177,10 +177,10 @@ class ProcessTrainer(StreamTrainer):
             with as_warning():
                 self.save()
 
-    def save(self) -> None:
-        """As of `StreamTrainer`; with a divided table in all processes at once."""
+    def save(self, *, wait: bool = True) -> None:
+        """As of `StreamTrainer`; with a divided table in all processes at once, which always wait."""
         if self._divided is None:
-            super().save()
+            super().save(wait=wait)
         elif self.processes.first:
             with self._divided.asking():
                 super().save()
