@@ -45,6 +45,24 @@ def test_products_of_any_shape(seed):
     assert close(products.weight_gradient(more, x, weight), expected + weight)
 
 
+@onednn
+def test_columns_with_gaps_between_them_are_copied_first(monkeypatch):
+    """oneDNN would multiply by plain loops otherwise."""
+    monkeypatch.setattr(products, "_SMALLEST", 1)
+    x, gradient = torch.randn(40, 24)[:, :21], torch.randn(40, 6)
+    given = []
+    operation = torch.ops.mkldnn._linear_pointwise.default
+
+    def note(inputs, weight, *rest):
+        given.append(weight.is_contiguous() or weight.t().is_contiguous())
+        return operation(inputs, weight, *rest)
+
+    monkeypatch.setattr(torch.ops.mkldnn._linear_pointwise, "default", note)
+    assert close(products.weight_gradient(gradient, x), gradient.double().t() @ x.double())
+    assert close(products.product(gradient, x[:6].t()), gradient.double() @ x[:6].double())
+    assert given == [True, True]
+
+
 def test_missing_values_and_infinities_stay():
     x, weight = torch.randn(200, 130), torch.randn(140, 130)
     x[3], x[5, 7] = torch.nan, torch.inf
