@@ -1,7 +1,6 @@
 """A multi-layer perceptron, with or without a factorisation machine beside it, in few operations on the CPU.
 
-Matrix products are torch's; inputs, products of fields and ReLUs are loops of `kernels.c`. Rows of inputs start at
-multiples of eight numbers, which makes products with them up to a third faster.
+Matrix products are those of `daes.native.products`; inputs, products of fields and ReLUs are loops of `kernels.c`.
 """
 
 import ctypes
@@ -13,16 +12,12 @@ from torch import Tensor
 from torch.nn.functional import leaky_relu
 
 from daes import native
+from daes.native.products import memory_of_inputs, put_product, weight_gradient
 
 
 def leak_(inputs: Tensor, slope: float) -> Tensor:
     """A leaky ReLU in place."""
     return leaky_relu(inputs, slope, inplace=True) if slope else inputs.relu_()
-
-
-def padded(rows: int, width: int) -> Tensor:
-    """Memory for (rows, width) numbers, of which rows start at multiples of eight."""
-    return torch.empty(rows, -(-width // 8) * 8, dtype=torch.float32)[:, :width]
 
 
 class Network(NamedTuple):
@@ -97,7 +92,7 @@ class _Logits(torch.autograd.Function):
         sizes = [one.shape[1] for one in parts[:num_fields]]
         widths = [dim * size for size in sizes] + [one.shape[1] for one in parts[num_fields:]]
         width, counted = sum(widths), 0 if evidence is None else len(evidence)
-        x = padded(rows, width)
+        x = memory_of_inputs(rows, width, len(layers[0]))
         sums, logits = torch.empty(rows, dim), torch.empty(rows)
         native._library.daes_join(
             (ctypes.c_void_p * num_parts)(*[one.data_ptr() for one in parts]),
@@ -120,7 +115,9 @@ class _Logits(torch.autograd.Function):
         )
         hidden = [x]
         for place in range(0, len(layers) - 2, 2):
-            hidden.append(leak_(torch.addmm(layers[place + 1], hidden[-1], layers[place].t()), slope))
+            into = x.new_empty(rows, len(layers[place]))
+            put_product(into, hidden[-1], layers[place], layers[place + 1])
+            hidden.append(leak_(into, slope))
         ctx.save_for_backward(sums, linear, *layers, *hidden)
         ctx.sizes, ctx.num_parts, ctx.counted, ctx.pairs, ctx.slope = sizes, num_parts, counted, pairs, slope
         return torch.addmv(logits, hidden[-1], layers[-2][0])
@@ -141,8 +138,10 @@ class _Logits(torch.autograd.Function):
             native._library.daes_relu_backward(
                 down.data_ptr(), down.stride(0), outputs.data_ptr(), *outputs.shape, ctx.slope, bias.data_ptr()
             )
-            found[:0] = torch.mm(down.t(), hidden[place]), bias
-            down = torch.mm(down, weight if place else weight[:, : fields * dim])  # plain inputs stand last
+            found[:0] = weight_gradient(down, hidden[place]), bias
+            into = down.new_empty(rows, weight.shape[1] if place else fields * dim)  # plain inputs stand last
+            put_product(into, down, weight.t())
+            down = into
         x = hidden[0]
         to_linear = None if linear is None else torch.zeros(linear.shape)
         to_evidence = torch.zeros(ctx.counted) if ctx.counted else None

@@ -20,7 +20,8 @@ from torch import Tensor
 
 from daes import native
 from daes.native.evidence import Counts, Found
-from daes.native.network import leak_, padded
+from daes.native.network import leak_
+from daes.native.products import memory_of_inputs, put_product, put_weight_gradient, quicker
 from daes.native.projection import Projection
 
 _NUMBERS = ("q", "p", "d", "K", "M", "plain", "num_layers")
@@ -113,7 +114,11 @@ class Whole:
     def _ascend(self, share: "_Share", first: int) -> None:
         """The logits of a share, once the inputs of a layer are there."""
         for place, into in enumerate(share.hidden[first + 1 :], first):
-            torch.addmm(self._weights[2 * place + 1], share.hidden[place], self._upward[place], out=into)
+            inputs, bias = share.hidden[place], self._weights[2 * place + 1]
+            if not place and quicker(inputs, len(bias)):
+                put_product(into, inputs, self._weights[0], bias)
+            else:
+                torch.addmm(bias, inputs, self._upward[place], out=into)
             leak_(into, self._slope)
         torch.addmv(share.logits, share.hidden[-1], self._readout, out=share.logits)
         if self._combined is not None:
@@ -319,9 +324,12 @@ class Gradients(Whole):
                 self._slope,
                 found[2 * place + 1].data_ptr(),
             )
-            if place or not self._projects:
+            if place or not (self._projects or quicker(here, hidden[0].shape[1])):
                 waiting.append(aside(rows, torch.mm, self._turned[place], hidden[place], out=found[2 * place]))
                 torch.mm(here, self._downward[place], out=down[place])
+            elif not self._projects:
+                waiting.append(aside(rows, put_weight_gradient, found[0], here, hidden[0]))
+                put_product(down[0], here, self._upward[0])
         if self._projects and self._projection is not None:
             if self._recent is not None:
                 self._gradients["recent"].zero_()
@@ -366,7 +374,7 @@ class _Room:
 
     def __init__(self, values: Mapping[str, Any], widths: Sequence[int], counts: Counts, rows: int) -> None:
         q, (width, *hidden) = values["q"], widths[:-1]
-        x = padded(rows, width)
+        x = memory_of_inputs(rows, width, hidden[0] if hidden else 1)
         self._kept = {
             "x": x,
             "inputs": _floats(0 if values["plain"] else rows, 2 * q),
