@@ -18,6 +18,7 @@ from daes.storage.checkpoint import CheckpointStore
 from daes.stream.schema import Schema
 from daes.training.run import train_run
 from daes.training.step import TrainingStep
+from daes.training.trainer import StreamTrainer
 
 QUICK = ("--batch-size", "100", "--backbone", "fnn", "--no-report")
 
@@ -121,11 +122,11 @@ def test_resume_ends_as_if_nothing_had_happened(daes, clicks, trained, tmp_path,
     class Kill(BaseException):
         pass
 
-    def dies(self, step, state):
+    def dies(self, *, wait):
         raise Kill
 
     with monkeypatch.context() as patch:
-        patch.setattr(CheckpointStore, "save", dies)
+        patch.setattr(StreamTrainer, "save", dies)  # the checkpoint at the end
         with pytest.raises(Kill):
             daes(*arguments)
     assert not (run / "model").exists()
