@@ -14,6 +14,7 @@ import torch
 from daes.cli.train import _tables
 from daes.stream.dataset import Dataset
 from daes.training.config import TrainConfig
+from daes.training.processes import memory as memory_of_machine
 from daes.training.processes import process_group
 from daes.training.run import train_run
 
@@ -56,6 +57,8 @@ def train(by: str, ids: int, data: str, out: str) -> int:
 if __name__ == "__main__":
     by, ids, data, out = sys.argv[1:]
     torch.set_num_threads(1)
+    if by == "no":
+        memory_of_machine._machine = lambda: None  # whole tables as on two machines, which do not share memory
     with process_group() as processes:
         small = train(by, 10, data, f"{out}-small")  # what is loaded at the first use is not the table's
         taken = processes.gather(train(by, int(ids), data, out) - small)
