@@ -175,7 +175,7 @@ def against_peers(data: Dataset, repeat: int) -> list[Entry]:
         for backbone, target in backbones.items():
             (fastest, peer), what = peers[NAMES[backbone]], f"{NAMES[backbone]}, batch {size}"
             if fastest:
-                found.append(Entry(f"{what}: the fastest peer, {peer}, while it only learns", fastest, "rows/s"))
+                found.append(Entry(f"{what}: the fastest peer while it only learns", fastest, f"rows/s ({peer})"))
                 found.append(Entry(f"{what}: a pass over the fastest peer", passes[backbone] / fastest, "×", target))
     return found
 
