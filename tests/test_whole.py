@@ -9,7 +9,7 @@ from torch import nn
 
 from daes import native
 from daes.model import CTRModel, DeviceBatch
-from daes.native import projection
+from daes.native import products, projection
 from daes.native import whole as whole_model
 from daes.serving.scorer import probe_batch
 from daes.simulation import AdStream
@@ -159,6 +159,34 @@ def test_gradients_are_those_of_autograd(options, weighted, rows, many, dense, m
     assert mine.keys() == of_autograd.keys()
     for name, gradient in of_autograd.items():
         torch.testing.assert_close(mine[name], gradient, rtol=1e-4, atol=1e-6, msg=name)
+
+
+@pytest.mark.skipif(not products._AVAILABLE, reason="oneDNN is not the quicker one here")
+@pytest.mark.parametrize("plain", [["score", "value"], []])
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("rows", [1, 3, 40])
+def test_products_by_onednn(rows, whole, plain, monkeypatch):
+    """The first layer of a whole model, or all layers of a network beside autograd, against double precision."""
+    model = make_model(embedding_options={"plain": plain}, backbone_options={"hidden": (13, 6)})
+    model.categorical.sparse = True
+    batch = next(STREAM.iter_batches(STREAM.schema, rows))
+    STREAM.seek({"row": 0})
+    inputs = [torch.from_numpy(array.copy()) for array in (batch.numerical, batch.categorical, batch.label)]
+    inputs[0][::2, 0] = torch.nan
+    slow = deepcopy(model).double()
+    expected = differentiated(slow, inputs[0].double(), inputs[1], inputs[2].double())
+    called = []
+    by_onednn = products._by_onednn
+    monkeypatch.setattr(products, "_SMALLEST", 1)
+    monkeypatch.setattr(products, "_by_onednn", lambda *given: called.append(1) or by_onednn(*given))
+    model.zero_grad()
+    found = WholeModel(model)(*inputs) if whole else differentiated(model, *inputs)
+    assert len(called) == (3 if whole else 6)  # a product forward and two backward, of one layer or of both
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other.float(), rtol=1e-4, atol=1e-4)
+    of_slow = gradients(slow)
+    for name, gradient in gradients(model).items():
+        torch.testing.assert_close(gradient, of_slow[name].float(), rtol=1e-3, atol=1e-4, msg=name)
 
 
 @pytest.mark.parametrize("options", [{"pairs": 0.3}, {"slope": 0.7}, {"slope": 0.0}])

@@ -118,7 +118,9 @@ class DriftBins:
         """The bins of a `state_dict`."""
         made = cls.__new__(cls)
         made.bins, made.resolution, made.floor = int(state["bins"]), int(state["resolution"]), float(state["floor"])
-        made.cuts, made._coarse_cuts = np.array(state["cuts"]), np.array(state["coarse_cuts"])
+        made.cuts, made._coarse_cuts = (
+            np.array(state[name], np.float64, order="C") for name in ("cuts", "coarse_cuts")
+        )
         made.expected = np.array(state["expected"])
         return made
 

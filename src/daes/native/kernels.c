@@ -926,8 +926,8 @@ FAST static void column_ranges(const float *values, int64_t rows, int64_t q, int
 
 /* The reservoirs of q features (FeatureDistributions): slots (q, size + 1); knots (q, K + 1), of which the outer ones
  * follow where `ends` is set; statistics (q,); `least` and `most` are the smallest and the largest of the counts, of every
- * `parts`-th feature from `part` on. What was written since the knots were refreshed, and what it replaced or NaN, is noted in `added` and `removed` (q, room)
- * as far as there is room. */
+ * `parts`-th feature from `part` on. What was written since the knots were refreshed, and what it replaced or NaN, is
+ * noted in `added` and `removed` (q, room) as far as there is room. */
 typedef struct {
     int64_t q, size, K, ends, room, least, most, part, parts;
     double tolerance;
