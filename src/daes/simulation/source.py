@@ -17,7 +17,7 @@ from daes.simulation.fields import Vocabulary
 from daes.simulation.truth import Signal, Truth
 from daes.stream.arrow import pa
 from daes.stream.batch import Batch, batch_from_table
-from daes.stream.cursor import Cursor, NumberedCursor, Position, Roles, check_columns, schema_of
+from daes.stream.cursor import Cursor, NumberedCursor, Position, check_columns
 from daes.stream.dataset import Dataset
 from daes.stream.schema import Schema
 from daes.stream.source import NumberedSource
@@ -216,9 +216,7 @@ class AdStream(NumberedSource):
     def _check_columns(self, columns: Sequence[str]) -> None:
         check_columns(columns, self.schema.columns)
 
-    def _cursor(self, columns: Sequence[str], roles: Roles, place: Position, rows_at_once: int) -> Cursor:
-        schema = schema_of(roles) if roles else None
-
+    def _cursor(self, columns: Sequence[str], schema: Schema | None, place: Position, rows_at_once: int) -> Cursor:
         def make(start: int, stop: int) -> Any:
             return self.table(start, stop, columns) if schema is None else self.batch(start, stop, schema)
 

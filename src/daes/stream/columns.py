@@ -9,7 +9,6 @@ from typing import Any
 from daes.stream.arrow import pa, pc
 from daes.stream.category_text import category_text
 from daes.stream.csv import CsvSource
-from daes.stream.cursor import schema_roles
 from daes.stream.dataset import Dataset
 from daes.stream.schema import column_kind, is_text, is_unnamed
 
@@ -74,7 +73,7 @@ def summarize_columns(data: Dataset, *, named: Set[str] = frozenset(), rows: int
     table = next(iter(tables), None)
     if table is None:
         return []
-    roles = schema_roles(data.schema)
+    roles = data.schema.roles
     number = _COMMA_NUMBER if csv is not None and csv.format.decimal == "," else _NUMBER
     absent = csv.format.missing if csv is not None else ()  # of numbers: text that some columns have as a category
     found = []

@@ -6,7 +6,7 @@ find the bad rows, so that a clean file costs nothing extra. Every block starts 
 reads nothing, in a compressed file it decompresses only.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing
 from copy import copy
 from dataclasses import replace
@@ -16,7 +16,7 @@ from daes.stream.arrow import pa
 from daes.stream.bad_rows import BadRow, BadRows
 from daes.stream.csv_rows import CsvCursor, parse_block, parse_text, wrong_fields
 from daes.stream.csv_text import CsvBlocks, CsvFormat
-from daes.stream.cursor import Cursor, Position, Roles, SourceError, schema_roles
+from daes.stream.cursor import Cursor, Position, SourceError
 from daes.stream.files import DataFile, Where
 from daes.stream.files_source import FilesSource
 from daes.stream.schema import Schema
@@ -60,7 +60,7 @@ class CsvSource(FilesSource):
 
     def __init__(
         self,
-        where: Where | Sequence[DataFile],
+        where: Where,
         *,
         schema: Schema | None = None,
         separator: str | None = None,
@@ -92,9 +92,7 @@ class CsvSource(FilesSource):
 
     def parse(self, text: Any, schema: Schema) -> tuple[Any, dict[int, str]]:
         """A Table of text with the schema's columns parsed; rows that cannot be are left out, with index and reason."""
-        types = {
-            name: self._type(role, self.arrow_schema.field(name).type) for name, role in schema_roles(schema).items()
-        }
+        types = {name: self._type(role, self.arrow_schema.field(name).type) for name, role in schema.roles.items()}
         return parse_text(text, types, self.format)
 
     def _type(self, role: str | None, inferred: Any) -> Any:
@@ -109,15 +107,14 @@ class CsvSource(FilesSource):
         return pa.schema([(name, known.get(name, pa.string())) for name in names])
 
     def _file_cursor(
-        self, file: DataFile, types: Mapping[str, Any], roles: Roles, place: Position, rows_at_once: int
+        self, file: DataFile, types: Mapping[str, Any], roles: Mapping[str, str], place: Position, rows_at_once: int
     ) -> Cursor:
-        policy = "skip" if self.skips else "error"
         if self._as_text:
-            policy = "blank" if self.skips else "error"
             parsed = dict.fromkeys(types, pa.string())
         else:
-            roles = schema_roles(self.schema) if not roles and self.schema is not None else roles
+            roles = self.schema.roles if not roles and self.schema is not None else roles
             parsed = {name: self._type(roles.get(name), inferred) for name, inferred in types.items()}
+        policy = "error" if not self.skips else "blank" if self._as_text else "skip"
         return CsvCursor(file, self.format, parsed, place, self.bad_rows, policy)
 
 
@@ -141,15 +138,13 @@ def infer_types(file: DataFile, format: CsvFormat) -> Any:
         block = blocks.next()
         if block is None:
             return pa.schema([(name, pa.null()) for name in blocks.names])
-        bad: list[Any] = []
-        table = parse_block(block, blocks.names, format, {}, bad)
-        inferred = table.schema
+        table, bad = parse_block(block, blocks.names, format, {})
         if len(blocks.names) == 1:
             _check_separator(file.path, blocks.names[0], block, format.separator)
         if bad and not table.num_rows:
             raise SourceError(str(BadRow(file.path, 1, wrong_fields(bad[0]))))
     # What is not UTF-8 looks like binary data; here it is text with bad rows.
-    return pa.schema([(field.name, pa.string() if field.type == pa.binary() else field.type) for field in inferred])
+    return pa.schema([(field.name, pa.string() if field.type == pa.binary() else field.type) for field in table.schema])
 
 
 def _check_separator(path: str, name: str, block: bytes, separator: str) -> None:

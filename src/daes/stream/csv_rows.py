@@ -9,14 +9,14 @@ import numpy as np
 from daes.stream.arrow import pa, pa_csv, pc
 from daes.stream.bad_rows import BadRow, BadRows
 from daes.stream.csv_text import CsvBlocks, CsvFormat
-from daes.stream.cursor import Cursor, Position, SourceError
+from daes.stream.cursor import PiecewiseCursor, Position, SourceError
 from daes.stream.files import DataFile
 
 
-class CsvCursor(Cursor):
+class CsvCursor(PiecewiseCursor):
     """One CSV file, as a `Cursor` of the columns in `types`.
 
-    `policy` says what is done with a row that cannot be parsed: "error", "skip", or "blank" for a row of nulls.
+    `policy` says what to do with a row that cannot be parsed: "error", "skip", or "blank" for a row of nulls.
     """
 
     def __init__(
@@ -31,62 +31,47 @@ class CsvCursor(Cursor):
         self._path, self._format, self._types = file.path, format, dict(types)
         self._bad_rows, self._policy = bad_rows, policy
         self._blocks = CsvBlocks(file, format, int(place.get("offset", 0)))
-        self._table: Any = None
+        self._next_row = int(place.get("offset_row", 0))
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """The next block becomes the current one."""
         self._taken = 0
-        self._offset = self._blocks.offset
-        self._row = self._next_row = int(place.get("offset_row", 0))
-
-    def _next_block(self) -> bytes | None:
-        self._table, self._taken = None, 0
         self._offset, self._row = self._blocks.offset, self._next_row
-        return self._blocks.next()
 
-    def _in_hand(self) -> int:
-        return 0 if self._table is None else self._table.num_rows - self._taken
-
-    def ready(self) -> bool:
-        while not self._in_hand():
-            block = self._next_block()
-            if block is None:
-                return False
-            self._table = self._parse(block)
-        return True
-
-    def read(self, limit: int) -> Any:
-        piece = self._table.slice(self._taken, limit)
-        self._taken += piece.num_rows
-        return piece
+    def _next_piece(self) -> Any | None:
+        self._go_on()
+        block = self._blocks.next()
+        return None if block is None else self._parse(block)
 
     def skip(self, rows: int) -> int:
         left = rows
         while left:
-            if not self._in_hand():
-                block = self._next_block()
+            if not self._num_left():
+                self._go_on()
+                block = self._blocks.next()
                 if block is None:
                     break
                 if self._policy != "skip" and (count := self._count(block)) <= left:
                     self._next_row += count
-                    self._offset, self._row = self._blocks.offset, self._next_row
+                    self._go_on()
                     left -= count
                     continue
-                self._table = self._parse(block)
-            passed = min(left, self._in_hand())
-            self._taken += passed
-            left -= passed
+                self._left = self._parse(block)
+            left -= len(self.read(left))
         return rows - left
 
     def place(self) -> Position:
         return {"offset": self._offset, "offset_row": self._row, "skip": self._taken}
 
     def close(self) -> None:
-        self._table = None
+        self._left = None
         self._blocks.close()
 
     def _count(self, block: bytes) -> int:
-        """The number of rows of a block, by splitting it into fields only."""
+        """The number of rows of a block, without parsing their values."""
         names = self._blocks.names
-        bad: list[Any] = []
-        table = parse_block(block, names, self._format, {names[0]: pa.binary()}, bad)
+        table, bad = parse_block(block, names, self._format, {names[0]: pa.binary()})
         return int(table.num_rows) + len(bad)
 
     def _parse(self, block: bytes) -> Any:
@@ -106,14 +91,12 @@ class CsvCursor(Cursor):
 
     def _split(self, block: bytes) -> tuple[Any, dict[int, str]]:
         """The rows that can be parsed, and why the others cannot, by their number in the block, from 1."""
-        bad: list[Any] = []
         with suppress(pa.ArrowInvalid):
-            table = parse_block(block, self._blocks.names, self._format, self._types, bad)
+            table, bad = parse_block(block, self._blocks.names, self._format, self._types)
             return table, {row.number: wrong_fields(row) for row in bad}
-        bad.clear()
         try:
             raw_types = dict.fromkeys(self._types, pa.binary())
-            raw = parse_block(block, self._blocks.names, self._format, raw_types, bad)
+            raw, bad = parse_block(block, self._blocks.names, self._format, raw_types)
         except pa.ArrowInvalid as error:
             raise SourceError(f"{self._path} cannot be parsed after row {self._row}: {error}") from error
         reasons = {row.number: wrong_fields(row) for row in bad}
@@ -165,19 +148,22 @@ def _called(kind: Any) -> str:
     return "UTF-8 text" if types.is_string(kind) else f"a {kind}"
 
 
-def parse_block(block: bytes, names: Sequence[str], format: CsvFormat, types: Mapping[str, Any], bad: list[Any]) -> Any:
-    """The rows of a block as a Table of the columns in `types` (all, as they look, if that is empty).
+def parse_block(
+    block: bytes, names: Sequence[str], format: CsvFormat, types: Mapping[str, Any]
+) -> tuple[Any, list[Any]]:
+    """The rows of a block as a Table of the columns in `types` (if that is empty all columns, of inferred types).
 
-    Rows with the wrong number of fields are left out and added to `bad`.
+    Rows with the wrong number of fields are left out; they are the second result, as pyarrow's InvalidRow.
     """
+    bad: list[Any] = []
 
     def leave_out(row: Any) -> str:
         bad.append(row)
         return "skip"
 
-    return pa_csv.read_csv(
+    table = pa_csv.read_csv(
         pa.BufferReader(block),
-        # In one piece, so that rows are numbered through and an error is the block's.
+        # In one piece, so that row numbers are those in the block.
         read_options=pa_csv.ReadOptions(column_names=names, use_threads=False, block_size=len(block) + 1),
         parse_options=pa_csv.ParseOptions(
             delimiter=format.separator,
@@ -193,6 +179,7 @@ def parse_block(block: bytes, names: Sequence[str], format: CsvFormat, types: Ma
             decimal_point=format.decimal,
         ),
     )
+    return table, bad
 
 
 def _convert(column: Any, kind: Any, format: CsvFormat) -> Any:

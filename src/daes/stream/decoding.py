@@ -1,4 +1,4 @@
-"""Messages to rows: JSON objects and Arrow IPC streams, each message checked by itself."""
+"""Messages to rows: JSON objects and Arrow IPC streams, each message checked on its own."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from daes.stream.arrow import pa, pc
 from daes.stream.batch import batch_from_table
 from daes.stream.category_text import category_text
-from daes.stream.cursor import Roles, SourceError, schema_of
+from daes.stream.cursor import SourceError
 from daes.stream.hashing import hash_column
-from daes.stream.schema import column_kind, is_text
+from daes.stream.schema import Schema, is_text
 
 if TYPE_CHECKING:
     from daes.stream.messages import Message
@@ -30,17 +30,18 @@ _AS_THEY_ARE: dict[str, set[type]] = {"numerical": {float, type(None)}, "categor
 
 
 class Decoder:
-    """What makes rows of messages.
+    """Makes rows of messages.
 
     Args:
-        columns: the columns of the tables it makes.
-        roles: what each is for; empty for raw tables, whose columns have the types that were inferred.
+        roles: the columns of the tables it makes with their roles: those of a `Schema`, "outcome" for a label that
+            means a click if it is missing, "key" and "sent".
+        schema: what each message must satisfy, and have one of the features of; None for no such rule.
         key: the field by which labels are found; its hash is the column `KEY`.
         label_map: the text of a label to 0 or 1.
-        types: a pyarrow Schema, where there are no roles.
 
     >>> from daes.stream.messages import Message
-    >>> decoder = Decoder(("click", "price"), {"click": "label", "price": "numerical"})
+    >>> schema = Schema("click", ("price",), ())
+    >>> decoder = Decoder(schema.roles, schema=schema)
     >>> messages = [Message(0, 1, 0, b'{"click": 1, "price": 2}'), Message(0, 2, 0, b'{"click": 2, "price": 1}')]
     >>> table, found = decoder.decode(messages)
     >>> table.to_pydict(), found
@@ -49,36 +50,25 @@ class Decoder:
 
     def __init__(
         self,
-        columns: Sequence[str],
-        roles: Roles,
+        roles: Mapping[str, str],
         *,
+        schema: Schema | None = None,
         key: str | None = None,
         label_map: Mapping[str, int] | None = None,
-        types: Any = None,
     ) -> None:
-        self._columns = tuple(columns)
-        self._roles = dict(roles) or {
-            name: "numerical" if column_kind(types.field(name).type) == "numerical" else "categorical"
-            for name in columns
-        }
-        self._key = key
-        self._label_map = label_map
-        names = [name for name, role in roles.items() if role in ("numerical", "categorical")]
-        self._features = frozenset(names)  # each row must have one of them; empty for raw tables
+        self._roles, self._schema, self._key, self._label_map = roles, schema, key, label_map
+        names = () if schema is None else (*schema.numerical, *schema.categorical)
+        self._features = frozenset(names)
         self._no_features = f"it has none of the columns {', '.join(names[:5])}"
-        self._types = {name: self._type(role) for name, role in self._roles.items()}
-        self._rules = {name: self._rule(name, role) for name, role in self._roles.items()}
-        self._fields = {name: str(key) if name == KEY else name for name in columns}
+        self._types = {name: self._type(role) for name, role in roles.items()}
+        self._rules = {name: self._rule(name, role) for name, role in roles.items() if role != "sent"}
 
     def decode(self, messages: Sequence["Message"]) -> tuple[Any | None, list[int | str]]:
         """One Table of all rows (None if there are none), and per message its number of rows or why it is refused."""
         found: list[int | str] = []
         tables: list[Any] = []
         for arrow, run in groupby(messages, lambda message: is_arrow(message.data)):
-            if arrow:
-                some, outcomes = self._from_arrow(list(run))
-            else:
-                some, outcomes = self._from_objects(list(run))
+            some, outcomes = (self._from_arrow if arrow else self._from_objects)(list(run))
             found += outcomes
             tables += some
         return (pa.concat_tables(tables) if tables else None), found
@@ -89,11 +79,12 @@ class Decoder:
         bad = {place: row for place, row in enumerate(parsed) if isinstance(row, str)}
         rows: list[dict[str, Any]] = [{} if isinstance(row, str) else row for row in parsed]
         columns: dict[str, list[Any]] = {}
-        for name in self._columns:
+        for name in self._roles:
             if name == SENT:
                 columns[name] = [message.sent for message in messages]
             else:
-                columns[name] = self._convert(name, [row.get(self._fields[name]) for row in rows], bad)
+                field = str(self._key) if name == KEY else name
+                columns[name] = self._convert(name, [row.get(field) for row in rows], bad)
         if self._features:
             lacking = [place for place, row in enumerate(rows) if self._features.isdisjoint(row)]
             bad = {**dict.fromkeys(lacking, self._no_features), **bad}
@@ -127,7 +118,7 @@ class Decoder:
         if role == "label" and self._label_map:
             known = set(map(_text, self._label_map))
             return _one_of(known), f"label column {name!r} must hold {' or '.join(map(repr, self._label_map))}"
-        rules: dict[str, tuple[Callable[[Any], Any], str]] = {
+        return {
             "numerical": (_number, f"column {name!r} must hold numbers"),
             "categorical": (_category, f"column {name!r} must hold categories"),
             "label": (_zero_or_one, f"label column {name!r} must hold 0 and 1 only"),
@@ -135,9 +126,7 @@ class Decoder:
             "weight": (_weight, f"weight column {name!r} must hold finite numbers ≥ 0"),
             "time": (_moment, f"time column {name!r} must hold timestamps or integers"),
             "key": (_key, f"the key {self._key!r} must be text or a number"),
-            "sent": (int, ""),
-        }
-        return rules[role]
+        }[role]
 
     def _from_arrow(self, messages: list["Message"]) -> tuple[list[Any], list[int | str]]:
         read = [_read_arrow(message.data) for message in messages]
@@ -147,7 +136,7 @@ class Decoder:
             whole = self._from_table(pa.concat_tables(tables).combine_chunks(), sent)
             if not isinstance(whole, str):
                 return [whole], [table.num_rows for table in tables]
-        # Something is wrong with one of them, or they differ: look at each by itself.
+        # Something is wrong with one of them, or they differ: look at each on its own.
         made = [
             table if isinstance(table, str) else self._from_table(table, np.full(table.num_rows, message.sent))
             for table, message in zip(read, messages, strict=True)
@@ -157,10 +146,9 @@ class Decoder:
 
     def _from_table(self, table: Any, sent: NDArray[np.int64]) -> Any:
         """The rows of a table that was sent, with the types that rows of JSON have; or what is wrong with it."""
-        rows = table.num_rows
         try:
             columns = {}
-            for name in self._columns:
+            for name, role in self._roles.items():
                 if name == SENT:
                     columns[name] = pa.array(sent, pa.int64())
                 elif name == KEY:
@@ -168,15 +156,15 @@ class Decoder:
                     if keys.null_count:
                         return f"the key {self._key!r} must have a value"
                     columns[name] = pa.array(hash_column(category_text(keys)))
-                elif self._roles[name] == "outcome":
+                elif role == "outcome":
                     columns[name] = self._outcomes(table, name)
-                elif name not in table.column_names and self._roles[name] in ("numerical", "categorical"):
-                    columns[name] = pa.nulls(rows, self._types[name])
+                elif name not in table.column_names and role in ("numerical", "categorical"):
+                    columns[name] = pa.nulls(table.num_rows, self._types[name])
                 else:
                     columns[name] = self._cast(table.column(name), name)
             made = pa.table(columns)
-            if self._features:
-                batch_from_table(made, schema_of(self._roles), label_map=self._label_map)
+            if self._schema is not None:
+                batch_from_table(made, self._schema, label_map=self._label_map)
         except KeyError as error:
             return f"it has no column {error.args[0] if error.args else error}"
         except (ValueError, TypeError, pa.ArrowException) as error:

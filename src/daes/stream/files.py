@@ -13,8 +13,6 @@ from daes.stream.arrow import fs
 from daes.stream.cursor import SourceError
 from daes.stream.web import web_filesystem
 
-Where = str | Path | Sequence[str | Path]
-
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4"}
 _MAGIC = re.compile(r"[*?\[]")
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
@@ -49,6 +47,10 @@ class DataFile:
         return (path.with_suffix("") if self.compression else path).suffix.lower()
 
 
+Where = str | Path | DataFile | Sequence[str | Path | DataFile]
+"""What names files; a DataFile is one that was found before."""
+
+
 def find_files(where: Where, suffixes: tuple[str, ...] = ()) -> list[DataFile]:
     """The files that are meant, in order; none is an error.
 
@@ -60,6 +62,8 @@ def find_files(where: Where, suffixes: tuple[str, ...] = ()) -> list[DataFile]:
     - A URL: `file://`; `http://` and `https://`, of single files; `s3://`, `gs://`, `hdfs://` and what else pyarrow.fs
       knows; others through fsspec where that is installed and knows them.
     """
+    if isinstance(where, DataFile):
+        return [where]
     if not isinstance(where, str | Path):
         if not where:
             raise ValueError(f"at least one path is needed, got {where!r}")

@@ -4,17 +4,18 @@ import json
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from daes.stream.arrow import fs
 from daes.stream.bad_rows import BadRow
-from daes.stream.cursor import Cursor, Position, Roles, SourceError
+from daes.stream.cursor import Cursor, Position, SourceError
 from daes.stream.files import DataFile, find_files, is_many, natural_order
 from daes.stream.files_source import FilesSource
 from daes.stream.live import LiveSource
+from daes.stream.schema import Schema
 
 _log = logging.getLogger("daes.stream")
 
@@ -35,8 +36,8 @@ class FollowedFiles(LiveSource):
         make: opens one file as a source.
         accepts: whether a file is one of those to read, by its name.
         order: which of the files that are there comes first: by "name" (day_2 before day_10) or by "time", the oldest.
-        max_wait: see `LiveSource`.
-        bad_rows: "skip" also passes over a file that cannot be opened.
+        policy: `max_wait`, see `LiveSource`, and `bad_rows` and `label_map`, see `CursorSource`; "skip" also skips a
+            file that cannot be opened.
 
     >>> import tempfile
     >>> from daes.stream.csv import CsvSource
@@ -53,9 +54,6 @@ class FollowedFiles(LiveSource):
     [[2.0]]
     """
 
-    _place_keys = frozenset({"name", "place", "done", "skip"})
-    _text_keys = frozenset({"name", "place", "done"})
-
     def __init__(
         self,
         where: str | Path,
@@ -63,15 +61,13 @@ class FollowedFiles(LiveSource):
         *,
         accepts: Callable[[DataFile], bool] = lambda file: True,
         order: str = "name",
-        max_wait: float = 1.0,
-        bad_rows: str = "error",
-        label_map: Mapping[str, int] | None = None,
+        **policy: Any,
     ) -> None:
         if order not in ("name", "time"):
             raise ValueError(f"order must be 'name' or 'time', got {order!r}")
         if not isinstance(where, str | Path) or not is_many(where):
             raise ValueError(f"a folder or a glob is needed to wait for files, got {where!r}")
-        super().__init__(max_wait=max_wait, bad_rows=bad_rows, label_map=label_map)
+        super().__init__(**policy, start={"name": "", "place": "", "done": "[]", "skip": 0})
         self.where, self.order = where, order
         self._make, self._accepts = make, accepts
         self._schema: Any = None
@@ -114,9 +110,6 @@ class FollowedFiles(LiveSource):
         source.bad_rows = self.bad_rows
         return source
 
-    def _start(self) -> Position:
-        return {"name": "", "place": "", "done": "[]", "skip": 0}
-
     def _row_at(self, place: Position) -> tuple[str, int]:
         name, inner = str(place["name"]), json.loads(str(place["place"]) or "{}")
         return name, self.bad_rows.number(name, int(inner.get("offset_row", 0)), int(place["skip"]) + 1)
@@ -124,17 +117,17 @@ class FollowedFiles(LiveSource):
     def _check_columns(self, columns: Sequence[str]) -> None:
         """Each file is asked when it is opened."""
 
-    def _cursor(self, columns: Sequence[str], roles: Roles, place: Position, rows_at_once: int) -> Cursor:
-        return _FollowCursor(self, columns, roles, place, rows_at_once)
+    def _cursor(self, columns: Sequence[str], schema: Schema | None, place: Position, rows_at_once: int) -> Cursor:
+        return _FollowCursor(self, columns, schema, place, rows_at_once)
 
 
 class _FollowCursor(Cursor):
     """One file's cursor after the other, without an end."""
 
     def __init__(
-        self, source: FollowedFiles, columns: Sequence[str], roles: Roles, place: Position, at_once: int
+        self, source: FollowedFiles, columns: Sequence[str], schema: Schema | None, place: Position, at_once: int
     ) -> None:
-        self._source, self._columns, self._roles, self._at_once = source, columns, roles, at_once
+        self._source, self._columns, self._schema, self._at_once = source, columns, schema, at_once
         self._queue: deque[DataFile] = deque()
         self._listed = 0.0
         self._unreachable = False
@@ -150,7 +143,7 @@ class _FollowCursor(Cursor):
 
     def _open(self, file: DataFile, place: Position) -> None:
         source = self._source.open_file(file)
-        self._inner = source._cursor(self._columns, self._roles, {**source._start(), **place}, self._at_once)
+        self._inner = source._cursor(self._columns, self._schema, place, self._at_once)
         self._name = file.path
 
     def ready(self) -> bool:

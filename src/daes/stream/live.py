@@ -1,6 +1,6 @@
 """Sources without an end: what files that keep arriving and message brokers have in common."""
 
-from collections.abc import Mapping
+from typing import Any
 
 from daes.stream.cursor import CursorSource
 
@@ -15,19 +15,17 @@ class LiveSource(CursorSource):
 
     Args:
         max_wait: seconds that a row waits at most for its batch to be full.
-        bad_rows, label_map: see `CursorSource`.
+        policy: `bad_rows`, `label_map` and `start`, see `CursorSource`.
     """
 
     is_live = True
     _rows_at_once = 0  # one batch at a time: rows that are there are not held back for later batches
 
-    def __init__(
-        self, *, max_wait: float = 1.0, bad_rows: str = "error", label_map: Mapping[str, int] | None = None
-    ) -> None:
+    def __init__(self, *, max_wait: float = 1.0, **policy: Any) -> None:
         if not 0 < max_wait <= MAX_WAIT:
             raise ValueError(f"max_wait must be positive and at most {MAX_WAIT:g} seconds, got {max_wait:g}")
         self.max_wait = max_wait
-        super().__init__(bad_rows=bad_rows, label_map=label_map)
+        super().__init__(**policy)
 
     @property
     def lag(self) -> str:

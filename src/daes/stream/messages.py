@@ -9,7 +9,7 @@ import base64
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, Protocol
 
@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from daes.stream.arrow import pa
 from daes.stream.batch import Batch, batch_from_table
-from daes.stream.cursor import Cursor, Position, Roles, SourceError, schema_of, schema_roles
+from daes.stream.cursor import Cursor, PiecewiseCursor, Position, SourceError
 from daes.stream.decoding import KEY, SENT, Decoder, infer_types
 from daes.stream.live import LiveSource
-from daes.stream.schema import Schema
+from daes.stream.schema import Schema, column_kind
 
 _log = logging.getLogger("daes.stream")
 _AT_ONCE = 4096
@@ -119,9 +119,6 @@ class MessageSource(LiveSource):
         label_map: the text of a label to 0 or 1, where labels are something else.
     """
 
-    _place_keys = frozenset({"offsets", "skip"})
-    _text_keys = frozenset({"offsets"})
-
     def __init__(
         self,
         consumer: Consumer,
@@ -133,9 +130,9 @@ class MessageSource(LiveSource):
         self.consumer = consumer
         self.key = key
         self.on_dead_letter: Callable[[DeadLetter], None] | None = None
-        self._first: Offsets | None = None
         self._schema: Any = None
-        super().__init__(max_wait=max_wait, label_map=label_map)
+        start: Position = {"offsets": format_offsets(consumer.start(), {}), "skip": 0}
+        super().__init__(max_wait=max_wait, label_map=label_map, start=start)
 
     @property
     def arrow_schema(self) -> Any:
@@ -151,32 +148,26 @@ class MessageSource(LiveSource):
 
     def iter_batches(self, schema: Schema, batch_size: int) -> Iterator[Batch]:
         """Batches of `batch_size` rows, fewer after `max_wait`, none while nothing comes; from `position()` on."""
-        roles = schema_roles(schema)
-        if self.key is not None:
-            roles = {name: role for name, role in roles.items() if role != "label"} | {KEY: "key", SENT: "sent"}
-        return self._iterate(tuple(roles), roles, batch_size)
+        return super().iter_batches(schema if self.key is None else replace(schema, label=None), batch_size)
 
-    def _convert(self, table: Any, roles: Roles) -> Any:
+    def _convert(self, table: Any, schema: Schema | None) -> Any:
         return table  # the cursor has converted it
 
-    def _to_batch(self, table: Any, roles: Roles) -> Batch:
-        batch = batch_from_table(table, schema_of(roles), label_map=self._label_map)
-        if KEY not in roles:
+    def _to_batch(self, table: Any, schema: Schema) -> Batch:
+        batch = batch_from_table(table, schema, label_map=self._label_map)
+        if self.key is None:
             return batch
         key, sent = (np.asarray(table.column(name), dtype=np.int64) for name in (KEY, SENT))
         return KeyedBatch(**batch.arrays(), key=key, sent=sent)
 
-    def _no_rows(self, columns: Sequence[str], roles: Roles) -> Any:
-        table = super()._no_rows(columns, roles)
-        return self._to_batch(table, roles) if roles else table
+    def _no_rows(self, columns: Sequence[str], schema: Schema | None) -> Any:
+        empty = super()._no_rows(columns, schema)
+        if schema is None or self.key is None:
+            return empty
+        return KeyedBatch(**empty.arrays(), key=np.zeros(0, np.int64), sent=np.zeros(0, np.int64))
 
     def close(self) -> None:
         self.consumer.close()
-
-    def _start(self) -> Position:
-        if self._first is None:
-            self._first = dict(self.consumer.start())
-        return {"offsets": format_offsets(self._first, {}), "skip": 0}
 
     def _check_place(self, position: Position) -> None:
         parse_offsets(str(position["offsets"]))
@@ -187,15 +178,19 @@ class MessageSource(LiveSource):
     def _row_at(self, place: Position) -> tuple[str, int]:
         return f"{self.consumer.name} at {place['offsets']}", 1
 
-    def _cursor(self, columns: Sequence[str], roles: Roles, place: Position, rows_at_once: int) -> Cursor:
-        types = None if roles else self.arrow_schema
-        decoder = Decoder(columns, roles, key=self.key, label_map=self._label_map, types=types)
-        # Thousands of messages are converted together where they are there, which makes a row cheap.
-        convert = (lambda table: self._to_batch(table, roles)) if roles else None
-        return _MessageCursor(self.consumer, decoder, str(place["offsets"]), self, convert)
+    def _cursor(self, columns: Sequence[str], schema: Schema | None, place: Position, rows_at_once: int) -> Cursor:
+        offsets = str(place["offsets"])
+        if schema is None:
+            kinds = {name: column_kind(self.arrow_schema.field(name).type) for name in columns}
+            roles = {name: "numerical" if kind == "numerical" else "categorical" for name, kind in kinds.items()}
+            return _MessageCursor(self.consumer, Decoder(roles), offsets, self)
+        roles = schema.roles if self.key is None else {**schema.roles, KEY: "key", SENT: "sent"}
+        decoder = Decoder(roles, schema=schema, key=self.key, label_map=self._label_map)
+        # Converting thousands of messages together makes a row cheap.
+        return _MessageCursor(self.consumer, decoder, offsets, self, lambda table: self._to_batch(table, schema))
 
     def _first_messages(self) -> list[Message]:
-        self.consumer.seek(parse_offsets(str(self._start()["offsets"]))[0])
+        self.consumer.seek(parse_offsets(str(self._start["offsets"]))[0])
         found = self.consumer.poll(_INFERRED_FROM, _ONE_WAIT)
         if not found:
             _log.warning("there is no message in %s yet: waiting for the first one", self.consumer.name)
@@ -233,7 +228,7 @@ class LabelReader:
         self.on_dead_letter: Callable[[DeadLetter], None] | None = None
         self._consumer = consumer
         roles = {KEY: "key", SENT: "sent", label or "\x00click": "outcome"}
-        self._decoder = Decoder(tuple(roles), roles, key=key)
+        self._decoder = Decoder(roles, key=key)
         self._ahead = Labels(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32))
         self._cursor = self._open(format_offsets(consumer.start(), {}))
 
@@ -275,7 +270,7 @@ class LabelReader:
         return _MessageCursor(self._consumer, self._decoder, offsets, self)
 
 
-class _MessageCursor(Cursor):
+class _MessageCursor(PiecewiseCursor):
     """Messages decoded some thousands at a time; the place is exact to the row of a message."""
 
     def __init__(
@@ -291,26 +286,17 @@ class _MessageCursor(Cursor):
         self._offsets, self._inside = parse_offsets(offsets)
         self._to_skip = dict(self._inside)
         consumer.seek(self._offsets)
-        self._left: Any = None
         self._messages: list[tuple[Message, int]] = []
-        """Those that are decoded and not wholly handed out, the last first, each with the rows it has left."""
-
-    def ready(self) -> bool:
-        self._fill(0.0)
-        return self._rows_left() > 0
+        """Those that are decoded and not completely handed out, last first, each with the rows it has left."""
 
     def wait(self, seconds: float) -> None:
-        self._fill(min(seconds, _ONE_WAIT))
+        if not self._num_left():
+            self._left = self._next_piece(min(seconds, _ONE_WAIT))
 
-    def _rows_left(self) -> int:
-        return 0 if self._left is None else len(self._left)
-
-    def _fill(self, seconds: float) -> None:
-        if self._rows_left():
-            return
+    def _next_piece(self, seconds: float = 0.0) -> Any | None:
         messages = self._consumer.poll(_AT_ONCE, seconds)
         if not messages:
-            return
+            return None
         table, found = self._decoder.decode(messages)
         if self._to_skip and table is not None:
             table, found = self._without_read(messages, table, found)
@@ -320,8 +306,8 @@ class _MessageCursor(Cursor):
                 self._owner.on_dead_letter(letter)
         counts = [0 if isinstance(rows, str) else rows for rows in found]
         self._messages = list(zip(messages, counts, strict=True))[::-1]
-        self._left = table if self._convert is None or table is None else self._convert(table)
         self._pass_on(0)
+        return table if self._convert is None or table is None else self._convert(table)
 
     def _without_read(
         self, messages: Sequence[Message], table: Any, found: list[int | str]
@@ -353,7 +339,7 @@ class _MessageCursor(Cursor):
             self._inside.pop(message.partition, None)
 
     def read(self, limit: int) -> Any:
-        piece, self._left = self._left[:limit], self._left[limit:]
+        piece = super().read(limit)
         self._pass_on(len(piece))
         return piece
 

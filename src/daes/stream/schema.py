@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from difflib import get_close_matches
 from pathlib import Path
@@ -51,22 +51,27 @@ class Schema:
             value = getattr(self, part)
             if value is not None:
                 _check_name(value, part)
-        parts: dict[str, str] = {}
-        for part, name in self._parts():
-            if name in parts:
+        roles: dict[str, str] = {}
+        for name, role in self._columns():
+            if name in roles:
                 raise ValueError(
-                    f"every column must have one part; column {name!r} is {parts[name]} and {part}"
-                    if parts[name] != part
-                    else f"{part} must name each column once; {name!r} occurs twice"
+                    f"a column must have one role only; {name!r} is {roles[name]} and {role}"
+                    if roles[name] != role
+                    else f"{role} must name each column once; {name!r} occurs twice"
                 )
-            parts[name] = part
+            roles[name] = role
         if not self.numerical and not self.categorical:
             raise ValueError("a schema needs at least one feature; numerical and categorical are empty")
 
     @property
     def columns(self) -> tuple[str, ...]:
         """All names needed: the label, the features in the model's order, time and weight."""
-        return tuple(name for _, name in self._parts())
+        return tuple(name for name, _ in self._columns())
+
+    @property
+    def roles(self) -> dict[str, str]:
+        """Each of `columns` with its role: label, numerical, categorical, time or weight."""
+        return dict(self._columns())
 
     @property
     def num_numerical(self) -> int:
@@ -103,18 +108,11 @@ class Schema:
                 raise ValueError(f"{part} must be a list of column names, got {stored[part]!r}")
         return cls(**{name: stored[name] for name in known})
 
-    def _parts(self) -> Iterable[tuple[str, str]]:
-        """Each column with its part, in the order of `columns`."""
-        if self.label is not None:
-            yield "label", self.label
-        for name in self.numerical:
-            yield "numerical", name
-        for name in self.categorical:
-            yield "categorical", name
-        if self.time is not None:
-            yield "time", self.time
-        if self.weight is not None:
-            yield "weight", self.weight
+    def _columns(self) -> Iterator[tuple[str, str]]:
+        for field in fields(self):  # in the order of `columns`
+            value = getattr(self, field.name)
+            for name in (value,) if isinstance(value, str) else value or ():
+                yield name, field.name
 
 
 def infer_schema(

@@ -25,11 +25,9 @@ from daes.stream.cursor import (
     Cursor,
     CursorSource,
     NumberedCursor,
+    PiecewiseCursor,
     Position,
-    Roles,
     SourceError,
-    schema_of,
-    schema_roles,
 )
 from daes.stream.schema import Schema
 
@@ -95,7 +93,7 @@ class TableSource(CursorSource):
         """The rows of the table."""
         return int(self._table.num_rows)
 
-    def _cursor(self, columns: Sequence[str], roles: Roles, place: Position, rows_at_once: int) -> Cursor:
+    def _cursor(self, columns: Sequence[str], schema: Schema | None, place: Position, rows_at_once: int) -> Cursor:
         table = self._table.select(list(columns))
         return NumberedCursor(lambda start, stop: table.slice(start, stop - start), self.num_rows)
 
@@ -103,17 +101,15 @@ class TableSource(CursorSource):
 class NumberedSource(CursorSource):
     """Rows that are made by their numbers as they are handed out: a position is a row, and seeking takes no time."""
 
-    _place_keys = frozenset()
-
-    def _start(self) -> Position:
-        return {}
+    def __init__(self, shard: tuple[int, int] | None = None) -> None:
+        super().__init__(shard, start={})
 
     def _check_place(self, position: Position) -> None:
         if self.num_rows is not None and int(position["row"]) > self.num_rows:
             raise ValueError(f"position must lie within {self.num_rows} rows, got {position!r}")
 
-    def _convert(self, table: Any, roles: Roles) -> Any:
-        return table  # a batch, or a Table where there are no roles
+    def _convert(self, table: Any, schema: Schema | None) -> Any:
+        return table  # the cursor makes batches, or Tables if there is no schema
 
 
 class BatchSource(NumberedSource):
@@ -155,12 +151,12 @@ class BatchSource(NumberedSource):
     def _check_columns(self, columns: Sequence[str]) -> None:
         """`_cursor` compares the columns with those of the rows, and their roles."""
 
-    def _cursor(self, columns: Sequence[str], roles: Roles, place: Position, rows_at_once: int) -> Cursor:
-        own = schema_roles(self.schema)
-        for name, role in roles.items():
+    def _cursor(self, columns: Sequence[str], schema: Schema | None, place: Position, rows_at_once: int) -> Cursor:
+        assert schema is not None  # there are no tables of these rows
+        own = self.schema.roles
+        for name, role in schema.roles.items():
             if own.get(name) != role:
                 raise ValueError(f"the rows in memory have no {role} column {name!r}, got the columns {own}")
-        schema = schema_of(roles)
         if schema == self.schema:
             return NumberedCursor(lambda start, stop: self.rows[start:stop], len(self.rows))
         numerical = [self.schema.numerical.index(name) for name in schema.numerical]
@@ -223,7 +219,7 @@ class ReaderSource(CursorSource):
     def arrow_schema(self) -> Any:
         return self._reader.schema
 
-    def _cursor(self, columns: Sequence[str], roles: Roles, place: Position, rows_at_once: int) -> Cursor:
+    def _cursor(self, columns: Sequence[str], schema: Schema | None, place: Position, rows_at_once: int) -> Cursor:
         if self._make is not None:
             return _ReaderCursor(self._make(), columns)
         if self._open is None:
@@ -231,35 +227,23 @@ class ReaderSource(CursorSource):
         self._open.columns = list(columns)
         return self._open
 
-    def _pass_over(self, cursor: Cursor, rows: int) -> None:
+    def _skip(self, cursor: Cursor, rows: int) -> None:
         done = int(cursor.place()["skip"])
         if rows < done:
             raise SourceError(
                 f"a RecordBatchReader cannot go back; row {rows} is wanted and {done} rows are read; "
                 "give a function that makes a fresh reader"
             )
-        super()._pass_over(cursor, rows - done)
+        super()._skip(cursor, rows - done)
 
 
-class _ReaderCursor(Cursor):
+class _ReaderCursor(PiecewiseCursor):
     def __init__(self, reader: Any, columns: Sequence[str]) -> None:
         self._reader = reader
         self.columns = list(columns)
-        self._left: Any = None
-        self._row = 0
 
-    def ready(self) -> bool:
-        while self._left is None or not self._left.num_rows:
-            try:
-                self._left = self._reader.read_next_batch()
-            except StopIteration:
-                return False
-        return True
+    def _next_piece(self) -> Any | None:
+        return next(self._reader, None)
 
     def read(self, limit: int) -> Any:
-        batch, self._left = self._left.slice(0, limit), self._left.slice(limit)
-        self._row += batch.num_rows
-        return pa.Table.from_batches([batch]).select(self.columns)
-
-    def place(self) -> Position:
-        return {"skip": self._row}
+        return pa.Table.from_batches([super().read(limit)]).select(self.columns)

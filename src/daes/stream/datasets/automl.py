@@ -20,7 +20,7 @@ from daes.stream.bad_rows import BadRows
 from daes.stream.csv import infer_types
 from daes.stream.csv_rows import CsvCursor
 from daes.stream.csv_text import MISSING, CsvFormat
-from daes.stream.cursor import Cursor, Position, Roles, SourceError
+from daes.stream.cursor import Cursor, Position, SourceError
 from daes.stream.dataset import Dataset
 from daes.stream.files import DataFile, find_files, natural_order
 from daes.stream.files_source import FilesSource
@@ -150,7 +150,7 @@ class AutoMLSource(FilesSource):
         return pa.schema([*fields, ("label", pa.float64())] if self._labels else fields)
 
     def _file_cursor(
-        self, file: DataFile, types: Mapping[str, Any], roles: Roles, place: Position, rows_at_once: int
+        self, file: DataFile, types: Mapping[str, Any], roles: Mapping[str, str], place: Position, rows_at_once: int
     ) -> Cursor:
         parsed = {}
         for name, kind in types.items():
