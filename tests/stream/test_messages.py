@@ -133,7 +133,7 @@ def test_columns_that_are_not_there_are_missing_and_others_are_ignored(broker):
 def test_time_weight_and_labels_of_words(broker):
     url = broker.make()
     row = {"bought": "yes", "price": 1, "at": "2024-01-05T10:00:00.5+01:00", "w": 2}
-    bad = ({"bought": "perhaps"}, {"w": -1}, {"at": "noon"})
+    bad = ({"bought": "perhaps"}, {"w": -1}, {"at": "noon"}, {"w": 1e39})
     broker.send(url, [json.dumps({**row, **change}).encode() for change in ({}, *bad)])
     broker.send(url, [json.dumps({**row, "bought": False, "at": 7}).encode()])
     schema = Schema("bought", ("price",), (), time="at", weight="w")
@@ -144,6 +144,7 @@ def test_time_weight_and_labels_of_words(broker):
         "label column 'bought'",
         "weight column 'w'",
         "time column 'at'",
+        "weight column 'w'",
     ]
     assert Dataset.open(url, label="bought", max_wait=0.2).schema.time is None
 

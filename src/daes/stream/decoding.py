@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
-from math import inf
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +23,7 @@ KEY, SENT = "\x00key", "\x00sent"
 """Columns of a table of messages that no message can have: the hash of the key, and when the message was sent."""
 
 _SHOWN = 60
+_LARGEST_WEIGHT = float(np.finfo(np.float32).max)
 _NUMBERS = (int, float, bool, type(None))
 _SCALARS = (str, *_NUMBERS)
 _AS_THEY_ARE: dict[str, set[type]] = {"numerical": {float, type(None)}, "categorical": {str, type(None)}}
@@ -317,7 +317,7 @@ def _outcome(value: Any) -> float:
 
 
 def _weight(value: Any) -> float:
-    if type(value) not in (int, float) or not 0 <= value < inf:
+    if type(value) not in (int, float) or not 0 <= value <= _LARGEST_WEIGHT:
         raise ValueError
     return float(value)
 
