@@ -63,7 +63,7 @@ def test_options_reach_the_reader(tmp_path):
         list(data.iter_batches(data.schema, 8))
     data = Dataset.open(str(path), numerical=["price"], separator=";", bad_rows="skip")
     assert [len(batch) for batch in data.iter_batches(data.schema, 8)] == [1]
-    with pytest.raises(TypeError, match="options are for what is not open yet, got separator"):
+    with pytest.raises(TypeError, match="an open Dataset takes no options, got separator"):
         Dataset.open(data, separator=",")
 
 
