@@ -239,7 +239,7 @@ def test_wrong_input_is_one_sentence(refused, clicks, tmp_path, csv):
             (*known, "--label-map", "yes=1", "--label-map", "yes=0", *out),
             "--label-map must give each text one meaning, got yes=1 yes=0",
         ),
-        ((*known, "--decimal", ",", *out), "decimal are options of CSV files"),
+        ((*known, "--decimal", ",", *out), "options of CSV files: decimal"),
         (("train", csv("click;price\n1;2,5\n0;1\n", "semi.csv"), *out), "with ',' as the separator: is it ';'?"),
         (
             ("train", csv("click,price\n1,2,5\n0,1,5\n", "wide.csv"), *out),

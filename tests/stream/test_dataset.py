@@ -280,5 +280,5 @@ def test_a_bad_row_takes_few_others_from_a_fingerprint_and_is_named_where_nothin
 
 
 def test_no_value_in_any_column_is_said():
-    with pytest.raises(ValueError, match="a value in one of the columns, got none in any row: price, city"):
+    with pytest.raises(ValueError, match="at least one column must have a value, got none in any row: price, city"):
         Dataset.open(pa.table({"click": [0, 1], "price": pa.nulls(2), "city": pa.nulls(2)}))

@@ -253,7 +253,7 @@ def test_a_bare_reader_goes_forward_only() -> None:
     source.seek({"row": 20})
     assert next(source.iter_tables(["at"], 3))["at"].to_pylist() == [1020, 1021, 1022]
     source.seek({"row": 22})
-    with pytest.raises(SourceError, match="cannot go back; row 22 is wanted and 23 rows are read"):
+    with pytest.raises(SourceError, match="cannot go back to row 22 after 23 rows"):
         next(source.iter_batches(SCHEMA, 4))
 
 

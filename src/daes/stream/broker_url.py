@@ -12,7 +12,8 @@ _STARTS = ("first", "new")
 def parse_url(url: str) -> tuple[str, list[str], str, dict[str, str]]:
     """Scheme, servers, topic and options of an address; an error says what is wrong with it.
 
-    Options are `start` ("first": all messages that the broker still has, or "new"), `subject` (NATS), `group` (Kafka).
+    Options are `start` ("first": all messages that the broker still has, or "new"), `subject` (NATS) and `group`
+    (Kafka).
 
     >>> parse_url("nats://localhost/ADS?subject=ads.clicks")
     ('nats', ['localhost'], 'ADS', {'subject': 'ads.clicks'})
@@ -49,7 +50,7 @@ def is_broker(what: Any) -> bool:
 
 
 def connect(url: str) -> Consumer:
-    """A client that is connected to the topic."""
+    """A client connected to the topic."""
     scheme, servers, topic, options = parse_url(url)
     if scheme == "nats":
         from daes.stream.nats_consumer import NatsConsumer

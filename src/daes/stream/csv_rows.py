@@ -1,4 +1,4 @@
-"""The rows of a CSV file: parsed a block at a time, the bad ones found and named."""
+"""The rows of a CSV file: blocks are parsed, and bad rows found and named."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -109,7 +109,7 @@ class CsvCursor(PiecewiseCursor):
 
 
 def parse_text(table: Any, types: Mapping[str, Any], format: CsvFormat) -> tuple[Any, dict[int, str]]:
-    """Columns of text, or its bytes, as columns of these types; why rows cannot be and are left out, by their index."""
+    """Parse columns of text, or its bytes, as these types; also why rows cannot be and are left out, by index."""
     reasons: dict[int, str] = {}
     columns = {name: table.column(name).combine_chunks() for name in types}
     for name, kind in types.items():
@@ -122,7 +122,7 @@ def parse_text(table: Any, types: Mapping[str, Any], format: CsvFormat) -> tuple
 
 
 def _without_missing(table: Any, types: Mapping[str, Any], format: CsvFormat) -> Any:
-    """The table with null where its columns of text hold what means a missing category."""
+    """The table with null where columns of text hold a missing category."""
     for position, (name, kind) in enumerate(types.items()):
         if kind == pa.string():
             table = table.set_column(position, name, _without(table.column(name), format.missing_categories))
@@ -183,7 +183,7 @@ def parse_block(
 
 
 def _convert(column: Any, kind: Any, format: CsvFormat) -> Any:
-    """Bytes of text as a column of that type, as the CSV parser would read it."""
+    """Text, or its bytes, as a column of that type, parsed as the CSV reader does."""
     text = pc.cast(column, pa.string())
     if kind == pa.string():
         return text
@@ -199,7 +199,7 @@ def _without(column: Any, values: Sequence[str]) -> Any:
 
 
 def _unreadable(column: Any, kind: Any, format: CsvFormat, start: int = 0) -> list[int]:
-    """The indices of what cannot be converted, by halving: quick where it is little."""
+    """The indices of values that cannot be converted, found by bisection: fast if there are few."""
     try:
         _convert(column, kind, format)
         return []

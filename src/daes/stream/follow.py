@@ -1,4 +1,4 @@
-"""Files that keep arriving in a folder, read as one stream without an end."""
+"""Files that keep arriving in a folder, read as one endless stream."""
 
 import json
 import logging
@@ -24,18 +24,18 @@ _BETWEEN_LISTINGS = 1.0
 
 
 class FollowedFiles(LiveSource):
-    """The files of a folder or a glob, each read once; when all are read, those that come later.
+    """The files of a folder or a glob, each read once, then those that arrive later.
 
-    A file is taken for complete as soon as it has its name: write it under another one and rename it. Names that start
-    with "." or "_" and those that end in .tmp, .temp, .part, .partial, .inprogress or .crdownload are left alone, with
-    or without a compression's ending after it. What a file's name ends in tells its format. A file that was read is
-    known by its path: it may be moved away, must not change, and a new file must have another name.
+    A file counts as complete as soon as it has its name: write it under another name and rename it. Names that start
+    with "." or "_" or end in .tmp, .temp, .part, .partial, .inprogress or .crdownload (also before the extension of a
+    compression) are ignored. The extension tells the format. A file that was read is known by its path: it may be moved
+    away but must not change, and a new file must have another name.
 
     Args:
         where: a folder or a glob, local or a URL; see `daes.stream.files.find_files`.
         make: opens one file as a source.
-        accepts: whether a file is one of those to read, by its name.
-        order: which of the files that are there comes first: by "name" (day_2 before day_10) or by "time", the oldest.
+        accepts: whether to read a file, by its name.
+        order: of the files that are there: by "name" (day_2 before day_10) or by "time", oldest first.
         policy: `max_wait`, see `LiveSource`, and `bad_rows` and `label_map`, see `CursorSource`; "skip" also skips a
             file that cannot be opened.
 
@@ -72,7 +72,7 @@ class FollowedFiles(LiveSource):
         self._make, self._accepts = make, accepts
         self._schema: Any = None
         self.waiting = 0
-        """Files that are there and not begun."""
+        """Files that are there but not begun."""
 
     @property
     def arrow_schema(self) -> Any:
@@ -92,7 +92,7 @@ class FollowedFiles(LiveSource):
         return f"{self.waiting} file{'s' if self.waiting != 1 else ''} behind"
 
     def files(self) -> list[DataFile]:
-        """The files that are there now, complete, in order."""
+        """The complete files that are there now, in order."""
         try:
             found = find_files(self.where)
         except FileNotFoundError:
@@ -104,7 +104,7 @@ class FollowedFiles(LiveSource):
         return files
 
     def open_file(self, file: DataFile) -> FilesSource:
-        """One of the files as a source that notes its bad rows here."""
+        """One of the files as a source that adds its bad rows to those of this source."""
         source = self._make(file)
         source.configure(bad_rows="skip" if self.skips else "error", label_map=self._label_map)
         source.bad_rows = self.bad_rows
@@ -115,7 +115,7 @@ class FollowedFiles(LiveSource):
         return name, self.bad_rows.number(name, int(inner.get("offset_row", 0)), int(place["skip"]) + 1)
 
     def _check_columns(self, columns: Sequence[str]) -> None:
-        """Each file is asked when it is opened."""
+        """Each file is checked when it is opened."""
 
     def _cursor(self, columns: Sequence[str], schema: Schema | None, place: Position, rows_at_once: int) -> Cursor:
         return _FollowCursor(self, columns, schema, place, rows_at_once)
@@ -144,7 +144,6 @@ class _FollowCursor(Cursor):
     def _open(self, file: DataFile, place: Position) -> None:
         source = self._source.open_file(file)
         self._inner = source._cursor(self._columns, self._schema, place, self._at_once)
-        self._name = file.path
 
     def ready(self) -> bool:
         while True:
@@ -159,12 +158,12 @@ class _FollowCursor(Cursor):
             file = self._queue.popleft()
             self._source.waiting = len(self._queue)
             self._name = file.path
-            self._readable(lambda file=file: self._open(file, {}))  # type: ignore[misc]
+            self._readable(self._open, file, {})
 
-    def _readable(self, step: Callable[[], Any]) -> Any:
+    def _readable(self, step: Callable[..., Any], *arguments: Any) -> Any:
         """The result of the step; None if the file cannot be read and is skipped."""
         try:
-            return step()
+            return step(*arguments)
         except (SourceError, OSError) as error:
             if not self._source.skips:
                 raise
@@ -186,7 +185,7 @@ class _FollowCursor(Cursor):
         try:
             self._queue.extend(file for file in self._source.files() if file.path not in self._done)
             self._unreachable = False
-        except (SourceError, OSError) as error:  # a bucket may be out of reach for a while
+        except (SourceError, OSError) as error:  # a bucket may be unreachable for a while
             if not self._unreachable:
                 _log.warning("%s; trying again", error)
             self._unreachable = True
@@ -216,7 +215,7 @@ class _FollowCursor(Cursor):
 
 
 def _absolute(file: DataFile) -> DataFile:
-    """The file by a path that is the same from every working directory."""
+    """The file with a path that is valid in every working directory."""
     local = isinstance(file.filesystem, fs.LocalFileSystem)
     return replace(file, path=str(Path(file.path).absolute())) if local else file
 

@@ -1,4 +1,4 @@
-"""Which source reads what: files by their format, tables and frames, readers, and sources themselves."""
+"""Opens the source of files, by their format, of tables and frames, of readers and of topics."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,7 +30,7 @@ def open_source(
     key: str | None = None,
     **options: Any,
 ) -> Source:
-    """The source of anything that `Dataset.open` takes, datasets by name apart; the arguments are explained there.
+    """The source of anything that `Dataset.open` takes, except datasets by name; see there for the arguments.
 
     >>> import pyarrow as pa
     >>> open_source(pa.table({"click": [0, 1], "price": [0.5, 2.0]})).num_rows
@@ -39,26 +39,26 @@ def open_source(
     if format not in (None, "parquet", "csv"):
         raise ValueError(f"format must be 'parquet' or 'csv', got {format!r}")
     given = (("max_wait", max_wait), ("order", order), ("key", key))
-    waiting: dict[str, Any] = {name: value for name, value in given if value is not None}
+    live: dict[str, Any] = {name: value for name, value in given if value is not None}
+    if (follow or is_broker(what)) and shard is not None and shard[1] > 1:
+        raise ValueError(f"a stream without an end is read by one process, got shard={shard!r}")
     if is_broker(what):
-        _refuse_shard(shard)
         for name, value in {"format": format, "follow": follow, "order": order, **options}.items():
             if value:
                 raise TypeError(f"{name} is for files, got {value!r} and the topic {what}")
-        return MessageSource(connect(what), **waiting)
+        return MessageSource(connect(what), **live)
     if follow:
-        _refuse_shard(shard)
         if key is not None:
             raise TypeError(f"key is for messages of a topic, got {key!r} and the files {what}")
-        return _follow(what, format, options, waiting)
-    if waiting:
-        raise TypeError(f"{', '.join(waiting)} is for streams without an end, got {what!r} without follow")
+        return _follow(what, format, options, live)
+    if live:
+        raise TypeError(f"{', '.join(live)} is for streams without an end, got {what!r} without follow")
     if _is_path(what) or (isinstance(what, Sequence) and all(map(_is_path, what))):
         files = _files(what, format)
         return _source_of(files, format or _format(files), shard, options)
-    for key, value in (("format", format), *options.items()):
+    for name, value in {"format": format, **options}.items():
         if value is not None:
-            raise TypeError(f"{key} is for files, got {value!r} and what is a {type(what).__name__}")
+            raise TypeError(f"{name} is for files, got {value!r} and a {type(what).__name__}")
     if _is_reader(what):
         return ReaderSource(what, shard=shard)
     if _is_source(what):
@@ -70,7 +70,7 @@ def open_source(
 
 
 def reads_csv(what: str | Path, format: str | None = None) -> bool:
-    """Whether what is named so are CSV files, by their names or by `format`.
+    """Whether a path or name stands for CSV files, by their file names or by `format`.
 
     >>> reads_csv("flights"), reads_csv("nats://localhost/ADS")
     (False, False)
@@ -81,7 +81,7 @@ def reads_csv(what: str | Path, format: str | None = None) -> bool:
 
 
 def name_of(what: Any) -> str:
-    """A short name: the last part of a path, or the kind of thing it is.
+    """A short name: the last part of a path, or the kind of object.
 
     >>> name_of("logs/clicks.parquet"), name_of(["day_1.csv", "day_2.csv"])
     ('clicks.parquet', 'day_1.csv')
@@ -97,7 +97,7 @@ def name_of(what: Any) -> str:
 
 
 def absolute(what: str | Path) -> str:
-    """A path, or a dataset by name with its path, that means the same from every working directory.
+    """A path, or a dataset by name with its path, that is valid in every working directory.
 
     >>> absolute("adstream:500"), absolute("s3://bucket/clicks.parquet"), absolute("/data/day_*.csv")
     ('adstream:500', 's3://bucket/clicks.parquet', '/data/day_*.csv')
@@ -111,7 +111,7 @@ def absolute(what: str | Path) -> str:
 
 
 def _files(what: Any, format: str | None) -> list[DataFile]:
-    """The files that are meant; of several, those whose format is known by their names, if none is given."""
+    """The files; if there are several and no format is given, only those whose names tell their format."""
     files = find_files(what)
     if format is not None:
         return files
@@ -123,7 +123,7 @@ def _is_path(what: Any) -> bool:
 
 
 def _is_reader(what: Any) -> bool:
-    """Whether it is a RecordBatchReader or a function that makes one."""
+    """Whether it is a RecordBatchReader, or a function that should make one."""
     return isinstance(what, pa.RecordBatchReader) or (callable(what) and not _is_source(what))
 
 
@@ -131,12 +131,7 @@ def _is_source(what: Any) -> bool:
     return all(hasattr(type(what), method) for method in ("iter_batches", "position", "seek"))
 
 
-def _refuse_shard(shard: tuple[int, int] | None) -> None:
-    if shard is not None and shard[1] > 1:
-        raise ValueError(f"a stream without an end is read by one process, got shard={shard!r}")
-
-
-def _follow(where: Any, format: str | None, options: dict[str, Any], waiting: dict[str, Any]) -> Source:
+def _follow(where: Any, format: str | None, options: dict[str, Any], live: dict[str, Any]) -> Source:
     """The source of files that keep arriving."""
 
     def make(file: DataFile) -> FilesSource:
@@ -144,7 +139,7 @@ def _follow(where: Any, format: str | None, options: dict[str, Any], waiting: di
         return _source_of([file], known, None, options if known == "csv" else {})
 
     accepts = (lambda file: True) if format else (lambda file: file.suffix in _FORMATS)
-    return FollowedFiles(where, make, accepts=accepts, **waiting)
+    return FollowedFiles(where, make, accepts=accepts, **live)
 
 
 def _source_of(
@@ -153,7 +148,7 @@ def _source_of(
     if format == "csv":
         return CsvSource(files, shard=shard, **options)
     if options:
-        raise TypeError(f"{', '.join(options)} are options of CSV files; {files[0].path} is a Parquet file")
+        raise TypeError(f"options of CSV files: {', '.join(options)}; {files[0].path} is a Parquet file")
     return ParquetSource(files, shard=shard)
 
 
@@ -174,5 +169,5 @@ def _by_content(file: DataFile) -> str:
         raise SourceError(f"{file.path} cannot be read: {error}") from error
     if start == b"PAR1":
         return "parquet"
-    reason = f"the format of {file.path} is not known by its ending ({', '.join(_FORMATS)})"
+    reason = f"the extension of {file.path} does not tell its format ({', '.join(_FORMATS)} do)"
     raise SourceError(f"{reason}; name it with --format (format= in Python)")

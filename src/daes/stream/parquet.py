@@ -1,4 +1,4 @@
-"""Parquet files: only the columns needed, a few thousand rows at a time, whole row groups skipped by their metadata."""
+"""Parquet files: only the required columns are read, a few thousand rows at a time; row groups can be skipped."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -25,8 +25,8 @@ class ParquetSource(FilesSource):
     Args:
         where, policy: see `FilesSource`.
 
-    Memory is that of a few thousand rows of the columns read, whatever the size of files and row groups. The file in
-    use stays open and the footers are kept, so that a single file is opened once, however often its rows are read.
+    Memory holds a few thousand rows of the columns read, whatever the size of files and row groups. The current file
+    stays open and the footers are kept, so that a single file is opened once, however often its rows are read.
 
     >>> import tempfile, pathlib, pyarrow as pa, pyarrow.parquet as pq
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -61,15 +61,14 @@ class ParquetSource(FilesSource):
         return self._footers[file.path]
 
     def _open(self, file: DataFile, dictionaries: Sequence[str] = ()) -> Any:
-        """A ParquetFile that reads `dictionaries` as dictionaries."""
+        """A ParquetFile that reads the columns `dictionaries` as dictionaries."""
         local = isinstance(file.filesystem, fs.LocalFileSystem)
         try:
             if self._handle[0] != file.path:
                 self._handle = (file.path, file.open())
             if self._handle[1].size() == 0:
                 raise SourceError(f"{file.path} is empty, not a Parquet file")
-            # Locally a small buffer per column keeps memory flat in huge row groups; over a network large reads are
-            # better.
+            # Locally, a small buffer per column keeps memory flat in huge row groups; a network needs large reads.
             return pq.ParquetFile(
                 self._handle[1],
                 metadata=self._footers.get(file.path),
@@ -88,8 +87,8 @@ class ParquetSource(FilesSource):
     def _file_cursor(
         self, file: DataFile, types: Mapping[str, Any], roles: Mapping[str, str], place: Position, rows_at_once: int
     ) -> Cursor:
-        # Text stored as a dictionary is hashed once per entry, five times as fast. The dictionary is hashed for every
-        # conversion, so that this does not pay where few rows are converted at a time.
+        # Text read as a dictionary is hashed once per entry, which is five times as fast. But the dictionary is hashed
+        # in every conversion, which does not pay off if few rows are converted at a time.
         text = [name for name, kind in types.items() if roles.get(name) == "categorical" and is_text(kind)]
         at_once = max(_MIN_ROWS, min(_MAX_ROWS, rows_at_once))
         opened = self._open(file, text if rows_at_once >= _MIN_DICTIONARY_ROWS else [])

@@ -13,9 +13,9 @@ from daes.stream.arrow import pa
 FORMAT = "daes.schema"
 VERSION = 1
 UNNAMED = "unnamed_"
-"""What the name of a CSV column without one begins with; its position, from 1, follows."""
+"""A CSV column without a name is called this and its position, from 1."""
 LABEL_NAMES = ("label", "click", "clicked", "target", "y")
-"""What `infer_schema` takes for a label when none is named; case does not matter."""
+"""Names that `infer_schema` recognises as the label, in any case."""
 
 
 @dataclass(frozen=True)
@@ -23,13 +23,13 @@ class Schema:
     """The columns a model reads, by name. Validated once, here.
 
     Args:
-        label: column of 0/1, or None where rows are only scored.
+        label: column of 0/1, or None if rows are only scored.
         numerical: the numerical features, in the model's order.
         categorical: the categorical features, in the model's order.
-        time: column that orders the stream, kept beside the features and never a feature itself.
+        time: column that orders the stream; it is not a feature.
         weight: column of sample weights.
 
-    Every column has one part to play: a name that occurs twice is an error, and so is a schema without features.
+    Every column has one role: a name that occurs twice is an error, and so is a schema without features.
 
     >>> schema = Schema(label="click", numerical=("price", "age"), categorical=("city",), time="at")
     >>> schema.columns
@@ -45,12 +45,11 @@ class Schema:
     weight: str | None = None
 
     def __post_init__(self) -> None:
-        for part in ("numerical", "categorical"):
-            object.__setattr__(self, part, _names(getattr(self, part), part))
-        for part in ("label", "time", "weight"):
-            value = getattr(self, part)
-            if value is not None:
-                _check_name(value, part)
+        for role in ("numerical", "categorical"):
+            object.__setattr__(self, role, _names(getattr(self, role), role))
+        for role in ("label", "time", "weight"):
+            if getattr(self, role) is not None:
+                _check_name(getattr(self, role), role)
         roles: dict[str, str] = {}
         for name, role in self._columns():
             if name in roles:
@@ -65,7 +64,7 @@ class Schema:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """All names needed: the label, the features in the model's order, time and weight."""
+        """All names: the label, the features in the model's order, time and weight."""
         return tuple(name for name, _ in self._columns())
 
     @property
@@ -89,7 +88,7 @@ class Schema:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read what `to_json` wrote; anything else is a ValueError that says what is wrong with it."""
+        """Read what `to_json` wrote; a ValueError says what is wrong with anything else."""
         try:
             stored = json.loads(text)
         except json.JSONDecodeError as error:
@@ -103,9 +102,9 @@ class Schema:
         if given != known:
             unknown, lacking = sorted(given - known), sorted(known - given)
             raise ValueError(f"a schema has the keys {sorted(known)}; {unknown} are unknown, {lacking} are missing")
-        for part in ("numerical", "categorical"):
-            if not isinstance(stored[part], list):
-                raise ValueError(f"{part} must be a list of column names, got {stored[part]!r}")
+        for role in ("numerical", "categorical"):
+            if not isinstance(stored[role], list):
+                raise ValueError(f"{role} must be a list of column names, got {stored[role]!r}")
         return cls(**{name: stored[name] for name in known})
 
     def _columns(self) -> Iterator[tuple[str, str]]:
@@ -126,25 +125,25 @@ def infer_schema(
     exclude: Sequence[str] = (),
     labelled: bool = True,
 ) -> Schema:
-    """Make a `Schema` from column types; what is named wins over what is inferred.
+    """Make a `Schema` from column types; named columns take precedence over inference.
 
-    A named list is the whole list of its kind. What is not named is inferred from the columns that are left:
+    A named list is the complete list of its kind. The rest is inferred from the columns that are left:
 
-    - floats, integers and decimals are numerical; an integer is a category only where `categorical` lists it;
+    - floats, integers and decimals are numerical; an integer is a category only if `categorical` lists it;
     - strings, booleans and dictionaries are categorical;
-    - a timestamp or date is the time; of several, one has to be named and the others are left out;
+    - a timestamp or date is the time; if there are several, one has to be named and the others are left out;
     - the label is the column of numbers or booleans called label, click, clicked, target or y (any case), if there is
       one; two such columns are an error, because the other one would leak the answer into the features;
     - the weight is never guessed.
 
-    Columns come out in the order of the file. Columns without a value (of type null) or without a name (`unnamed_3` of
-    a CSV file, `Unnamed: 2` of pandas) are left out. A column of any other type (lists, structs, binary) has to be
-    named or excluded.
+    Columns keep the order of the file. Columns without a value (of type null) or without a name (`unnamed_3` of a CSV
+    file, `Unnamed: 2` of pandas) are left out. A column of any other type (lists, structs, binary) has to be named or
+    excluded.
 
     Args:
-        source: a pyarrow Schema, Table or RecordBatch, anything else that speaks Arrow's C stream (a pandas or polars
-            frame), or the path of Parquet or CSV files. Of a CSV file the first block alone decides on the types.
-        label, numerical, categorical, time, weight: names that win over inference.
+        source: a pyarrow Schema, Table or RecordBatch, any other object with Arrow's C stream interface (a pandas or
+            polars frame), or the path of Parquet or CSV files. The types of a CSV file are those of its first block.
+        label, numerical, categorical, time, weight: column names.
         exclude: columns that are not used.
         labelled: whether the label is among the columns; if not, none is guessed.
 
@@ -164,7 +163,7 @@ def infer_schema(
         "exclude": _names(exclude, "exclude"),
     }
     single = {"label": label, "time": time, "weight": weight}
-    named = [name for names in listed.values() for name in names or ()] + [n for n in single.values() if n is not None]
+    named = [name for names in listed.values() for name in names or ()] + list(filter(None, single.values()))
     if missing := [name for name in named if name not in types]:
         raise ValueError(no_such_column(missing, types))
     if label is None and labelled:
@@ -176,7 +175,7 @@ def infer_schema(
     }
     if time is None:
         times = [name for name, kind in left.items() if kind == "time"]
-        single["time"] = _only(times, "time must be named where several columns hold timestamps")
+        single["time"] = _only(times, "time must be named if several columns hold timestamps")
     for kind in ("numerical", "categorical"):
         if listed[kind] is None:
             listed[kind] = tuple(name for name, other in left.items() if other == kind)
@@ -184,12 +183,12 @@ def infer_schema(
         _refuse_unusable(left)
         empty = [name for name in types if pa.types.is_null(types[name])]
         if empty and not listed["numerical"] and not listed["categorical"]:
-            raise ValueError(f"there must be a value in one of the columns, got none in any row: {', '.join(empty)}")
+            raise ValueError(f"at least one column must have a value, got none in any row: {', '.join(empty)}")
     return Schema(numerical=listed["numerical"] or (), categorical=listed["categorical"] or (), **single)
 
 
 def no_such_column(names: Sequence[str], available: Iterable[str]) -> str:
-    """The sentence for columns that are not there, with the names they may have been meant for.
+    """The sentence for columns that do not exist, with similar names that do.
 
     >>> no_such_column(["prize"], ["price", "city"])
     "there is no column 'prize'; did you mean 'price'? The columns are: price, city"
@@ -198,34 +197,34 @@ def no_such_column(names: Sequence[str], available: Iterable[str]) -> str:
     """
     columns = list(available)
     folded = {column.casefold(): column for column in reversed(columns)}
-    meant = []
+    hints = []
     for name in names:
         close = [folded[match] for match in get_close_matches(name.casefold(), folded, n=3)]
-        meant.append(f"did you mean {' or '.join(map(repr, close))}?" if close else "")
+        hints.append(f"did you mean {' or '.join(map(repr, close))}?" if close else "")
     shown = ", ".join(columns[:20]) + (f", … ({len(columns)} in all)" if len(columns) > 20 else "")
     shown = f"The columns are: {shown or 'none'}"
     if len(names) == 1:
-        return f"there is no column {names[0]!r}{f'; {meant[0]}' if meant[0] else '.'} {shown}"
-    said = [repr(name) + (f" ({hint})" if hint else "") for name, hint in zip(names, meant, strict=True)]
-    return f"there are no columns {', '.join(said[:-1])} and {said[-1]}. {shown}"
+        return f"there is no column {names[0]!r}{f'; {hints[0]}' if hints[0] else '.'} {shown}"
+    absent = [repr(name) + (f" ({hint})" if hint else "") for name, hint in zip(names, hints, strict=True)]
+    return f"there are no columns {', '.join(absent[:-1])} and {absent[-1]}. {shown}"
 
 
 def is_unnamed(name: str) -> bool:
-    """Whether a name only says that the column has none."""
+    """Whether the name was made up for a column that has none."""
     return re.fullmatch(rf"({UNNAMED}|Unnamed: )[0-9]+", name) is not None
 
 
-def _check_name(name: object, part: str) -> None:
+def _check_name(name: object, role: str) -> None:
     if not isinstance(name, str) or not name:
-        raise ValueError(f"{part} must be named by a non-empty string, got {name!r}")
+        raise ValueError(f"{role} must be named by a non-empty string, got {name!r}")
 
 
-def _names(names: Sequence[str], part: str) -> tuple[str, ...]:
+def _names(names: Sequence[str], role: str) -> tuple[str, ...]:
     if isinstance(names, str) or not isinstance(names, Iterable):
-        raise ValueError(f"{part} must be a sequence of column names, got {names!r}")
+        raise ValueError(f"{role} must be a sequence of column names, got {names!r}")
     checked = tuple(names)
     for name in checked:
-        _check_name(name, part)
+        _check_name(name, role)
     return checked
 
 
@@ -244,7 +243,7 @@ def _arrow_schema(source: Any) -> Any:
 
 
 def column_kind(arrow_type: Any) -> str:
-    """Numerical, categorical or time, as a column of this type is inferred to be; otherwise the type."""
+    """What a column of this type is inferred to be: numerical, categorical or time; otherwise the type itself."""
     types = pa.types
     if types.is_integer(arrow_type) or types.is_floating(arrow_type) or types.is_decimal(arrow_type):
         return "numerical"
@@ -263,14 +262,16 @@ def is_text(arrow_type: Any) -> bool:
 
 
 def _guess_label(types: dict[str, Any]) -> str | None:
-    is_boolean = pa.types.is_boolean
-    named = {name: of for name, of in types.items() if name.casefold() in LABEL_NAMES}
-    found = [name for name, of in named.items() if is_boolean(of) or column_kind(of) in ("numerical", "null")]
-    return _only(found, "label must be named where several columns may be it")
+    found = [
+        name
+        for name, of in types.items()
+        if name.casefold() in LABEL_NAMES and (pa.types.is_boolean(of) or column_kind(of) in ("numerical", "null"))
+    ]
+    return _only(found, "label must be named if several columns may be it")
 
 
 def _only(candidates: list[str], rule: str) -> str | None:
-    """The one candidate, None if there is none; several are an error."""
+    """The only candidate, None if there is none; several are an error."""
     if len(candidates) > 1:
         raise ValueError(f"{rule}, got {', '.join(candidates)}")
     return candidates[0] if candidates else None

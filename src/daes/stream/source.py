@@ -1,7 +1,7 @@
 """Where rows come from: one interface for files, tables and frames, with exact resume and shards.
 
 A source is read from its position on. `position()` is the place of the next row not yet handed out, small enough to
-store with a model; after `seek(position)` the stream goes on with the same values and the same batch boundaries.
+store with a model; after `seek(position)` the stream continues with the same values and the same batch boundaries.
 
 >>> import pyarrow as pa
 >>> from daes.stream.schema import Schema
@@ -48,7 +48,7 @@ class Source(Protocol):
 
     @property
     def num_rows(self) -> int | None:
-        """All rows of the source, whatever the position and the shard; None where counting them means reading them."""
+        """All rows of the source, whatever the position and the shard; None if they would have to be read to count."""
 
     @property
     def arrow_schema(self) -> Any:
@@ -68,7 +68,7 @@ class Source(Protocol):
 
 
 class TableSource(CursorSource):
-    """Rows of a pyarrow Table or RecordBatch, a pandas or polars frame, or anything that speaks Arrow's C stream.
+    """Rows of a pyarrow Table or RecordBatch, a pandas or polars frame, or any object with Arrow's C stream interface.
 
     Args:
         table: the rows. A pandas index is not a column.
@@ -99,7 +99,7 @@ class TableSource(CursorSource):
 
 
 class NumberedSource(CursorSource):
-    """Rows that are made by their numbers as they are handed out: a position is a row, and seeking takes no time."""
+    """Rows that are made from their numbers when they are handed out: a position is a row, and seeking is free."""
 
     def __init__(self, shard: tuple[int, int] | None = None) -> None:
         super().__init__(shard, start={})
@@ -113,7 +113,7 @@ class NumberedSource(CursorSource):
 
 
 class BatchSource(NumberedSource):
-    """Rows in memory, as one batch; a batch of the same columns is a view.
+    """Rows in memory, as one batch; the batches it yields are views if they have the same columns.
 
     Args:
         rows: the rows.
@@ -141,15 +141,15 @@ class BatchSource(NumberedSource):
 
     @property
     def arrow_schema(self) -> Any:
-        """There is none: arrays have no Arrow types any more."""
+        """There is none: arrays have no Arrow types."""
         raise TypeError("rows in memory are arrays and have no Arrow schema")
 
     def iter_tables(self, columns: Sequence[str] | None, batch_size: int) -> Iterator[Any]:
-        """Not possible: the columns of text are hashes by now."""
+        """Not possible: text has been hashed."""
         raise TypeError("rows in memory are arrays and cannot be read as tables")
 
     def _check_columns(self, columns: Sequence[str]) -> None:
-        """`_cursor` compares the columns with those of the rows, and their roles."""
+        """`_cursor` checks the columns and their roles."""
 
     def _cursor(self, columns: Sequence[str], schema: Schema | None, place: Position, rows_at_once: int) -> Cursor:
         assert schema is not None  # there are no tables of these rows
@@ -172,7 +172,7 @@ class BatchSource(NumberedSource):
 
 
 def as_table(data: Any) -> Any:
-    """A pyarrow Table of what is given, without copying where that is possible."""
+    """The data as a pyarrow Table, without copying if possible."""
     if isinstance(data, pa.Table):
         return data
     if isinstance(data, pa.RecordBatch):
@@ -184,9 +184,8 @@ def as_table(data: Any) -> Any:
             return pa.table(data)
     except (pa.ArrowException, AttributeError) as error:
         found = "; ".join(map(str, error.args))
-        raise SourceError(
-            f"each column of a {type(data).__name__} must have values of one type, got: {found}"
-        ) from error
+        message = f"each column of a {type(data).__name__} must have values of one type, got: {found}"
+        raise SourceError(message) from error
     raise TypeError(f"table must be an Arrow table or a pandas or polars frame, got {type(data).__name__}")
 
 
@@ -194,8 +193,8 @@ class ReaderSource(CursorSource):
     """Rows of a pyarrow RecordBatchReader, one pass.
 
     Args:
-        reader: the reader, or a function without arguments that makes a fresh one. With a function the source can
-            `seek` anywhere; with a bare reader only forward.
+        reader: the reader, or a function without arguments that makes a new one. With a function the source can
+            `seek` anywhere, with a reader only forward.
         shard: `(rank, world)`, see `CursorSource`.
 
     >>> import pyarrow as pa
@@ -212,7 +211,7 @@ class ReaderSource(CursorSource):
         if not isinstance(self._reader, pa.RecordBatchReader):
             raise TypeError(f"reader must be a pyarrow RecordBatchReader, got {type(self._reader).__name__}")
         if self._make is None:
-            self._rows_at_once = 0  # what is read is gone: never read ahead of what is handed out
+            self._rows_at_once = 0  # rows cannot be read twice: never read more than is handed out
         self._open: _ReaderCursor | None = None
 
     @property
@@ -231,8 +230,8 @@ class ReaderSource(CursorSource):
         done = int(cursor.place()["skip"])
         if rows < done:
             raise SourceError(
-                f"a RecordBatchReader cannot go back; row {rows} is wanted and {done} rows are read; "
-                "give a function that makes a fresh reader"
+                f"a RecordBatchReader cannot go back to row {rows} after {done} rows; "
+                "give a function that makes a new reader"
             )
         super()._skip(cursor, rows - done)
 

@@ -1,4 +1,4 @@
-"""Files on a web server, read through HTTP range requests with nothing but the standard library."""
+"""Files on a web server, read by HTTP range requests with the standard library only."""
 
 import io
 from typing import Any
@@ -15,9 +15,8 @@ _ATTEMPTS = 3
 class WebFile(io.RawIOBase):
     """A file behind an http:// or https:// URL, readable and seekable.
 
-    Reading goes through one response as long as it is sequential. A seek asks for the rest from there; a server that
-    knows no ranges sends the whole file again, of which the start is thrown away. A connection that breaks is taken up
-    again where it broke.
+    Sequential reading uses a single response. A seek requests the rest from there; if the server does not support
+    ranges, it sends the whole file again and the start is discarded. A broken connection is resumed where it broke.
     """
 
     def __init__(self, url: str) -> None:
