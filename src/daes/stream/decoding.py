@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from daes.stream.messages import Message
 
 KEY, SENT = "\x00key", "\x00sent"
-"""Columns of a table of messages that no message can have: the hash of the key, and when the message was sent."""
+"""Columns that are added to the tables: the hash of the key, and when the message was sent."""
 
 _SHOWN = 60
 _LARGEST_WEIGHT = float(np.finfo(np.float32).max)
 _NUMBERS = (int, float, bool, type(None))
 _SCALARS = (str, *_NUMBERS)
-_AS_THEY_ARE: dict[str, set[type]] = {"numerical": {float, type(None)}, "categorical": {str, type(None)}}
+_NO_CONVERSION: dict[str, set[type]] = {"numerical": {float, type(None)}, "categorical": {str, type(None)}}
 
 
 class Decoder:
@@ -64,7 +64,7 @@ class Decoder:
         self._rules = {name: self._rule(name, role) for name, role in roles.items() if role != "sent"}
 
     def decode(self, messages: Sequence["Message"]) -> tuple[Any | None, list[int | str]]:
-        """One Table of all rows (None if there are none), and per message its number of rows or why it is refused."""
+        """One Table of all rows (None if there are none); for each message its number of rows or why it is refused."""
         found: list[int | str] = []
         tables: list[Any] = []
         for arrow, run in groupby(messages, lambda message: is_arrow(message.data)):
@@ -74,7 +74,7 @@ class Decoder:
         return (pa.concat_tables(tables) if tables else None), found
 
     def _from_objects(self, messages: list["Message"]) -> tuple[list[Any], list[int | str]]:
-        """`decode` of messages none of which is Arrow."""
+        """Tables of messages that are JSON objects, and for each message 1 or why it is refused."""
         parsed = [parse_object(message.data) for message in messages]
         bad = {place: row for place, row in enumerate(parsed) if isinstance(row, str)}
         rows: list[dict[str, Any]] = [{} if isinstance(row, str) else row for row in parsed]
@@ -100,21 +100,21 @@ class Decoder:
         return [pa.table(arrays)], found
 
     def _convert(self, name: str, values: list[Any], bad: dict[int, str]) -> list[Any]:
-        """The values as the column's type has them; why others are refused is added to `bad`, by their place."""
-        if set(map(type, values)) <= _AS_THEY_ARE.get(self._roles[name], set()):
+        """The values in the column's type; adds to `bad` why others are refused, by their place."""
+        if set(map(type, values)) <= _NO_CONVERSION.get(self._roles[name], set()):
             return values
         convert, rule = self._rules[name]
         converted = []
         for place, value in enumerate(values):
             try:
                 converted.append(convert(value))
-            except (ValueError, OverflowError):  # the latter of an integer that no float can hold
+            except (ValueError, OverflowError):  # the latter for an integer beyond the range of floats
                 bad.setdefault(place, f"{rule}, got {_show(value)}")
                 converted.append(None)
         return converted
 
     def _rule(self, name: str, role: str) -> tuple[Callable[[Any], Any], str]:
-        """What converts a value of a column, or raises a ValueError or OverflowError, and what it expects."""
+        """A function that converts a value of the column or raises ValueError or OverflowError, and what it expects."""
         if role == "label" and self._label_map:
             known = set(map(_text, self._label_map))
             return _one_of(known), f"label column {name!r} must hold {' or '.join(map(repr, self._label_map))}"
@@ -145,7 +145,7 @@ class Decoder:
         return good, [table if isinstance(table, str) else table.num_rows for table in made]
 
     def _from_table(self, table: Any, sent: NDArray[np.int64]) -> Any:
-        """The rows of a table that was sent, with the types that rows of JSON have; or what is wrong with it."""
+        """The rows of a message's table, with the same types as those of JSON; or what is wrong with it."""
         try:
             columns = {}
             for name, role in self._roles.items():
@@ -174,7 +174,7 @@ class Decoder:
         return made
 
     def _outcomes(self, table: Any, name: str) -> Any:
-        """The labels of messages, each of which means a click unless it has another label."""
+        """The labels of messages; one without a label means a click."""
         if name not in table.column_names:
             return pa.array(np.ones(table.num_rows))
         column = pc.fill_null(table.column(name).cast(pa.float64()), 1.0)
@@ -202,7 +202,7 @@ class Decoder:
 
 
 def is_arrow(data: bytes) -> bool:
-    """Whether a message is an Arrow IPC stream, by the mark that every one begins with."""
+    """Whether a message is an Arrow IPC stream, by its first bytes."""
     return data[:4] == b"\xff\xff\xff\xff"
 
 
@@ -231,7 +231,7 @@ def parse_object(data: bytes) -> dict[str, Any] | str:
 
 
 def infer_types(messages: Sequence["Message"], name: str) -> Any:
-    """The columns of some messages as a pyarrow Schema; messages that cannot be read are passed over."""
+    """The columns of some messages as a pyarrow Schema; messages that cannot be read are skipped."""
     columns: dict[str, list[Any]] = {}
     rows = 0
     for message in messages:
@@ -323,7 +323,7 @@ def _weight(value: Any) -> float:
 
 
 def _moment(value: Any) -> int:
-    """Epoch nanoseconds of an ISO timestamp, in UTC unless it has an offset; an integer is returned as it is."""
+    """Epoch nanoseconds of an ISO timestamp, in UTC unless it has an offset; an integer is returned unchanged."""
     if type(value) is int and -(2**63) <= value < 2**63:
         return value
     if type(value) is not str:
@@ -335,7 +335,7 @@ def _moment(value: Any) -> int:
 
 
 def _text(value: Any) -> str:
-    """A scalar as the one text that a category has; see `category_text`."""
+    """The text of a scalar as a category; see `category_text`."""
     if type(value) is bool:
         return "true" if value else "false"
     if type(value) is float and value.is_integer():

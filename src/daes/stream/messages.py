@@ -1,8 +1,8 @@
-"""Rows that come as messages from a broker: what every broker's client has in common.
+"""Rows that arrive as messages from a broker: what the clients of all brokers have in common.
 
-A client implements `Consumer`: it reads the partitions of a topic from given offsets and never tells the broker how
-far it has come. The offsets are the position of the source, which is in the checkpoint with all that was learned: after
-a crash the messages since then are read again, as if they had not been read before.
+A client implements `Consumer`: it reads the partitions of a topic from given offsets and commits nothing to the broker.
+The offsets are the position of the source, which the checkpoint holds together with the model: after a crash the
+messages since the checkpoint are read again, as if for the first time.
 """
 
 import base64
@@ -29,7 +29,7 @@ _INFERRED_FROM = 1000
 _ONE_WAIT = 0.5
 
 Offsets = dict[int, int]
-"""Of each partition, the offset of the next message."""
+"""The offset of the next message of each partition."""
 
 
 class BrokerError(SourceError):
@@ -42,13 +42,13 @@ class Message(NamedTuple):
     partition: int
     offset: int
     sent: int
-    """When the broker, or with Kafka the producer, says that it was sent; epoch nanoseconds."""
+    """When it was sent, by the broker's clock (with Kafka the producer's); epoch nanoseconds."""
     data: bytes
 
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """A message that cannot be read, and why."""
+    """A message that cannot be read, and the reason."""
 
     topic: str
     partition: int
@@ -58,7 +58,7 @@ class DeadLetter:
     data: bytes
 
     def to_json(self) -> str:
-        """One line of JSON: the payload is text where it is UTF-8, base64 otherwise."""
+        """One line of JSON: the payload is text if it is UTF-8, otherwise base64."""
         line: dict[str, Any] = {name: getattr(self, name) for name in ("topic", "partition", "offset", "reason")}
         line["sent"] = datetime.fromtimestamp(self.sent / 1e9, UTC).isoformat(timespec="milliseconds")
         try:
@@ -69,25 +69,25 @@ class DeadLetter:
 
 
 class Consumer(Protocol):
-    """A client of a broker, connected to one topic. A broker that is lost on the way is waited for."""
+    """A client of a broker, connected to one topic. If the connection is lost, it waits for the broker."""
 
     name: str
-    """What messages, files and reports call the topic."""
+    """The name of the topic in messages, files and reports."""
 
     def start(self) -> Offsets:
-        """The offsets of the first messages to read, of all partitions."""
+        """The offset of the first message to read in each partition."""
 
     def seek(self, offsets: Mapping[int, int]) -> None:
-        """Go on from there."""
+        """Continue from these offsets."""
 
     def poll(self, most: int, seconds: float) -> list[Message]:
-        """Up to `most` messages, as soon as there are some; none after so many seconds."""
+        """Up to `most` messages, as soon as there are some; none if none arrive within `seconds`."""
 
     def lag(self) -> int | None:
-        """How many messages there are after the last one that was polled; None if the broker does not say."""
+        """How many messages follow the last one that was polled; None if the broker does not say."""
 
     def complete_until(self) -> int:
-        """All messages sent up to this time, in epoch nanoseconds, were polled."""
+        """The time, in epoch nanoseconds, up to which all messages sent were polled."""
 
     def close(self) -> None:
         """Disconnect."""
@@ -95,10 +95,10 @@ class Consumer(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class KeyedBatch(Batch):
-    """Rows whose labels come in other messages.
+    """Rows whose labels arrive in other messages.
 
     Args:
-        key: (B,) int64, the hash of what the label is found by.
+        key: (B,) int64, the hash of the key by which the label is found.
         sent: (B,) int64, when the message was sent, epoch nanoseconds.
     """
 
@@ -107,16 +107,16 @@ class KeyedBatch(Batch):
 
 
 class MessageSource(LiveSource):
-    """Rows of a topic: a JSON object a message, or an Arrow IPC stream of any number of rows a message.
+    """Rows of a topic: each message is a JSON object, or an Arrow IPC stream of any number of rows.
 
-    A column that a message does not have is missing. A message that cannot be read (no JSON, text where a number is
-    expected, no label) is a dead letter: it is given to `on_dead_letter` with its position and the reason, and passed
-    over.
+    Columns that a message lacks are missing values. A message that cannot be read (not JSON, text where a number is
+    expected, no label) is a dead letter: it is passed to `on_dead_letter` with its position and the reason, and
+    skipped.
 
     Args:
-        key: the field by which labels find their rows; batches are `KeyedBatch` then and have no label.
+        key: the field by which labels find their rows; batches are then `KeyedBatch` and have no label.
         max_wait: see `LiveSource`.
-        label_map: the text of a label to 0 or 1, where labels are something else.
+        label_map: the text of a label to 0 or 1, if labels are something else.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class MessageSource(LiveSource):
 
     @property
     def arrow_schema(self) -> Any:
-        """The columns of the first messages, which are waited for."""
+        """The columns of the first messages; waits for them."""
         if self._schema is None:
             self._schema = infer_types(self._first_messages(), self.consumer.name)
         return self._schema
@@ -147,7 +147,7 @@ class MessageSource(LiveSource):
         return "" if behind is None else f"{behind:,} message{'s' if behind != 1 else ''} behind"
 
     def iter_batches(self, schema: Schema, batch_size: int) -> Iterator[Batch]:
-        """Batches of `batch_size` rows, fewer after `max_wait`, none while nothing comes; from `position()` on."""
+        """Batches of `batch_size` rows, fewer after `max_wait`, none while no rows arrive; from `position()` on."""
         return super().iter_batches(schema if self.key is None else replace(schema, label=None), batch_size)
 
     def _convert(self, table: Any, schema: Schema | None) -> Any:
@@ -202,7 +202,7 @@ class MessageSource(LiveSource):
 
 
 class Labels(NamedTuple):
-    """Labels of rows: the hash of the key, when they were sent, and 0 or 1, each (B,)."""
+    """Labels of rows, (B,) each: the hash of the key, the time of sending, and 0 or 1."""
 
     key: NDArray[np.int64]
     sent: NDArray[np.int64]
@@ -215,12 +215,12 @@ class Labels(NamedTuple):
 class LabelReader:
     """The messages of a topic that say which rows were clicked, in order.
 
-    A message has the key and, where it does not mean a click, the label: 0 or 1. What cannot be read is a dead letter,
-    as of a `MessageSource`.
+    A message has the key and may have the label, 0 or 1; without a label it means a click. A message that cannot be
+    read is a dead letter, as in a `MessageSource`.
 
     Args:
         key: the field of the key.
-        label: the field of the label; a message without it means a click.
+        label: the field of the label; None if messages have none.
     """
 
     def __init__(self, consumer: Consumer, key: str, label: str | None) -> None:
@@ -233,7 +233,7 @@ class LabelReader:
         self._cursor = self._open(format_offsets(consumer.start(), {}))
 
     def read(self, most: int, moment: int) -> Labels:
-        """Up to `most` labels that were sent by `moment` and have arrived."""
+        """Up to `most` of the labels that have arrived and were sent no later than `moment`."""
         if not len(self._ahead.key) and self._cursor.ready():
             table = self._cursor.read(most)
             key, sent, label = (table.column(place).to_numpy() for place in range(3))
@@ -244,12 +244,12 @@ class LabelReader:
         return found
 
     def wait(self, seconds: float) -> None:
-        """Return as soon as there may be another label, after so many seconds at the latest."""
+        """Return as soon as there may be another label, at the latest after `seconds`."""
         if not len(self._ahead.key):
             self._cursor.wait(seconds)
 
     def complete_until(self) -> int:
-        """All labels sent up to this time, in epoch nanoseconds, were read."""
+        """The time, in epoch nanoseconds, up to which all labels sent were read."""
         if len(self._ahead.key):
             return int(self._ahead.sent[0]) - 1
         return 0 if self._cursor.ready() else self._consumer.complete_until()
@@ -259,7 +259,7 @@ class LabelReader:
         return parse_offsets(str(self._cursor.place()["offsets"]))[0]
 
     def state_dict(self) -> dict[str, Any]:
-        """The place among the messages, and labels that were fetched and not read."""
+        """The place among the messages, and the labels that were fetched but not read."""
         return {"offsets": self._cursor.place()["offsets"], "ahead": [np.array(column) for column in self._ahead]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -271,7 +271,7 @@ class LabelReader:
 
 
 class _MessageCursor(PiecewiseCursor):
-    """Messages decoded some thousands at a time; the place is exact to the row of a message."""
+    """Messages, decoded a few thousand at a time; the place is exact to the row within a message."""
 
     def __init__(
         self,
@@ -312,7 +312,7 @@ class _MessageCursor(PiecewiseCursor):
     def _without_read(
         self, messages: Sequence[Message], table: Any, found: list[int | str]
     ) -> tuple[Any, list[int | str]]:
-        """The rows without those that were read of the first message of a partition, before the position."""
+        """Leave out the rows of each partition's first message that were read before the position."""
         keep = np.ones(table.num_rows, dtype=bool)
         left, row = [], 0
         for message, rows in zip(messages, found, strict=True):
@@ -325,7 +325,7 @@ class _MessageCursor(PiecewiseCursor):
         return table.filter(pa.array(keep)), left
 
     def _pass_on(self, rows: int) -> None:
-        """Mark `rows` further rows as handed out, and the messages that have none left as read."""
+        """Mark the next `rows` rows as handed out, and messages with no rows left as read."""
         while self._messages:
             message, count = self._messages[-1]
             if count > rows:
@@ -353,14 +353,14 @@ class _MessageCursor(PiecewiseCursor):
 def next_offset(what: str, wanted: int, first: int, end: int) -> int:
     """Where to continue in messages from `first` to before `end`: at `wanted`, or at `first` if that is gone."""
     if wanted > end:
-        raise BrokerError(f"{what} ends before message {end}, and message {wanted} is next: it was made anew")
+        raise BrokerError(f"{what} ends before message {end}, but message {wanted} is next: it was created again")
     if wanted < first:
-        _log.warning("%s has no messages %d to %d any more: going on with %d", what, wanted, first - 1, first)
+        _log.warning("%s no longer has messages %d to %d: continuing with %d", what, wanted, first - 1, first)
     return max(wanted, first)
 
 
 def format_offsets(offsets: Mapping[int, int], inside: Mapping[int, int]) -> str:
-    """Offsets as text: the next message of each partition, and how many of its rows were read.
+    """Offsets as text: the next message of each partition, and the number of its rows that were read.
 
     >>> format_offsets({0: 17, 1: 4}, {0: 3})
     '0:17+3 1:4'
@@ -387,5 +387,5 @@ def parse_offsets(text: str) -> tuple[Offsets, Offsets]:
             if plus:
                 inside[int(partition)] = int(rows)
     except ValueError:
-        raise ValueError(f"offsets must be as '0:17+3 1:4', got {text!r}") from None
+        raise ValueError(f"offsets must look like '0:17+3 1:4', got {text!r}") from None
     return offsets, inside

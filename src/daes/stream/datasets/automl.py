@@ -38,18 +38,18 @@ def open_automl(
     solutions: str | Path | None = None,
     shard: tuple[int, int] | None = None,
 ) -> Dataset:
-    """A dataset of the challenge: all training batches, then all test batches, each in the order of its numbers.
+    """A dataset of the challenge: all training batches, then all test batches, each in the order of their numbers.
 
-    Columns are named by kind, each counted from 1: numerical `I1`…, categorical `C1`…, multi-value `M1`…, time `T1`….
-    The first time column is the schema's time, as an integer, 0 where it is missing; further ones are not used.
+    Columns are named by kind and counted from 1: numerical `I1`…, categorical `C1`…, multi-value `M1`…, time `T1`….
+    The first time column is the schema's time, as an integer, 0 if it is missing; further ones are not used.
     Files without a solution are left out, with a note, unless none has one: then the schema has no label.
 
     Args:
         path: the folder of one dataset.
-        multi_value: "first" takes the first value of a multi-value field as its category; "first+count" adds how many
-            there are, as the numerical column `M1_count`.
-        solutions: where the solutions are that are not beside their data (the challenge kept those of the test batches
-            in a folder of their own).
+        multi_value: "first" takes the first value of a multi-value field as its category; "first+count" adds the number
+            of values as the numerical column `M1_count`.
+        solutions: a folder of solutions that are not next to their data (the challenge kept those of the test batches
+            in a separate folder).
         shard: `(rank, world)`, see `CursorSource`.
     """
     if multi_value not in ("first", "first+count"):
@@ -124,7 +124,7 @@ def _text(files: Sequence[DataFile], name: str) -> str | None:
 
 
 class AutoMLSource(FilesSource):
-    """Data files, in order, with the names of their columns and the solution of each by its path; see `open_automl`."""
+    """Data files, in order, with the names of their columns and the solution for each path; see `open_automl`."""
 
     def __init__(
         self, where: Sequence[DataFile], columns: Sequence[str], labels: Mapping[str, DataFile], **policy: Any
