@@ -8,9 +8,10 @@ import pyarrow as pa
 import pytest
 
 from daes.extras import MissingExtraError
+from daes.stream.batch import KeyedBatch
 from daes.stream.cursor import SourceError
 from daes.stream.dataset import Dataset
-from daes.stream.messages import KeyedBatch, format_offsets, parse_offsets
+from daes.stream.messages import format_offsets, parse_offsets
 from daes.stream.prefetch import Prefetch
 from daes.stream.schema import Schema
 

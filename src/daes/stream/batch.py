@@ -131,6 +131,19 @@ class Batch:
         }
 
 
+@dataclass(frozen=True, eq=False)
+class KeyedBatch(Batch):
+    """Rows whose labels arrive later, in other messages.
+
+    Args:
+        key: (B,) int64, the hash of the key by which the label is found.
+        sent: (B,) int64, when the message was sent, epoch nanoseconds.
+    """
+
+    key: NDArray[np.int64] | None = None
+    sent: NDArray[np.int64] | None = None
+
+
 def batch_from_table(
     table: Any, schema: Schema, *, require_label: bool = True, label_map: Mapping[str, int] | None = None
 ) -> Batch:

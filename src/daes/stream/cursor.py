@@ -327,7 +327,7 @@ class CursorSource(ABC):
                 cursor.wait(left)
             else:
                 break
-        return _join(pieces), [*places, (done, cursor.place())]
+        return join_pieces(pieces), [*places, (done, cursor.place())]
 
     def _no_rows(self, columns: Sequence[str], schema: Schema | None) -> Any:
         """What a live source hands out while no rows come."""
@@ -378,8 +378,8 @@ def check_columns(columns: Sequence[str], available: Sequence[str], where: str =
             raise SourceError(f"{where}column names must be unique; {name!r} occurs {count} times")
 
 
-def _join(pieces: Sequence[Any]) -> Any | None:
-    """Tables or batches of the same columns as one, None if there are none."""
+def join_pieces(pieces: Sequence[Any]) -> Any | None:
+    """Tables or batches of the same columns joined, None if there are none."""
     if len(pieces) <= 1:
         return pieces[0] if pieces else None
     if isinstance(pieces[0], Batch):

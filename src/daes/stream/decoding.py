@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daes.stream.arrow import pa, pc
-from daes.stream.batch import batch_from_table
+from daes.stream.batch import KeyedBatch, batch_from_table
 from daes.stream.category_text import category_text
-from daes.stream.cursor import SourceError
+from daes.stream.cursor import SourceError, join_pieces
 from daes.stream.hashing import hash_column
 from daes.stream.schema import Schema, is_text
 
@@ -33,9 +33,9 @@ class Decoder:
     """Makes rows of messages.
 
     Args:
-        roles: the columns of the tables it makes with their roles: those of a `Schema`, "outcome" for a label that
-            means a click if it is missing, "key" and "sent".
-        schema: what each message must satisfy, and have one of the features of; None for no such rule.
+        roles: the columns to read, with their roles: those of a `Schema`, "outcome" for a label that means a click if
+            it is missing, "key" and "sent".
+        schema: the schema of the batches it makes, of which each message must have a feature; None to make Tables.
         key: the field by which labels are found; its hash is the column `KEY`.
         label_map: the text of a label to 0 or 1.
 
@@ -43,9 +43,9 @@ class Decoder:
     >>> schema = Schema("click", ("price",), ())
     >>> decoder = Decoder(schema.roles, schema=schema)
     >>> messages = [Message(0, 1, 0, b'{"click": 1, "price": 2}'), Message(0, 2, 0, b'{"click": 2, "price": 1}')]
-    >>> table, found = decoder.decode(messages)
-    >>> table.to_pydict(), found
-    ({'click': [1.0], 'price': [2.0]}, [1, "label column 'click' must hold 0 and 1 only, got 2"])
+    >>> batch, found = decoder.decode(messages)
+    >>> batch.numerical.tolist(), found
+    ([[2.0]], [1, "label column 'click' must hold 0 and 1 only, got 2"])
     """
 
     def __init__(
@@ -56,25 +56,29 @@ class Decoder:
         key: str | None = None,
         label_map: Mapping[str, int] | None = None,
     ) -> None:
-        self._roles, self._schema, self._key, self._label_map = roles, schema, key, label_map
+        self._roles = {name: "mapped" if role == "label" and label_map else role for name, role in roles.items()}
+        self._schema, self._key, self._label_map = schema, key, label_map or {}
         names = () if schema is None else (*schema.numerical, *schema.categorical)
         self._features = frozenset(names)
         self._no_features = f"it has none of the columns {', '.join(names[:5])}"
-        self._types = {name: self._type(role) for name, role in roles.items()}
-        self._rules = {name: self._rule(name, role) for name, role in roles.items() if role != "sent"}
+        kinds = dict.fromkeys(("categorical", "mapped", "key"), pa.string()) | dict.fromkeys(
+            ("time", "sent"), pa.int64()
+        )
+        self._types = {name: kinds.get(role, pa.float64()) for name, role in self._roles.items()}
+        self._rules = {name: self._rule(name, role) for name, role in self._roles.items() if role != "sent"}
 
     def decode(self, messages: Sequence["Message"]) -> tuple[Any | None, list[int | str]]:
-        """One Table of all rows (None if there are none); for each message its number of rows or why it is refused."""
+        """All rows as one batch or Table (None if there are none); of each message the number of rows or its error."""
         found: list[int | str] = []
-        tables: list[Any] = []
+        pieces: list[Any] = []
         for arrow, run in groupby(messages, lambda message: is_arrow(message.data)):
-            some, outcomes = (self._from_arrow if arrow else self._from_objects)(list(run))
+            made, outcomes = (self._from_arrow if arrow else self._from_objects)(list(run))
             found += outcomes
-            tables += some
-        return (pa.concat_tables(tables) if tables else None), found
+            pieces += made
+        return join_pieces(pieces), found
 
     def _from_objects(self, messages: list["Message"]) -> tuple[list[Any], list[int | str]]:
-        """Tables of messages that are JSON objects, and for each message 1 or why it is refused."""
+        """`decode` of messages that are JSON objects."""
         parsed = [parse_object(message.data) for message in messages]
         bad = {place: row for place, row in enumerate(parsed) if isinstance(row, str)}
         rows: list[dict[str, Any]] = [{} if isinstance(row, str) else row for row in parsed]
@@ -97,7 +101,17 @@ class Decoder:
         arrays = {name: pa.array(values, self._types[name]) for name, values in columns.items()}
         if KEY in arrays:
             arrays[KEY] = pa.array(hash_column(category_text(arrays[KEY])))
-        return [pa.table(arrays)], found
+        return [self._finish(pa.table(arrays))], found
+
+    def _finish(self, table: Any) -> Any:
+        """The rows of a table as a batch, if there is a schema."""
+        if self._schema is None:
+            return table
+        batch = batch_from_table(table, self._schema, label_map=self._label_map)
+        if self._key is None:
+            return batch
+        key, sent = (np.asarray(table.column(name), dtype=np.int64) for name in (KEY, SENT))
+        return KeyedBatch(**batch.arrays(), key=key, sent=sent)
 
     def _convert(self, name: str, values: list[Any], bad: dict[int, str]) -> list[Any]:
         """The values in the column's type; adds to `bad` why others are refused, by their place."""
@@ -115,13 +129,12 @@ class Decoder:
 
     def _rule(self, name: str, role: str) -> tuple[Callable[[Any], Any], str]:
         """A function that converts a value of the column or raises ValueError or OverflowError, and what it expects."""
-        if role == "label" and self._label_map:
-            known = set(map(_text, self._label_map))
-            return _one_of(known), f"label column {name!r} must hold {' or '.join(map(repr, self._label_map))}"
+        labels = " or ".join(map(repr, self._label_map))
         return {
             "numerical": (_number, f"column {name!r} must hold numbers"),
             "categorical": (_category, f"column {name!r} must hold categories"),
             "label": (_zero_or_one, f"label column {name!r} must hold 0 and 1 only"),
+            "mapped": (_one_of(set(map(_text, self._label_map))), f"label column {name!r} must hold {labels}"),
             "outcome": (_outcome, f"label {name!r} must be 0 or 1"),
             "weight": (_weight, f"weight column {name!r} must hold finite numbers ≥ 0"),
             "time": (_moment, f"time column {name!r} must hold timestamps or integers"),
@@ -141,11 +154,13 @@ class Decoder:
             table if isinstance(table, str) else self._from_table(table, np.full(table.num_rows, message.sent))
             for table, message in zip(read, messages, strict=True)
         ]
-        good = [table for table in made if not isinstance(table, str)]
-        return good, [table if isinstance(table, str) else table.num_rows for table in made]
+        good = [rows for rows in made if not isinstance(rows, str)]
+        return good, [rows if isinstance(rows, str) else len(rows) for rows in made]
 
     def _from_table(self, table: Any, sent: NDArray[np.int64]) -> Any:
-        """The rows of a message's table, with the same types as those of JSON; or what is wrong with it."""
+        """The rows of a message's table; or what is wrong with it."""
+        if self._features and self._features.isdisjoint(table.column_names):
+            return self._no_features
         try:
             columns = {}
             for name, role in self._roles.items():
@@ -162,16 +177,11 @@ class Decoder:
                     columns[name] = pa.nulls(table.num_rows, self._types[name])
                 else:
                     columns[name] = self._cast(table.column(name), name)
-            made = pa.table(columns)
-            if self._schema is not None:
-                batch_from_table(made, self._schema, label_map=self._label_map)
+            return self._finish(pa.table(columns))
         except KeyError as error:
             return f"it has no column {error.args[0] if error.args else error}"
         except (ValueError, TypeError, pa.ArrowException) as error:
             return str(error)
-        if self._features and self._features.isdisjoint(table.column_names):
-            return self._no_features
-        return made
 
     def _outcomes(self, table: Any, name: str) -> Any:
         """The labels of messages; one without a label means a click."""
@@ -187,18 +197,13 @@ class Decoder:
         role, kind = self._roles[name], self._types[name]
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
-        if role == "categorical" or (role == "label" and self._label_map):
+        if role in ("categorical", "mapped"):
             return category_text(column).cast(kind)
         if role in ("numerical", "label", "weight") and is_text(column.type):
             raise TypeError(f"column {name!r} must hold numbers; it is of type {column.type}")
         if role == "time" and not pa.types.is_integer(column.type):
             column = column.cast(pa.timestamp("ns"))
         return column.cast(kind)
-
-    def _type(self, role: str) -> Any:
-        if role in ("categorical", "key") or (role == "label" and self._label_map):
-            return pa.string()
-        return pa.int64() if role in ("time", "sent") else pa.float64()
 
 
 def is_arrow(data: bytes) -> bool:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daes.stream.arrow import pa
-from daes.stream.batch import Batch, batch_from_table
+from daes.stream.batch import Batch, KeyedBatch
 from daes.stream.cursor import Cursor, PiecewiseCursor, Position, SourceError
 from daes.stream.decoding import KEY, SENT, Decoder, infer_types
 from daes.stream.live import LiveSource
@@ -93,19 +93,6 @@ class Consumer(Protocol):
         """Disconnect."""
 
 
-@dataclass(frozen=True, eq=False)
-class KeyedBatch(Batch):
-    """Rows whose labels arrive in other messages.
-
-    Args:
-        key: (B,) int64, the hash of the key by which the label is found.
-        sent: (B,) int64, when the message was sent, epoch nanoseconds.
-    """
-
-    key: NDArray[np.int64] | None = None
-    sent: NDArray[np.int64] | None = None
-
-
 class MessageSource(LiveSource):
     """Rows of a topic: each message is a JSON object, or an Arrow IPC stream of any number of rows.
 
@@ -151,14 +138,7 @@ class MessageSource(LiveSource):
         return super().iter_batches(schema if self.key is None else replace(schema, label=None), batch_size)
 
     def _convert(self, table: Any, schema: Schema | None) -> Any:
-        return table  # the cursor has converted it
-
-    def _to_batch(self, table: Any, schema: Schema) -> Batch:
-        batch = batch_from_table(table, schema, label_map=self._label_map)
-        if self.key is None:
-            return batch
-        key, sent = (np.asarray(table.column(name), dtype=np.int64) for name in (KEY, SENT))
-        return KeyedBatch(**batch.arrays(), key=key, sent=sent)
+        return table  # the cursor makes batches, a few thousand messages at a time: that makes a row cheap
 
     def _no_rows(self, columns: Sequence[str], schema: Schema | None) -> Any:
         empty = super()._no_rows(columns, schema)
@@ -179,15 +159,13 @@ class MessageSource(LiveSource):
         return f"{self.consumer.name} at {place['offsets']}", 1
 
     def _cursor(self, columns: Sequence[str], schema: Schema | None, place: Position, rows_at_once: int) -> Cursor:
-        offsets = str(place["offsets"])
         if schema is None:
             kinds = {name: column_kind(self.arrow_schema.field(name).type) for name in columns}
             roles = {name: "numerical" if kind == "numerical" else "categorical" for name, kind in kinds.items()}
-            return _MessageCursor(self.consumer, Decoder(roles), offsets, self)
-        roles = schema.roles if self.key is None else {**schema.roles, KEY: "key", SENT: "sent"}
+        else:
+            roles = schema.roles if self.key is None else {**schema.roles, KEY: "key", SENT: "sent"}
         decoder = Decoder(roles, schema=schema, key=self.key, label_map=self._label_map)
-        # Converting thousands of messages together makes a row cheap.
-        return _MessageCursor(self.consumer, decoder, offsets, self, lambda table: self._to_batch(table, schema))
+        return _MessageCursor(self.consumer, decoder, str(place["offsets"]), self)
 
     def _first_messages(self) -> list[Message]:
         self.consumer.seek(parse_offsets(str(self._start["offsets"]))[0])
@@ -279,9 +257,7 @@ class _MessageCursor(PiecewiseCursor):
         decoder: Decoder,
         offsets: str,
         owner: "MessageSource | LabelReader",
-        convert: Callable[[Any], Batch] | None = None,
     ) -> None:
-        self._convert = convert
         self._consumer, self._decoder, self._owner = consumer, decoder, owner
         self._offsets, self._inside = parse_offsets(offsets)
         self._to_skip = dict(self._inside)
@@ -297,9 +273,9 @@ class _MessageCursor(PiecewiseCursor):
         messages = self._consumer.poll(_AT_ONCE, seconds)
         if not messages:
             return None
-        table, found = self._decoder.decode(messages)
-        if self._to_skip and table is not None:
-            table, found = self._without_read(messages, table, found)
+        piece, found = self._decoder.decode(messages)
+        if self._to_skip and piece is not None:
+            piece, found = self._without_read(messages, piece, found)
         for message, rows in zip(messages, found, strict=True):
             if isinstance(rows, str) and self._owner.on_dead_letter is not None:
                 letter = DeadLetter(self._consumer.name, *message[:3], rows, message.data)
@@ -307,13 +283,13 @@ class _MessageCursor(PiecewiseCursor):
         counts = [0 if isinstance(rows, str) else rows for rows in found]
         self._messages = list(zip(messages, counts, strict=True))[::-1]
         self._pass_on(0)
-        return table if self._convert is None or table is None else self._convert(table)
+        return piece
 
     def _without_read(
-        self, messages: Sequence[Message], table: Any, found: list[int | str]
+        self, messages: Sequence[Message], piece: Any, found: list[int | str]
     ) -> tuple[Any, list[int | str]]:
         """Leave out the rows of each partition's first message that were read before the position."""
-        keep = np.ones(table.num_rows, dtype=bool)
+        keep = np.ones(len(piece), dtype=bool)
         left, row = [], 0
         for message, rows in zip(messages, found, strict=True):
             if isinstance(rows, int):
@@ -322,7 +298,7 @@ class _MessageCursor(PiecewiseCursor):
                 row += rows
                 rows -= read
             left.append(rows)
-        return table.filter(pa.array(keep)), left
+        return piece[keep] if isinstance(piece, Batch) else piece.filter(pa.array(keep)), left
 
     def _pass_on(self, rows: int) -> None:
         """Mark the next `rows` rows as handed out, and messages with no rows left as read."""
