@@ -69,7 +69,8 @@ class CsvSource(FilesSource):
         shard: tuple[int, int] | None = None,
         **format: Any,
     ) -> None:
-        super().__init__(where, shard=shard, bad_rows=bad_rows)
+        super().__init__(where, shard=shard)
+        self.configure(bad_rows=bad_rows)
         separator = SEPARATORS.get(self._files[0].suffix, ",") if separator is None else separator
         self.format = CsvFormat(separator, **format)
         self.schema = schema

@@ -136,10 +136,6 @@ class CursorSource(ABC):
             with i % world == rank; the others are skipped. `position()` counts all batches, so that after a `seek`
             each rank continues with its own batches, whatever `world` was before. Ranks may differ by one in how many
             batches they get.
-        bad_rows: what `iter_batches` does with a row whose label, weight or time is refused: "error" raises a
-            `BatchError` that names the row; "skip" leaves the row out of its batch, which is then shorter, and notes it
-            in `bad_rows`.
-        label_map: the text of a label to 0 or 1, where labels are something else; see `batch_from_table`.
         start: the place of the first row; a position has its keys.
     """
 
@@ -154,26 +150,25 @@ class CursorSource(ABC):
     _label_map: Mapping[str, int] | None = None
     _rows_at_once = _ROWS_AT_ONCE
 
-    def __init__(
-        self,
-        shard: tuple[int, int] | None = None,
-        *,
-        bad_rows: str = "error",
-        label_map: Mapping[str, int] | None = None,
-        start: Position | None = None,
-    ) -> None:
+    def __init__(self, shard: tuple[int, int] | None = None, *, start: Position | None = None) -> None:
         rank, world = (0, 1) if shard is None else shard
         if not (isinstance(rank, int) and isinstance(world, int) and 0 <= rank < world):
             raise ValueError(f"shard must be (rank, world) with 0 ≤ rank < world, got {shard!r}")
         self._rank, self._world = rank, world
         self.bad_rows = BadRows()
-        self.configure(bad_rows=bad_rows, label_map=label_map)
         self._start: Position = {"skip": 0} if start is None else start
         self._position: Position = {"row": 0, "batch": 0, **self._start}
         self._iterators = 0
 
     def configure(self, *, bad_rows: str | None = None, label_map: Mapping[str, int] | None = None) -> None:
-        """Change what is done with bad rows and how labels are read; None changes nothing."""
+        """Change what is done with bad rows and how labels are read; None changes nothing.
+
+        Args:
+            bad_rows: what `iter_batches` does with a row whose label, weight or time is refused: "error", the default,
+                raises a `BatchError` that names the row; "skip" leaves the row out of its batch, which is then shorter,
+                and adds it to `bad_rows`.
+            label_map: the text of a label to 0 or 1, if labels are something else; see `batch_from_table`.
+        """
         if bad_rows not in (None, "error", "skip"):
             raise ValueError(f"bad_rows must be 'error' or 'skip', got {bad_rows!r}")
         for text, label in (label_map or {}).items():
@@ -202,9 +197,6 @@ class CursorSource(ABC):
             place: see `Cursor.place`.
             rows_at_once: how many rows are converted together.
         """
-
-    def _where(self, position: Position) -> str:
-        return f"row {position['row']}"
 
     def _row_at(self, place: Position) -> tuple[str, int]:
         """The file, or whatever contains the row at `place`, and the number of the row in it, from 1."""
@@ -358,7 +350,8 @@ class CursorSource(ABC):
                     self.bad_rows.add(row)
                 rows = np.delete(rows, list(error.reasons))
             except (ValueError, TypeError) as error:
-                message = f"the batch of {len(rows)} rows that starts at {self._where(self._position)}: {error}"
+                where, number = self._row_at(_place_of(int(rows[0]), places))
+                message = f"the batch of {len(rows)} rows from row {number} of {where} on: {error}"
                 raise BatchError(message, self.position(), following) from error
         return None
 

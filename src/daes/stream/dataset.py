@@ -106,11 +106,11 @@ class Dataset:
             exclude: columns that are not used.
             needs_label: whether a schema without a label is an error.
             limit: read at most this many rows from the start; None for all.
-            options: `bad_rows` ("error" or "skip") and `label_map` (see `CursorSource`); `format` ("parquet" or "csv",
-                if the file names do not tell); `shard=(rank, world)`, to get the batches i with i % world == rank;
-                for CSV files those of `CsvSource` (`separator`, `header`, `column_names`, `decimal`, `quoting`,
-                `missing`, `missing_categories`); for a dataset by name its own; `follow=True` for files that keep
-                arriving (`daes.stream.follow`), with `order` and `max_wait`.
+            options: `bad_rows` ("error" or "skip") and `label_map` (see `CursorSource.configure`); `format` ("parquet"
+                or "csv", if the file names do not tell); `shard=(rank, world)`, to get the batches i with
+                i % world == rank; for CSV files those of `CsvSource` (`separator`, `header`, `column_names`, `decimal`,
+                `quoting`, `missing`, `missing_categories`); for a dataset by name its own; `follow=True` for files that
+                keep arriving (`daes.stream.follow`), with `order` and `max_wait`.
         """
         named = {"label": label, "numerical": numerical, "categorical": categorical, "time": time, "weight": weight}
         source, known = _open(what, options)

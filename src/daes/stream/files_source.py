@@ -19,14 +19,14 @@ class FilesSource(CursorSource):
 
     Args:
         where: a file, a glob, a directory or a URL, or a sequence of these; see `daes.stream.files.find_files`.
-        policy: `shard`, `bad_rows` and `label_map`, see `CursorSource`.
+        shard: `(rank, world)`, see `CursorSource`.
     """
 
     _suffixes: tuple[str, ...] = ()
     _file_start: ClassVar[Position] = {"skip": 0}
     _schema: Any = None
 
-    def __init__(self, where: Where, **policy: Any) -> None:
+    def __init__(self, where: Where, *, shard: tuple[int, int] | None = None) -> None:
         self._files = find_files(where, self._suffixes)
         first = self._files[0]
         for file in self._files:
@@ -35,7 +35,7 @@ class FilesSource(CursorSource):
                     f"all files must have the same partitions; {first.path} has {list(first.partitions)}, "
                     f"{file.path} has {list(file.partitions)}"
                 )
-        super().__init__(**policy, start={"file": 0, "name": first.name, **self._file_start})
+        super().__init__(shard, start={"file": 0, "name": first.name, **self._file_start})
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -87,11 +87,6 @@ class FilesSource(CursorSource):
         if number >= len(known) or (name and known[number] != name):
             here = repr(known[number]) if number < len(known) else f"not there, of {len(self._files)} files"
             raise ValueError(f"position must be of these files; file {number} was {name!r} and is {here}")
-
-    def _where(self, position: Position) -> str:
-        number = int(position["file"])
-        file = f", in {self._files[number].path}" if number < len(self._files) else ""
-        return f"row {position['row']}{file}"
 
     def _row_at(self, place: Position) -> tuple[str, int]:
         return self._files[int(place["file"])].path, int(place["skip"]) + 1

@@ -36,8 +36,9 @@ class FollowedFiles(LiveSource):
         make: opens one file as a source.
         accepts: whether to read a file, by its name.
         order: of the files that are there: by "name" (day_2 before day_10) or by "time", oldest first.
-        policy: `max_wait`, see `LiveSource`, and `bad_rows` and `label_map`, see `CursorSource`; "skip" also skips a
-            file that cannot be opened.
+        max_wait: see `LiveSource`.
+
+    If bad rows are skipped, so is a file that cannot be opened.
 
     >>> import tempfile
     >>> from daes.stream.csv import CsvSource
@@ -61,13 +62,13 @@ class FollowedFiles(LiveSource):
         *,
         accepts: Callable[[DataFile], bool] = lambda file: True,
         order: str = "name",
-        **policy: Any,
+        max_wait: float = 1.0,
     ) -> None:
         if order not in ("name", "time"):
             raise ValueError(f"order must be 'name' or 'time', got {order!r}")
         if not isinstance(where, str | Path) or not is_many(where):
             raise ValueError(f"a folder or a glob is needed to wait for files, got {where!r}")
-        super().__init__(**policy, start={"name": "", "place": "", "done": "[]", "skip": 0})
+        super().__init__(max_wait=max_wait, start={"name": "", "place": "", "done": "[]", "skip": 0})
         self.where, self.order = where, order
         self._make, self._accepts = make, accepts
         self._schema: Any = None

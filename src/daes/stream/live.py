@@ -1,8 +1,6 @@
 """Endless sources: what files that keep arriving and message brokers have in common."""
 
-from typing import Any
-
-from daes.stream.cursor import CursorSource
+from daes.stream.cursor import CursorSource, Position
 
 MAX_WAIT = 60.0
 
@@ -15,17 +13,17 @@ class LiveSource(CursorSource):
 
     Args:
         max_wait: seconds that a row waits at most for its batch to fill.
-        policy: `bad_rows`, `label_map` and `start`, see `CursorSource`.
+        start: see `CursorSource`.
     """
 
     is_live = True
     _rows_at_once = 0  # one batch at a time: no row is held back for later batches
 
-    def __init__(self, *, max_wait: float = 1.0, **policy: Any) -> None:
+    def __init__(self, *, max_wait: float, start: Position) -> None:
         if not 0 < max_wait <= MAX_WAIT:
             raise ValueError(f"max_wait must be positive and at most {MAX_WAIT:g} seconds, got {max_wait:g}")
         self.max_wait = max_wait
-        super().__init__(**policy)
+        super().__init__(start=start)
 
     @property
     def lag(self) -> str:

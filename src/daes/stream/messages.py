@@ -103,23 +103,14 @@ class MessageSource(LiveSource):
     Args:
         key: the field by which labels find their rows; batches are then `KeyedBatch` and have no label.
         max_wait: see `LiveSource`.
-        label_map: the text of a label to 0 or 1, if labels are something else.
     """
 
-    def __init__(
-        self,
-        consumer: Consumer,
-        *,
-        key: str | None = None,
-        max_wait: float = 1.0,
-        label_map: Mapping[str, int] | None = None,
-    ) -> None:
+    def __init__(self, consumer: Consumer, *, key: str | None = None, max_wait: float = 1.0) -> None:
         self.consumer = consumer
         self.key = key
         self.on_dead_letter: Callable[[DeadLetter], None] | None = None
         self._schema: Any = None
-        start: Position = {"offsets": format_offsets(consumer.start(), {}), "skip": 0}
-        super().__init__(max_wait=max_wait, label_map=label_map, start=start)
+        super().__init__(max_wait=max_wait, start={"offsets": format_offsets(consumer.start(), {}), "skip": 0})
 
     @property
     def arrow_schema(self) -> Any:

@@ -75,7 +75,7 @@ def open_automl(
         categorical=(*kinds["categorical"], *kinds["multi-value"]),
         time=kinds["time"][0] if kinds["time"] else None,
     )
-    source = AutoMLSource(labelled or data, columns, {k: v for k, v in labels.items() if v is not None}, shard=shard)
+    source = AutoMLSource(labelled or data, columns, {k: v for k, v in labels.items() if v is not None}, shard)
     return Dataset(source, schema, name=f"automl:{name}", notes=notes)
 
 
@@ -127,9 +127,13 @@ class AutoMLSource(FilesSource):
     """Data files, in order, with the names of their columns and the solution for each path; see `open_automl`."""
 
     def __init__(
-        self, where: Sequence[DataFile], columns: Sequence[str], labels: Mapping[str, DataFile], **policy: Any
+        self,
+        where: Sequence[DataFile],
+        columns: Sequence[str],
+        labels: Mapping[str, DataFile],
+        shard: tuple[int, int] | None,
     ) -> None:
-        super().__init__(where, **policy)
+        super().__init__(where, shard=shard)
         self._labels = dict(labels)
         self._format = _format(self._files[0], columns)
         self._columns = list(columns)
