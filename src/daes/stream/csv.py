@@ -76,10 +76,6 @@ class CsvSource(FilesSource):
         self.schema = schema
         self._as_text = False
 
-    def _row_at(self, place: Position) -> tuple[str, int]:
-        path, nth = super()._row_at(place)
-        return path, self.bad_rows.number(path, int(place["offset_row"]), nth)
-
     def as_text(self) -> "CsvSource":
         """The same rows from the start, with all columns as the text in the files: nothing is parsed or missing.
 
@@ -100,9 +96,10 @@ class CsvSource(FilesSource):
     def _type(self, role: str | None, inferred: Any) -> Any:
         return column_type("categorical" if role == "label" and self._label_map else role, inferred)
 
+    def _first_schema(self) -> Any:
+        return infer_types(self._files[0], self.format)
+
     def _file_schema(self, file: DataFile) -> Any:
-        if file is self._files[0] and self._schema is None:
-            return infer_types(file, self.format)
         with closing(CsvBlocks(file, self.format)) as blocks:
             names = blocks.names
         known = {column.name: column.type for column in self.arrow_schema}

@@ -16,7 +16,6 @@ from daes.stream.csv import CsvSource
 from daes.stream.cursor import BatchError, CursorSource, Position
 from daes.stream.datasets import find_entry
 from daes.stream.files_source import FilesSource
-from daes.stream.live import LiveSource
 from daes.stream.opening import absolute, name_of, open_source
 from daes.stream.prefetch import Prefetch
 from daes.stream.schema import LABEL_NAMES, Schema, infer_schema, no_such_column
@@ -140,7 +139,7 @@ class Dataset:
     @property
     def is_live(self) -> bool:
         """Whether rows keep coming: see `daes.stream.live`."""
-        return isinstance(self.source, LiveSource)
+        return bool(getattr(self.source, "is_live", False))
 
     @property
     def bad_rows(self) -> BadRows:

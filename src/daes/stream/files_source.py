@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, ClassVar
 
 from daes.stream.arrow import pa
@@ -24,7 +25,6 @@ class FilesSource(CursorSource):
 
     _suffixes: tuple[str, ...] = ()
     _file_start: ClassVar[Position] = {"skip": 0}
-    _schema: Any = None
 
     def __init__(self, where: Where, *, shard: tuple[int, int] | None = None) -> None:
         self._files = find_files(where, self._suffixes)
@@ -67,18 +67,20 @@ class FilesSource(CursorSource):
 
     @abstractmethod
     def _file_schema(self, file: DataFile) -> Any:
-        """The columns of one file as a pyarrow Schema."""
+        """The columns of one file as a pyarrow Schema; may make use of `arrow_schema`."""
 
-    @property
+    def _first_schema(self) -> Any:
+        """The columns of the first file, without making use of `arrow_schema`."""
+        return self._file_schema(self._files[0])
+
+    @cached_property
     def arrow_schema(self) -> Any:
         """Names and types of the first file's columns, then of the partitions."""
-        if self._schema is None:
-            schema = self._file_schema(self._files[0])
-            for key in self._files[0].partitions:
-                if key not in schema.names:
-                    schema = schema.append(pa.field(key, pa.string()))
-            self._schema = schema
-        return self._schema
+        schema = self._first_schema()
+        for key in self._files[0].partitions:
+            if key not in schema.names:
+                schema = schema.append(pa.field(key, pa.string()))
+        return schema
 
     def _check_place(self, position: Position) -> None:
         number, name = int(position["file"]), position["name"]
@@ -89,7 +91,8 @@ class FilesSource(CursorSource):
             raise ValueError(f"position must be of these files; file {number} was {name!r} and is {here}")
 
     def _row_at(self, place: Position) -> tuple[str, int]:
-        return self._files[int(place["file"])].path, int(place["skip"]) + 1
+        path = self._files[int(place["file"])].path
+        return path, self.bad_rows.number(path, int(place.get("offset_row", 0)), int(place["skip"]) + 1)
 
     def _cursor(self, columns: Sequence[str], schema: Schema | None, place: Position, rows_at_once: int) -> Cursor:
         return _Chain(self, columns, {} if schema is None else schema.roles, place, rows_at_once)

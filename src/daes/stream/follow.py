@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -71,22 +72,19 @@ class FollowedFiles(LiveSource):
         super().__init__(max_wait=max_wait, start={"name": "", "place": "", "done": "[]", "skip": 0})
         self.where, self.order = where, order
         self._make, self._accepts = make, accepts
-        self._schema: Any = None
         self.waiting = 0
         """Files that are there but not begun."""
 
-    @property
+    @cached_property
     def arrow_schema(self) -> Any:
         """The columns of the first file; waits for it."""
-        if self._schema is None:
+        files = self.files()
+        if not files:
+            _log.warning("there is no file in %s yet: waiting for the first one", self.where)
+        while not files:
+            time.sleep(_BETWEEN_LISTINGS)
             files = self.files()
-            if not files:
-                _log.warning("there is no file in %s yet: waiting for the first one", self.where)
-            while not files:
-                time.sleep(_BETWEEN_LISTINGS)
-                files = self.files()
-            self._schema = self._make(files[0]).arrow_schema
-        return self._schema
+        return self._make(files[0]).arrow_schema
 
     @property
     def lag(self) -> str:

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -109,15 +110,20 @@ class MessageSource(LiveSource):
         self.consumer = consumer
         self.key = key
         self.on_dead_letter: Callable[[DeadLetter], None] | None = None
-        self._schema: Any = None
         super().__init__(max_wait=max_wait, start={"offsets": format_offsets(consumer.start(), {}), "skip": 0})
 
-    @property
+    @cached_property
     def arrow_schema(self) -> Any:
         """The columns of the first messages; waits for them."""
-        if self._schema is None:
-            self._schema = infer_types(self._first_messages(), self.consumer.name)
-        return self._schema
+        self.consumer.seek(parse_offsets(str(self._start["offsets"]))[0])
+        found = self.consumer.poll(_INFERRED_FROM, _ONE_WAIT)
+        if not found:
+            _log.warning("there is no message in %s yet: waiting for the first one", self.consumer.name)
+        while not found:
+            found = self.consumer.poll(_INFERRED_FROM, _ONE_WAIT)
+        while len(found) < _INFERRED_FROM and (more := self.consumer.poll(_INFERRED_FROM - len(found), _ONE_WAIT)):
+            found += more
+        return infer_types(found, self.consumer.name)
 
     @property
     def lag(self) -> str:
@@ -157,17 +163,6 @@ class MessageSource(LiveSource):
             roles = schema.roles if self.key is None else {**schema.roles, KEY: "key", SENT: "sent"}
         decoder = Decoder(roles, schema=schema, key=self.key, label_map=self._label_map)
         return _MessageCursor(self.consumer, decoder, str(place["offsets"]), self)
-
-    def _first_messages(self) -> list[Message]:
-        self.consumer.seek(parse_offsets(str(self._start["offsets"]))[0])
-        found = self.consumer.poll(_INFERRED_FROM, _ONE_WAIT)
-        if not found:
-            _log.warning("there is no message in %s yet: waiting for the first one", self.consumer.name)
-        while not found:
-            found = self.consumer.poll(_INFERRED_FROM, _ONE_WAIT)
-        while len(found) < _INFERRED_FROM and (more := self.consumer.poll(_INFERRED_FROM - len(found), _ONE_WAIT)):
-            found += more
-        return found
 
 
 class Labels(NamedTuple):

@@ -139,14 +139,15 @@ class AutoMLSource(FilesSource):
         self._columns = list(columns)
 
     def _file_schema(self, file: DataFile) -> Any:
-        if self._schema is not None:
-            return self._schema
+        return self.arrow_schema
+
+    def _first_schema(self) -> Any:
         inferred = infer_types(self._files[0], self._format)
         fields = []
         for name in self._columns:
-            dated = pa.types.is_date(inferred.field(name).type) or pa.types.is_timestamp(inferred.field(name).type)
             if name[0] == "T":
-                fields.append((name, inferred.field(name).type if dated else pa.int64()))
+                kind = inferred.field(name).type
+                fields.append((name, kind if pa.types.is_date(kind) or pa.types.is_timestamp(kind) else pa.int64()))
             else:
                 fields.append((name, pa.float64() if name[0] == "I" else pa.string()))
             if name[0] == "M":
