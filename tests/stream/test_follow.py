@@ -107,7 +107,7 @@ def test_files_that_were_read_may_be_moved_away_and_the_one_in_hand_may_not(tmp_
     (tmp_path / "2.csv").unlink()
     gone = follow(tmp_path)
     gone.seek(data.position())
-    with pytest.raises(SourceError, match=r"2\.csv was not read to its end and is not there any more"):
+    with pytest.raises(SourceError, match=r"2\.csv was not read to its end and is no longer there"):
         take(gone, 1)
 
 

@@ -161,7 +161,7 @@ def test_seek_to_a_row_and_rewind(make: Callable[..., Source]) -> None:
         source.seek({"row": row})
         assert_same(list(source.iter_batches(SCHEMA, 12)), bounds(12, row))
     source.seek({"row": ROWS + 1})
-    with pytest.raises(SourceError, match="1 rows are not there any more"):
+    with pytest.raises(SourceError, match="1 rows are no longer there"):
         next(source.iter_batches(SCHEMA, 12))
 
 

@@ -13,8 +13,6 @@ from daes.simulation.drift import LawDrift, Shifts, days_of_time
 from daes.simulation.fields import ChoiceField
 from daes.simulation.laws import NumericalLaw
 
-SIDES = ("request", "ad")
-
 
 @dataclass(frozen=True, eq=False)
 class Features:
@@ -110,16 +108,15 @@ class FeatureGenerator:
             prefix: of the uniforms' names; another prefix gives another ad.
         """
         wanted = self._closure((*self.fields, *self.laws) if names is None else names)
-        sides = SIDES if request is None else ("ad",)
         days = days_of_time(time)
         codes: dict[str, IntArray] = {} if request is None else dict(request.codes)
         for name, field in self.fields.items():
-            if field.side in sides and name in wanted:
+            if name in wanted and (request is None or field.side == "ad"):
                 codes[name] = field.draw(draws, prefix + name, start, codes, days)
         numerical: dict[str, NDArray[np.float32]] = {} if request is None else dict(request.numerical)
         shifts = self.shifts(time, wanted)
         for name, law in self.laws.items():
-            if law.spec.side in sides and name in wanted:
+            if name in wanted and (request is None or law.spec.side == "ad"):
                 values = law.draw(draws, prefix + name, start, codes[law.spec.context], shifts[name])
                 if law.spec.missing_where_zero is not None:
                     values[numerical[law.spec.missing_where_zero] == 0] = np.nan

@@ -47,7 +47,7 @@ class CsvCursor(PiecewiseCursor):
     def skip(self, rows: int) -> int:
         left = rows
         while left:
-            if not self._num_left():
+            if not self.num_left():
                 self._go_on()
                 block = self._blocks.next()
                 if block is None:

@@ -49,7 +49,7 @@ class Cursor(ABC):
 
     @abstractmethod
     def read(self, limit: int) -> Any:
-        """A Table of 1 to `limit` rows. Only after `ready()`."""
+        """A Table, or a Batch, of 1 to `limit` rows. Only after `ready()`."""
 
     @abstractmethod
     def place(self) -> Position:
@@ -81,13 +81,14 @@ class PiecewiseCursor(Cursor):
         """The next Table or RecordBatch, None at the end."""
 
     def ready(self) -> bool:
-        while not self._num_left():
+        while not self.num_left():
             self._left = self._next_piece()
             if self._left is None:
                 return False
         return True
 
-    def _num_left(self) -> int:
+    def num_left(self) -> int:
+        """Rows that can be read before the next piece."""
         return 0 if self._left is None else len(self._left)
 
     def read(self, limit: int) -> Any:
@@ -246,8 +247,10 @@ class CursorSource(ABC):
         return self._generate(self._iterators, columns, schema, batch_size)
 
     def _convert(self, table: Any, schema: Schema | None) -> Any:
-        """What is handed out for a Table that a cursor has read: a batch, or without a schema the Table."""
-        return table if schema is None else batch_from_table(table, schema, label_map=self._label_map)
+        """What is handed out for rows that a cursor has read: a batch, or without a schema a Table."""
+        if schema is None or isinstance(table, Batch):
+            return table
+        return batch_from_table(table, schema, label_map=self._label_map)
 
     def _check_columns(self, columns: Sequence[str]) -> None:
         check_columns(columns, self.arrow_schema.names)
@@ -358,7 +361,7 @@ class CursorSource(ABC):
     def _skip(self, cursor: Cursor, rows: int) -> None:
         skipped = cursor.skip(rows) if rows else 0
         if skipped < rows:
-            raise SourceError(f"position must lie within the data; {rows - skipped} rows are not there any more")
+            raise SourceError(f"position must lie within the data; {rows - skipped} rows are no longer there")
 
 
 def check_columns(columns: Sequence[str], available: Sequence[str], where: str = "") -> None:

@@ -161,7 +161,7 @@ class Dataset:
         return self._with(source=source)
 
     def from_start(self, *, prefetch: int = 0) -> Source:
-        """The rows from the start, whatever the position; with `prefetch`, a thread reads so many batches ahead."""
+        """The rows from the start, whatever the position; a thread reads `prefetch` batches ahead."""
         start = self._with()
         return Prefetch(start, prefetch) if prefetch and not isinstance(self.source, BatchSource) else start
 

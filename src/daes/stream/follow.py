@@ -137,7 +137,7 @@ class _FollowCursor(Cursor):
         if self._name:
             found = [file for file in source.files() if file.path == self._name]
             if not found:
-                raise SourceError(f"{self._name} was not read to its end and is not there any more")
+                raise SourceError(f"{self._name} was not read to its end and is no longer there")
             self._open(found[0], json.loads(str(place["place"])))
 
     def _open(self, file: DataFile, place: Position) -> None:

@@ -134,9 +134,6 @@ class MessageSource(LiveSource):
         """Batches of `batch_size` rows, fewer after `max_wait`, none while no rows arrive; from `position()` on."""
         return super().iter_batches(schema if self.key is None else replace(schema, label=None), batch_size)
 
-    def _convert(self, table: Any, schema: Schema | None) -> Any:
-        return table  # the cursor makes batches, a few thousand messages at a time: that makes a row cheap
-
     def _no_rows(self, columns: Sequence[str], schema: Schema | None) -> Any:
         empty = super()._no_rows(columns, schema)
         if schema is None or self.key is None:
@@ -235,7 +232,10 @@ class LabelReader:
 
 
 class _MessageCursor(PiecewiseCursor):
-    """Messages, decoded a few thousand at a time; the place is exact to the row within a message."""
+    """Messages, decoded a few thousand at a time, which makes a row cheap.
+
+    The place is exact to the row within a message.
+    """
 
     def __init__(
         self,
@@ -252,7 +252,7 @@ class _MessageCursor(PiecewiseCursor):
         """Those that are decoded and not completely handed out, last first, each with the rows it has left."""
 
     def wait(self, seconds: float) -> None:
-        if not self._num_left():
+        if not self.num_left():
             self._left = self._next_piece(min(seconds, _ONE_WAIT))
 
     def _next_piece(self, seconds: float = 0.0) -> Any | None:

@@ -122,7 +122,7 @@ class _ParquetCursor(PiecewiseCursor):
 
     def skip(self, rows: int) -> int:
         start, target = self._taken, min(self._taken + rows, self._rows)
-        group, here = np.searchsorted(self._ends, [target, start + self._num_left()], side="right")
+        group, here = np.searchsorted(self._ends, [target, start + self.num_left()], side="right")
         if group > here:
             self._left = None
             self._taken = int(self._ends[group - 1])

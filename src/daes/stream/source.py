@@ -108,9 +108,6 @@ class NumberedSource(CursorSource):
         if self.num_rows is not None and int(position["row"]) > self.num_rows:
             raise ValueError(f"position must lie within {self.num_rows} rows, got {position!r}")
 
-    def _convert(self, table: Any, schema: Schema | None) -> Any:
-        return table  # the cursor makes batches, or Tables if there is no schema
-
 
 class BatchSource(NumberedSource):
     """Rows in memory, as one batch; the batches it yields are views if they have the same columns.

@@ -59,8 +59,9 @@ def open_automl(
     _check_info(files, name)
     columns = _columns(files, name)
     known = {file.name: file for file in (*files, *(find_files(solutions) if solutions is not None else ()))}
-    labels = {file.path: known.get(file.name.removesuffix(".data") + ".solution") for file in data}
-    labelled = [file for file in data if labels[file.path] is not None]
+    solution = {file.path: file.name.removesuffix(".data") + ".solution" for file in data}
+    labels = {path: known[name] for path, name in solution.items() if name in known}
+    labelled = [file for file in data if file.path in labels]
     notes = []
     if labelled and len(labelled) < len(data):
         left_out = ", ".join(file.name for file in data if file not in labelled)
@@ -75,7 +76,7 @@ def open_automl(
         categorical=(*kinds["categorical"], *kinds["multi-value"]),
         time=kinds["time"][0] if kinds["time"] else None,
     )
-    source = AutoMLSource(labelled or data, columns, {k: v for k, v in labels.items() if v is not None}, shard)
+    source = AutoMLSource(labelled or data, columns, labels, shard)
     return Dataset(source, schema, name=f"automl:{name}", notes=notes)
 
 
@@ -175,12 +176,7 @@ def _format(file: DataFile, columns: Sequence[str]) -> CsvFormat:
     separator = "\t" if b"\t" in line else " "
     # Older tools of the challenge end each row with a separator.
     trailing = ("(end of row)",) if line.endswith(separator.encode()) else ()
-    return CsvFormat(
-        separator=separator,
-        column_names=(*columns, *trailing),
-        quoting=False,
-        missing_categories=MISSING,
-    )
+    return CsvFormat(separator, column_names=(*columns, *trailing), quoting=False, missing_categories=MISSING)
 
 
 @dataclass
@@ -201,23 +197,15 @@ class _Paired(Cursor):
         return False
 
     def read(self, limit: int) -> Any:
-        piece = self.data.read(limit)
-        if self.labels is not None:
-            piece = piece.append_column("label", self._labels(piece.num_rows))
+        if self.labels is None:
+            piece = self.data.read(limit)
+        elif not self.labels.ready():
+            raise SourceError(f"{self.path} has more rows than its solution has labels: {self.row}")
+        else:
+            rows = min(limit, self.data.num_left(), self.labels.num_left())
+            piece = self.data.read(rows).append_column("label", self.labels.read(rows).column("label"))
         self.row += piece.num_rows
         return self._finish(piece)
-
-    def _labels(self, rows: int) -> Any:
-        assert self.labels is not None
-        chunks: list[Any] = []
-        while rows:
-            if not self.labels.ready():
-                have = self.row + sum(map(len, chunks))
-                raise SourceError(f"{self.path} has more rows than its solution has labels: {have}")
-            part = self.labels.read(rows)
-            chunks.extend(part.column("label").chunks)
-            rows -= part.num_rows
-        return pa.chunked_array(chunks)
 
     def _finish(self, table: Any) -> Any:
         out = {}

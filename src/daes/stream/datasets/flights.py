@@ -20,24 +20,13 @@ from daes.stream.schema import Schema
 from daes.stream.source import TableSource
 
 _WEATHER = ("temp", "dewp", "humid", "wind_dir", "wind_speed", "wind_gust", "precip", "pressure", "visib")
+_PLANE = ("type", "manufacturer", "model", "engine")
 
 # Without dep_time, dep_delay, arr_time, arr_delay and air_time, which are known only after the flight.
 FLIGHTS = Schema(
     label="late",
     numerical=("sched_dep_minute", "sched_arr_minute", "distance", *_WEATHER, "plane_age", "seats"),
-    categorical=(
-        "carrier",
-        "origin",
-        "dest",
-        "tailnum",
-        "flight",
-        "weekday",
-        "hour",
-        "type",
-        "manufacturer",
-        "model",
-        "engine",
-    ),
+    categorical=("carrier", "origin", "dest", "tailnum", "flight", "weekday", "hour", *_PLANE),
     time="scheduled",
 )
 
@@ -98,7 +87,7 @@ def _features(flights: Any, weather: Any, planes: Any) -> Any:
     planes = planes.take(pc.index_in(flights["tailnum"], value_set=planes["tailnum"]))
     columns = {name: flights[name] for name in ("scheduled", "distance", "hour", *ties)}
     columns |= {name: weather[name] for name in _WEATHER}
-    columns |= {name: planes[name] for name in ("seats", "type", "manufacturer", "model", "engine")}
+    columns |= {name: planes[name] for name in ("seats", *_PLANE)}
     columns |= {
         "late": pc.greater(flights["arr_delay"], 15),
         "sched_dep_minute": _minutes(flights["sched_dep_time"]),
