@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from difflib import get_close_matches
+from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
@@ -157,13 +158,10 @@ def infer_schema(
     if len(types) < len(fields):
         twice = next(name for name in fields.names if fields.names.count(name) > 1)
         raise ValueError(f"column names must be unique; {twice!r} occurs twice")
-    listed = {
-        "numerical": None if numerical is None else _names(numerical, "numerical"),
-        "categorical": None if categorical is None else _names(categorical, "categorical"),
-        "exclude": _names(exclude, "exclude"),
-    }
+    lists = {"numerical": numerical, "categorical": categorical, "exclude": exclude}
+    listed = {role: _names(names, role) for role, names in lists.items() if names is not None}
     single = {"label": label, "time": time, "weight": weight}
-    named = [name for names in listed.values() for name in names or ()] + list(filter(None, single.values()))
+    named = [*chain.from_iterable(listed.values()), *filter(None, single.values())]
     if missing := [name for name in named if name not in types]:
         raise ValueError(no_such_column(missing, types))
     if label is None and labelled:
@@ -177,14 +175,13 @@ def infer_schema(
         times = [name for name, kind in left.items() if kind == "time"]
         single["time"] = _only(times, "time must be named if several columns hold timestamps")
     for kind in ("numerical", "categorical"):
-        if listed[kind] is None:
-            listed[kind] = tuple(name for name, other in left.items() if other == kind)
+        listed.setdefault(kind, tuple(name for name, other in left.items() if other == kind))
     if numerical is None or categorical is None:
         _refuse_unusable(left)
         empty = [name for name in types if pa.types.is_null(types[name])]
         if empty and not listed["numerical"] and not listed["categorical"]:
             raise ValueError(f"at least one column must have a value, got none in any row: {', '.join(empty)}")
-    return Schema(numerical=listed["numerical"] or (), categorical=listed["categorical"] or (), **single)
+    return Schema(numerical=listed["numerical"], categorical=listed["categorical"], **single)
 
 
 def no_such_column(names: Sequence[str], available: Iterable[str]) -> str:
