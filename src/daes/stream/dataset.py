@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +24,6 @@ from daes.stream.source import BatchSource, Source, TableSource
 _ROWS_AT_ONCE = 65_536
 _FINGERPRINT_ROWS = 10_000
 _MAX_BYTES = 1 << 30
-_T = TypeVar("_T")
 
 
 class Dataset:
@@ -205,11 +204,10 @@ class Dataset:
 
     def _count_late(self) -> tuple[int, int, int]:
         """The number of rows, how many are earlier than a row before them, and the number of the first, from 1."""
-        one = (self.schema.numerical or self.schema.categorical)[:1]  # a schema needs a feature
-        numerical, categorical = (one, ()) if self.schema.numerical else ((), one)
         rows = late = first = 0
         latest = np.iinfo(np.int64).min
-        narrow = Schema(None, numerical, categorical, time=self.schema.time)
+        numerical = self.schema.numerical[:1]  # a schema needs a feature
+        narrow = Schema(None, numerical, () if numerical else self.schema.categorical[:1], time=self.schema.time)
         for batch in self.from_start(prefetch=1).iter_batches(narrow, _ROWS_AT_ONCE):
             assert batch.time is not None
             before = np.maximum.accumulate(np.concatenate([[latest], batch.time]))
@@ -325,7 +323,7 @@ class Dataset:
             self.source.stop_row = self.limit
         return self.source
 
-    def _up_to_limit(self, items: Iterator[_T]) -> Iterator[_T]:
+    def _up_to_limit(self, items: Iterator[Any]) -> Iterator[Any]:
         """Batches or tables until `limit` rows are read; the position is then the row after the limit."""
         if self._rows_left() <= 0:
             return
@@ -333,9 +331,9 @@ class Dataset:
             self._position = self.source.position()
             left = self._rows_left()
             if left < 0:
-                item = item[: max(len(item) + int(left), 0)]  # type: ignore[index, arg-type]
+                item = item[: max(len(item) + int(left), 0)]
                 self.seek({"row": self.limit})  # type: ignore[dict-item]
-            if len(item) or left > 0:  # type: ignore[arg-type]
+            if len(item) or left > 0:
                 yield item  # without rows if a live source waits
             if left <= 0:
                 return
@@ -350,7 +348,7 @@ class Dataset:
         try:
             for piece in self.from_start(prefetch=1).iter_batches(self.schema, _ROWS_AT_ONCE):
                 pieces.append(piece)
-                size += sum(array.nbytes for array in vars(piece).values() if array is not None)
+                size += sum(array.nbytes for array in piece.arrays().values())
                 if size > max_bytes:
                     return None
         except BatchError:
@@ -369,9 +367,8 @@ class Dataset:
     def _fingerprint(self) -> str:
         digest = hashlib.sha256(f"{self.schema.to_json()} {self._count}".encode())
         sample = self.sample(_FINGERPRINT_ROWS, batch_size=256, skip_bad_batches=True)
-        for array in vars(sample).values():
-            if array is not None:
-                digest.update(np.ascontiguousarray(array).data)
+        for array in sample.arrays().values():
+            digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
 
     def _with(self, **changes: Any) -> "Dataset":
