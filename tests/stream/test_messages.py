@@ -9,9 +9,10 @@ import pytest
 
 from daes.extras import MissingExtraError
 from daes.stream.batch import KeyedBatch
+from daes.stream.broker_url import connect
 from daes.stream.cursor import SourceError
 from daes.stream.dataset import Dataset
-from daes.stream.messages import format_offsets, parse_offsets
+from daes.stream.messages import BrokerError, format_offsets, parse_offsets
 from daes.stream.prefetch import Prefetch
 from daes.stream.schema import Schema
 
@@ -243,6 +244,26 @@ def test_partitions_are_read_together(kafka_server):
     assert data.position()["offsets"].count(":") == 4
     rest, _, _ = read(url, 20, position=data.position())
     assert sorted(prices(first) + prices(rest)) == list(range(20))
+
+
+def test_a_new_partition_is_read_once_the_broker_answers(kafka_server, monkeypatch):
+    url = kafka_server.make()
+    kafka_server.send(url, [message(number) for number in range(2)], partitions=2)
+    consumer = connect(url)
+    consumer.seek(consumer.start())
+    del consumer._positions[1]  # as if the partition had been added since
+    monkeypatch.setattr("daes.stream.kafka_consumer._BETWEEN_PARTITION_CHECKS", 0.0)
+    with monkeypatch.context() as broken:
+
+        def no_answer(partition):
+            raise BrokerError("the Kafka broker does not answer")
+
+        broken.setattr(consumer, "_watermarks", no_answer)
+        consumer.poll(1, 0.0)
+        assert 1 not in consumer._positions
+    consumer.poll(1, 0.0)
+    assert 1 in consumer._positions
+    consumer.close()
 
 
 def test_a_server_that_comes_back_is_gone_on_with(tmp_path, nats_server):

@@ -152,11 +152,11 @@ class KafkaConsumer(Consumer):
             return
         self._partitions_checked = time.monotonic()
         try:
-            new = [one for one in self._partitions() if one not in self._positions]
+            new = {one: self._watermarks(one)[0] for one in self._partitions() if one not in self._positions}
         except BrokerError:
             return
         if new:
-            self._positions |= {partition: self._watermarks(partition)[0] for partition in new}
+            self._positions |= new
             self._assign()
 
     def _watermarks(self, partition: int) -> tuple[int, int]:
