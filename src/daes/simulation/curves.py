@@ -81,7 +81,7 @@ class Curves:
                 width = len(gram)
                 earlier = np.stack([np.zeros(width), *(gram @ other.ravel() for other in directions.values())])
                 wish = standard_normals(draws, f"curve/{part}/{name}", width) / np.arange(1, width + 1)
-                curve = _without(wish, earlier)
+                curve = _orthogonal_part(wish, earlier)
                 own = gram.reshape(width, len(rows), _WIDTH)[:, j, block]
                 rows[j, block] = curve / np.sqrt(curve @ own @ curve)
             directions[part] = rows / np.sqrt(rows.ravel() @ self._gram @ rows.ravel())
@@ -154,7 +154,7 @@ def _gram(bases: list[_Basis]) -> Array:
     return np.block(blocks)
 
 
-def _without(vector: Array, directions: Array) -> Array:
+def _orthogonal_part(vector: Array, directions: Array) -> Array:
     """The part of `vector` orthogonal to the rows of `directions`."""
     weights = np.linalg.lstsq(directions.T, vector, rcond=None)[0]
     rest: Array = vector - directions.T @ weights

@@ -24,8 +24,8 @@ def parse_url(url: str) -> tuple[str, list[str], str, dict[str, str]]:
     example = "nats://localhost:4222/stream" if scheme == "nats" else "kafka://localhost:9092/topic"
     if "@" in servers:
         raise ValueError(
-            f"a {scheme} address must have no user or password in it, because a run writes it down; docs/live.md "
-            "says how to log in"
+            f"a {scheme} address must not contain a user or password, because it is stored with the run; docs/live.md "
+            "explains how to log in"
         )
     if scheme not in _OPTIONS or not servers or not topic or "/" in topic:
         raise ValueError(f"a topic must be written as {example}, got {url}")

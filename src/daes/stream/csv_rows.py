@@ -32,15 +32,15 @@ class CsvCursor(PiecewiseCursor):
         self._bad_rows, self._policy = bad_rows, policy
         self._blocks = CsvBlocks(file, format, int(place.get("offset", 0)))
         self._next_row = int(place.get("offset_row", 0))
-        self._go_on()
+        self._begin_block()
 
-    def _go_on(self) -> None:
+    def _begin_block(self) -> None:
         """The next block becomes the current one."""
         self._taken = 0
         self._offset, self._row = self._blocks.offset, self._next_row
 
     def _next_piece(self) -> Any | None:
-        self._go_on()
+        self._begin_block()
         block = self._blocks.next()
         return None if block is None else self._parse(block)
 
@@ -48,13 +48,13 @@ class CsvCursor(PiecewiseCursor):
         left = rows
         while left:
             if not self.num_left():
-                self._go_on()
+                self._begin_block()
                 block = self._blocks.next()
                 if block is None:
                     break
                 if self._policy != "skip" and (count := self._count(block)) <= left:
                     self._next_row += count
-                    self._go_on()
+                    self._begin_block()
                     left -= count
                     continue
                 self._left = self._parse(block)
@@ -87,13 +87,13 @@ class CsvCursor(PiecewiseCursor):
             indices = np.full(total, -1)
             indices[np.setdiff1d(np.arange(total), np.array(list(reasons)) - 1)] = np.arange(table.num_rows)
             table = table.take(pa.array(indices, mask=indices < 0))
-        return _without_missing(table, self._types, self._format)
+        return table
 
     def _split(self, block: bytes) -> tuple[Any, dict[int, str]]:
         """The rows that can be parsed, and why the others cannot, by their number in the block, from 1."""
         with suppress(pa.ArrowInvalid):
             table, bad = parse_block(block, self._blocks.names, self._format, self._types)
-            return table, {row.number: wrong_fields(row) for row in bad}
+            return _without_missing(table, self._types, self._format), {row.number: wrong_fields(row) for row in bad}
         try:
             raw_types = dict.fromkeys(self._types, pa.binary())
             raw, bad = parse_block(block, self._blocks.names, self._format, raw_types)
@@ -113,9 +113,9 @@ def parse_text(table: Any, types: Mapping[str, Any], format: CsvFormat) -> tuple
     reasons: dict[int, str] = {}
     columns = {name: table.column(name).combine_chunks() for name in types}
     for name, kind in types.items():
-        for index in _unreadable(columns[name], kind, format):
-            shown = _shown(columns[name][index].as_py())
-            reasons.setdefault(index, f"column {name!r} must be {_called(kind)}, got {shown}")
+        for index in _find_unreadable(columns[name], kind, format):
+            shown = _excerpt(columns[name][index].as_py())
+            reasons.setdefault(index, f"column {name!r} must be {_type_name(kind)}, got {shown}")
     good = pa.array(np.delete(np.arange(table.num_rows), list(reasons)))
     parsed = [_convert(column.take(good), types[name], format) for name, column in columns.items()]
     return _without_missing(pa.table(parsed, names=list(columns)), types, format), reasons
@@ -125,7 +125,7 @@ def _without_missing(table: Any, types: Mapping[str, Any], format: CsvFormat) ->
     """The table with null where columns of text hold a missing category."""
     for position, (name, kind) in enumerate(types.items()):
         if kind == pa.string():
-            table = table.set_column(position, name, _without(table.column(name), format.missing_categories))
+            table = table.set_column(position, name, _null_where(table.column(name), format.missing_categories))
     return table
 
 
@@ -134,14 +134,14 @@ def wrong_fields(row: Any) -> str:
     return f"{expected} expected; there are {row.actual_columns}"
 
 
-def _shown(value: str | bytes) -> str:
+def _excerpt(value: str | bytes) -> str:
     start = value[:40]
     with suppress(UnicodeDecodeError):
         start = start.decode() if isinstance(start, bytes) else start
     return repr(start) + ("…" if len(value) > 40 else "")
 
 
-def _called(kind: Any) -> str:
+def _type_name(kind: Any) -> str:
     types = pa.types
     if types.is_floating(kind) or types.is_integer(kind):
         return "a number" if types.is_floating(kind) else "an integer"
@@ -187,18 +187,18 @@ def _convert(column: Any, kind: Any, format: CsvFormat) -> Any:
     text = pc.cast(column, pa.string())
     if kind == pa.string():
         return text
-    text = _without(pc.utf8_trim(text, characters=" \t"), format.missing)
+    text = _null_where(pc.utf8_trim(text, characters=" \t"), format.missing)
     if format.decimal != "." and pa.types.is_floating(kind):
         text = pc.replace_substring(pc.replace_substring(text, ".", "?"), format.decimal, ".")
     return pc.cast(text, kind)
 
 
-def _without(column: Any, values: Sequence[str]) -> Any:
+def _null_where(column: Any, values: Sequence[str]) -> Any:
     found = pc.is_in(column, value_set=pa.array(values, pa.string()))
     return pc.if_else(found, pa.scalar(None, column.type), column) if pc.any(found).as_py() else column
 
 
-def _unreadable(column: Any, kind: Any, format: CsvFormat, start: int = 0) -> list[int]:
+def _find_unreadable(column: Any, kind: Any, format: CsvFormat, start: int = 0) -> list[int]:
     """The indices of values that cannot be converted, found by bisection: fast if there are few."""
     try:
         _convert(column, kind, format)
@@ -207,5 +207,5 @@ def _unreadable(column: Any, kind: Any, format: CsvFormat, start: int = 0) -> li
         if len(column) == 1:
             return [start]
     half = len(column) // 2
-    left = _unreadable(column.slice(0, half), kind, format, start)
-    return left + _unreadable(column.slice(half), kind, format, start + half)
+    left = _find_unreadable(column.slice(0, half), kind, format, start)
+    return left + _find_unreadable(column.slice(half), kind, format, start + half)

@@ -116,7 +116,7 @@ class Dataset:
             if known is None:
                 schema = infer_schema(source.arrow_schema, **named, exclude=exclude)  # type: ignore[arg-type]
             else:
-                schema = _changed(known.schema, source, named, exclude)
+                schema = _with_roles(known.schema, source, named, exclude)
             if needs_label and schema.label is None:
                 raise ValueError(_no_label(source.arrow_schema.names))
         if isinstance(what, Dataset):
@@ -397,7 +397,7 @@ def _open(what: Any, options: Mapping[str, Any]) -> tuple[Source, Dataset | None
     return source, known
 
 
-def _changed(
+def _with_roles(
     schema: Schema, source: Source, named: Mapping[str, str | Sequence[str] | None], exclude: Sequence[str]
 ) -> Schema:
     """A dataset's schema with other roles for some columns; a column has one role only."""

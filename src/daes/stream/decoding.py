@@ -123,7 +123,7 @@ class Decoder:
             try:
                 converted.append(convert(value))
             except (ValueError, OverflowError):  # the latter for an integer beyond the range of floats
-                bad.setdefault(place, f"{rule}, got {_show(value)}")
+                bad.setdefault(place, f"{rule}, got {_excerpt(value)}")
                 converted.append(None)
         return converted
 
@@ -137,7 +137,7 @@ class Decoder:
             "mapped": (_one_of(set(map(_text, self._label_map))), f"label column {name!r} must hold {labels}"),
             "outcome": (_outcome, f"label {name!r} must be 0 or 1"),
             "weight": (_weight, f"weight column {name!r} must hold finite numbers ≥ 0"),
-            "time": (_moment, f"time column {name!r} must hold timestamps or integers"),
+            "time": (_timestamp, f"time column {name!r} must hold timestamps or integers"),
             "key": (_key, f"the key {self._key!r} must be text or a number"),
         }[role]
 
@@ -265,15 +265,15 @@ def _inferred(values: list[Any]) -> Any:
     if kinds == {bool}:
         return pa.bool_()
     if kinds <= {int, float}:
-        return pa.float64() if float in kinds or not _fit(values, _number) else pa.int64()
+        return pa.float64() if float in kinds or not _all_convertible(values, _number) else pa.int64()
     if kinds <= set(_SCALARS):
         texts = [value for value in values if value is not None]
-        moments = kinds == {str} and all(":" in text for text in texts) and _fit(texts, _moment)
+        moments = kinds == {str} and all(":" in text for text in texts) and _all_convertible(texts, _timestamp)
         return pa.timestamp("ns") if moments else pa.string()
     return pa.struct([]) if dict in kinds else pa.list_(pa.null())
 
 
-def _fit(values: list[Any], convert: Callable[[Any], Any]) -> bool:
+def _all_convertible(values: list[Any], convert: Callable[[Any], Any]) -> bool:
     """Whether all values can be converted."""
     try:
         for value in values:
@@ -327,7 +327,7 @@ def _weight(value: Any) -> float:
     return float(value)
 
 
-def _moment(value: Any) -> int:
+def _timestamp(value: Any) -> int:
     """Epoch nanoseconds of an ISO timestamp, in UTC unless it has an offset; an integer is returned unchanged."""
     if type(value) is int and -(2**63) <= value < 2**63:
         return value
@@ -348,6 +348,6 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def _show(value: Any) -> str:
+def _excerpt(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"

@@ -93,7 +93,7 @@ def find_files(where: Where, suffixes: tuple[str, ...] = ()) -> list[DataFile]:
     raise FileNotFoundError(f"there is no file {where}")
 
 
-def is_many(where: str | Path) -> bool:
+def is_directory_or_glob(where: str | Path) -> bool:
     """Whether a path or URL is a directory or a glob, whose files may change; an error if there is nothing.
 
     A bucket has no empty directories: there, a URL that ends in `/` is a directory without files as yet.

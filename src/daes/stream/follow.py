@@ -13,7 +13,7 @@ from typing import Any
 from daes.stream.arrow import fs
 from daes.stream.bad_rows import BadRow
 from daes.stream.cursor import Cursor, Position, SourceError
-from daes.stream.files import DataFile, find_files, is_many, natural_order
+from daes.stream.files import DataFile, find_files, is_directory_or_glob, natural_order
 from daes.stream.files_source import FilesSource
 from daes.stream.live import LiveSource
 from daes.stream.schema import Schema
@@ -67,7 +67,7 @@ class FollowedFiles(LiveSource):
     ) -> None:
         if order not in ("name", "time"):
             raise ValueError(f"order must be 'name' or 'time', got {order!r}")
-        if not isinstance(where, str | Path) or not is_many(where):
+        if not isinstance(where, str | Path) or not is_directory_or_glob(where):
             raise ValueError(f"a folder or a glob is needed to wait for files, got {where!r}")
         super().__init__(max_wait=max_wait, start={"name": "", "place": "", "done": "[]", "skip": 0})
         self.where, self.order = where, order

@@ -13,7 +13,7 @@ from daes.stream.messages import BrokerError, Consumer, Message, Offsets, next_o
 _log = logging.getLogger("daes.stream")
 _CONNECT_SECONDS = 5.0
 _BETWEEN_CHECKS = 0.2
-_CLOCKS = 2_000_000_000
+_CLOCK_TOLERANCE = 2_000_000_000
 _BETWEEN_PARTITION_CHECKS = 60.0
 _SETTINGS = "DAES_KAFKA_CONFIG"
 
@@ -114,7 +114,7 @@ class KafkaConsumer(Consumer):
                 except BrokerError:
                     continue
                 if self._ends[partition] <= self._positions[partition]:
-                    self._complete[partition] = asked - _CLOCKS
+                    self._complete[partition] = asked - _CLOCK_TOLERANCE
         done = [max(self._complete.get(one, 0), self._sent.get(one, 0) - 1) for one in self._positions]
         return min(done, default=0)
 

@@ -18,7 +18,7 @@ _CONNECT_SECONDS = 5.0
 _FETCH = 1024
 _IDLE_SECONDS = 300.0
 _BETWEEN_CHECKS = 2.0
-_CLOCKS = 200_000_000
+_CLOCK_TOLERANCE = 200_000_000
 _LOGIN = {"NATS_CREDS": "user_credentials", "NATS_USER": "user", "NATS_PASSWORD": "password", "NATS_TOKEN": "token"}
 """Environment variables for the login, and the options of `nats.connect` that they set."""
 
@@ -96,7 +96,7 @@ class NatsConsumer(Consumer):
                     about = self._call(self._subscription.consumer_info(), 5.0)
                     self._pending = int(about.num_pending)
                     if not self._pending and int(about.delivered.consumer_seq) == self._delivered:
-                        self._complete = asked - _CLOCKS
+                        self._complete = asked - _CLOCK_TOLERANCE
             return max(self._complete, self._last_sent - 1)
 
     def close(self) -> None:

@@ -43,7 +43,7 @@ class WebFile(io.RawIOBase):
         start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
         position = max(0, start + offset)
         if position != self._position:
-            self._hang_up()
+            self._disconnect()
             self._position = position
         return position
 
@@ -51,7 +51,7 @@ class WebFile(io.RawIOBase):
         view = memoryview(buffer)[: max(0, self._size - self._position)]
         for _ in range(_ATTEMPTS if view else 0):
             if self._response is None:
-                self._response = self._from(self._position)
+                self._response = self._request_from(self._position)
             try:
                 count: int = self._response.readinto(view)
             except OSError:
@@ -59,12 +59,12 @@ class WebFile(io.RawIOBase):
             if count:
                 self._position += count
                 return count
-            self._hang_up()
+            self._disconnect()
         if view:
             raise OSError(f"{self.url} breaks off after {self._position} of {self._size} bytes")
         return 0
 
-    def _from(self, position: int) -> Any:
+    def _request_from(self, position: int) -> Any:
         response = _request(self.url, headers={"Range": f"bytes={position}-"} if position else {})
         if position and response.status != 206:
             left = position
@@ -72,13 +72,13 @@ class WebFile(io.RawIOBase):
                 left -= len(piece)
         return response
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         if self._response is not None:
             self._response.close()
             self._response = None
 
     def close(self) -> None:
-        self._hang_up()
+        self._disconnect()
         super().close()
 
 

