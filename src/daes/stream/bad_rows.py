@@ -85,7 +85,7 @@ class BadRows:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Add the rows of a saved state."""
-        noted = [BadRow(*row) for row in state["first"]]
-        self._rows = (noted + [row for row in self._rows if row not in set(noted)])[:_KEPT]
+        saved = dict.fromkeys(BadRow(*row) for row in state["first"])
+        self._rows = list(saved | dict.fromkeys(self._rows))[:_KEPT]
         for path, numbers in state["numbers"].items():
             self._numbers.setdefault(path, set()).update(numbers)

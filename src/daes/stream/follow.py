@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from daes.formatting import counted
 from daes.stream.arrow import fs
 from daes.stream.bad_rows import BadRow
 from daes.stream.cursor import Cursor, Position, SourceError
@@ -88,7 +89,8 @@ class FollowedFiles(LiveSource):
 
     @property
     def lag(self) -> str:
-        return f"{self.waiting} file{'s' if self.waiting != 1 else ''} behind"
+        """How far reading is behind, as text for people."""
+        return f"{counted(self.waiting, 'file')} behind"
 
     def files(self) -> list[DataFile]:
         """The complete files that are there now, in order."""

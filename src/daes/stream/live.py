@@ -24,8 +24,3 @@ class LiveSource(CursorSource):
             raise ValueError(f"max_wait must be positive and at most {MAX_WAIT:g} seconds, got {max_wait:g}")
         self.max_wait = max_wait
         super().__init__(start=start)
-
-    @property
-    def lag(self) -> str:
-        """How far reading is behind, as text for people; empty if that is not known."""
-        return ""

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from daes.formatting import counted
 from daes.stream.arrow import pa
 from daes.stream.batch import Batch, KeyedBatch
 from daes.stream.cursor import Cursor, PiecewiseCursor, Position, SourceError
@@ -127,8 +128,9 @@ class MessageSource(LiveSource):
 
     @property
     def lag(self) -> str:
+        """How far reading is behind, as text for people; empty if that is not known."""
         behind = self.consumer.lag()
-        return "" if behind is None else f"{behind:,} message{'s' if behind != 1 else ''} behind"
+        return "" if behind is None else f"{counted(behind, 'message')} behind"
 
     def iter_batches(self, schema: Schema, batch_size: int) -> Iterator[Batch]:
         """Batches of `batch_size` rows, fewer after `max_wait`, none while no rows arrive; from `position()` on."""
@@ -148,9 +150,6 @@ class MessageSource(LiveSource):
 
     def _check_columns(self, columns: Sequence[str]) -> None:
         """Messages need not have all columns."""
-
-    def _row_at(self, place: Position) -> tuple[str, int]:
-        return f"{self.consumer.name} at {place['offsets']}", 1
 
     def _cursor(self, columns: Sequence[str], schema: Schema | None, place: Position, rows_at_once: int) -> Cursor:
         if schema is None:
