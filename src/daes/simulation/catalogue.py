@@ -170,8 +170,5 @@ def _connection_weights(daily: bool) -> Array:
 def _city_weights() -> Array:
     """Each country has its own cities; the city is missing in one row of thirty."""
     own = zipf_weights(CITIES_PER_COUNTRY, 0.9)
-    table = np.zeros((len(COUNTRIES), len(COUNTRIES) * CITIES_PER_COUNTRY + 1))
-    for country in range(len(COUNTRIES)):
-        table[country, country * CITIES_PER_COUNTRY : (country + 1) * CITIES_PER_COUNTRY] = own / own.sum() * (29 / 30)
-    table[:, -1] = 1 / 30
-    return table
+    table = np.kron(np.eye(len(COUNTRIES)), own / own.sum() * (29 / 30))
+    return np.column_stack([table, np.full(len(COUNTRIES), 1 / 30)])
