@@ -61,9 +61,8 @@ class Decoder:
         names = () if schema is None else (*schema.numerical, *schema.categorical)
         self._features = frozenset(names)
         self._no_features = f"it has none of the columns {', '.join(names[:5])}"
-        kinds = dict.fromkeys(("categorical", "mapped", "key"), pa.string()) | dict.fromkeys(
-            ("time", "sent"), pa.int64()
-        )
+        text, integers = ("categorical", "mapped", "key"), ("time", "sent")
+        kinds = dict.fromkeys(text, pa.string()) | dict.fromkeys(integers, pa.int64())
         self._types = {name: kinds.get(role, pa.float64()) for name, role in self._roles.items()}
         self._rules = {name: self._rule(name, role) for name, role in self._roles.items() if role != "sent"}
 

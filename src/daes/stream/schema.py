@@ -55,7 +55,7 @@ class Schema:
         for name, role in self._columns():
             if name in roles:
                 raise ValueError(
-                    f"a column must have one role only; {name!r} is {roles[name]} and {role}"
+                    f"a column must have one role only; column {name!r} is {roles[name]} and {role}"
                     if roles[name] != role
                     else f"{role} must name each column once; {name!r} occurs twice"
                 )
