@@ -7,9 +7,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from daes.stream.csv import CsvSource
+from daes.stream.cursor import BatchError, SourceError
 from daes.stream.dataset import Dataset
 from daes.stream.schema import Schema
-from daes.stream.source import BatchError, BatchSource, SourceError
+from daes.stream.source import BatchSource
 
 TABLE = pa.table({"click": [0, 1, 1], "price": [0.5, 2.0, 1.0], "hour": [3, 4, 5], "city": ["a", "b", "c"]})
 

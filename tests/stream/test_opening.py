@@ -8,10 +8,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from daes.stream.csv import CsvSource
+from daes.stream.cursor import SourceError
 from daes.stream.opening import name_of, open_source
 from daes.stream.parquet import ParquetSource
 from daes.stream.schema import Schema, infer_schema
-from daes.stream.source import ReaderSource, Source, SourceError, TableSource
+from daes.stream.source import ReaderSource, Source, TableSource
 
 TABLE = pa.table({"click": [0, 1, 1], "price": [1.0, 2.0, 3.0], "city": ["x", "y", "z"]})
 SCHEMA = Schema("click", ("price",), ("city",))

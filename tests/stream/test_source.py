@@ -15,13 +15,13 @@ import pytest
 from daes.stream import csv_text, parquet
 from daes.stream.batch import Batch
 from daes.stream.csv import CsvSource
-from daes.stream.cursor import CursorSource
+from daes.stream.cursor import BatchError, CursorSource, SourceError
 from daes.stream.dataset import Dataset
 from daes.stream.hashing import hash_text
 from daes.stream.parquet import ParquetSource
 from daes.stream.prefetch import Prefetch
 from daes.stream.schema import Schema
-from daes.stream.source import BatchError, ReaderSource, Source, SourceError, TableSource
+from daes.stream.source import ReaderSource, Source, TableSource
 
 ROWS = 53
 SCHEMA = Schema("click", ("price", "count"), ("city",), time="at")

@@ -54,8 +54,7 @@ def open_source(
     if live:
         raise TypeError(f"{', '.join(live)} is for streams without an end, got {what!r} without follow")
     if _is_path(what) or (isinstance(what, Sequence) and all(map(_is_path, what))):
-        files = _files(what, format)
-        return _source_of(files, format or _format(files), shard, options)
+        return _source_of(*_files(what, format), shard, options)
     for name, value in {"format": format, **options}.items():
         if value is not None:
             raise TypeError(f"{name} is for files, got {value!r} and a {type(what).__name__}")
@@ -77,7 +76,7 @@ def reads_csv(what: str | Path, format: str | None = None) -> bool:
     """
     if find_entry(what) is not None or is_broker(what):
         return False
-    return (format or _format(_files(what, format))) == "csv"
+    return _files(what, format)[1] == "csv"
 
 
 def name_of(what: Any) -> str:
@@ -110,12 +109,12 @@ def absolute(what: str | Path) -> str:
     return text if "://" in text or text == "-" else str(Path(text).expanduser().absolute())
 
 
-def _files(what: Any, format: str | None) -> list[DataFile]:
-    """The files; if there are several and no format is given, only those whose names tell their format."""
+def _files(what: Any, format: str | None) -> tuple[list[DataFile], str]:
+    """The files and their format; if there are several and none is given, only files whose names tell their format."""
     files = find_files(what)
-    if format is not None:
-        return files
-    return [file for file in files if len(files) == 1 or file.suffix in _FORMATS] or files
+    if format is None and len(files) > 1:
+        files = [file for file in files if file.suffix in _FORMATS] or files
+    return files, format or _format(files)
 
 
 def _is_path(what: Any) -> bool:

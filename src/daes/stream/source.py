@@ -20,27 +20,8 @@ from typing import Any, Protocol
 from daes.stream.arrow import pa
 from daes.stream.bad_rows import BadRows
 from daes.stream.batch import Batch
-from daes.stream.cursor import (
-    BatchError,
-    Cursor,
-    CursorSource,
-    NumberedCursor,
-    PiecewiseCursor,
-    Position,
-    SourceError,
-)
+from daes.stream.cursor import Cursor, CursorSource, NumberedCursor, PiecewiseCursor, Position, SourceError
 from daes.stream.schema import Schema
-
-__all__ = [
-    "BatchError",
-    "BatchSource",
-    "Position",
-    "ReaderSource",
-    "Source",
-    "SourceError",
-    "TableSource",
-    "as_table",
-]
 
 
 class Source(Protocol):
