@@ -239,7 +239,7 @@ def test_wrong_input_is_one_sentence(refused, clicks, tmp_path, csv):
             (*known, "--label-map", "yes=1", "--label-map", "yes=0", *out),
             "--label-map must give each text one meaning, got yes=1 yes=0",
         ),
-        ((*known, "--decimal", ",", *out), "decimal are options of CSV files"),
+        ((*known, "--decimal", ",", *out), "options of CSV files: decimal"),
         (("train", csv("click;price\n1;2,5\n0;1\n", "semi.csv"), *out), "with ',' as the separator: is it ';'?"),
         (
             ("train", csv("click,price\n1,2,5\n0,1,5\n", "wide.csv"), *out),
@@ -247,7 +247,7 @@ def test_wrong_input_is_one_sentence(refused, clicks, tmp_path, csv):
         ),
         (
             ("train", csv("click,price\nyes,2\nno,1\n", "text.csv"), *out),
-            "'click' has text among its values: with --label click, --label-map TEXT=1 says what one means",
+            "'click' has text among its values: with --label click, --label-map TEXT=1 says which text means 1",
         ),
         (
             ("train", csv("1,2.5\n0,1.5\n", "headless.csv"), *out),
@@ -396,10 +396,10 @@ def test_the_columns_are_said_with_what_may_be_wrong(daes, tmp_path, csv):
         "warning: 'price' is text, though 99.7% of its values are numbers; 'x12' is not. If that means missing: "
         "--missing x12",
         "warning: 'zip' looks like a code, not a number (00000): list it in --categorical",
-        "warning: 'shop' has one value only",
+        "warning: 'shop' has only one value",
         "warning: 'user_id' has the name of an id and is read as a number",
-        "warning: 'cost' is a whole number and another one in nearly every row",
-        "warning: 'fee' is text that looks like numbers with a sign ($0.50)",
+        "warning: 'cost' is an integer with a different value in nearly every row",
+        "warning: 'fee' is text that looks like numbers with a currency or percent sign ($0.50)",
         "3 steps are few to learn from: --batch-size 8 makes 38 of them",
     ):
         assert part in result.stderr

@@ -49,20 +49,20 @@ def moving_labels():
 def scipy_law(law, category):
     """The law of the positive part given a category, before rounding up, written anew on scipy.stats."""
     location, scale = law.location[category], law.scale[category]
-    if law.link.name == "exp":
+    if law.spec.link.name == "exp":
         return {
             "normal": lambda: stats.lognorm(s=scale, scale=np.exp(location)),
             "weibull": lambda: stats.weibull_min(c=1 / scale, scale=np.exp(location)),
             # A Lomax variable to a power is of Burr's type XII.
-            "lomax": lambda: stats.burr12(c=1 / scale, d=float(law.family.name[6:-1]), scale=np.exp(location)),
-        }[law.family.name.partition("(")[0]]()
+            "lomax": lambda: stats.burr12(c=1 / scale, d=float(law.spec.family.name[6:-1]), scale=np.exp(location)),
+        }[law.spec.family.name.partition("(")[0]]()
     return stats.norm(location, scale)
 
 
 def scipy_cdf(law, values, category):
     values = np.asarray(values, dtype=np.float64)
-    if law.link.name != "exp":
-        low, high = json.loads(law.link.name.replace("between(", "[").replace(")", "]"))
+    if law.spec.link.name != "exp":
+        low, high = json.loads(law.spec.link.name.replace("between(", "[").replace(")", "]"))
         with np.errstate(divide="ignore"):
             values = np.log(values - low) - np.log(high - values)
     return law.zero[category] + (1 - law.zero[category]) * scipy_law(law, category).cdf(values)
@@ -154,7 +154,7 @@ class TestLaws:
     def test_law_given_the_category(self, name):
         law = stream().laws[name]
         rows = still_rows()
-        values, codes = rows.numerical[name], rows.codes[law.context]
+        values, codes = rows.numerical[name], rows.codes[law.spec.context]
         for category in range(len(law.probabilities)):
             own = values[(codes == category) & ~np.isnan(values)]
             assert len(own) > 1000
@@ -170,7 +170,7 @@ class TestLaws:
             source = stream(drift="none", context_strength=strength)
             rows = source.features(0, 30_000)
             for name, law in source.laws.items():
-                values, codes = rows.numerical[name], rows.codes[law.context]
+                values, codes = rows.numerical[name], rows.codes[law.spec.context]
                 groups = [values[(codes == c) & ~np.isnan(values)] for c in range(len(law.probabilities))]
                 p_value = stats.kruskal(*groups).pvalue
                 assert p_value < 1e-20 if matters else p_value > ALPHA, name
@@ -189,7 +189,7 @@ class TestLaws:
         rows = still_rows()
         inflated = {"discount", "impressions_7d", "clicks_7d"}
         for name, law in stream().laws.items():
-            values, codes = rows.numerical[name], rows.codes[law.context]
+            values, codes = rows.numerical[name], rows.codes[law.spec.context]
             assert bool(law.zero.any()) == (name in inflated)
             for category, zero in enumerate(law.zero):
                 own = values[codes == category]
@@ -202,7 +202,7 @@ class TestLaws:
         for name in ("discount", "impressions_7d", "clicks_7d", "user_age"):
             values = observed(rows, name)
             assert (values == np.floor(values)).all()
-            assert stream().laws[name].is_integer
+            assert stream().laws[name].spec.is_integer
             assert len(np.unique(values)) < 0.1 * len(values)
         ages = observed(rows, "user_age")
         assert ages.min() >= 13
@@ -225,7 +225,7 @@ class TestLaws:
                 assert np.array_equal(missing, rows.numerical["impressions_7d"] == 0)
                 continue
             for category, rate in enumerate(law.missing):
-                own = missing[rows.codes[law.context] == category]
+                own = missing[rows.codes[law.spec.context] == category]
                 assert stats.binomtest(int(own.sum()), len(own), rate).pvalue > ALPHA if rate else not own.any()
         assert np.ptp(stream().laws["distance_km"].missing) > 0.4
 
@@ -241,7 +241,7 @@ class TestCategories:
         rows = still_rows()
         source = stream()
         for law in source.laws.values():
-            counts = np.bincount(rows.codes[law.context], minlength=len(law.probabilities))
+            counts = np.bincount(rows.codes[law.spec.context], minlength=len(law.probabilities))
             assert stats.chisquare(counts, law.probabilities * counts.sum()).pvalue > ALPHA
 
     def test_roots_are_independent(self):
@@ -389,8 +389,8 @@ class TestDrift:
         values = rows.numerical[name]
         seen = ~np.isnan(values)
         shift = source.truth.shifts(rows.time)[name][seen]
-        rank, within = law.ranks(values[seen], rows.codes[law.context][seen], shift)
-        if law.steps_per_unit in (None, 100):
+        rank, within = law.ranks(values[seen], rows.codes[law.spec.context][seen], shift)
+        if law.spec.steps_per_unit in (None, 100):
             assert stats.kstest(rank, "uniform").pvalue > ALPHA
             assert stats.kstest(within, "uniform").pvalue > ALPHA
         assert stats.kstest(law.rank(values[seen]), "uniform").pvalue < ALPHA  # the law without drift is another one
@@ -445,7 +445,7 @@ class TestTruth:
         rows = source.features(0, 1)[np.zeros(len(values), dtype=np.int64)]
         rows.numerical[name][:] = values
         if category is not None:
-            rows.codes[source.laws[name].context][:] = category
+            rows.codes[source.laws[name].spec.context][:] = category
         return source.truth.parts(rows)
 
     @pytest.mark.parametrize("name", NAMES)

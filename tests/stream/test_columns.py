@@ -20,25 +20,28 @@ def warnings(values: list[str], tmp_path: Path, name: str = "x", **options: obje
     [
         (["1,5", "2,25", "3"] * 40, "decimal comma: --decimal ,"),
         (["1.000,5", "2,5"] * 40, "decimal comma"),
-        (["$1.50", "$1,200"] * 40, "numbers with a sign ($1.50)"),
-        (["36,870.00", "1,234,567.5", "812"] * 40, "thousands (36,870.00): without the marks it would be a number"),
-        (["36'870", "1 234 567"] * 40, "marks between thousands (36'870)"),
+        (["$1.50", "$1,200"] * 40, "numbers with a currency or percent sign ($1.50)"),
+        (
+            ["36,870.00", "1,234,567.5", "812"] * 40,
+            "thousands separators (36,870.00): without these it would be a number",
+        ),
+        (["36'870", "1 234 567"] * 40, "thousands separators (36'870)"),
         (
             ["1,250", "23,125"] * 40,
-            "marks between thousands (1,250): without the marks it would be a number; if they are",
+            "thousands separators (1,250): without these it would be a number; if they are",
         ),
         (["1", "2"] * 100 + ["x"], "is text, since its name is among its values: is the header repeated"),
         ([" Bern", " Rome"] * 40, "has spaces around its values, which are part of them: ' Bern' is not 'Bern'"),
-        (["12 %", "13 %"] * 40, "numbers with a sign (12 %)"),
+        (["12 %", "13 %"] * 40, "numbers with a currency or percent sign (12 %)"),
         (
             ["1", "2"] * 50 + ["?"],
             "though 99.0% of its values are numbers; '?' is not. If",
         ),
         ([f"00{number}" for number in range(100)], "looks like a code, not a number (000)"),
-        ([str(10**18 + number) for number in range(100)], "another one in nearly every row"),
+        ([str(10**18 + number) for number in range(100)], "a different value in nearly every row"),
         ([str(10**18 + number % 9) for number in range(100)], "more digits than a number can keep: list it in"),
         ([f"row {number}" for number in range(100)], "if it identifies the row, --exclude it"),
-        (["one"] * 100, "has one value only"),
+        (["one"] * 100, "has only one value"),
     ],
 )
 def test_what_may_be_wrong(tmp_path: Path, values: list[str], part: str) -> None:
@@ -54,7 +57,7 @@ def test_nothing_is_wrong(tmp_path: Path, values: list[str]) -> None:
 def test_a_decimal_comma_that_was_told_is_a_number(tmp_path: Path) -> None:
     assert warnings(["1,5", "2,25"] * 60, tmp_path, decimal=",") == []
     (marks,) = warnings(["36.870,5", "1.234.567"] * 60, tmp_path, decimal=",")
-    assert marks.endswith("marks between thousands (36.870,5): without the marks it would be a number")
+    assert marks.endswith("thousands separators (36.870,5): without these it would be a number")
     (typo,) = warnings(["1.5", "NULL", "2"] * 40 + ["y"], tmp_path)
     assert "though 98.8% of its values are numbers; 'y' is not. If" in typo
     (typo,) = warnings(["1,5", "2,25"] * 60 + ["2,5O"], tmp_path, decimal=",")

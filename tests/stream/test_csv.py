@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from daes.stream import bad_rows, csv_text
 from daes.stream.bad_rows import BadRow
 from daes.stream.csv import CsvSource
-from daes.stream.cursor import CursorSource
+from daes.stream.cursor import CursorSource, SourceError
 from daes.stream.hashing import hash_text
 from daes.stream.schema import Schema
-from daes.stream.source import SourceError
 
 SCHEMA = Schema("click", ("price",), ("city",))
 

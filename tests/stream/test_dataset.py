@@ -7,9 +7,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from daes.stream.csv import CsvSource
+from daes.stream.cursor import BatchError, SourceError
 from daes.stream.dataset import Dataset
 from daes.stream.schema import Schema
-from daes.stream.source import BatchError, BatchSource, SourceError
+from daes.stream.source import BatchSource
 
 TABLE = pa.table({"click": [0, 1, 1], "price": [0.5, 2.0, 1.0], "hour": [3, 4, 5], "city": ["a", "b", "c"]})
 
@@ -63,7 +64,7 @@ def test_options_reach_the_reader(tmp_path):
         list(data.iter_batches(data.schema, 8))
     data = Dataset.open(str(path), numerical=["price"], separator=";", bad_rows="skip")
     assert [len(batch) for batch in data.iter_batches(data.schema, 8)] == [1]
-    with pytest.raises(TypeError, match="options are for what is not open yet, got separator"):
+    with pytest.raises(TypeError, match="an open Dataset takes no options, got separator"):
         Dataset.open(data, separator=",")
 
 
@@ -280,5 +281,5 @@ def test_a_bad_row_takes_few_others_from_a_fingerprint_and_is_named_where_nothin
 
 
 def test_no_value_in_any_column_is_said():
-    with pytest.raises(ValueError, match="a value in one of the columns, got none in any row: price, city"):
+    with pytest.raises(ValueError, match="at least one column must have a value, got none in any row: price, city"):
         Dataset.open(pa.table({"click": [0, 1], "price": pa.nulls(2), "city": pa.nulls(2)}))

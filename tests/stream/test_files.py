@@ -5,9 +5,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from daes.stream.cursor import SourceError
 from daes.stream.files import find_files, natural_order
 from daes.stream.parquet import ParquetSource
-from daes.stream.source import SourceError
 
 
 def names(where: object, root: Path) -> list[str]:

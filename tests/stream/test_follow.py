@@ -107,7 +107,7 @@ def test_files_that_were_read_may_be_moved_away_and_the_one_in_hand_may_not(tmp_
     (tmp_path / "2.csv").unlink()
     gone = follow(tmp_path)
     gone.seek(data.position())
-    with pytest.raises(SourceError, match=r"2\.csv was not read to its end and is not there any more"):
+    with pytest.raises(SourceError, match=r"2\.csv was not read to its end and is no longer there"):
         take(gone, 1)
 
 
@@ -191,3 +191,16 @@ def test_only_a_folder_can_be_followed(tmp_path):
         Dataset.open(tmp_path, max_wait=1.0)
     with pytest.raises(ValueError, match="max_wait must be positive and at most 60 seconds, got 0"):
         Dataset.open(tmp_path, follow=True, max_wait=0.0)
+
+
+def test_a_file_that_is_damaged_inside_is_skipped_from_there_on(tmp_path, quick):
+    rows = pa.table({"click": [0.0] * 4, "price": [1.0, 2.0, 3.0, 4.0], "city": ["Bern"] * 4})
+    pq.write_table(rows, tmp_path / "1.parquet", row_group_size=2)
+    start = pq.ParquetFile(tmp_path / "1.parquet").metadata.row_group(1).column(1).data_page_offset
+    whole = (tmp_path / "1.parquet").read_bytes()
+    (tmp_path / "1.parquet").write_bytes(whole[:start] + b"\xff" * 20 + whole[start + 20 :])
+    pq.write_table(rows.slice(0, 1), tmp_path / "2.parquet")
+    data = follow(tmp_path, bad_rows="skip")
+    read = [price for batch in take(data, 1) for price in batch]
+    assert read[-1] == 1.0
+    assert "the file cannot be read from here on" in data.bad_rows.first[0].reason

@@ -8,9 +8,11 @@ import pyarrow as pa
 import pytest
 
 from daes.extras import MissingExtraError
+from daes.stream.batch import KeyedBatch
+from daes.stream.broker_url import connect
 from daes.stream.cursor import SourceError
 from daes.stream.dataset import Dataset
-from daes.stream.messages import KeyedBatch, format_offsets, parse_offsets
+from daes.stream.messages import BrokerError, format_offsets, parse_offsets
 from daes.stream.prefetch import Prefetch
 from daes.stream.schema import Schema
 
@@ -133,7 +135,7 @@ def test_columns_that_are_not_there_are_missing_and_others_are_ignored(broker):
 def test_time_weight_and_labels_of_words(broker):
     url = broker.make()
     row = {"bought": "yes", "price": 1, "at": "2024-01-05T10:00:00.5+01:00", "w": 2}
-    bad = ({"bought": "perhaps"}, {"w": -1}, {"at": "noon"})
+    bad = ({"bought": "perhaps"}, {"w": -1}, {"at": "noon"}, {"w": 1e39})
     broker.send(url, [json.dumps({**row, **change}).encode() for change in ({}, *bad)])
     broker.send(url, [json.dumps({**row, "bought": False, "at": 7}).encode()])
     schema = Schema("bought", ("price",), (), time="at", weight="w")
@@ -144,6 +146,7 @@ def test_time_weight_and_labels_of_words(broker):
         "label column 'bought'",
         "weight column 'w'",
         "time column 'at'",
+        "weight column 'w'",
     ]
     assert Dataset.open(url, label="bought", max_wait=0.2).schema.time is None
 
@@ -222,7 +225,7 @@ def test_messages_that_the_broker_has_dropped_are_passed_over_and_reported(nats_
     data = Dataset.open(url, schema=SCHEMA, limit=3)
     data.source.seek({"row": 0, "batch": 0, "offsets": "0:1", "skip": 0})
     assert prices(data.source.iter_batches(SCHEMA, 3).__next__() for _ in range(1)) == [2, 3, 4]
-    assert "has no messages 1 to 2 any more: going on with 3" in caplog.text
+    assert "no longer has messages 1 to 2: continuing with 3" in caplog.text
 
 
 def test_a_topic_that_was_made_anew_is_not_gone_on_with(broker):
@@ -230,7 +233,7 @@ def test_a_topic_that_was_made_anew_is_not_gone_on_with(broker):
     broker.send(url, [message(1)])
     data = Dataset.open(url, schema=SCHEMA, limit=9)
     data.source.seek({"row": 8, "batch": 1, "offsets": "0:9", "skip": 0})
-    with pytest.raises(SourceError, match="message 9 is next: it was made anew"):
+    with pytest.raises(SourceError, match="message 9 is next: it was created again"):
         next(data.source.iter_batches(SCHEMA, 1))
 
 
@@ -241,6 +244,26 @@ def test_partitions_are_read_together(kafka_server):
     assert data.position()["offsets"].count(":") == 4
     rest, _, _ = read(url, 20, position=data.position())
     assert sorted(prices(first) + prices(rest)) == list(range(20))
+
+
+def test_a_new_partition_is_read_once_the_broker_answers(kafka_server, monkeypatch):
+    url = kafka_server.make()
+    kafka_server.send(url, [message(number) for number in range(2)], partitions=2)
+    consumer = connect(url)
+    consumer.seek(consumer.start())
+    del consumer._positions[1]  # as if the partition had been added since
+    monkeypatch.setattr("daes.stream.kafka_consumer._BETWEEN_PARTITION_CHECKS", 0.0)
+    with monkeypatch.context() as broken:
+
+        def no_answer(partition):
+            raise BrokerError("the Kafka broker does not answer")
+
+        broken.setattr(consumer, "_watermarks", no_answer)
+        consumer.poll(1, 0.0)
+        assert 1 not in consumer._positions
+    consumer.poll(1, 0.0)
+    assert 1 in consumer._positions
+    consumer.close()
 
 
 def test_a_server_that_comes_back_is_gone_on_with(tmp_path, nats_server):
@@ -295,7 +318,7 @@ def test_a_login_that_is_missing_is_a_sentence(tmp_path, nats_server, monkeypatc
     [
         ("nats://localhost", "a topic must be written as nats://localhost:4222/stream, got nats://localhost"),
         ("kafka://localhost:9092/a/b", "a topic must be written as kafka://localhost:9092/topic"),
-        ("kafka://ann:secret@localhost/ads", "must have no user or password in it"),
+        ("kafka://ann:secret@localhost/ads", "must not contain a user or password"),
         ("nats://localhost/ads?subjekt=x", "takes subject and start after the ?, got 'subjekt'"),
         ("kafka://localhost/ads?start=yesterday", "start must be first or new"),
         ("nats://localhost/ads?subject=", "subject must not be empty"),
@@ -332,5 +355,5 @@ def test_messages_none_of_which_can_be_read(nats_server):
 
 def test_offsets_as_text():
     assert parse_offsets(format_offsets({1: 4, 0: 17}, {0: 3})) == ({0: 17, 1: 4}, {0: 3})
-    with pytest.raises(ValueError, match=r"offsets must be as '0:17\+3 1:4', got 'x'"):
+    with pytest.raises(ValueError, match=r"offsets must look like '0:17\+3 1:4', got 'x'"):
         parse_offsets("x")

@@ -8,10 +8,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from daes.stream.csv import CsvSource
+from daes.stream.cursor import SourceError
 from daes.stream.opening import name_of, open_source
 from daes.stream.parquet import ParquetSource
 from daes.stream.schema import Schema, infer_schema
-from daes.stream.source import ReaderSource, Source, SourceError, TableSource
+from daes.stream.source import ReaderSource, Source, TableSource
 
 TABLE = pa.table({"click": [0, 1, 1], "price": [1.0, 2.0, 3.0], "city": ["x", "y", "z"]})
 SCHEMA = Schema("click", ("price",), ("city",))
@@ -81,7 +82,7 @@ def test_tables_and_frames() -> None:
     assert (name_of(reader), name_of(source)) == ("reader", "TableSource")
     with pytest.raises(TypeError, match=r"a source has its own shard, got \(0, 2\)"):
         open_source(source, shard=(0, 2))
-    with pytest.raises(TypeError, match="separator is for files, got ';' and what is a Table"):
+    with pytest.raises(TypeError, match="separator is for files, got ';' and a Table"):
         open_source(TABLE, separator=";")
     with pytest.raises(TypeError, match="table must be an Arrow table or a pandas or polars frame, got int"):
         open_source(3)
@@ -90,7 +91,7 @@ def test_tables_and_frames() -> None:
 def test_shards_and_options(folder: Path) -> None:
     source = open_source(folder / "rows.csv", shard=(1, 2), bad_rows="skip")
     assert [batch.numerical[0, 0] for batch in source.iter_batches(SCHEMA, 1)] == [2.0]
-    with pytest.raises(TypeError, match=r"separator are options of CSV files; .*rows\.parquet is a Parquet file"):
+    with pytest.raises(TypeError, match=r"options of CSV files: separator; .*rows\.parquet is a Parquet file"):
         open_source(folder / "rows.parquet", separator=";")
     with pytest.raises(TypeError, match="unexpected keyword argument 'seperator'"):
         open_source(folder / "rows.csv", seperator=";")
@@ -103,7 +104,7 @@ def test_a_schema_is_inferred_from_what_was_opened(folder: Path) -> None:
 
 def test_what_cannot_be_opened(folder: Path) -> None:
     with pytest.raises(
-        SourceError, match=r"the format of .*rows\.dat is not known by its ending .*; name it with --format"
+        SourceError, match=r"the extension of .*rows\.dat does not tell its format .*; name it with --format"
     ):
         open_source(folder / "rows.dat")
     with pytest.raises(ValueError, match="format must be 'parquet' or 'csv', got 'xml'"):

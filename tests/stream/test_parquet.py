@@ -8,12 +8,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from daes.stream import parquet
-from daes.stream.cursor import CursorSource
+from daes.stream.cursor import CursorSource, SourceError
 from daes.stream.files import DataFile
 from daes.stream.hashing import hash_text
 from daes.stream.parquet import ParquetSource
 from daes.stream.schema import Schema
-from daes.stream.source import SourceError
 
 SCHEMA = Schema("click", ("price",), ("city",))
 

@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from daes.stream.cursor import CursorSource
+from daes.stream.cursor import CursorSource, SourceError
 from daes.stream.prefetch import Prefetch
-from daes.stream.source import ReaderSource, SourceError, TableSource
+from daes.stream.source import ReaderSource, TableSource
 
 TABLE = pa.table({"a": list(range(100))})
 

@@ -187,7 +187,7 @@ class TestInfer:
         with pytest.raises(FileNotFoundError, match="there is no file in the directory"):
             infer_schema(tmp_path)
         (tmp_path / "a.xlsx").write_bytes(b"PK")
-        with pytest.raises(ValueError, match=r"a\.xlsx is not known by its ending"):
+        with pytest.raises(ValueError, match=r"a\.xlsx does not tell its format"):
             infer_schema(tmp_path / "a.xlsx")
         for name in ("no.parquet", "no.csv"):
             with pytest.raises(FileNotFoundError):

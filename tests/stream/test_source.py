@@ -15,13 +15,13 @@ import pytest
 from daes.stream import csv_text, parquet
 from daes.stream.batch import Batch
 from daes.stream.csv import CsvSource
-from daes.stream.cursor import CursorSource
+from daes.stream.cursor import BatchError, CursorSource, SourceError
 from daes.stream.dataset import Dataset
 from daes.stream.hashing import hash_text
 from daes.stream.parquet import ParquetSource
 from daes.stream.prefetch import Prefetch
 from daes.stream.schema import Schema
-from daes.stream.source import BatchError, ReaderSource, Source, SourceError, TableSource
+from daes.stream.source import ReaderSource, Source, TableSource
 
 ROWS = 53
 SCHEMA = Schema("click", ("price", "count"), ("city",), time="at")
@@ -161,7 +161,7 @@ def test_seek_to_a_row_and_rewind(make: Callable[..., Source]) -> None:
         source.seek({"row": row})
         assert_same(list(source.iter_batches(SCHEMA, 12)), bounds(12, row))
     source.seek({"row": ROWS + 1})
-    with pytest.raises(SourceError, match="1 rows are not there any more"):
+    with pytest.raises(SourceError, match="1 rows are no longer there"):
         next(source.iter_batches(SCHEMA, 12))
 
 
@@ -253,7 +253,7 @@ def test_a_bare_reader_goes_forward_only() -> None:
     source.seek({"row": 20})
     assert next(source.iter_tables(["at"], 3))["at"].to_pylist() == [1020, 1021, 1022]
     source.seek({"row": 22})
-    with pytest.raises(SourceError, match="cannot go back; row 22 is wanted and 23 rows are read"):
+    with pytest.raises(SourceError, match="cannot go back to row 22 after 23 rows"):
         next(source.iter_batches(SCHEMA, 4))
 
 

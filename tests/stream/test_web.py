@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from daes.stream.csv import CsvSource
+from daes.stream.cursor import SourceError
 from daes.stream.opening import open_source
-from daes.stream.source import SourceError
 
 CSV = b"a,b\n" + b"".join(b"%d,x%d\n" % (row, row) for row in range(5000))
 

@@ -17,10 +17,11 @@ from daes import native
 from daes.model import CTRModel
 from daes.simulation import AdStream
 from daes.storage.checkpoint import CheckpointError, CheckpointStore, CheckpointWarning
+from daes.stream.cursor import BatchError
 from daes.stream.dataset import Dataset
 from daes.stream.prefetch import Prefetch
 from daes.stream.schema import Schema
-from daes.stream.source import BatchError, BatchSource, TableSource
+from daes.stream.source import BatchSource, TableSource
 from daes.training import trainer as trainer_module
 from daes.training.config import TrainConfig
 from daes.training.step import MAX_CONSECUTIVE_BAD, TrainingError, TrainingStep

@@ -11,8 +11,9 @@ from daes.engines.base import EngineError, Failure
 from daes.engines.ray_train import run_workers
 from daes.extras import require
 from daes.storage.run_folder import RunFolder
-from daes.stream.cursor import Cursor, CursorSource, NumberedCursor, Position, Roles
+from daes.stream.cursor import Cursor, CursorSource, NumberedCursor, Position
 from daes.stream.dataset import Dataset
+from daes.stream.schema import Schema
 from daes.training.processes import LostProcessError, OtherProcessError
 from daes.training.run import train_run
 
@@ -49,7 +50,7 @@ class RaySource(CursorSource):
     def num_rows(self) -> int:
         return self._ends[-1]
 
-    def _cursor(self, columns: Sequence[str], roles: Roles, place: Position, rows_at_once: int) -> Cursor:
+    def _cursor(self, columns: Sequence[str], schema: Schema | None, place: Position, rows_at_once: int) -> Cursor:
         get = require("ray").get
         load = lru_cache(maxsize=1)(lambda number: get(self._blocks[number]).select(list(columns)))
 

@@ -1,8 +1,7 @@
 """The fields of the simulated ad stream: 20 categorical and 10 numerical ones, as in the paper's industrial data set.
 
-Roots (drawn independently of everything else) are device, country, placement, category and format; numerical laws
-depend on these alone, which keeps their marginal laws in closed form. The `world` decides which category gets which
-parameters.
+Roots (drawn independently of everything else) are device, country, placement, category and format. Numerical laws
+depend on these only, which keeps their marginal laws in closed form.
 
 | numerical | law given its context | context | what it shows |
 | --- | --- | --- | --- |
@@ -17,19 +16,14 @@ parameters.
 | distance_km | Weibull | country | missing, more often in some countries |
 | user_age | logit-normal on 12 … 99, in whole years | country | integers with ties, missing at random |
 
-Values are drawn for each row: two rows of one creative may show different prices.
+Values are drawn for each row: two rows of the same creative may have different prices.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
-from numpy.typing import NDArray
 
-from daes.simulation.draws import Draws
+from daes.simulation.draws import Array
 from daes.simulation.fields import CalendarField, CategoricalField, ChoiceField, IdField, TraitField
-from daes.simulation.laws import EXP, NORMAL, WEIBULL, Family, Link, NumericalLaw, between, lomax
-
-Array = NDArray[np.float64]
+from daes.simulation.laws import EXP, NORMAL, WEIBULL, NumericalSpec, between, lomax
 
 COUNTRIES = ("US", "IN", "BR", "DE", "JP", "GB", "FR", "MX", "ID", "IT", "KR", "PL")
 CATEGORIES = (
@@ -38,7 +32,25 @@ CATEGORIES = (
 )
 DEVICES = ("mobile", "desktop", "tablet", "tv")
 SYSTEMS = ("android", "ios", "windows", "macos", "linux", "smart-tv")
+SYSTEM_WEIGHTS = np.array(
+    [
+        [0.62, 0.38, 0.00, 0.00, 0.00, 0.00],
+        [0.00, 0.00, 0.70, 0.24, 0.06, 0.00],
+        [0.35, 0.60, 0.05, 0.00, 0.00, 0.00],
+        [0.25, 0.05, 0.00, 0.00, 0.00, 0.70],
+    ]
+)
 BROWSERS = ("chrome", "safari", "firefox", "edge", "samsung", None)
+BROWSER_WEIGHTS = np.array(
+    [
+        [0.68, 0.00, 0.05, 0.02, 0.20, 0.05],
+        [0.20, 0.75, 0.00, 0.00, 0.00, 0.05],
+        [0.62, 0.00, 0.10, 0.25, 0.00, 0.03],
+        [0.45, 0.45, 0.07, 0.00, 0.00, 0.03],
+        [0.45, 0.00, 0.50, 0.00, 0.00, 0.05],
+        [0.25, 0.00, 0.00, 0.00, 0.15, 0.60],
+    ]
+)
 CITIES_PER_COUNTRY = 15
 ADVERTISERS_PER_CATEGORY = 40
 CAMPAIGNS_PER_ADVERTISER = 4
@@ -50,32 +62,6 @@ SEGMENTS = tuple(f"s{number:02d}" for number in range(30))
 PLACEMENTS = ("feed", "story", "search", "banner", "video", "reward")
 CLOCK_HOURS = tuple(str(hour) for hour in range(24))
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-
-
-@dataclass(frozen=True)
-class NumericalSpec:
-    """One row of the table above: centre of a parameter over the categories, and half its spread.
-
-    Args:
-        name, side, context: the feature, its side, the field it depends on.
-        family, link, steps_per_unit: as in `NumericalLaw`.
-        location: centre and half-spread on the latent scale.
-        scale: centre, and half-spread of its logarithm.
-        zero, missing: smallest and largest probability over the categories.
-        missing_where_zero: a count without which this feature is undefined.
-    """
-
-    name: str
-    side: str
-    context: str
-    family: Family
-    link: Link
-    location: tuple[float, float]
-    scale: tuple[float, float]
-    zero: tuple[float, float] = (0.0, 0.0)
-    missing: tuple[float, float] = (0.0, 0.0)
-    steps_per_unit: int | None = None
-    missing_where_zero: str | None = None
 
 
 NUMERICAL = (
@@ -127,20 +113,22 @@ def categorical_fields(users: int, daily: bool, churn: float) -> tuple[Categoric
     """The 20 categorical fields, each after those it depends on.
 
     Args:
-        users: user slots in all.
+        users: number of user slots.
         daily: whether the mix of connections follows the hour.
         churn: speed at which ids are replaced.
     """
     country = zipf_weights(len(COUNTRIES), 0.8)
     per_country = np.maximum(np.round(users * country / country.sum()), 1).astype(np.int64)
     cities = tuple(f"{name}-{number:02d}" for name in COUNTRIES for number in range(1, CITIES_PER_COUNTRY + 1))
-    advertisers = len(CATEGORIES) * ADVERTISERS_PER_CATEGORY
-    campaigns = advertisers * CAMPAIGNS_PER_ADVERTISER
+    sites = np.full(len(PLACEMENTS), SITES_PER_PLACEMENT)
+    advertisers = np.full(len(CATEGORIES), ADVERTISERS_PER_CATEGORY)
+    campaigns = np.full(advertisers.sum(), CAMPAIGNS_PER_ADVERTISER)
+    creatives = np.full(campaigns.sum(), CREATIVES_PER_CAMPAIGN)
     campaign_days, creative_days, user_days = (days / churn if churn else np.inf for days in LIFETIMES)
     return (
         ChoiceField("device", "request", DEVICES, np.array([0.55, 0.25, 0.13, 0.07])),
-        ChoiceField("os", "request", SYSTEMS, _system_weights(), parent="device"),
-        ChoiceField("browser", "request", BROWSERS, _browser_weights(), parent="os"),
+        ChoiceField("os", "request", SYSTEMS, SYSTEM_WEIGHTS, parent="device"),
+        ChoiceField("browser", "request", BROWSERS, BROWSER_WEIGHTS, parent="os"),
         CalendarField("hour", "request", CLOCK_HOURS, period=1.0),
         CalendarField("weekday", "request", WEEKDAYS, period=7.0),
         ChoiceField("connection", "request", ("wifi", "5g", "4g", "3g"), _connection_weights(daily), parent="hour"),
@@ -152,119 +140,27 @@ def categorical_fields(users: int, daily: bool, churn: float) -> tuple[Categoric
         TraitField("segment", "request", "user", SEGMENTS, zipf_weights(len(SEGMENTS), 0.5), salt=4),
         ChoiceField("placement", "request", PLACEMENTS, zipf_weights(len(PLACEMENTS), 0.6)),
         ChoiceField("position", "request", ("1", "2", "3", "4", "5"), zipf_weights(5, 0.5)),
-        IdField(
-            "site",
-            "request",
-            "placement",
-            _each(len(PLACEMENTS), SITES_PER_PLACEMENT),
-            exponent=1.1,
-            prefix="site",
-            salt=5,
-        ),
+        IdField("site", "request", "placement", sites, exponent=1.1, prefix="site", salt=5),
         ChoiceField("category", "ad", CATEGORIES, zipf_weights(len(CATEGORIES), 0.5)),
-        IdField(
-            "advertiser",
-            "ad",
-            "category",
-            _each(len(CATEGORIES), ADVERTISERS_PER_CATEGORY),
-            exponent=0.9,
-            prefix="adv",
-            salt=6,
-        ),
-        IdField(
-            "campaign",
-            "ad",
-            "advertiser",
-            _each(advertisers, CAMPAIGNS_PER_ADVERTISER),
-            exponent=0.8,
-            prefix="cmp",
-            salt=7,
-            lifetime=campaign_days,
-        ),
+        IdField("advertiser", "ad", "category", advertisers, exponent=0.9, prefix="adv", salt=6),
+        IdField("campaign", "ad", "advertiser", campaigns, exponent=0.8, prefix="cmp", salt=7, lifetime=campaign_days),
         IdField(
             "creative",
             "ad",
             "campaign",
-            _each(campaigns, CREATIVES_PER_CAMPAIGN),
+            creatives,
             exponent=0.8,
             prefix="cr",
-            salt=7,  # with cohort and stagger, the campaign's times of change: no creative outlives its campaign
+            salt=7,  # the campaign's: no creative outlives its campaign
             lifetime=creative_days,
-            stagger=campaign_days,
-            cohort=CREATIVES_PER_CAMPAIGN,
-            parent_slots=campaigns,
+            parent_lifetime=campaign_days,
         ),
         ChoiceField("format", "ad", ("image", "carousel", "video", "text", "playable"), zipf_weights(5, 0.7)),
     )
 
 
-def numerical_laws(probabilities: dict[str, Array], draws: Draws, context_strength: float) -> tuple[NumericalLaw, ...]:
-    """The laws of the 10 numerical fields.
-
-    Args:
-        probabilities: P(c) of every context field.
-        draws: the world, which decides which category gets which parameters.
-        context_strength: factor of all differences between categories; at 0 no law depends on its context.
-    """
-    return tuple(_law(spec, probabilities[spec.context], draws, context_strength) for spec in NUMERICAL)
-
-
-def _law(spec: NumericalSpec, probabilities: Array, draws: Draws, strength: float) -> NumericalLaw:
-    def spread(parameter: str) -> Array:
-        """−1 … 1 in even steps, in the order that this world gives the categories."""
-        order = np.argsort(draws.uniform(f"{spec.name}/{parameter}", 0, len(probabilities)))
-        return strength * np.linspace(-1, 1, len(probabilities))[order]
-
-    def between(parameter: str, limits: tuple[float, float]) -> Array:
-        low, high = limits
-        # A strength above 1 must not push a probability out of its range.
-        return (low + high) / 2 + (high - low) / 2 * np.clip(spread(parameter), -1, 1)
-
-    return NumericalLaw(
-        spec.name,
-        spec.context,
-        probabilities,
-        spec.family,
-        spec.link,
-        location=spec.location[0] + spec.location[1] * spread("location"),
-        scale=spec.scale[0] * np.exp(spec.scale[1] * np.clip(spread("scale"), -1, 1)),
-        zero=between("zero", spec.zero),
-        missing=between("missing", spec.missing),
-        unit=spec.scale[0],
-        steps_per_unit=spec.steps_per_unit,
-    )
-
-
-def _each(groups: int, count: int) -> NDArray[np.int64]:
-    return np.full(groups, count, dtype=np.int64)
-
-
-def _system_weights() -> Array:
-    return np.array(
-        [
-            [0.62, 0.38, 0.00, 0.00, 0.00, 0.00],
-            [0.00, 0.00, 0.70, 0.24, 0.06, 0.00],
-            [0.35, 0.60, 0.05, 0.00, 0.00, 0.00],
-            [0.25, 0.05, 0.00, 0.00, 0.00, 0.70],
-        ]
-    )
-
-
-def _browser_weights() -> Array:
-    return np.array(
-        [
-            [0.68, 0.00, 0.05, 0.02, 0.20, 0.05],
-            [0.20, 0.75, 0.00, 0.00, 0.00, 0.05],
-            [0.62, 0.00, 0.10, 0.25, 0.00, 0.03],
-            [0.45, 0.45, 0.07, 0.00, 0.00, 0.03],
-            [0.45, 0.00, 0.50, 0.00, 0.00, 0.05],
-            [0.25, 0.00, 0.00, 0.00, 0.15, 0.60],
-        ]
-    )
-
-
 def _connection_weights(daily: bool) -> Array:
-    """By the hour: at home in the evening and at night, on the move during the day."""
+    """By hour: at home in the evening and at night, on the move during the day."""
     hour = (np.arange(24) + 0.5) / 24
     wifi = 0.55 + (0.25 if daily else 0.0) * np.cos(2 * np.pi * (hour - 0.95))
     rest = np.array([0.45, 0.45, 0.10])
@@ -272,10 +168,7 @@ def _connection_weights(daily: bool) -> Array:
 
 
 def _city_weights() -> Array:
-    """Each country its own cities; one row in thirty does not say."""
+    """Each country has its own cities; the city is missing in one row of thirty."""
     own = zipf_weights(CITIES_PER_COUNTRY, 0.9)
-    table = np.zeros((len(COUNTRIES), len(COUNTRIES) * CITIES_PER_COUNTRY + 1))
-    for country in range(len(COUNTRIES)):
-        table[country, country * CITIES_PER_COUNTRY : (country + 1) * CITIES_PER_COUNTRY] = own / own.sum() * (29 / 30)
-    table[:, -1] = 1 / 30
-    return table
+    table = np.kron(np.eye(len(COUNTRIES)), own / own.sum() * (29 / 30))
+    return np.column_stack([table, np.full(len(COUNTRIES), 1 / 30)])

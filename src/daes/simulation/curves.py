@@ -1,4 +1,4 @@
-"""The numerical part of the ground truth: value, rank and rank within context, in set proportions.
+"""The numerical part of the ground truth: value, rank and rank within context, in given proportions.
 
 With x_j the value of feature j, p_j = P(X_j ≤ x_j) its global rank and r_j = P(X_j ≤ x_j | c_j) its rank within the
 category of its context field, both from the true laws,
@@ -7,23 +7,20 @@ category of its context field, both from the true laws,
     rank         = Σ_j h_j(p_j)    h_j in the span of cos(kπp), k = 1 … 5
     context_rank = Σ_j g_j(r_j)    g_j in the span of cos(kπr), k = 1 … 5
 
-over the features that are not missing. Every v_j, h_j and g_j has mean 0, and within its part every feature the same
+over the features that are not missing. Every v_j, h_j and g_j has mean 0, and all features of a part have the same
 variance. The world chooses h_j at random among the curves uncorrelated with the value part, and g_j among those
 uncorrelated with the value and the rank part. So under the reference law (no drift) the three parts are uncorrelated,
-and their variances are what was set: an identity, up to integration over a grid. Covariances between features arise
-through a shared context field alone: values are drawn independently given their contexts, and contexts independently.
+and their variances are the given ones, exactly up to integration over a grid. Features are correlated only through a
+shared context field: values are drawn independently given their contexts, and contexts independently.
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from daes.simulation.draws import Draws
-from daes.simulation.laws import NORMAL, NumericalLaw, Tabulated
-
-Array = NDArray[np.float64]
+from daes.simulation.draws import Array, Draws, IntArray
+from daes.simulation.laws import NumericalLaw, Tabulated, standard_normals
 
 PARTS = ("value", "rank", "context_rank")
 NUM_CURVES = 5
@@ -48,13 +45,11 @@ class Curves:
         variances: Mapping[str, float],
         draws: Draws,
     ) -> None:
-        self._laws = laws
-        bases = [_Basis(law, observed[name]) for name, law in laws.items()]
-        self._gram = _gram(bases)
+        self._bases = {name: _Basis(law, observed[name]) for name, law in laws.items()}
+        self._gram = _gram(list(self._bases.values()))
         directions = self._choose(draws)
         self._coefficients = {part: np.sqrt(variances[part]) * directions[part] for part in PARTS}
-        self._curves = bases
-        for j, basis in enumerate(bases):
+        for j, basis in enumerate(self._bases.values()):
             basis.choose({part: rows[j] for part, rows in self._coefficients.items()})
 
     def covariance(self) -> Array:
@@ -66,27 +61,27 @@ class Curves:
     def parts(
         self,
         numerical: Mapping[str, NDArray[np.float32]],
-        codes: Mapping[str, NDArray[np.int64]],
+        codes: Mapping[str, IntArray],
         shifts: Mapping[str, Array],
         num_rows: int,
     ) -> dict[str, Array]:
-        """The three parts, (num_rows,) each; ranks are those in laws moved by `shifts` (0 if not named)."""
+        """The three parts, (num_rows,) each; ranks are those in laws moved by `shifts` (0 for a name not in it)."""
         parts = {part: np.zeros(num_rows) for part in PARTS}
-        for (name, law), curves in zip(self._laws.items(), self._curves, strict=True):
-            curves.add_to(parts, numerical[name], codes[law.context], shifts.get(name, 0.0))
+        for name, basis in self._bases.items():
+            basis.add_to(parts, numerical[name], codes[basis.law.spec.context], shifts.get(name, 0.0))
         return parts
 
     def _choose(self, draws: Draws) -> dict[str, Array]:
         """Coefficients that give each part variance 1 and no covariance. **Shape** of each: (q, _WIDTH)."""
         directions: dict[str, Array] = {}
         for part, block in _BLOCKS.items():
-            rows = np.zeros((len(self._laws), _WIDTH))
-            for j, name in enumerate(self._laws):
+            rows = np.zeros((len(self._bases), _WIDTH))
+            for j, name in enumerate(self._bases):
                 gram = self._gram.reshape(len(rows), _WIDTH, -1)[j, block]
                 width = len(gram)
                 earlier = np.stack([np.zeros(width), *(gram @ other.ravel() for other in directions.values())])
                 wish = standard_normals(draws, f"curve/{part}/{name}", width) / np.arange(1, width + 1)
-                curve = _without(wish, earlier)
+                curve = _orthogonal_part(wish, earlier)
                 own = gram.reshape(width, len(rows), _WIDTH)[:, j, block]
                 rows[j, block] = curve / np.sqrt(curve @ own @ curve)
             directions[part] = rows / np.sqrt(rows.ravel() @ self._gram @ rows.ravel())
@@ -124,12 +119,9 @@ class _Basis:
         )
 
     def add_to(
-        self,
-        parts: dict[str, Array],
-        values: NDArray[np.float32],
-        category: NDArray[np.int64],
-        shift: Any,
+        self, parts: dict[str, Array], values: NDArray[np.float32], category: IntArray, shift: float | Array
     ) -> None:
+        """Add the three curves at these values to `parts`."""
         missing = np.isnan(values)
         gaps = bool(missing.any())
         known = np.where(missing, np.float32(self.low), values) if gaps else values
@@ -156,13 +148,13 @@ def _gram(bases: list[_Basis]) -> Array:
         for j, second in enumerate(bases):
             if i == j:
                 blocks[i][j] = first.second_moments
-            elif first.law.context == second.law.context:
+            elif first.law.spec.context == second.law.spec.context:
                 weighted = first.law.probabilities[:, None] * first.conditional_means
                 blocks[i][j] = weighted.T @ second.conditional_means
     return np.block(blocks)
 
 
-def _without(vector: Array, directions: Array) -> Array:
+def _orthogonal_part(vector: Array, directions: Array) -> Array:
     """The part of `vector` orthogonal to the rows of `directions`."""
     weights = np.linalg.lstsq(directions.T, vector, rcond=None)[0]
     rest: Array = vector - directions.T @ weights
@@ -174,9 +166,3 @@ def _weighted_quantiles(values: Array, weights: Array, levels: tuple[float, floa
     cumulative = np.cumsum(weights[order])
     low, high = (values[order][np.searchsorted(cumulative, level * cumulative[-1])] for level in levels)
     return float(low), float(high)
-
-
-def standard_normals(draws: Draws, name: str, count: int) -> Array:
-    """Normal draws of the world for one purpose. **Shape**: (count,)."""
-    radius, angle = draws.uniform(name, 0, 2 * count).reshape(2, count)
-    return NORMAL.draw(radius, angle)

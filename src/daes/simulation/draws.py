@@ -1,19 +1,22 @@
-"""Random numbers addressed by (name, row), so that a row's content depends on the seed and its number alone."""
+"""Random numbers addressed by (name, row), so that a row depends on nothing but the seed and its number."""
 
 import zlib
 
 import numpy as np
 from numpy.typing import NDArray
 
-_ROWS_PER_COUNTER = 4  # Philox makes four 64-bit words of each counter value
+Array = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+_ROWS_PER_COUNTER = 4  # Philox makes four 64-bit words from each counter value
 _SMALLEST = 2.0**-54
 
 
 class Draws:
-    """Independent uniforms for each (name, row), read at any row at once.
+    """Independent uniforms for each (name, row), read from any row on without a search.
 
-    Each name is a Philox key of its own and each row a place in the counter, so that reading rows 0…9 and then 10…19
-    gives what reading 0…19 gives, seeking costs nothing, and a field that is added leaves the others as they were.
+    Each name has its own Philox key and each row a place in the counter: reading rows 0…9 and then 10…19 gives the same
+    numbers as reading 0…19, seeking is free, and adding a field does not change the others.
 
     >>> draws = Draws(seed=7)
     >>> bool((draws.uniform("price", 0, 100)[40:60] == draws.uniform("price", 40, 20)).all())
@@ -24,8 +27,8 @@ class Draws:
         self.seed = seed
         self._keys: dict[str, NDArray[np.uint64]] = {}
 
-    def uniform(self, name: str, start: int, count: int) -> NDArray[np.float64]:
-        """Uniforms on the open interval (0, 1) of rows start … start + count − 1. **Shape**: (count,)."""
+    def uniform(self, name: str, start: int, count: int) -> Array:
+        """Uniforms on the open interval (0, 1) for rows start … start + count − 1. **Shape**: (count,)."""
         counter, skipped = divmod(start, _ROWS_PER_COUNTER)
         generator = np.random.Generator(np.random.Philox(key=self._key(name), counter=counter))
         values = generator.random(skipped + count)[skipped:]
@@ -38,8 +41,8 @@ class Draws:
         return self._keys[name]
 
 
-def uniform_of_code(codes: NDArray[np.int64], salt: int) -> NDArray[np.float64]:
-    """A fixed uniform on [0, 1) for each code: what belongs to an id that was never tabulated (SplitMix64's finaliser).
+def uniform_of_code(codes: IntArray, salt: int) -> Array:
+    """A fixed uniform on [0, 1) for each code, without a table of the codes (SplitMix64's finaliser).
 
     >>> uniform_of_code(np.array([3, 4, 3]), salt=1).round(3).tolist()
     [0.028, 0.587, 0.028]
@@ -54,18 +57,18 @@ def uniform_of_code(codes: NDArray[np.int64], salt: int) -> NDArray[np.float64]:
 
 
 class Alias:
-    """Walker's alias tables: a code drawn by given weights, one set of weights per group, from one uniform per row.
+    """Walker's alias tables: draws a code by the weights of its group, from one uniform per row.
 
     Args:
         weights: one 1-D array of non-negative weights per group.
-        codes: the codes of those weights, likewise; numbered through all groups if not given.
+        codes: the codes of those weights, in the same form; by default numbered through all groups.
 
     >>> alias = Alias([np.array([1.0, 3.0])])
     >>> alias(np.array([0.1, 0.3, 0.9])).tolist()
     [0, 1, 1]
     """
 
-    def __init__(self, weights: list[NDArray[np.float64]], codes: list[NDArray[np.int64]] | None = None) -> None:
+    def __init__(self, weights: list[Array], codes: list[IntArray] | None = None) -> None:
         sizes = np.array([len(group) for group in weights])
         self._size = sizes.astype(np.float64)
         self._offset = np.cumsum(sizes) - sizes
@@ -75,8 +78,8 @@ class Alias:
         other = np.concatenate([alias + offset for (_, alias), offset in zip(tables, self._offset, strict=True)])
         self._codes = np.stack([flat[other], flat], axis=1).astype(np.int64).ravel()
 
-    def __call__(self, uniform: NDArray[np.float64], group: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
-        """One code for each uniform, drawn from the weights of its group (of the only group if None)."""
+    def __call__(self, uniform: Array, group: IntArray | None = None) -> IntArray:
+        """One code for each uniform, drawn by the weights of its group (None: of the only group)."""
         place = uniform * (self._size[0] if group is None else self._size[group])
         entry = place.astype(np.int64)
         place -= entry
@@ -88,8 +91,8 @@ class Alias:
         return self._codes[entry]
 
 
-def _alias_table(weights: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Probability of staying at each entry, and where to go otherwise."""
+def _alias_table(weights: Array) -> tuple[Array, IntArray]:
+    """The probability of staying at each entry, and where to go otherwise."""
     keep = weights / weights.mean()
     alias = np.arange(len(weights))
     small = [entry for entry in range(len(keep)) if keep[entry] < 1]
@@ -100,5 +103,5 @@ def _alias_table(weights: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDA
         keep[high] -= 1 - keep[low]
         if keep[high] < 1:
             small.append(large.pop())
-    keep[small + large] = 1  # what is left differs from 1 by rounding alone
+    keep[small + large] = 1  # these differ from 1 by rounding only
     return keep, alias

@@ -1,4 +1,4 @@
-"""Rows of the simulated stream before they are clicked: drawn from laws, addressed by row."""
+"""Rows of the simulated stream without their clicks: drawn from laws, addressed by row."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -7,12 +7,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from daes.simulation.catalogue import NUMERICAL, categorical_fields, numerical_laws
-from daes.simulation.draws import Draws
+from daes.simulation.catalogue import NUMERICAL, categorical_fields
+from daes.simulation.draws import Array, Draws, IntArray
 from daes.simulation.drift import LawDrift, Shifts, days_of_time
 from daes.simulation.fields import ChoiceField
-
-SIDES = ("request", "ad")
+from daes.simulation.laws import NumericalLaw
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,15 +20,15 @@ class Features:
 
     Args:
         numerical: name → (n,) float32, NaN where missing.
-        codes: name → (n,) int64, the code of the category (`fields.Vocabulary` knows its text and hash).
+        codes: name → (n,) int64, the code of the category (its text and hash: `fields`).
         time: (n,) int64, epoch nanoseconds.
 
     Slices, masks and index arrays pick rows.
     """
 
     numerical: Mapping[str, NDArray[np.float32]]
-    codes: Mapping[str, NDArray[np.int64]]
-    time: NDArray[np.int64]
+    codes: Mapping[str, IntArray]
+    time: IntArray
 
     def __len__(self) -> int:
         return len(self.time)
@@ -65,8 +64,8 @@ class FeatureGenerator:
     """Draws features: 20 categorical fields and 10 numerical ones (`catalogue`), at given times.
 
     Args:
-        world: decides on the laws' parameters, phases and jumps.
-        drift: how the laws move.
+        world: determines the laws' parameters, phases and jumps.
+        drift: how the laws drift.
         users: number of user slots.
         context_strength: factor of the differences between categories in the numerical laws.
     """
@@ -77,26 +76,22 @@ class FeatureGenerator:
         fields = categorical_fields(users, drift.daily > 0, drift.churn)
         self.fields = {field.name: field for field in fields}
         probabilities = {f.name: f.probabilities[0] for f in fields if isinstance(f, ChoiceField) and f.parent is None}
-        self.laws = {law.name: law for law in numerical_laws(probabilities, draws, context_strength)}
-        self.specs = {spec.name: spec for spec in NUMERICAL}
-        self._shifts = Shifts(drift, len(self.laws), draws)
+        self.laws = {
+            spec.name: NumericalLaw(spec, probabilities[spec.context], draws, context_strength) for spec in NUMERICAL
+        }
+        self.shifts = Shifts(drift, list(self.laws), draws)
 
-    def shifts(self, time: NDArray[np.int64], names: Collection[str] | None = None) -> dict[str, NDArray[np.float64]]:
-        """How far the numerical laws (those named, all if None) have moved at these times, in their units."""
-        numbers = {name: number for number, name in enumerate(self.laws) if names is None or name in names}
-        return dict(zip(numbers, self._shifts(days_of_time(time), list(numbers.values())), strict=True))
-
-    def observed_probability(self, name: str) -> NDArray[np.float64]:
+    def observed_probability(self, name: str) -> Array:
         """P(the feature is not missing | category of its context) under the reference law. **Shape**: (C,)."""
         observed = 1 - self.laws[name].missing
-        count = self.specs[name].missing_where_zero
+        count = self.laws[name].spec.missing_where_zero
         return observed if count is None else observed * (1 - self.laws[count].rank(np.zeros(1)))
 
     def draw(
         self,
         draws: Draws,
         start: int,
-        time: NDArray[np.int64],
+        time: IntArray,
         *,
         names: Iterable[str] | None = None,
         request: Features | None = None,
@@ -108,54 +103,31 @@ class FeatureGenerator:
             draws: where the uniforms come from.
             start: number of the first row.
             time: (n,) epoch nanoseconds.
-            names: fields that are needed; they and what they depend on are drawn, all if None.
-            request: take the request's fields from here and draw the ad alone.
+            names: the fields needed (None: all); they and what they depend on are drawn.
+            request: take the request's fields from here and draw only the ad.
             prefix: of the uniforms' names; another prefix gives another ad.
         """
-        wanted = None if names is None else self._closure(names)
-        sides = SIDES if request is None else ("ad",)
+        wanted = self._closure((*self.fields, *self.laws) if names is None else names)
         days = days_of_time(time)
-        codes: dict[str, NDArray[np.int64]] = {} if request is None else dict(request.codes)
-        for field in self.fields.values():
-            if field.side in sides and (wanted is None or field.name in wanted):
-                codes[field.name] = field.draw(draws, prefix + field.name, start, codes, days)
+        codes: dict[str, IntArray] = {} if request is None else dict(request.codes)
+        for name, field in self.fields.items():
+            if name in wanted and (request is None or field.side == "ad"):
+                codes[name] = field.draw(draws, prefix + name, start, codes, days)
         numerical: dict[str, NDArray[np.float32]] = {} if request is None else dict(request.numerical)
         shifts = self.shifts(time, wanted)
-        for spec in NUMERICAL:
-            if spec.side in sides and (wanted is None or spec.name in wanted):
-                values = self._numerical(spec.name, draws, prefix, start, codes[spec.context], shifts[spec.name])
-                if spec.missing_where_zero is not None:
-                    values[numerical[spec.missing_where_zero] == 0] = np.nan
-                numerical[spec.name] = values
+        for name, law in self.laws.items():
+            if name in wanted and (request is None or law.spec.side == "ad"):
+                values = law.draw(draws, prefix + name, start, codes[law.spec.context], shifts[name])
+                if law.spec.missing_where_zero is not None:
+                    values[numerical[law.spec.missing_where_zero] == 0] = np.nan
+                numerical[name] = values
         return Features(numerical, codes, time)
 
-    def _numerical(
-        self,
-        name: str,
-        draws: Draws,
-        prefix: str,
-        start: int,
-        category: NDArray[np.int64],
-        shift: NDArray[np.float64],
-    ) -> NDArray[np.float32]:
-        law = self.laws[name]
-        count = len(category)
-        uniforms = [draws.uniform(f"{prefix}{name}/{part}", start, count) for part in range(law.family.num_uniforms)]
-        atom = draws.uniform(f"{prefix}{name}/atom", start, count) if law.has_atom else None
-        return law.draw(category, shift, atom, uniforms)
-
     def _closure(self, names: Iterable[str]) -> set[str]:
+        """These fields and all that they depend on."""
         found: set[str] = set()
-        pending = list(names)
-        while pending:
-            name = pending.pop()
-            if name in found:
-                continue
-            found.add(name)
-            if name in self.specs:
-                spec = self.specs[name]
-                needs = [spec.context, spec.missing_where_zero]
-            else:
-                needs = [self.fields[name].parent]
-            pending.extend(need for need in needs if need is not None)
+        for name in names:
+            law = self.laws.get(name)
+            needs = (law.spec.context, law.spec.missing_where_zero) if law else (self.fields[name].parent,)
+            found |= {name} | self._closure(need for need in needs if need is not None)
         return found

@@ -1,33 +1,25 @@
-"""Kinds of categorical fields: how a code is drawn, and which text a code stands for.
-
-A field has a `name`, a `side` ("request" or "ad"), and `draw(draws, stream, start, codes, days)`, which gives the codes
-of rows start, start + 1, … from uniforms called `stream`, from the codes of fields drawn before, and from the time.
-"""
+"""Kinds of categorical fields: how a code is drawn, and which text a code stands for."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from daes.simulation.draws import Alias, Draws, uniform_of_code
+from daes.simulation.draws import Alias, Array, Draws, IntArray, uniform_of_code
 from daes.stream.arrow import pa, pc
 from daes.stream.hashing import hash_column
 
-Array = NDArray[np.float64]
-Codes = NDArray[np.int64]
-
 
 class CategoricalField(ABC):
-    """What the generator and the truth need of a categorical field.
+    """What the generator and the truth need from a categorical field.
 
     Args:
         name: of the field.
         side: "request" or "ad".
         parent: the field it depends on.
         generation_size: codes come in runs of this many, of which no more than two or three are alive at a time.
-        size: number of codes; None where new ones go on to appear.
+        size: number of codes; None if new ones keep appearing.
     """
 
     def __init__(self, name: str, side: str, parent: str | None, generation_size: int, size: int | None) -> None:
@@ -35,22 +27,25 @@ class CategoricalField(ABC):
         self.generation_size, self.size = generation_size, size
 
     @abstractmethod
-    def draw(self, draws: Draws, stream: str, start: int, codes: Mapping[str, Codes], days: Array) -> Codes:
-        """The codes of rows start … start + len(days) − 1."""
+    def draw(self, draws: Draws, stream: str, start: int, codes: Mapping[str, IntArray], days: Array) -> IntArray:
+        """The codes of rows start … start + len(days) − 1.
+
+        They depend on the uniforms called `stream`, the codes of fields drawn before, and the time.
+        """
 
     @abstractmethod
-    def texts(self, codes: Codes) -> Any:
+    def texts(self, codes: IntArray) -> Any:
         """The texts of these codes as an Arrow string array; null is a missing category."""
 
 
 class _Listed(CategoricalField):
-    """A field whose values are known beforehand: a text each, None being a missing category."""
+    """A field whose values are known in advance: texts, and None for a missing category."""
 
     def __init__(self, name: str, side: str, values: tuple[str | None, ...], parent: str | None) -> None:
         super().__init__(name, side, parent, len(values), len(values))
         self.values = values
 
-    def texts(self, codes: Codes) -> Any:
+    def texts(self, codes: IntArray) -> Any:
         return pa.array(self.values, type=pa.string()).take(pa.array(codes))
 
 
@@ -58,9 +53,9 @@ class ChoiceField(_Listed):
     """One of a few values, drawn by weights that may depend on another field's code.
 
     Args:
-        values: a text each; None is a missing category.
+        values: texts; None is a missing category.
         weights: (len(values),), or (codes of the parent, len(values)); need not sum to 1.
-        parent: the field on which the weights depend.
+        parent: the field that the weights depend on.
     """
 
     def __init__(
@@ -68,16 +63,16 @@ class ChoiceField(_Listed):
         name: str,
         side: str,
         values: tuple[str | None, ...],
-        weights: NDArray[np.float64],
+        weights: Array,
         parent: str | None = None,
     ) -> None:
         super().__init__(name, side, values, parent)
         table = np.atleast_2d(weights)
         self.probabilities = table / table.sum(axis=1, keepdims=True)
-        kept = [np.flatnonzero(row) for row in self.probabilities]  # a sparse row needs no place for its zeros
+        kept = [np.flatnonzero(row) for row in self.probabilities]  # without the zeros of a sparse row
         self._alias = Alias([row[index] for row, index in zip(self.probabilities, kept, strict=True)], kept)
 
-    def draw(self, draws: Draws, stream: str, start: int, codes: Mapping[str, Codes], days: Array) -> Codes:
+    def draw(self, draws: Draws, stream: str, start: int, codes: Mapping[str, IntArray], days: Array) -> IntArray:
         group = None if self.parent is None else codes[self.parent]
         return self._alias(draws.uniform(stream, start, len(days)), group)
 
@@ -87,8 +82,8 @@ class TraitField(_Listed):
 
     Args:
         parent: the id's field.
-        values, weights: as in `ChoiceField`, (len(values),).
-        salt: tells the traits of one id apart.
+        values, weights: as in `ChoiceField`; weights are (len(values),).
+        salt: distinguishes the traits of one id.
     """
 
     parent: str
@@ -100,7 +95,7 @@ class TraitField(_Listed):
         self._alias = Alias([weights])
         self._salt = salt
 
-    def draw(self, draws: Draws, stream: str, start: int, codes: Mapping[str, Codes], days: Array) -> Codes:
+    def draw(self, draws: Draws, stream: str, start: int, codes: Mapping[str, IntArray], days: Array) -> IntArray:
         return self._alias(uniform_of_code(codes[self.parent], self._salt))
 
 
@@ -108,7 +103,7 @@ class CalendarField(_Listed):
     """The hour of the day or the day of the week, read off the clock.
 
     Args:
-        values: a text each, spread evenly over `period`.
+        values: texts, spread evenly over `period`.
         period: in days.
     """
 
@@ -116,7 +111,7 @@ class CalendarField(_Listed):
         super().__init__(name, side, values, parent=None)
         self.period = period
 
-    def draw(self, draws: Draws, stream: str, start: int, codes: Mapping[str, Codes], days: Array) -> Codes:
+    def draw(self, draws: Draws, stream: str, start: int, codes: Mapping[str, IntArray], days: Array) -> IntArray:
         part = days / self.period
         return ((part - np.floor(part)) * len(self.values)).astype(np.int64)
 
@@ -129,19 +124,18 @@ class IdField(CategoricalField):
         P(k) ∝ (k + 2)^(1−s) − (k + 1)^(1−s)  ~  (k + 1)^(−s)
 
     (Zipf's law of exponent s as a Pareto law rounded down, which needs no table). A slot's id lives `lifetime` days;
-    then a new id takes its place and its popularity: code = generation · (number of slots) + slot, growing for ever.
-    Slot i changes at the times generation · lifetime − u_i · stagger, with u_i a fixed uniform of i's cohort.
+    then a new id takes its place and its popularity: code = generation · (number of slots) + slot, which grows forever.
+    Slot i changes at the times generation · lifetime − u_i · lifetime, with u_i a fixed uniform of the slot; where the
+    parent's ids are replaced too, at generation · lifetime − u · parent_lifetime, with u the parent's.
 
     Args:
         parent: the field that owns the slots.
-        slots: number of slots of each code of the parent.
+        slots: number of slots of each code of the parent, or of each of its slots if its ids are replaced too.
         exponent: s, not 1.
         prefix: of the text.
-        salt: of the u_i; two fields that must change in step share it.
+        salt: of the u_i; that of the parent if its ids are replaced too.
         lifetime: days; inf for ids that stay.
-        stagger: days over which the changes are spread; the lifetime if None.
-        cohort: number of neighbouring slots that change together.
-        parent_slots: number of slots of the parent if that is an IdField too: its generations do not matter here.
+        parent_lifetime: lifetime of the parent's ids, if these are replaced too.
     """
 
     parent: str
@@ -151,61 +145,60 @@ class IdField(CategoricalField):
         name: str,
         side: str,
         parent: str,
-        slots: Codes,
+        slots: IntArray,
         *,
         exponent: float,
         prefix: str,
         salt: int,
         lifetime: float = np.inf,
-        stagger: float | None = None,
-        cohort: int = 1,
-        parent_slots: int | None = None,
+        parent_lifetime: float | None = None,
     ) -> None:
         self.num_slots = int(slots.sum())
         super().__init__(name, side, parent, self.num_slots, self.num_slots if np.isinf(lifetime) else None)
         self.slots, self.exponent, self.prefix, self.lifetime = slots, exponent, prefix, lifetime
-        self._stagger = lifetime if stagger is None else stagger
-        self._salt, self._cohort, self._parent_slots = salt, cohort, parent_slots
+        self._salt, self._parent_lifetime = salt, parent_lifetime
         self._first = np.cumsum(slots) - slots
         self._reach = (slots + 1.0) ** (1 - exponent) - 1
 
-    def draw(self, draws: Draws, stream: str, start: int, codes: Mapping[str, Codes], days: Array) -> Codes:
+    def draw(self, draws: Draws, stream: str, start: int, codes: Mapping[str, IntArray], days: Array) -> IntArray:
         owner = codes[self.parent]
-        if self._parent_slots is not None:
-            owner = owner % self._parent_slots
+        if self._parent_lifetime is not None:
+            owner = owner % len(self.slots)  # the parent's slot, whatever its generation
         place = draws.uniform(stream, start, len(days))
         place *= self._reach[owner]
         place += 1
         place **= 1 / (1 - self.exponent)
         slot = place.astype(np.int64)
-        np.minimum(slot, self.slots[owner], out=slot)  # rounding alone can reach one more
+        np.minimum(slot, self.slots[owner], out=slot)  # rounding can reach one more
         slot += self._first[owner] - 1
-        return slot if np.isinf(self.lifetime) else self._generation(slot, days) * self.num_slots + slot
+        if np.isinf(self.lifetime):
+            return slot
+        if self._parent_lifetime is None:
+            ahead = uniform_of_code(slot, self._salt) * self.lifetime
+        else:
+            ahead = uniform_of_code(owner, self._salt) * self._parent_lifetime
+        return ((days + ahead) / self.lifetime).astype(np.int64) * self.num_slots + slot
 
-    def _generation(self, slot: Codes, days: Array) -> Codes:
-        ahead = uniform_of_code(slot // self._cohort, self._salt) * self._stagger
-        return ((days + ahead) / self.lifetime).astype(np.int64)
-
-    def texts(self, codes: Codes) -> Any:
+    def texts(self, codes: IntArray) -> Any:
         return pc.binary_join_element_wise(self.prefix, pa.array(codes).cast(pa.string()), "")
 
 
 class Vocabulary:
-    """Hashes of a field's codes, from a table of the codes now alive: memory stays flat in an endless stream."""
+    """Hashes of a field's codes, from a table of the codes alive now: memory stays flat in an endless stream."""
 
     def __init__(self, field: CategoricalField) -> None:
         self.field = field
         self._low = self._high = 0
-        self._hashes: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+        self._hashes: IntArray = np.empty(0, dtype=np.int64)
 
-    def hashes(self, codes: Codes) -> NDArray[np.int64]:
+    def hashes(self, codes: IntArray) -> IntArray:
         """What `hash_column` gives for `field.texts(codes)`."""
         if not len(codes):
             return np.empty(0, dtype=np.int64)
         size = self.field.generation_size
         low, high = int(codes.min()) // size * size, (int(codes.max()) // size + 1) * size
         if low < self._low or high > self._high:
-            if high - low > 3 * size:  # rows so far apart that most ids in between are not among them
+            if high - low > 3 * size:  # the rows lie so far apart that a table would hold mostly other ids
                 return hash_column(self.field.texts(codes))
             self._low, self._high = low, high
             self._hashes = hash_column(self.field.texts(np.arange(low, high)))

@@ -1,7 +1,7 @@
 """The laws of numerical features, in closed form: marginal, and given a category."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from daes.simulation.draws import Array, Draws, IntArray
 
 LARGEST_COUNT = 2**24
 """A counter saturates here: the largest integer up to which float32 is exact."""
+_CELLS = 2048
 
 
 class Tabulated:
@@ -97,6 +98,12 @@ def lomax(tail: float) -> Family:
     )
 
 
+def standard_normals(draws: Draws, name: str, count: int) -> Array:
+    """Normal draws of the world for one purpose. **Shape**: (count,)."""
+    radius, angle = draws.uniform(name, 0, 2 * count).reshape(2, count)
+    return NORMAL.draw(radius, angle)
+
+
 @cache
 def _standard_table(family: Family) -> Tabulated:
     return Tabulated(family.cdf, family.low, family.high, cells=2**14)
@@ -111,11 +118,7 @@ class Link:
     inverse: Callable[[Array], Array]
 
 
-def _log(values: Array) -> Array:
-    return np.log(np.maximum(values, 1e-30))
-
-
-EXP = Link("exp", np.exp, _log)
+EXP = Link("exp", np.exp, lambda values: np.log(np.maximum(values, 1e-30)))
 
 
 def between(low: float, high: float) -> Link:
@@ -128,8 +131,41 @@ def between(low: float, high: float) -> Link:
     return Link(f"between({low:g}, {high:g})", lambda latent: low + (high - low) / (1 + np.exp(-latent)), inverse)
 
 
+@dataclass(frozen=True)
+class NumericalSpec:
+    """A numerical feature, and how the parameters of its law spread over the categories of its context.
+
+    Args:
+        name: of the feature.
+        side: "request" or "ad".
+        context: the categorical field that its law depends on.
+        family, link: see `NumericalLaw`.
+        location: centre and half-spread on the latent scale.
+        scale: centre, and half-spread of its logarithm. The centre is also the unit of drift.
+        zero, missing: smallest and largest probability over the categories.
+        steps_per_unit: 1 for integers, 100 for cents; None leaves values unrounded.
+        missing_where_zero: a count without which this feature is undefined.
+    """
+
+    name: str
+    side: str
+    context: str
+    family: Family
+    link: Link
+    location: tuple[float, float]
+    scale: tuple[float, float]
+    zero: tuple[float, float] = (0.0, 0.0)
+    missing: tuple[float, float] = (0.0, 0.0)
+    steps_per_unit: int | None = None
+    missing_where_zero: str | None = None
+
+    @property
+    def is_integer(self) -> bool:
+        return self.steps_per_unit == 1
+
+
 class NumericalLaw:
-    """The law of one numerical feature X given the category c of one context field and the drift of its time.
+    """The law of one numerical feature X given the category c of its context field and the drift at its time.
 
     With Z of a standard `family`, and observed (not missing) with probability 1 − missing_c,
 
@@ -141,87 +177,64 @@ class NumericalLaw:
         P(X ≤ x | c) = zero_c + (1 − zero_c) · F((y − unit · shift − location_c) / scale_c)     rank within context
         P(X ≤ x)     = Σ_c w_c P(X ≤ x | c),    w_c ∝ P(c) · (1 − missing_c)                    global rank
 
-    are the true ranks among observed values. `shift` is 0 in the reference law. Tables stand behind F and the global
-    rank; they differ from the exact functions by less than 1e-6.
+    are the true ranks among observed values. `shift` is 0 in the reference law. F and the global rank are read from
+    tables that differ from the exact functions by less than 1e-6.
 
     Args:
-        name: of the feature.
-        context: name of the categorical field that it depends on.
-        probabilities: P(c) of that field, (C,).
-        family, link: see there.
-        location, scale, zero, missing: (C,) each.
-        unit: what drift by 1 adds on the latent scale.
-        steps_per_unit: 1 for integers, 100 for cents; None leaves values as they are.
+        spec: the feature.
+        probabilities: P(c) of its context field, (C,).
+        draws: the world, which decides which category gets which parameters.
+        strength: factor of all differences between categories; at 0 the law does not depend on its context.
+
+    Attributes:
+        location, scale, zero, missing: the parameters of the categories, (C,) each.
     """
 
-    def __init__(
-        self,
-        name: str,
-        context: str,
-        probabilities: Array,
-        family: Family,
-        link: Link,
-        *,
-        location: Array,
-        scale: Array,
-        zero: Array,
-        missing: Array,
-        unit: float,
-        steps_per_unit: int | None = None,
-    ) -> None:
-        self.name, self.context, self.family, self.link = name, context, family, link
-        self.probabilities = probabilities
-        self.location, self.scale, self.zero, self.missing, self.unit = location, scale, zero, missing, unit
-        self.steps_per_unit = steps_per_unit
-        observed = probabilities * (1 - missing)
-        self.observed_probabilities = observed / observed.sum()
-        self._standard = _standard_table(family)
-        low = float((location + scale * family.low).min())
-        high = float((location + scale * family.high).max())
+    def __init__(self, spec: NumericalSpec, probabilities: Array, draws: Draws, strength: float) -> None:
+        self.spec, self.probabilities = spec, probabilities
+
+        def spread(parameter: str) -> Array:
+            """−1 … 1 in even steps, in the order that this world gives the categories."""
+            order = np.argsort(draws.uniform(f"{spec.name}/{parameter}", 0, len(probabilities)))
+            return strength * np.linspace(-1, 1, len(probabilities))[order]
+
+        def probability(parameter: str, low: float, high: float) -> Array:
+            # A strength above 1 must not push a probability out of its range.
+            return (low + high) / 2 + (high - low) / 2 * np.clip(spread(parameter), -1, 1)
+
+        self.location = spec.location[0] + spec.location[1] * spread("location")
+        self.scale = spec.scale[0] * np.exp(spec.scale[1] * np.clip(spread("scale"), -1, 1))
+        self.zero = probability("zero", *spec.zero)
+        self.missing = probability("missing", *spec.missing)
+        self._unit = spec.scale[0]
+        self._standard = _standard_table(spec.family)
+        low = float((self.location + self.scale * spec.family.low).min())
+        high = float((self.location + self.scale * spec.family.high).max())
         self._mixture = Tabulated(self._mix, low, high, cells=2**15)
 
-    @property
-    def is_integer(self) -> bool:
-        return self.steps_per_unit == 1
-
-    @property
-    def has_atom(self) -> bool:
-        """Whether values may be missing or inflated zeros."""
-        return bool(self.zero.any() or self.missing.any())
-
-    def draw(
-        self,
-        category: NDArray[np.int64],
-        shift: Array,
-        atom: Array | None,
-        uniforms: Sequence[Array],
-    ) -> NDArray[np.float32]:
-        """Values, NaN where missing, made of uniforms: `atom` decides on missing and zero, the others on the size.
-
-        `atom` may be None where `has_atom` is False.
-        """
-        latent = self.family.draw(*uniforms)
+    def draw(self, draws: Draws, stream: str, start: int, category: IntArray, shift: Array) -> NDArray[np.float32]:
+        """Values of rows start, start + 1, …, NaN where missing, from the uniforms called `stream`/…"""
+        family, count = self.spec.family, len(category)
+        latent = family.draw(*(draws.uniform(f"{stream}/{part}", start, count) for part in range(family.num_uniforms)))
         latent *= self.scale[category]
         latent += self.location[category]
-        latent += self.unit * shift
-        values = self.link.forward(latent)
+        latent += self._unit * shift
+        values = self.spec.link.forward(latent)
         self._round(values)
-        if atom is not None:
-            absent = self.missing[category]
+        if self.zero.any() or self.missing.any():
+            atom, absent = draws.uniform(f"{stream}/atom", start, count), self.missing[category]
             values[atom < absent + (1 - absent) * self.zero[category]] = 0
             values[atom < absent] = np.nan
         return values.astype(np.float32)
 
     def rank(self, values: NDArray[Any], shift: float | Array = 0.0) -> Array:
         """Global rank P(X ≤ x); values must not be NaN."""
-        return self._mixture(self.link.inverse(values.astype(np.float64)) - self.unit * shift)
+        return self._mixture(self.spec.link.inverse(values.astype(np.float64)) - self._unit * shift)
 
-    def ranks(
-        self, values: NDArray[Any], category: NDArray[np.int64], shift: float | Array = 0.0
-    ) -> tuple[Array, Array]:
+    def ranks(self, values: NDArray[Any], category: IntArray, shift: float | Array = 0.0) -> tuple[Array, Array]:
         """Global rank, and rank within context P(X ≤ x | c); values must not be NaN."""
-        latent = self.link.inverse(values.astype(np.float64))
-        latent -= self.unit * shift
+        latent = self.spec.link.inverse(values.astype(np.float64))
+        latent -= self._unit * shift
         within = self._standard((latent - self.location[category]) / self.scale[category])
         if self.zero.any():
             zero = self.zero[category]
@@ -231,31 +244,31 @@ class NumericalLaw:
 
     def _round(self, values: Array) -> None:
         """Up to the next multiple, in place."""
-        if self.steps_per_unit is not None:
-            values *= self.steps_per_unit
+        if self.spec.steps_per_unit is not None:
+            values *= self.spec.steps_per_unit
             np.ceil(values, out=values)
-            values /= self.steps_per_unit
-        if self.is_integer:
+            values /= self.spec.steps_per_unit
+        if self.spec.is_integer:
             np.minimum(values, LARGEST_COUNT, out=values)
 
     def _mix(self, latent: Array) -> Array:
         total = np.zeros_like(latent)
-        for weight, location, scale, zero in zip(
-            self.observed_probabilities, self.location, self.scale, self.zero, strict=True
-        ):
+        weights = self.probabilities * (1 - self.missing)
+        weights /= weights.sum()
+        for weight, location, scale, zero in zip(weights, self.location, self.scale, self.zero, strict=True):
             total += weight * (zero + (1 - zero) * self._standard((latent - location) / scale))
         return total
 
-    def nodes(self, cells: int = 2048) -> tuple[Array, Array]:
+    def nodes(self) -> tuple[Array, Array]:
         """Values and their probabilities given each category, for integrals over the reference law.
 
         **Shape**: both (C, cells + 1); the last column is the zero of zero inflation.
         """
-        edges = np.linspace(self.family.low, self.family.high, cells + 1)
-        mass = np.diff(self.family.cdf(edges))
+        edges = np.linspace(self.spec.family.low, self.spec.family.high, _CELLS + 1)
+        mass = np.diff(self.spec.family.cdf(edges))
         mass /= mass.sum()
         latent = self.location[:, None] + self.scale[:, None] * (edges[1:] + edges[:-1]) / 2
-        values = self.link.forward(latent)
+        values = self.spec.link.forward(latent)
         self._round(values)
         probability = (1 - self.zero)[:, None] * mass
         return np.column_stack([values, np.zeros(len(values))]), np.column_stack([probability, self.zero])

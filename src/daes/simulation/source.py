@@ -1,7 +1,7 @@
 """The simulated ad stream: rows by number, and a source of batches."""
 
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 
 from daes.simulation.bayes import BayesMetrics, bayes_metrics
 from daes.simulation.curves import PARTS
-from daes.simulation.draws import Draws
+from daes.simulation.draws import Array, Draws
 from daes.simulation.drift import Clock, LawDrift
 from daes.simulation.features import FeatureGenerator, Features
 from daes.simulation.fields import Vocabulary
 from daes.simulation.truth import Signal, Truth
 from daes.stream.arrow import pa
 from daes.stream.batch import Batch, batch_from_table
-from daes.stream.cursor import Cursor, NumberedCursor, Position, Roles, check_columns, schema_of
+from daes.stream.cursor import Cursor, NumberedCursor, Position, check_columns
 from daes.stream.dataset import Dataset
 from daes.stream.schema import Schema
 from daes.stream.source import NumberedSource
@@ -30,8 +30,8 @@ class AdStream(NumberedSource):
 
     Heavy tails, zero-inflated counts, integers with ties, missing values, daily cycles, slow and abrupt drift,
     numerical laws that depend on a category, Zipf-distributed ids with new ones appearing: `catalogue` lists the
-    fields, `drift` says how laws move, `truth` what decides on a click. A row depends on `world`, `seed`, its own
-    number and the arguments that shape the stream, not on how it is read: not on `num_rows`, batch size, shard or where
+    fields, `drift` says how laws drift, `truth` what determines a click. A row depends on `world`, `seed`, its number
+    and the arguments that shape the stream, but not on how it is read: not on `num_rows`, batch size, shard or where
     reading began.
 
     Args:
@@ -40,15 +40,15 @@ class AdStream(NumberedSource):
         world: of the laws' parameters, curves and effects; two streams of one world follow one truth.
         drift: kinds joined by "+" out of daily, slow, abrupt, churn; "none"; or a `LawDrift` with sizes and periods.
         base_rate: long-run click rate.
-        signal: proportions of the numerical signal that come from "value", "rank" and "context_rank"; scaled to sum to
-            1; .2, .4 and .4 if None.
+        signal: proportions of the numerical signal that come from "value", "rank" and "context_rank", scaled to sum to
+            1; by default .2, .4 and .4.
         numerical, categorical, interactions, missing: standard deviation of the parts of the logit.
         rank_law: whether ranks are those in the law of the moment ("current") or without drift ("reference").
         context_strength: factor of the differences between categories in the numerical laws; 0 for none.
         users: number of users at any time.
         rows_per_day: rows in a simulated day.
         shard: `(rank, world)` of a distributed reader; batch i belongs to the rank with i % world == rank.
-        block: rows made at once; changes nothing but, possibly, the last bit of a number.
+        block: rows made at once; changes nothing except, possibly, the last bit of a number.
 
     >>> stream = AdStream(1000, seed=1)
     >>> batch = next(stream.iter_batches(stream.schema, 256))
@@ -124,41 +124,39 @@ class AdStream(NumberedSource):
         return self.table(0, 0).schema
 
     def features(self, start: int, stop: int) -> Features:
-        """Rows start … stop − 1 before they are clicked, as codes and numbers (read-only)."""
-        return self._make_rows(start, stop, with_probability=False)[0]
+        """Rows start … stop − 1 without their clicks, as codes and numbers (read-only)."""
+        return _features(self._blocks(start, stop))
 
-    def click_probability(self, start: int, stop: int) -> NDArray[np.float64]:
+    def click_probability(self, start: int, stop: int) -> Array:
         """The true P(click) of rows start … stop − 1. **Shape**: (stop − start,)."""
-        self._check_range(start, stop)
-        return np.concatenate([block.probability[rows] for block, rows in self._blocks(start, stop)])
+        return _probability(self._blocks(start, stop))
 
     def labels(self, start: int, stop: int) -> NDArray[np.float32]:
         """Clicks of rows start … stop − 1, 0 or 1. **Shape**: (stop − start,)."""
         return self._clicks(start, self.click_probability(start, stop))
 
     def bayes_metrics(self, start: int = 0, stop: int | None = None) -> BayesMetrics:
-        """What the true probabilities score on rows start … stop − 1 (to the end if None): no model can do better.
+        """What the true probabilities score on rows start … stop − 1 (None: to the end); no model can do better.
 
-        Sorts the rows' probabilities, hence takes some 100 bytes per row while it runs.
+        Sorts the rows' probabilities, which takes about 100 bytes per row while it runs.
         """
         stop = self.num_rows if stop is None else stop
         if stop is None:
-            raise ValueError("stop must be given where the stream is endless, got None")
+            raise ValueError("stop must be given if the stream is endless, got None")
         probability = self.click_probability(start, stop)
         return bayes_metrics(probability, self._clicks(start, probability))
 
     def numbers(self, name: str, start: int, stop: int) -> NDArray[np.float32]:
         """One numerical column, made without the others, hence faster. **Shape**: (stop − start,)."""
         check_columns([name], list(self.laws))
-        self._check_range(start, stop)
         spans = self._spans(start, stop)
         return np.concatenate([self._draw(number, [name]).numerical[name][rows] for number, rows in spans])
 
     def candidates(self, start: int, stop: int, count: int) -> list[Features]:
-        """For the request of each row `count` ads that might be shown, the row's own ad first.
+        """For the request of each row, `count` ads that might be shown, the row's own ad first.
 
-        `truth.probability` of each is the true probability that this request clicks on that ad. Candidate k of a row is
-        the same whatever `count` is.
+        `truth.probability` of each is the true probability that this request leads to a click on that ad. Candidate k
+        of a row is the same whatever `count` is.
 
         **Shape**: a list of `count` Features of stop − start rows.
 
@@ -184,21 +182,37 @@ class AdStream(NumberedSource):
         """
         names = self.schema.columns if columns is None else columns
         check_columns(names, self.schema.columns)
-        features, probability = self._make_rows(start, stop, with_probability=LABEL in names)
-        return self._table(features, self._clicks(start, probability), names)
+        blocks = list(self._blocks(start, stop))
+        features = _features(blocks)
+
+        def column(name: str) -> Any:
+            if name == LABEL:
+                return pa.array(self._clicks(start, _probability(blocks)).astype(np.int8))
+            if name == TIME:
+                return pa.array(features.time, type=pa.timestamp("ns"))
+            if name in features.codes:
+                return self._vocabularies[name].field.texts(features.codes[name])
+            values = features.numerical[name]
+            missing = np.isnan(values)
+            if self.laws[name].spec.is_integer:
+                return pa.array(np.where(missing, 0, values).astype(np.int32), mask=missing)
+            return pa.array(values, mask=missing)
+
+        return pa.table({name: column(name) for name in names})
 
     def batch(self, start: int, stop: int, schema: Schema | None = None) -> Batch:
         """Rows start … stop − 1 as a Batch; equal to `batch_from_table(table(start, stop), schema)`, and faster."""
         schema = schema or self.schema
         if not self._is_native(schema):
             return batch_from_table(self.table(start, stop, schema.columns), schema)
-        features, probability = self._make_rows(start, stop, with_probability=schema.label is not None)
-        return self.to_batch(features, schema, None if schema.label is None else self._clicks(start, probability))
+        blocks = list(self._blocks(start, stop))
+        label = None if schema.label is None else self._clicks(start, _probability(blocks))
+        return self.to_batch(_features(blocks), schema, label)
 
     def to_batch(
         self, features: Features, schema: Schema | None = None, label: NDArray[np.float32] | None = None
     ) -> Batch:
-        """Features as a Batch of the columns of a schema of this stream; those of `candidates`, say.
+        """Features, such as those of `candidates`, as a Batch of the columns of a schema of this stream.
 
         >>> stream = AdStream(1000)
         >>> bool((stream.to_batch(stream.candidates(0, 5, 2)[0]).numerical == stream.batch(0, 5).numerical)[:, 0].all())
@@ -216,34 +230,26 @@ class AdStream(NumberedSource):
     def _check_columns(self, columns: Sequence[str]) -> None:
         check_columns(columns, self.schema.columns)
 
-    def _cursor(self, columns: Sequence[str], roles: Roles, place: Position, rows_at_once: int) -> Cursor:
-        schema = schema_of(roles) if roles else None
-
+    def _cursor(self, columns: Sequence[str], schema: Schema | None, place: Position, rows_at_once: int) -> Cursor:
         def make(start: int, stop: int) -> Any:
             return self.table(start, stop, columns) if schema is None else self.batch(start, stop, schema)
 
         return NumberedCursor(make, self.num_rows)
 
-    def _make_rows(self, start: int, stop: int, *, with_probability: bool) -> tuple[Features, NDArray[np.float64]]:
-        """Features and P(click) in one pass; zeros in place of P(click) where it is not asked for."""
-        self._check_range(start, stop)
-        features, probabilities = [], [np.zeros(0 if with_probability else stop - start)]
-        for block, rows in self._blocks(start, stop):
-            features.append(block.features[rows])
-            if with_probability:
-                probabilities.append(block.probability[rows])
-        return Features.concat(features), np.concatenate(probabilities)
-
-    def _clicks(self, start: int, probability: NDArray[np.float64]) -> NDArray[np.float32]:
-        """0 or 1 for each of the rows from start on, given their P(click)."""
+    def _clicks(self, start: int, probability: Array) -> NDArray[np.float32]:
+        """0 or 1 for each of the rows from `start` on, given their P(click)."""
         return (self._draws.uniform("click", start, len(probability)) < probability).astype(np.float32)
 
     def _spans(self, start: int, stop: int) -> Iterator[tuple[int, slice]]:
-        """The number of every block that rows start … stop − 1 lie in, and where in it they lie; one block at least.
+        """The number of every block that contains some of rows start … stop − 1, and where in it; at least one block.
 
-        Rows are computed in whole blocks at fixed places: the arrays of the computation have the same length for every
-        range, so that even the rounding is the same.
+        Rows are computed in whole blocks that start at fixed rows: the arrays of the computation have the same length
+        for every range, so that even the rounding is the same.
         """
+        ordered = 0 <= _integer("start", start) <= _integer("stop", stop)
+        if not ordered or (self.num_rows is not None and stop > self.num_rows):
+            end = "" if self.num_rows is None else f" ≤ {self.num_rows}"
+            raise ValueError(f"rows must be 0 ≤ start ≤ stop{end}, got start={start!r}, stop={stop!r}")
         for number in range(start // self._block_rows, max(start, stop - 1) // self._block_rows + 1):
             first = number * self._block_rows
             yield number, slice(max(start - first, 0), min(stop - first, self._block_rows))
@@ -259,24 +265,8 @@ class AdStream(NumberedSource):
         time = self._clock.time(np.arange(first, first + self._block_rows))
         return self._generator.draw(self._draws, first, time, names=names)
 
-    def _table(self, features: Features, clicks: NDArray[np.float32], names: Sequence[str]) -> Any:
-        def column(name: str) -> Any:
-            if name == LABEL:
-                return pa.array(clicks.astype(np.int8))
-            if name == TIME:
-                return pa.array(features.time, type=pa.timestamp("ns"))
-            if name in features.codes:
-                return self._vocabularies[name].field.texts(features.codes[name])
-            values = features.numerical[name]
-            missing = np.isnan(values)
-            if self.laws[name].is_integer:
-                return pa.array(np.where(missing, 0, values).astype(np.int32), mask=missing)
-            return pa.array(values, mask=missing)
-
-        return pa.table({name: column(name) for name in names})
-
     def _is_native(self, schema: Schema) -> bool:
-        """Whether the schema gives every field the part it has here, so that no table is needed."""
+        """Whether every field has the same role in the schema as here, so that no table is needed."""
         return (
             schema.label in (LABEL, None)
             and schema.time in (TIME, None)
@@ -285,22 +275,24 @@ class AdStream(NumberedSource):
             and set(schema.categorical) <= self._vocabularies.keys()
         )
 
-    def _check_range(self, start: int, stop: int) -> None:
-        ordered = 0 <= _integer("start", start) <= _integer("stop", stop)
-        if not ordered or (self.num_rows is not None and stop > self.num_rows):
-            end = "" if self.num_rows is None else f" ≤ {self.num_rows}"
-            raise ValueError(f"rows must be 0 ≤ start ≤ stop{end}, got start={start!r}, stop={stop!r}")
-
 
 class _Block:
-    """A block of rows; their probabilities are computed when first asked for."""
+    """A block of rows; their probabilities are computed on first use."""
 
     def __init__(self, number: int, features: Features, truth: Truth) -> None:
         self.number, self.features, self._truth = number, features, truth
 
     @cached_property
-    def probability(self) -> NDArray[np.float64]:
+    def probability(self) -> Array:
         return self._truth.probability(self.features)
+
+
+def _features(blocks: Iterable[tuple[_Block, slice]]) -> Features:
+    return Features.concat([block.features[rows] for block, rows in blocks])
+
+
+def _probability(blocks: Iterable[tuple[_Block, slice]]) -> Array:
+    return np.concatenate([block.probability[rows] for block, rows in blocks])
 
 
 def open_adstream(num_rows: int = 1_000_000, **options: Any) -> Dataset:
@@ -317,7 +309,7 @@ def open_adstream(num_rows: int = 1_000_000, **options: Any) -> Dataset:
 def _make(
     world: int, drift: LawDrift, users: int, context_strength: float, signal: Signal
 ) -> tuple[FeatureGenerator, Truth]:
-    """What streams of different seeds, lengths and shards share; neither ever changes."""
+    """What streams that differ only in seed, length and shard share; neither ever changes."""
     generator = FeatureGenerator(world, drift, users, context_strength)
     return generator, Truth(generator, signal, world)
 

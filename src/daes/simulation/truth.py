@@ -2,14 +2,14 @@
 
     logit P(click) = intercept + value + rank + context_rank + missing + categorical + interaction
 
-value, rank and context_rank are the numerical parts (`curves`). Drift moves raw values, so it moves the value part;
-ranks are those of the moment (`rank_law="current"`) or of the law without drift for ever (`"reference"`). Then
+value, rank and context_rank are the numerical parts (`curves`). Drift moves raw values, and with them the value part;
+ranks are those in the law of the moment (`rank_law="current"`) or in the law without drift (`"reference"`). Then
 
-    missing      = Σ_j ±(1[x_j missing] − its mean): that a value is missing tells something by itself
+    missing      = Σ_j ±(1[x_j missing] − its mean): a missing value is informative
     categorical  = Σ_f weight_f · effect_f(code): uniform effects, smaller for ids; those of the hour follow a wave
     interaction  = Σ_(f,g) ⟨s_f(code), t_g(code)⟩ over `PAIRS`, vectors of length 2 and mean 0
 
-scaled to the standard deviations set, and the intercept to the base rate, over a sample of rows of the first four
+scaled to the given standard deviations, and the intercept to the base rate, over a sample of rows of the first four
 weeks.
 """
 
@@ -17,14 +17,12 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from daes.simulation.curves import PARTS, Curves, standard_normals
-from daes.simulation.draws import Draws, uniform_of_code
+from daes.simulation.curves import PARTS, Curves
+from daes.simulation.draws import Array, Draws, IntArray, uniform_of_code
 from daes.simulation.drift import Clock
 from daes.simulation.features import FeatureGenerator, Features
-
-Array = NDArray[np.float64]
+from daes.simulation.laws import standard_normals
 
 PAIRS = (
     ("interest", "category"),
@@ -35,7 +33,7 @@ PAIRS = (
     ("segment", "format"),
 )
 ID_WEIGHTS = {"user": 0.5, "site": 0.7, "advertiser": 0.7, "campaign": 0.5, "creative": 0.5}
-"""Of main effects, against 1 for other fields: what a short stream cannot learn should not dominate."""
+"""Of main effects; other fields have 1. What a short stream cannot learn should not dominate."""
 RANK_LAWS = ("current", "reference")
 _SAMPLE_DAYS = 28
 _SAMPLE_ROWS = _SAMPLE_DAYS * 2400
@@ -43,7 +41,7 @@ _SAMPLE_ROWS = _SAMPLE_DAYS * 2400
 
 @dataclass(frozen=True)
 class Signal:
-    """What decides on a click, and how strongly.
+    """What determines a click, and how strongly.
 
     Args:
         value, rank, context_rank: proportions of the numerical variance; scaled to sum to 1.
@@ -108,12 +106,12 @@ class Truth:
         self.intercept = 0.0
         self.intercept = _intercept(self.logit(sample), signal.base_rate)
 
-    def shifts(self, time: NDArray[np.int64]) -> dict[str, Array]:
-        """How far each numerical law has moved at these times (epoch nanoseconds), in its units."""
+    def shifts(self, time: IntArray) -> dict[str, Array]:
+        """How far each numerical law has drifted at these times (epoch nanoseconds), in its units."""
         return self._generator.shifts(time)
 
     def parts(self, features: Features) -> dict[str, Array]:
-        """The six parts of the logit beside the intercept. **Shape** of each: (n,)."""
+        """The six parts of the logit besides the intercept. **Shape** of each: (n,)."""
         shifts = self.shifts(features.time) if self.signal.rank_law == "current" else {}
         parts = self.curves.parts(features.numerical, features.codes, shifts, len(features))
         others = (self._missing_part, self._categorical_part, self._interaction_part)
@@ -155,7 +153,7 @@ class Truth:
         return total
 
     def _effect_tables(self, draws: Draws) -> dict[str, Array]:
-        """Main effects of the fields whose codes are known beforehand; those of other ids are hashed."""
+        """Main effects of the fields whose codes are known in advance; those of other ids are hashed."""
         tables = {
             name: ID_WEIGHTS.get(name, 1.0) * _effect(np.arange(item.size), self._salts[name])
             for name, item in self._generator.fields.items()
@@ -177,8 +175,8 @@ class Truth:
         return table
 
 
-def _effect(codes: NDArray[np.int64], salt: int) -> Array:
-    """A fixed draw of the uniform law of mean 0 and variance 1 for each code."""
+def _effect(codes: IntArray, salt: int) -> Array:
+    """A fixed draw from the uniform law of mean 0 and variance 1 for each code."""
     effect = uniform_of_code(codes, salt)
     effect -= 0.5
     effect *= math.sqrt(12)

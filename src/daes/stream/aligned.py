@@ -1,4 +1,4 @@
-"""Rows to be scored, each with a place in the output: columns to copy as they are, and what a model reads."""
+"""Rows to be scored, each with a row of the output: columns to copy unchanged, and what a model reads."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -17,10 +17,10 @@ from daes.stream.schema import Schema, no_such_column
 def aligned_rows(
     data: Dataset, schema: Schema, keep: Sequence[str], batch_size: int, bad_rows: BadRows
 ) -> Iterator[tuple[Any, Batch, NDArray[np.bool_]]]:
-    """All rows of the data in order, some at a time.
+    """All rows of the data in order, `batch_size` at a time.
 
-    Yields a pyarrow Table of the columns to copy (of a CSV file their text, as it stands there), the rows that can be
-    read, and which of the rows these are, (rows,) bool. Where bad rows are skipped, they are noted in `bad_rows`.
+    Yields a pyarrow Table of the columns to copy (for a CSV file their unparsed text), a Batch of the rows that can be
+    read, and a mask of these among all rows, (rows,) bool. If bad rows are skipped, they are added to `bad_rows`.
 
     >>> import tempfile, pathlib
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -62,7 +62,7 @@ def aligned_rows(
 
 
 def _parsed(source: CsvSource, text: Any, schema: Schema) -> tuple[Any, dict[int, str]]:
-    """The rows that can be parsed, and why others cannot; "" for those the source itself has noted, rows of nulls."""
+    """The rows that can be parsed, and why others cannot; "" for rows of nulls, which the source has noted."""
     blank = np.flatnonzero(text.column(0).is_null().to_numpy())
     if not len(blank):
         return source.parse(text, schema)

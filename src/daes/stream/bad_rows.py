@@ -1,7 +1,7 @@
-"""The rows that were left out: how many, which, and why."""
+"""Rows that were left out: how many, which, and why."""
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field
 from io import StringIO
 from typing import Any
@@ -11,7 +11,7 @@ _KEPT = 10_000
 
 @dataclass(frozen=True)
 class BadRow:
-    """A row that was left out: the file, the number of the row in it (from 1, the header not counted), and why."""
+    """A row that was left out: the file, its row number there (from 1, not counting the header), and the reason."""
 
     path: str
     row: int
@@ -23,7 +23,7 @@ class BadRow:
 
 @dataclass
 class BadRows:
-    """The rows left out so far: how many, and the first ten thousand by name. Reading a row again does not count again.
+    """The rows left out so far: their number, and the first ten thousand of them. A row that is read again counts once.
 
     >>> rows = BadRows()
     >>> for number in (7, 9, 7):
@@ -42,12 +42,12 @@ class BadRows:
 
     @property
     def first(self) -> list[BadRow]:
-        """The first rows that were noted, in the order of the files and rows."""
+        """The first rows that were added, ordered by file and row."""
         order = {path: place for place, path in enumerate(list(self._numbers))}
         return sorted(self._rows, key=lambda row: (order[row.path], row.row))
 
     def add(self, row: BadRow, *, parsed: bool = True) -> None:
-        """Note a row, unless it was noted before; `parsed` is False for text of which no row could be made."""
+        """Add a row, unless it was added before; `parsed` is False for text that could not be parsed as a row."""
         if not parsed:
             self._unparsed.setdefault(row.path, set()).add(row.row)
         noted = self._numbers.setdefault(row.path, set())
@@ -71,7 +71,7 @@ class BadRows:
         return f"{self.count} bad row{'s' if self.count > 1 else ''} left out, first: {self.first[0]}"
 
     def to_csv(self) -> str:
-        """The rows by name, as a CSV file: file, row, reason."""
+        """The first rows as a CSV file with the columns file, row and reason."""
         text = StringIO(newline="")
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(["file", "row", "reason"])
@@ -79,14 +79,13 @@ class BadRows:
         return text.getvalue()
 
     def state_dict(self) -> dict[str, Any]:
-        """The rows as plain values; a thread that reads ahead may add more meanwhile."""
+        """The rows as plain values; a thread that reads ahead may be adding more."""
         numbers = {path: sorted(noted) for path, noted in list(self._numbers.items())}
         return {"first": [list(astuple(row)) for row in list(self._rows)], "numbers": numbers}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Note the rows of a saved state as well."""
-        rows: Sequence[Sequence[Any]] = state["first"]
-        noted = [BadRow(*row) for row in rows]
-        self._rows = (noted + [row for row in self._rows if row not in set(noted)])[:_KEPT]
+        """Add the rows of a saved state."""
+        saved = dict.fromkeys(BadRow(*row) for row in state["first"])
+        self._rows = list(saved | dict.fromkeys(self._rows))[:_KEPT]
         for path, numbers in state["numbers"].items():
             self._numbers.setdefault(path, set()).update(numbers)

@@ -1,4 +1,4 @@
-"""Rows as arrays: what a source hands to a model."""
+"""Rows as arrays: what a source passes to a model."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ _DTYPES = {
 class BadValues(ValueError):
     """Values outside the domain of their column: a label of 2, a missing weight, …
 
-    `reasons` says for each row of the table, by its index, what is wrong with it.
+    `reasons` says what is wrong with each bad row of the table, by its index.
     """
 
     def __init__(self, message: str, reasons: Mapping[int, str]) -> None:
@@ -39,13 +39,13 @@ class Batch:
     """B rows of a stream, columns in the schema's order.
 
     Args:
-        numerical: (B, q) float32; NaN is missing, ±inf may occur.
-        categorical: (B, p) int64, the hash of each category (`daes.stream.hashing`); 0 is missing.
+        numerical: (B, q) float32; NaN means missing, ±inf may occur.
+        categorical: (B, p) int64, the hash of each category (`daes.stream.hashing`); 0 means missing.
         label: (B,) float32 of 0 and 1, or None.
-        weight: (B,) float32, finite and not negative, or None.
-        time: (B,) int64 as stored, epoch nanoseconds where the column is a timestamp, or None.
+        weight: (B,) float32, finite and non-negative, or None.
+        time: (B,) int64 as stored, epoch nanoseconds if the column is a timestamp, or None.
 
-    Slices, masks and index arrays pick rows; a slice is a view.
+    Slices, masks and index arrays select rows; a slice is a view.
 
     >>> batch = Batch(np.zeros((4, 2), np.float32), np.ones((4, 1), np.int64), np.ones(4, np.float32))
     >>> len(batch), len(batch[1:3]), len(Batch.concat([batch, batch]))
@@ -75,7 +75,7 @@ class Batch:
 
     def __getitem__(self, rows: slice | NDArray[Any]) -> Self:
         if not isinstance(rows, slice | np.ndarray):
-            raise TypeError(f"rows must be a slice or an array, got {rows!r}; for one row take batch[i : i + 1]")
+            raise TypeError(f"rows must be a slice or an array, got {rows!r}; for a single row use batch[i : i + 1]")
         picked = {name: array[rows] for name, array in self.arrays().items()}
         if not isinstance(rows, slice):
             return type(self)(**picked)
@@ -96,7 +96,7 @@ class Batch:
 
     @classmethod
     def concat(cls, batches: Sequence[Self]) -> Self:
-        """One batch of the rows of all, in order; all must have the same columns."""
+        """The rows of all batches, in order, as one; the batches must have the same columns."""
         if not batches:
             raise ValueError("batches must not be empty")
         parts = [batch.arrays() for batch in batches]
@@ -109,20 +109,20 @@ class Batch:
         return type(batches[0])(**{name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
 
     def equals(self, other: Self) -> bool:
-        """Whether both hold the same values, NaN being equal to NaN."""
+        """Whether both hold the same values; NaN equals NaN."""
         mine, theirs = self.arrays(), other.arrays()
         return mine.keys() == theirs.keys() and all(
             np.array_equal(mine[name], theirs[name], equal_nan=mine[name].dtype.kind == "f") for name in mine
         )
 
     def missing_rate(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """The part of missing values in each numerical (q,) and categorical (p,) column; NaN if there are no rows."""
+        """The fraction of missing values in each numerical (q,) and categorical (p,) column; NaN without rows."""
         if not len(self):
             return np.full(self.numerical.shape[1], np.nan), np.full(self.categorical.shape[1], np.nan)
         return np.isnan(self.numerical).mean(axis=0), (self.categorical == 0).mean(axis=0)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """The arrays by name, without those that are None: `Batch(**batch.arrays())` is the same batch."""
+        """The arrays by name, except those that are None: `Batch(**batch.arrays())` is the same batch."""
         found = vars(self)
         return {
             name: array
@@ -131,18 +131,31 @@ class Batch:
         }
 
 
+@dataclass(frozen=True, eq=False)
+class KeyedBatch(Batch):
+    """Rows whose labels arrive later, in other messages.
+
+    Args:
+        key: (B,) int64, the hash of the key by which the label is found.
+        sent: (B,) int64, when the message was sent, epoch nanoseconds.
+    """
+
+    key: NDArray[np.int64] | None = None
+    sent: NDArray[np.int64] | None = None
+
+
 def batch_from_table(
     table: Any, schema: Schema, *, require_label: bool = True, label_map: Mapping[str, int] | None = None
 ) -> Batch:
-    """Read the schema's columns out of a pyarrow Table or RecordBatch.
+    """Read the schema's columns from a pyarrow Table or RecordBatch.
 
-    - numerical: integers, floats, decimals and booleans become float32; null becomes NaN, and a float64 beyond
-      float32's range ±inf.
-    - categorical: the hash (`hash_column`) of the one text that a value has in every format (`category_text`).
-    - label: booleans or numbers, each 0 or 1 and none null; or what `label_map` lists, which maps the text of a value
-      (`category_text`) to 0 or 1. None where the schema names no label, or where the table lacks it and `require_label`
-      is False.
-    - weight: numbers, finite and not negative, none null.
+    - numerical: integers, floats, decimals and booleans become float32; null becomes NaN, and a float64 beyond the
+      range of float32 becomes ±inf.
+    - categorical: the hash (`hash_column`) of the text that a value has in every format (`category_text`).
+    - label: booleans or numbers, each 0 or 1 and none null; or with `label_map`, which maps the text of a value
+      (`category_text`) to 0 or 1, the values that it lists. None if the schema names no label, or if the table has no
+      such column and `require_label` is False.
+    - weight: numbers, finite and non-negative, none null.
     - time: timestamps and dates become epoch nanoseconds, integers stay as they are; none null.
 
     A column that is missing or of another type, and a value outside its domain (`BadValues`), is an error that names
@@ -178,7 +191,7 @@ def batch_from_table(
 
 
 def numbers_from_table(table: Any, names: Sequence[str]) -> NDArray[np.float64]:
-    """Columns of numbers of a pyarrow Table or RecordBatch in double precision, (B, len(names)); NaN where null.
+    """Numerical columns of a pyarrow Table or RecordBatch in double precision, (B, len(names)); NaN where null.
 
     >>> import pyarrow as pa
     >>> numbers_from_table(pa.table({"price": [0.5, None], "age": [30, 40]}), ["age", "price"])
@@ -242,8 +255,7 @@ def _read_label(column: Any, name: str, label_map: Mapping[str, int] | None) -> 
 def _mapped_label(column: Any, name: str, label_map: Mapping[str, int]) -> NDArray[np.float32]:
     known = category_text(pa.array(list(label_map), pa.string()))
     text = pc.cast(category_text(column), pa.string())
-    places = pc.fill_null(pc.index_in(text, value_set=known, skip_nulls=True), -1)
-    found = np.asarray(places.to_numpy(zero_copy_only=False) if isinstance(places, pa.Array) else places.to_numpy())
+    found = np.asarray(pc.fill_null(pc.index_in(text, value_set=known, skip_nulls=True), -1))
     _refuse(found < 0, column, f"label column {name!r} must hold {' or '.join(map(repr, label_map))}")
     labels = np.array(list(label_map.values()), dtype=np.float32)
     return np.take(labels, found)
@@ -257,10 +269,10 @@ def _read_weight(column: Any, name: str) -> NDArray[np.float32]:
 
 
 def _refuse(bad: NDArray[np.bool_], column: Any, rule: str) -> None:
-    """An error if there are bad values."""
+    """Raise an error if there are bad values."""
     rows = np.flatnonzero(bad).tolist()
     if rows:
-        values = {row: repr(column[row].as_py()) for row in rows}
+        values = {row: "null" if (value := column[row].as_py()) is None else repr(value) for row in rows}
         reasons = {row: f"{rule}, got {value}" for row, value in values.items()}
         raise BadValues(f"{rule}; row {rows[0]} is {values[rows[0]]}", reasons)
 
@@ -295,6 +307,4 @@ def _read_time(column: Any, name: str) -> NDArray[np.int64]:
 
 def _refuse_nulls(column: Any, name: str) -> None:
     if column.null_count:
-        rows = np.flatnonzero(np.asarray(column.is_null())).tolist()
-        rule = f"column {name!r} must have a value in every row"
-        raise BadValues(f"{rule}; row {rows[0]} is null", dict.fromkeys(rows, f"{rule}, got null"))
+        _refuse(np.asarray(column.is_null()), column, f"column {name!r} must have a value in every row")

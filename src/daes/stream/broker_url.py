@@ -12,7 +12,8 @@ _STARTS = ("first", "new")
 def parse_url(url: str) -> tuple[str, list[str], str, dict[str, str]]:
     """Scheme, servers, topic and options of an address; an error says what is wrong with it.
 
-    Options are `start` ("first": all messages that the broker still has, or "new"), `subject` (NATS), `group` (Kafka).
+    Options are `start` ("first": all messages that the broker still has, or "new"), `subject` (NATS) and `group`
+    (Kafka).
 
     >>> parse_url("nats://localhost/ADS?subject=ads.clicks")
     ('nats', ['localhost'], 'ADS', {'subject': 'ads.clicks'})
@@ -23,8 +24,8 @@ def parse_url(url: str) -> tuple[str, list[str], str, dict[str, str]]:
     example = "nats://localhost:4222/stream" if scheme == "nats" else "kafka://localhost:9092/topic"
     if "@" in servers:
         raise ValueError(
-            f"a {scheme} address must have no user or password in it, because a run writes it down; docs/live.md "
-            "says how to log in"
+            f"a {scheme} address must not contain a user or password, because it is stored with the run; docs/live.md "
+            "explains how to log in"
         )
     if scheme not in _OPTIONS or not servers or not topic or "/" in topic:
         raise ValueError(f"a topic must be written as {example}, got {url}")
@@ -49,7 +50,7 @@ def is_broker(what: Any) -> bool:
 
 
 def connect(url: str) -> Consumer:
-    """A client that is connected to the topic."""
+    """A client connected to the topic."""
     scheme, servers, topic, options = parse_url(url)
     if scheme == "nats":
         from daes.stream.nats_consumer import NatsConsumer

@@ -1,16 +1,16 @@
-"""The text of a category, the same whatever format and type it is stored in: what is hashed.
+"""The text of a category, which is hashed: the same for every format and type that the category is stored in.
 
-A CSV file has text alone, and its writers do not agree on it: pandas writes True where others write true, and 3.0 for 3
-where a value of the column is missing. So that one category has one text:
+A CSV file has only text, and programs write it differently: pandas writes True where others write true, and 3.0 for 3
+if a value of the column is missing. So that a category has one text:
 
-- whole numbers are decimal integers: 3 as an integer, 3.0 as a float and the texts "3" and "3.0" are "3";
-- other floats are their shortest text without an exponent: 0.5, "0.5"; 1e-05 and "1e-05" are "0.00001";
+- whole numbers are decimal integers: the integer 3, the float 3.0 and the texts "3" and "3.0" are "3";
+- other floats are their shortest text without an exponent: 0.5 is "0.5"; 1e-05 and "1e-05" are "0.00001";
 - booleans and the texts True, TRUE, False, FALSE are "true" and "false";
 - dates are "2024-01-05", timestamps "2024-01-05 10:00:00" with the fraction of a second if there is one; midnight is
-  the date alone, UTC is not written, other offsets are "+0100";
+  the date only, UTC is not written, other offsets are "+0100";
 - times of day are "10:00:00";
 - decimals have the digits of their type, except whole numbers: "1.50";
-- an empty text is missing, as null and NaN are;
+- an empty text is missing, like null and NaN;
 - any other text is itself: "007" is not "7", "1.50" is not "1.5".
 """
 
@@ -35,7 +35,7 @@ _MIDNIGHT = r"^([0-9]{4}-[0-9]{2}-[0-9]{2}) 00:00:00$"
 
 
 def category_text(column: Any) -> Any:
-    """A column of categories in the form in which it is hashed; see the module.
+    """A column of categories in the form that is hashed; see the module.
 
     **Shape.** A pyarrow Array or ChunkedArray of n values → one of n values: strings, integers, booleans (hashed as
     "true" and "false"), dictionaries of these, or nulls. Columns of other types are returned as they are.
@@ -64,7 +64,7 @@ def _from_floats(column: Any) -> Any:
     """Floats as integers if all are whole, otherwise as text; NaN is null."""
     values = column.to_numpy(zero_copy_only=False)
     missing = np.isnan(values)
-    # Beyond this limit a float stands for several integers, so that different categories may look alike.
+    # Beyond this limit a float stands for several integers: different categories may have become equal.
     limit = 2.0 ** (np.finfo(values.dtype).nmant + 1)
     whole = missing | (np.trunc(values) == values)
     bad = ~missing & whole & (np.abs(values) > limit)
@@ -80,16 +80,16 @@ def _from_floats(column: Any) -> Any:
 
 
 def _positional(values: NDArray[np.floating[Any]], missing: NDArray[np.bool_]) -> Any:
-    """The shortest text of each float without an exponent, null where it is missing."""
-    different, places = np.unique(values + 0.0, return_inverse=True)  # -0.0 becomes 0.0
-    texts = pa.array([np.format_float_positional(value, trim="-") for value in different], pa.string())
+    """The shortest text of each float without an exponent, null where missing."""
+    distinct, places = np.unique(values + 0.0, return_inverse=True)  # -0.0 becomes 0.0
+    texts = pa.array([np.format_float_positional(value, trim="-") for value in distinct], pa.string())
     return texts.take(pa.array(places, mask=missing))
 
 
 def _from_text(column: Any) -> Any:
-    """Text in its one form.
+    """Text in its standard form.
 
-    A search through the bytes of all values tells which forms may occur: in most columns none does.
+    A search in the bytes of all values tells which other forms may occur: in most columns none does.
     """
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
         column = pc.cast(column, pa.large_string())
@@ -110,7 +110,7 @@ def _from_text(column: Any) -> Any:
 
 
 def _content(column: Any) -> tuple[bytes, NDArray[np.integer[Any]]]:
-    """The bytes of all values of a string column, back to back, and how many each has."""
+    """The concatenated bytes of all values of a string column, and the length of each."""
     if not len(column):
         return b"", np.zeros(0, dtype=np.int32)
     offsets, data = string_buffers(column)
@@ -118,9 +118,9 @@ def _content(column: Any) -> tuple[bytes, NDArray[np.integer[Any]]]:
 
 
 def _without_exponents(column: Any) -> Any:
-    written = pc.fill_null(pc.match_substring_regex(column, _EXPONENT), False)
-    if not pc.any(written).as_py():
+    matches = pc.fill_null(pc.match_substring_regex(column, _EXPONENT), False)
+    if not pc.any(matches).as_py():
         return column
-    values = pc.cast(column.filter(written), pa.float64()).to_numpy()
+    values = pc.cast(column.filter(matches), pa.float64()).to_numpy()
     texts = _positional(values, np.zeros(len(values), dtype=bool))
-    return pc.replace_with_mask(column, written, texts.cast(column.type))
+    return pc.replace_with_mask(column, matches, texts.cast(column.type))

@@ -1,7 +1,7 @@
-"""What the columns of a dataset look like in its first rows: their part, why they have it, and what may be wrong."""
+"""What the columns of a dataset look like in its first rows: what each is read as, why, and what may be wrong."""
 
 import re
-from collections.abc import Collection, Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from shlex import quote
 from typing import Any
@@ -9,7 +9,6 @@ from typing import Any
 from daes.stream.arrow import pa, pc
 from daes.stream.category_text import category_text
 from daes.stream.csv import CsvSource
-from daes.stream.cursor import schema_roles
 from daes.stream.dataset import Dataset
 from daes.stream.schema import column_kind, is_text, is_unnamed
 
@@ -27,6 +26,10 @@ _WITH_SIGN = re.compile(r"\s*[-+]?[$€£¥]\s*[-+]?[\d.,]+\s*|\s*[-+]?[\d.,]+\s
 _CODE = re.compile(r"0\d+")
 _LONG = re.compile(r"[-+]?\d{17,}")
 _ID_NAME = re.compile(r"(?:.*[_\W])?(?:id|uuid|guid)|.*[a-z]I[dD]", re.DOTALL)
+_EMPTY = (
+    "is left out, since it is empty where the data start: if it has values later, list it in --numerical or "
+    "--categorical, with the others there"
+)
 
 
 @dataclass(frozen=True)
@@ -36,8 +39,8 @@ class InferredColumn:
     Args:
         part: label, numerical, categorical, time or weight; "unused" for a column that is not read.
         why: what decided on that.
-        distinct: how many different values there are.
-        missing: the part of missing values.
+        distinct: number of distinct values.
+        missing: fraction of missing values.
         warnings: sentences on what may be wrong.
     """
 
@@ -50,13 +53,12 @@ class InferredColumn:
     warnings: tuple[str, ...] = ()
 
 
-def summarize_columns(data: Dataset, *, named: Set[str] = frozenset(), rows: int = _ROWS) -> list[InferredColumn]:
-    """All columns of a dataset, in order, by its first rows; none where the rows are in memory as arrays.
+def summarize_columns(data: Dataset, *, named: Set[str] = frozenset()) -> list[InferredColumn]:
+    """All columns of a dataset, in order, by its first 10,000 rows; none if the rows are arrays in memory.
 
     Args:
         data: the rows and their schema.
         named: columns that were named or excluded, not inferred.
-        rows: how many rows to look at.
 
     >>> import pyarrow as pa
     >>> data = Dataset.open(pa.table({"click": [0, 1, 0], "price": ["1", "2.5", "x"] , "shop": ["a", "a", "a"]}))
@@ -64,46 +66,56 @@ def summarize_columns(data: Dataset, *, named: Set[str] = frozenset(), rows: int
     ...     print(column.name, column.part, column.why, column.examples, column.distinct, *column.warnings)
     click label its name ('0', '1') 2
     price categorical text ('1', '2.5', 'x') 3
-    shop categorical text ('a',) 1 has one value only
+    shop categorical text ('a',) 1 has only one value
     """
     csv = data.source if isinstance(data.source, CsvSource) else None
     try:
-        tables = (data.with_source(csv.as_text()) if csv else data).from_start().iter_tables(None, rows)
+        tables = (data.with_source(csv.as_text()) if csv else data).from_start().iter_tables(None, _ROWS)
     except TypeError:
         return []
     table = next(iter(tables), None)
     if table is None:
         return []
-    roles = schema_roles(data.schema)
+    roles = data.schema.roles
     number = _COMMA_NUMBER if csv is not None and csv.format.decimal == "," else _NUMBER
-    absent = csv.format.missing if csv is not None else ()  # of numbers: text that some columns have as a category
+    absent = csv.format.missing if csv is not None else ()  # missing numbers: text that may be a category elsewhere
     found = []
     for name in table.column_names:
-        role = roles.get(name)
-        values = _values(table.column(name), role, csv)
+        part = roles.get(name, "unused")
+        values = _values(table.column(name), part, csv)
         counts = {str(pair["values"]): int(pair["counts"]) for pair in values.value_counts().to_pylist()}
-        part, missing = role or "unused", 1 - len(values) / table.num_rows
+        missing = 1 - len(values) / table.num_rows
         why = _why(name, part, data.arrow_schema.field(name).type, csv is not None, name in named)
-        # Text that was probably meant to be a number: it is neither listed as categorical nor read as a number.
-        lost = why == "not in --categorical" and named.isdisjoint(data.schema.numerical)
-        warnings = tuple(_warnings(name, part, why, name in named, counts, missing, number, absent, lost))
-        found.append(InferredColumn(name, part, why, tuple(counts)[:_EXAMPLES], len(counts), missing, warnings))
+        text = {value: count for value, count in counts.items() if value not in absent}
+        if part == "unused":
+            # Text that was probably meant to be a number: it is neither listed as categorical nor read as a number.
+            lost = why == "not in --categorical" and named.isdisjoint(data.schema.numerical)
+            warnings = [_EMPTY] if why == "empty" else _nearly_numbers(name, text, number) if lost else []
+        elif not counts:
+            warnings = ["has no value in the first rows"]
+        else:
+            warnings = ["has only one value"] if len(counts) == 1 and not missing and part != "time" else []
+            if name not in named and part == "categorical":
+                warnings += _nearly_numbers(name, text, number) + _odd_categories(counts)
+            elif name not in named and part == "numerical":
+                warnings += _odd_numbers(name, counts)
+        examples = tuple(counts)[:_EXAMPLES]
+        found.append(InferredColumn(name, part, why, examples, len(counts), missing, tuple(warnings)))
     return found
 
 
-def _values(column: Any, role: str | None, csv: CsvSource | None) -> Any:
+def _values(column: Any, part: str, csv: CsvSource | None) -> Any:
     """The values that are not missing, as text."""
     types, kind = pa.types, column.type
-    if csv is None and not (types.is_nested(kind) or types.is_binary(kind)):
-        column = category_text(column) if role == "categorical" else column
-        column = column.drop_null()
-        if types.is_dictionary(column.type):
-            column = column.cast(column.type.value_type)
-        return pc.cast(column, pa.string())
-    if csv is None:
+    if csv is not None:
+        absent = csv.format.missing_categories if part == "categorical" else csv.format.missing
+        return column.filter(pc.invert(pc.is_in(column, value_set=pa.array(absent, pa.string())))).drop_null()
+    if types.is_nested(kind) or types.is_binary(kind):
         return pa.array([], pa.string())
-    absent = csv.format.missing_categories if role == "categorical" else csv.format.missing
-    return column.filter(pc.invert(pc.is_in(column, value_set=pa.array(absent, pa.string())))).drop_null()
+    column = (category_text(column) if part == "categorical" else column).drop_null()
+    if types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    return pc.cast(column, pa.string())
 
 
 def _why(name: str, part: str, inferred: Any, csv: bool, named: bool) -> str:
@@ -129,63 +141,38 @@ def _why(name: str, part: str, inferred: Any, csv: bool, named: bool) -> str:
     return ("numbers" if part == "numerical" else str(inferred)) if csv else f"type {inferred}"
 
 
-def _warnings(
-    name: str,
-    part: str,
-    why: str,
-    named: bool,
-    counts: dict[str, int],
-    missing: float,
-    number: re.Pattern[str],
-    absent: Collection[str],
-    lost: bool,
-) -> list[str]:
+def _is_unique(counts: Mapping[str, int]) -> bool:
     rows = sum(counts.values())
-    text = {value: count for value, count in counts.items() if value not in absent}
-    if part == "unused":
-        return _left_out(why) + (_nearly_numbers(name, text, number) if lost else [])
-    if not rows:
-        return ["has no value in the first rows"]
+    return rows >= _FEW_ROWS and len(counts) > 0.95 * rows
+
+
+def _odd_categories(counts: Mapping[str, int]) -> list[str]:
     found = []
-    if len(counts) == 1 and not missing and part != "time":
-        found.append("has one value only")
-    if named:
-        return found
-    unique = rows >= _FEW_ROWS and len(counts) > 0.95 * rows
-    if part == "categorical":
-        found += _nearly_numbers(name, text, number)
-        if sum(count for text, count in counts.items() if _SPACED.fullmatch(text)) >= _NEARLY * rows:
-            spaced = next(text for text in counts if _SPACED.fullmatch(text))
-            found.append(f"has spaces around its values, which are part of them: {spaced!r} is not {spaced.strip()!r}")
-        if unique:
-            found.append("has another value in nearly every row: if it identifies the row, --exclude it")
-    if part == "numerical":
-        if any(_CODE.fullmatch(text) for text in counts):
-            code = next(text for text in counts if _CODE.fullmatch(text))
-            found.append(f"looks like a code, not a number ({code}): list it in --categorical, with the others there")
-        elif _ID_NAME.fullmatch(name) and all("." not in text for text in counts):
-            found.append("has the name of an id and is read as a number: list it in --categorical or --exclude it")
-        elif unique and all(text.lstrip("-").isdigit() for text in counts):
-            found.append(
-                "is a whole number and another one in nearly every row: if it is an id, list it in --categorical or "
-                "--exclude it"
-            )
-        elif any(_LONG.fullmatch(text) for text in counts):
-            found.append("has more digits than a number can keep: list it in --categorical or --exclude it")
+    spaced = [text for text in counts if _SPACED.fullmatch(text)]
+    if spaced and sum(counts[text] for text in spaced) >= _NEARLY * sum(counts.values()):
+        first = spaced[0]
+        found.append(f"has spaces around its values, which are part of them: {first!r} is not {first.strip()!r}")
+    if _is_unique(counts):
+        found.append("has a different value in nearly every row: if it identifies the row, --exclude it")
     return found
 
 
-def _left_out(why: str) -> list[str]:
-    """A warning for a column that nothing is known of yet."""
-    if why != "empty":
-        return []
-    return [
-        "is left out, since it is empty where the data start: if it has values later, list it in --numerical or "
-        "--categorical, with the others there"
-    ]
+def _odd_numbers(name: str, counts: Mapping[str, int]) -> list[str]:
+    if code := next((text for text in counts if _CODE.fullmatch(text)), None):
+        return [f"looks like a code, not a number ({code}): list it in --categorical, with the others there"]
+    if _ID_NAME.fullmatch(name) and all("." not in text for text in counts):
+        return ["has the name of an id and is read as a number: list it in --categorical or --exclude it"]
+    if _is_unique(counts) and all(text.lstrip("-").isdigit() for text in counts):
+        return [
+            "is an integer with a different value in nearly every row: if it is an id, list it in --categorical or "
+            "--exclude it"
+        ]
+    if any(_LONG.fullmatch(text) for text in counts):
+        return ["has more digits than a number can keep: list it in --categorical or --exclude it"]
+    return []
 
 
-def _nearly_numbers(name: str, counts: dict[str, int], number: re.Pattern[str]) -> list[str]:
+def _nearly_numbers(name: str, counts: Mapping[str, int], number: re.Pattern[str]) -> list[str]:
     """A warning for text most of which looks like numbers of the given form."""
     rows = sum(counts.values())
     if not rows:
@@ -194,7 +181,8 @@ def _nearly_numbers(name: str, counts: dict[str, int], number: re.Pattern[str]) 
     def share(form: re.Pattern[str]) -> float:
         return sum(count for text, count in counts.items() if form.fullmatch(text)) / rows
 
-    if share(number) >= _NEARLY:
+    numbers = share(number)
+    if numbers >= _NEARLY:
         others = [text for text in counts if not number.fullmatch(text)]
         if not others:
             return []
@@ -207,20 +195,23 @@ def _nearly_numbers(name: str, counts: dict[str, int], number: re.Pattern[str]) 
         are = "is" if len(others) == 1 else "are"
         missing = quote(",".join(f'"{text}"' if "," in text else text for text in others[:_EXAMPLES]))
         return [
-            f"is text, though {share(number):.1%} of its values are numbers; {odd} {are} not. If that means missing: "
+            f"is text, though {numbers:.1%} of its values are numbers; {odd} {are} not. If that means missing: "
             f"--missing {missing}; if it is a mistake: list it in --numerical, with --bad-rows skip"
         ]
     thousands = _THOUSANDS if number is _NUMBER else _COMMA_THOUSANDS
-    if share(thousands) >= _NEARLY / 2 and share(thousands) + share(number) >= _NEARLY:
+    if share(thousands) >= _NEARLY / 2 and share(thousands) + numbers >= _NEARLY:
         example = next(text for text in counts if thousands.fullmatch(text))
-        said = (
-            f"is text that looks like numbers with marks between thousands ({example}): without the marks it would be"
-        )
         comma = number is _NUMBER and all(_WITH_COMMA.fullmatch(text) or number.fullmatch(text) for text in counts)
-        return [f"{said} a number" + ("; if they are decimal commas: --decimal ," if comma else "")]
-    if number is _NUMBER and share(_WITH_COMMA) >= _NEARLY / 2 and share(_WITH_COMMA) + share(number) >= _NEARLY:
+        return [
+            f"is text that looks like numbers with thousands separators ({example}): without these it would be a "
+            "number" + ("; if they are decimal commas: --decimal ," if comma else "")
+        ]
+    if number is _NUMBER and share(_WITH_COMMA) >= _NEARLY / 2 and share(_WITH_COMMA) + numbers >= _NEARLY:
         return ["is text that looks like numbers with a decimal comma: --decimal ,"]
-    if share(_WITH_SIGN) + share(number) >= _NEARLY:
+    if share(_WITH_SIGN) + numbers >= _NEARLY:
         example = next(text for text in counts if _WITH_SIGN.fullmatch(text))
-        return [f"is text that looks like numbers with a sign ({example}): without the sign it would be a number"]
+        return [
+            f"is text that looks like numbers with a currency or percent sign ({example}): without the sign it would "
+            "be a number"
+        ]
     return []

@@ -1,12 +1,12 @@
 """CSV and TSV files, plain or compressed, read block by block.
 
 pyarrow's own CSV reader neither resumes at a byte offset nor names the row that it cannot parse; this one does both. A
-block is a number of whole rows of text. pyarrow parses it; if that fails, the block is parsed once more row by row to
-find the bad rows, so that a clean file costs nothing extra. Every block starts at a known byte: seeking in a plain file
-reads nothing, in a compressed file it decompresses only.
+block consists of whole rows of text. pyarrow parses it; only if that fails is the block parsed again to find the bad
+rows, so that a clean file costs nothing extra. Every block starts at a known byte: seeking reads nothing in a plain
+file and only decompresses in a compressed one.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing
 from copy import copy
 from dataclasses import replace
@@ -16,7 +16,7 @@ from daes.stream.arrow import pa
 from daes.stream.bad_rows import BadRow, BadRows
 from daes.stream.csv_rows import CsvCursor, parse_block, parse_text, wrong_fields
 from daes.stream.csv_text import CsvBlocks, CsvFormat
-from daes.stream.cursor import Cursor, Position, Roles, SourceError, schema_roles
+from daes.stream.cursor import Cursor, Position, SourceError
 from daes.stream.files import DataFile, Where
 from daes.stream.files_source import FilesSource
 from daes.stream.schema import Schema
@@ -31,20 +31,21 @@ class CsvSource(FilesSource):
         where, shard: see `FilesSource`.
         schema: how to read the columns in `iter_tables`; `iter_batches` has a schema of its own.
         separator: one character; by default a tab for .tsv and .tab, a bar for .psv, otherwise a comma.
-        header: whether the first row has the names of the columns. A column without a name is called `unnamed_3` by its
-            position, and without a header `column_3`.
-        column_names: the names, where the files have no header.
-        decimal: "." or ",", before the fraction of a number.
-        quoting: whether "…" encloses a field, in which separators, doubled quotes and line ends may stand. A quote
-            inside an unquoted field is not part of that convention: use False where quotes are ordinary characters.
-        missing: text that means a missing number.
-        missing_categories: text that means a missing category.
-        bad_rows: a row with the wrong number of fields, a number that is none, or text that is not UTF-8: "error" stops
-            with the file and the row; "skip" leaves the row out, and counts it in `bad_rows`.
+        header: whether the first row has the names of the columns. A column without a name is called by its position:
+            `unnamed_3`, or `column_3` without a header.
+        column_names: the names, if the files have no header.
+        decimal: "." or ",", the decimal separator of numbers.
+        quoting: whether "…" encloses a field, which may then contain separators, doubled quotes and line ends. If
+            quotes are ordinary characters, also inside unquoted fields, use False.
+        missing: texts that mean a missing number.
+        missing_categories: texts that mean a missing category.
+        bad_rows: what to do with a row that has the wrong number of fields, text where a number is expected, or text
+            that is not UTF-8: "error" stops and names the file and the row; "skip" leaves the row out and counts it in
+            `bad_rows`.
 
     Numerical columns are parsed as float64, categorical ones stay text ("007" stays "007"). The label may also be
     true/false; the time an integer, a date or a timestamp. Without a schema the first block decides: numbers become
-    float64, the rest as pyarrow infers it. Empty lines do not count, nor does a first line `sep=;`, as Excel has it.
+    float64, other columns get the type that pyarrow infers. Empty lines and Excel's first line `sep=;` are skipped.
 
     >>> import tempfile, pathlib
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -60,7 +61,7 @@ class CsvSource(FilesSource):
 
     def __init__(
         self,
-        where: Where | Sequence[DataFile],
+        where: Where,
         *,
         schema: Schema | None = None,
         separator: str | None = None,
@@ -68,20 +69,17 @@ class CsvSource(FilesSource):
         shard: tuple[int, int] | None = None,
         **format: Any,
     ) -> None:
-        super().__init__(where, shard=shard, bad_rows=bad_rows)
+        super().__init__(where, shard=shard)
+        self.configure(bad_rows=bad_rows)
         separator = SEPARATORS.get(self._files[0].suffix, ",") if separator is None else separator
         self.format = CsvFormat(separator, **format)
         self.schema = schema
         self._as_text = False
 
-    def _row_at(self, place: Position) -> tuple[str, int]:
-        path, nth = super()._row_at(place)
-        return path, self.bad_rows.number(path, int(place["offset_row"]), nth)
-
     def as_text(self) -> "CsvSource":
-        """The same rows from the start, all columns text as it stands in the files: nothing is parsed or missing.
+        """The same rows from the start, with all columns as the text in the files: nothing is parsed or missing.
 
-        Where bad rows are skipped, a row that cannot be cut into fields is a row of nulls in its place.
+        If bad rows are skipped, a row that cannot be split into fields becomes a row of nulls.
         """
         text = copy(self)
         text.format = replace(self.format, missing_categories=())
@@ -91,38 +89,36 @@ class CsvSource(FilesSource):
         return text
 
     def parse(self, text: Any, schema: Schema) -> tuple[Any, dict[int, str]]:
-        """A Table of text with the schema's columns parsed; rows that cannot be are left out, with index and reason."""
-        types = {
-            name: self._type(role, self.arrow_schema.field(name).type) for name, role in schema_roles(schema).items()
-        }
+        """Parse the schema's columns in a Table of text; also why rows cannot be parsed and are left out, by index."""
+        types = {name: self._type(role, self.arrow_schema.field(name).type) for name, role in schema.roles.items()}
         return parse_text(text, types, self.format)
 
     def _type(self, role: str | None, inferred: Any) -> Any:
         return column_type("categorical" if role == "label" and self._label_map else role, inferred)
 
+    def _first_schema(self) -> Any:
+        return infer_types(self._files[0], self.format)
+
     def _file_schema(self, file: DataFile) -> Any:
-        if file is self._files[0] and self._schema is None:
-            return infer_types(file, self.format)
         with closing(CsvBlocks(file, self.format)) as blocks:
             names = blocks.names
         known = {column.name: column.type for column in self.arrow_schema}
         return pa.schema([(name, known.get(name, pa.string())) for name in names])
 
     def _file_cursor(
-        self, file: DataFile, types: Mapping[str, Any], roles: Roles, place: Position, rows_at_once: int
+        self, file: DataFile, types: Mapping[str, Any], roles: Mapping[str, str], place: Position, rows_at_once: int
     ) -> Cursor:
-        policy = "skip" if self.skips else "error"
         if self._as_text:
-            policy = "blank" if self.skips else "error"
             parsed = dict.fromkeys(types, pa.string())
         else:
-            roles = schema_roles(self.schema) if not roles and self.schema is not None else roles
+            roles = self.schema.roles if not roles and self.schema is not None else roles
             parsed = {name: self._type(roles.get(name), inferred) for name, inferred in types.items()}
+        policy = "error" if not self.skips else "blank" if self._as_text else "skip"
         return CsvCursor(file, self.format, parsed, place, self.bad_rows, policy)
 
 
 def column_type(role: str | None, inferred: Any) -> Any:
-    """The Arrow type a column of text is parsed as, given its role and what its first rows look like."""
+    """The Arrow type that a column of text is parsed as, given its role and the type of its first rows."""
     types = pa.types
     if role == "categorical":
         return pa.string()
@@ -136,24 +132,22 @@ def column_type(role: str | None, inferred: Any) -> Any:
 
 
 def infer_types(file: DataFile, format: CsvFormat) -> Any:
-    """The columns of a file as a pyarrow Schema, by its first block of rows."""
+    """The columns of a file as a pyarrow Schema, inferred from its first block of rows."""
     with closing(CsvBlocks(file, format)) as blocks:
         block = blocks.next()
         if block is None:
             return pa.schema([(name, pa.null()) for name in blocks.names])
-        bad: list[Any] = []
-        table = parse_block(block, blocks.names, format, {}, bad)
-        inferred = table.schema
+        table, bad = parse_block(block, blocks.names, format, {})
         if len(blocks.names) == 1:
             _check_separator(file.path, blocks.names[0], block, format.separator)
         if bad and not table.num_rows:
             raise SourceError(str(BadRow(file.path, 1, wrong_fields(bad[0]))))
-    # What is not UTF-8 looks like binary data; here it is text with bad rows.
-    return pa.schema([(field.name, pa.string() if field.type == pa.binary() else field.type) for field in inferred])
+    # pyarrow takes text that is not UTF-8 for binary data; here it is text with bad rows.
+    return pa.schema([(field.name, pa.string() if field.type == pa.binary() else field.type) for field in table.schema])
 
 
 def _check_separator(path: str, name: str, block: bytes, separator: str) -> None:
-    """An error for a file of one column whose name and first row have what separates fields in other files."""
+    """Raise an error if the name and the first row of a file's only column contain another likely separator."""
     row = block.partition(b"\n")[0].decode(errors="replace")
     for other in ";\t|,":
         if other != separator and other in name and other in row:

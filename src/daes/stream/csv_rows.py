@@ -1,4 +1,4 @@
-"""The rows of a CSV file: parsed a block at a time, the bad ones found and named."""
+"""The rows of a CSV file: blocks are parsed, and bad rows found and named."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -9,14 +9,14 @@ import numpy as np
 from daes.stream.arrow import pa, pa_csv, pc
 from daes.stream.bad_rows import BadRow, BadRows
 from daes.stream.csv_text import CsvBlocks, CsvFormat
-from daes.stream.cursor import Cursor, Position, SourceError
+from daes.stream.cursor import PiecewiseCursor, Position, SourceError
 from daes.stream.files import DataFile
 
 
-class CsvCursor(Cursor):
+class CsvCursor(PiecewiseCursor):
     """One CSV file, as a `Cursor` of the columns in `types`.
 
-    `policy` says what is done with a row that cannot be parsed: "error", "skip", or "blank" for a row of nulls.
+    `policy` says what to do with a row that cannot be parsed: "error", "skip", or "blank" for a row of nulls.
     """
 
     def __init__(
@@ -31,62 +31,47 @@ class CsvCursor(Cursor):
         self._path, self._format, self._types = file.path, format, dict(types)
         self._bad_rows, self._policy = bad_rows, policy
         self._blocks = CsvBlocks(file, format, int(place.get("offset", 0)))
-        self._table: Any = None
+        self._next_row = int(place.get("offset_row", 0))
+        self._begin_block()
+
+    def _begin_block(self) -> None:
+        """The next block becomes the current one."""
         self._taken = 0
-        self._offset = self._blocks.offset
-        self._row = self._next_row = int(place.get("offset_row", 0))
-
-    def _next_block(self) -> bytes | None:
-        self._table, self._taken = None, 0
         self._offset, self._row = self._blocks.offset, self._next_row
-        return self._blocks.next()
 
-    def _in_hand(self) -> int:
-        return 0 if self._table is None else self._table.num_rows - self._taken
-
-    def ready(self) -> bool:
-        while not self._in_hand():
-            block = self._next_block()
-            if block is None:
-                return False
-            self._table = self._parse(block)
-        return True
-
-    def read(self, limit: int) -> Any:
-        piece = self._table.slice(self._taken, limit)
-        self._taken += piece.num_rows
-        return piece
+    def _next_piece(self) -> Any | None:
+        self._begin_block()
+        block = self._blocks.next()
+        return None if block is None else self._parse(block)
 
     def skip(self, rows: int) -> int:
         left = rows
         while left:
-            if not self._in_hand():
-                block = self._next_block()
+            if not self.num_left():
+                self._begin_block()
+                block = self._blocks.next()
                 if block is None:
                     break
                 if self._policy != "skip" and (count := self._count(block)) <= left:
                     self._next_row += count
-                    self._offset, self._row = self._blocks.offset, self._next_row
+                    self._begin_block()
                     left -= count
                     continue
-                self._table = self._parse(block)
-            passed = min(left, self._in_hand())
-            self._taken += passed
-            left -= passed
+                self._left = self._parse(block)
+            left -= len(self.read(left))
         return rows - left
 
     def place(self) -> Position:
         return {"offset": self._offset, "offset_row": self._row, "skip": self._taken}
 
     def close(self) -> None:
-        self._table = None
+        self._left = None
         self._blocks.close()
 
     def _count(self, block: bytes) -> int:
-        """The number of rows of a block, by splitting it into fields only."""
+        """The number of rows of a block, without parsing their values."""
         names = self._blocks.names
-        bad: list[Any] = []
-        table = parse_block(block, names, self._format, {names[0]: pa.binary()}, bad)
+        table, bad = parse_block(block, names, self._format, {names[0]: pa.binary()})
         return int(table.num_rows) + len(bad)
 
     def _parse(self, block: bytes) -> Any:
@@ -102,18 +87,16 @@ class CsvCursor(Cursor):
             indices = np.full(total, -1)
             indices[np.setdiff1d(np.arange(total), np.array(list(reasons)) - 1)] = np.arange(table.num_rows)
             table = table.take(pa.array(indices, mask=indices < 0))
-        return _without_missing(table, self._types, self._format)
+        return table
 
     def _split(self, block: bytes) -> tuple[Any, dict[int, str]]:
         """The rows that can be parsed, and why the others cannot, by their number in the block, from 1."""
-        bad: list[Any] = []
         with suppress(pa.ArrowInvalid):
-            table = parse_block(block, self._blocks.names, self._format, self._types, bad)
-            return table, {row.number: wrong_fields(row) for row in bad}
-        bad.clear()
+            table, bad = parse_block(block, self._blocks.names, self._format, self._types)
+            return _without_missing(table, self._types, self._format), {row.number: wrong_fields(row) for row in bad}
         try:
             raw_types = dict.fromkeys(self._types, pa.binary())
-            raw = parse_block(block, self._blocks.names, self._format, raw_types, bad)
+            raw, bad = parse_block(block, self._blocks.names, self._format, raw_types)
         except pa.ArrowInvalid as error:
             raise SourceError(f"{self._path} cannot be parsed after row {self._row}: {error}") from error
         reasons = {row.number: wrong_fields(row) for row in bad}
@@ -126,23 +109,23 @@ class CsvCursor(Cursor):
 
 
 def parse_text(table: Any, types: Mapping[str, Any], format: CsvFormat) -> tuple[Any, dict[int, str]]:
-    """Columns of text, or its bytes, as columns of these types; why rows cannot be and are left out, by their index."""
+    """Parse columns of text, or its bytes, as these types; also why rows cannot be and are left out, by index."""
     reasons: dict[int, str] = {}
     columns = {name: table.column(name).combine_chunks() for name in types}
     for name, kind in types.items():
-        for index in _unreadable(columns[name], kind, format):
-            shown = _shown(columns[name][index].as_py())
-            reasons.setdefault(index, f"column {name!r} must be {_called(kind)}, got {shown}")
+        for index in _find_unreadable(columns[name], kind, format):
+            shown = _excerpt(columns[name][index].as_py())
+            reasons.setdefault(index, f"column {name!r} must be {_type_name(kind)}, got {shown}")
     good = pa.array(np.delete(np.arange(table.num_rows), list(reasons)))
     parsed = [_convert(column.take(good), types[name], format) for name, column in columns.items()]
     return _without_missing(pa.table(parsed, names=list(columns)), types, format), reasons
 
 
 def _without_missing(table: Any, types: Mapping[str, Any], format: CsvFormat) -> Any:
-    """The table with null where its columns of text hold what means a missing category."""
+    """The table with null where columns of text hold a missing category."""
     for position, (name, kind) in enumerate(types.items()):
         if kind == pa.string():
-            table = table.set_column(position, name, _without(table.column(name), format.missing_categories))
+            table = table.set_column(position, name, _null_where(table.column(name), format.missing_categories))
     return table
 
 
@@ -151,33 +134,36 @@ def wrong_fields(row: Any) -> str:
     return f"{expected} expected; there are {row.actual_columns}"
 
 
-def _shown(value: str | bytes) -> str:
+def _excerpt(value: str | bytes) -> str:
     start = value[:40]
     with suppress(UnicodeDecodeError):
         start = start.decode() if isinstance(start, bytes) else start
     return repr(start) + ("…" if len(value) > 40 else "")
 
 
-def _called(kind: Any) -> str:
+def _type_name(kind: Any) -> str:
     types = pa.types
     if types.is_floating(kind) or types.is_integer(kind):
         return "a number" if types.is_floating(kind) else "an integer"
     return "UTF-8 text" if types.is_string(kind) else f"a {kind}"
 
 
-def parse_block(block: bytes, names: Sequence[str], format: CsvFormat, types: Mapping[str, Any], bad: list[Any]) -> Any:
-    """The rows of a block as a Table of the columns in `types` (all, as they look, if that is empty).
+def parse_block(
+    block: bytes, names: Sequence[str], format: CsvFormat, types: Mapping[str, Any]
+) -> tuple[Any, list[Any]]:
+    """The rows of a block as a Table of the columns in `types` (if that is empty all columns, of inferred types).
 
-    Rows with the wrong number of fields are left out and added to `bad`.
+    Rows with the wrong number of fields are left out; they are the second result, as pyarrow's InvalidRow.
     """
+    bad: list[Any] = []
 
     def leave_out(row: Any) -> str:
         bad.append(row)
         return "skip"
 
-    return pa_csv.read_csv(
+    table = pa_csv.read_csv(
         pa.BufferReader(block),
-        # In one piece, so that rows are numbered through and an error is the block's.
+        # In one piece, so that row numbers are those in the block.
         read_options=pa_csv.ReadOptions(column_names=names, use_threads=False, block_size=len(block) + 1),
         parse_options=pa_csv.ParseOptions(
             delimiter=format.separator,
@@ -193,26 +179,27 @@ def parse_block(block: bytes, names: Sequence[str], format: CsvFormat, types: Ma
             decimal_point=format.decimal,
         ),
     )
+    return table, bad
 
 
 def _convert(column: Any, kind: Any, format: CsvFormat) -> Any:
-    """Bytes of text as a column of that type, as the CSV parser would read it."""
+    """Text, or its bytes, as a column of that type, parsed as the CSV reader does."""
     text = pc.cast(column, pa.string())
     if kind == pa.string():
         return text
-    text = _without(pc.utf8_trim(text, characters=" \t"), format.missing)
+    text = _null_where(pc.utf8_trim(text, characters=" \t"), format.missing)
     if format.decimal != "." and pa.types.is_floating(kind):
         text = pc.replace_substring(pc.replace_substring(text, ".", "?"), format.decimal, ".")
     return pc.cast(text, kind)
 
 
-def _without(column: Any, values: Sequence[str]) -> Any:
+def _null_where(column: Any, values: Sequence[str]) -> Any:
     found = pc.is_in(column, value_set=pa.array(values, pa.string()))
     return pc.if_else(found, pa.scalar(None, column.type), column) if pc.any(found).as_py() else column
 
 
-def _unreadable(column: Any, kind: Any, format: CsvFormat, start: int = 0) -> list[int]:
-    """The indices of what cannot be converted, by halving: quick where it is little."""
+def _find_unreadable(column: Any, kind: Any, format: CsvFormat, start: int = 0) -> list[int]:
+    """The indices of values that cannot be converted, found by bisection: fast if there are few."""
     try:
         _convert(column, kind, format)
         return []
@@ -220,5 +207,5 @@ def _unreadable(column: Any, kind: Any, format: CsvFormat, start: int = 0) -> li
         if len(column) == 1:
             return [start]
     half = len(column) // 2
-    left = _unreadable(column.slice(0, half), kind, format, start)
-    return left + _unreadable(column.slice(half), kind, format, start + half)
+    left = _find_unreadable(column.slice(0, half), kind, format, start)
+    return left + _find_unreadable(column.slice(half), kind, format, start + half)

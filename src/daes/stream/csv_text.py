@@ -1,4 +1,4 @@
-"""The text of a CSV file, block by block: how it is written, and where its rows end."""
+"""The text of a CSV file, block by block: its format, and where its rows end."""
 
 import csv
 import io
@@ -23,16 +23,16 @@ _OTHER_FORMATS = {
     b"\xff\xfe": "UTF-16: convert it, as iconv -f UTF-16 -t UTF-8 does",
     b"\xfe\xff": "UTF-16: convert it, as iconv -f UTF-16 -t UTF-8 does",
 }
-"""What files that are no UTF-8 text start with."""
+"""First bytes of files that are not UTF-8 text."""
 _SEPARATOR_LINE = re.compile(rb'"?sep=[^\n]"?\r?\n', re.IGNORECASE)
-"""What Excel takes for a first line that names the separator; it is neither a row nor names."""
+"""A first line that tells Excel the separator; it is skipped."""
 _BLOCK = 1 << 22
 _LONGEST_ROW = 1 << 26
 
 
 @dataclass(frozen=True)
 class CsvFormat:
-    """How the text is to be read; see `CsvSource`."""
+    """How to read the text; see `CsvSource`."""
 
     separator: str = ","
     header: bool = True
@@ -50,7 +50,7 @@ class CsvFormat:
 
 
 class CsvBlocks:
-    """The text of one file: the names of its columns, then blocks of whole rows from a byte on.
+    """The text of one file: the names of its columns, then blocks of whole rows from a byte offset on.
 
     `offset` is the byte, after decompression, at which the next block starts.
     """
@@ -67,16 +67,16 @@ class CsvBlocks:
         start = 3 if self._pending.startswith(b"\xef\xbb\xbf") else 0
         if line := _SEPARATOR_LINE.match(self._pending, start):
             start = line.end()
-        stop = self._first_row_end(start)
         if format.column_names is not None:
             self.names = list(format.column_names)
-        elif format.header:
-            names = self._first_row(self._pending[start:stop], format)
-            self.names = [name.strip() or f"{UNNAMED}{position}" for position, name in enumerate(names, 1)]
-            start = stop
         else:
+            stop = self._first_row_end(start)
             fields = self._first_row(self._pending[start:stop], format)
-            self.names = [f"column_{position}" for position in range(1, len(fields) + 1)]
+            if format.header:
+                self.names = [name.strip() or f"{UNNAMED}{position}" for position, name in enumerate(fields, 1)]
+                start = stop
+            else:
+                self.names = [f"column_{position}" for position in range(1, len(fields) + 1)]
         self.offset = max(start, offset)
         self._go_to(self.offset, seekable=file.compression is None)
 
@@ -115,9 +115,9 @@ class CsvBlocks:
     def _first_row(self, line: bytes, format: CsvFormat) -> list[str]:
         wanted = "the names of its columns" if format.header else "a row"
         try:
-            text, separator = io.StringIO(line.decode(), newline=""), format.separator
-            quoted = csv.reader(text, delimiter=separator)
-            rows = list(quoted if format.quoting else csv.reader(text, delimiter=separator, quoting=csv.QUOTE_NONE))
+            text = io.StringIO(line.decode(), newline="")
+            options: Any = {} if format.quoting else {"quoting": csv.QUOTE_NONE}
+            rows = list(csv.reader(text, delimiter=format.separator, **options))
         except UnicodeDecodeError as error:
             raise SourceError(f"{self._path} must be UTF-8 text, got {line[:80]!r}") from error
         except csv.Error as error:
@@ -162,14 +162,14 @@ class CsvBlocks:
             return ""
         return (
             f' in the rows from byte {self.offset} on: is a " not closed? '
-            "(--no-quotes, in Python quoting=False, reads it as any character)"
+            "(--no-quotes, in Python quoting=False, reads it as an ordinary character)"
         )
 
 
 def _last_row_end(text: bytes, quoting: bool) -> int:
-    """Just after the last line end that is not within quotes, 0 if there is none.
+    """The position after the last line end that is not within quotes, 0 if there is none.
 
-    Within quotes means after an odd number of them, since a quote within quotes is written twice.
+    A line end is within quotes if it follows an odd number of them, since a quote within quotes is written twice.
     """
     stop = text.rfind(b"\n") + 1
     if quoting and (quotes := text.count(b'"', 0, stop)):

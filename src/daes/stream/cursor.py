@@ -1,6 +1,6 @@
 """Batches of an exact size, position, seek and shards, written once for every kind of source.
 
-A kind of source implements a `Cursor`, one pass forward through its rows; `CursorSource` makes a source of it.
+A kind of source implements a `Cursor`, one forward pass through its rows; `CursorSource` makes a source of it.
 """
 
 import sys
@@ -19,21 +19,19 @@ from daes.stream.batch import BadValues, Batch, batch_from_table
 from daes.stream.schema import Schema, no_such_column
 
 Position = dict[str, int | str]
-Roles = Mapping[str, str]
-"""What each column is read for: numerical, categorical, label, weight or time. Empty for raw tables."""
 
 _ROWS_AT_ONCE = 65_536
 _HEARTBEAT = 1.0
 
 
 class SourceError(ValueError):
-    """The data cannot be read; the message names the file and, where there is one, the row."""
+    """The data cannot be read; the message names the file and, if there is one, the row."""
 
 
 class BatchError(SourceError):
-    """A batch was read and its values are refused: a label of 2, a missing weight, …
+    """A batch was read but its values are refused: a label of 2, a missing weight, …
 
-    `position` is where the batch starts, `next_position` where the one after it does: `seek` there to go on without it.
+    `position` is where the batch starts, `next_position` where the next one does: `seek` there to continue without it.
     """
 
     def __init__(self, message: str, position: Position, next_position: Position) -> None:
@@ -43,7 +41,7 @@ class BatchError(SourceError):
 
 
 class Cursor(ABC):
-    """One pass forward through rows: what a kind of source implements. The policies are `CursorSource`'s."""
+    """One forward pass through rows: what a kind of source implements. The policies are `CursorSource`'s."""
 
     @abstractmethod
     def ready(self) -> bool:
@@ -51,32 +49,63 @@ class Cursor(ABC):
 
     @abstractmethod
     def read(self, limit: int) -> Any:
-        """A Table of 1 to `limit` rows. Only after `ready()`."""
+        """A Table, or a Batch, of 1 to `limit` rows. Only after `ready()`."""
 
     @abstractmethod
     def place(self) -> Position:
-        """Of the next row: where to open another cursor, and under `skip` how many rows to pass over there."""
+        """Of the next row: where to open another cursor, and under `skip` how many rows to skip there."""
 
     def skip(self, rows: int) -> int:
-        """Pass over up to `rows` rows; returns how many there were. By reading, where nothing is quicker."""
+        """Skip up to `rows` rows; returns how many there were. Reads them unless a subclass knows a faster way."""
         left = rows
         while left and self.ready():
             left -= len(self.read(left))
         return rows - left
 
     def wait(self, seconds: float) -> None:  # noqa: B027
-        """For live sources: return as soon as there may be another row, after `seconds` at the latest."""
+        """For live sources: return as soon as there may be another row, at the latest after `seconds`."""
 
     def close(self) -> None:  # noqa: B027 (some have nothing open)
         """Release what is open."""
+
+
+class PiecewiseCursor(Cursor):
+    """Rows that come in Tables or RecordBatches of any length; a subclass makes the next one."""
+
+    _left: Any = None
+    _taken = 0
+    """Rows handed out or skipped."""
+
+    @abstractmethod
+    def _next_piece(self) -> Any | None:
+        """The next Table or RecordBatch, None at the end."""
+
+    def ready(self) -> bool:
+        while not self.num_left():
+            self._left = self._next_piece()
+            if self._left is None:
+                return False
+        return True
+
+    def num_left(self) -> int:
+        """Rows that can be read before the next piece."""
+        return 0 if self._left is None else len(self._left)
+
+    def read(self, limit: int) -> Any:
+        piece, self._left = self._left[:limit], self._left[limit:]
+        self._taken += len(piece)
+        return piece
+
+    def place(self) -> Position:
+        return {"skip": self._taken}
 
 
 class NumberedCursor(Cursor):
     """Rows known by their numbers.
 
     Args:
-        make: makes a Table or Batch of the rows from `start` on and before `stop`, or of the first of them.
-        num_rows: how many rows there are; None if there is no end.
+        make: makes a Table or Batch of the rows from `start` to before `stop`, or of the first of them.
+        num_rows: how many rows there are; None for no end.
     """
 
     def __init__(self, make: Callable[[int, int], Any], num_rows: int | None) -> None:
@@ -92,9 +121,9 @@ class NumberedCursor(Cursor):
         return rows
 
     def skip(self, rows: int) -> int:
-        passed = min(rows, self._end - self._row)
-        self._row += passed
-        return passed
+        skipped = min(rows, self._end - self._row)
+        self._row += skipped
+        return skipped
 
     def place(self) -> Position:
         return {"skip": self._row}
@@ -104,39 +133,43 @@ class CursorSource(ABC):
     """Batches of an exact size, position, seek and shards on top of a `Cursor`.
 
     Args:
-        shard: `(rank, world)`. Batches are numbered through the whole source, from 0, and batch i belongs to the rank
-            with i % world == rank; the others are passed over. `position()` counts all batches, so that after a `seek`
-            each rank goes on with the batches that are its own, whatever `world` was before. Ranks may differ by one
-            in how many batches they get.
-        bad_rows: what `iter_batches` does with a row whose label, weight or time is refused: "error" is a `BatchError`
-            that names the row; "skip" leaves the row out of its batch, which is shorter then, and notes it in
-            `bad_rows`.
-        label_map: the text of a label to 0 or 1, where labels are something else; see `batch_from_table`.
+        shard: `(rank, world)`. Batches are numbered from 0 through the whole source, and batch i belongs to the rank
+            with i % world == rank; the others are skipped. `position()` counts all batches, so that after a `seek`
+            each rank continues with its own batches, whatever `world` was before. Ranks may differ by one in how many
+            batches they get.
+        start: the place of the first row; a position has its keys.
     """
 
     is_live = False
     """Whether rows keep coming. A live source never ends: while it waits it yields batches and tables without rows."""
-    _place_keys: frozenset[str] = frozenset({"skip"})
-    _text_keys: frozenset[str] = frozenset({"name"})
-    _rows_at_once = _ROWS_AT_ONCE
     max_wait = 0.0
-    """Seconds that a row of a live source waits at most for its batch to be full."""
+    """Seconds that a row of a live source waits at most for its batch to fill."""
+    stop_row: int | None = None
+    """Iterators made from now on end before this row; None for the end of the data."""
+    skips = False
+    """Whether bad rows are left out."""
+    _label_map: Mapping[str, int] | None = None
+    _rows_at_once = _ROWS_AT_ONCE
 
-    def __init__(
-        self,
-        shard: tuple[int, int] | None = None,
-        *,
-        bad_rows: str = "error",
-        label_map: Mapping[str, int] | None = None,
-    ) -> None:
-        self._rank, self._world = check_shard(shard)
+    def __init__(self, shard: tuple[int, int] | None = None, *, start: Position | None = None) -> None:
+        rank, world = (0, 1) if shard is None else shard
+        if not (isinstance(rank, int) and isinstance(world, int) and 0 <= rank < world):
+            raise ValueError(f"shard must be (rank, world) with 0 ≤ rank < world, got {shard!r}")
+        self._rank, self._world = rank, world
         self.bad_rows = BadRows()
-        self.configure(bad_rows=bad_rows, label_map=label_map)
-        self._position: Position = {"row": 0, "batch": 0, **self._start()}
+        self._start: Position = {"skip": 0} if start is None else start
+        self._position: Position = {"row": 0, "batch": 0, **self._start}
         self._iterators = 0
 
     def configure(self, *, bad_rows: str | None = None, label_map: Mapping[str, int] | None = None) -> None:
-        """Change what is done with bad rows and how labels are read; None leaves it as it is."""
+        """Change what is done with bad rows and how labels are read; None changes nothing.
+
+        Args:
+            bad_rows: what `iter_batches` does with a row whose label, weight or time is refused: "error", the default,
+                raises a `BatchError` that names the row; "skip" leaves the row out of its batch, which is then shorter,
+                and adds it to `bad_rows`.
+            label_map: the text of a label to 0 or 1, if labels are something else; see `batch_from_table`.
+        """
         if bad_rows not in (None, "error", "skip"):
             raise ValueError(f"bad_rows must be 'error' or 'skip', got {bad_rows!r}")
         for text, label in (label_map or {}).items():
@@ -145,12 +178,6 @@ class CursorSource(ABC):
         self.skips = self.skips if bad_rows is None else bad_rows == "skip"
         self._label_map = dict(label_map) if label_map else self._label_map
 
-    stop_row: int | None = None
-    """Iterators made from now on end before this row; None for the end of the data."""
-    skips = False
-    """Whether bad rows are left out."""
-    _label_map: Mapping[str, int] | None = None
-
     @property
     @abstractmethod
     def arrow_schema(self) -> Any:
@@ -158,21 +185,22 @@ class CursorSource(ABC):
 
     @property
     def num_rows(self) -> int | None:
-        """All rows of the source, whatever the position and the shard; None where that is not known."""
+        """All rows of the source, whatever the position and the shard; None if that is not known."""
         return None
 
     @abstractmethod
-    def _cursor(self, columns: Sequence[str], roles: Roles, place: Position, rows_at_once: int) -> Cursor:
-        """Open a cursor at `place`, which has no `skip`. It reads `columns` in that order."""
+    def _cursor(self, columns: Sequence[str], schema: Schema | None, place: Position, rows_at_once: int) -> Cursor:
+        """Open a cursor at `place`, which has no `skip`.
 
-    def _start(self) -> Position:
-        return {"skip": 0}
-
-    def _where(self, position: Position) -> str:
-        return f"row {position['row']}"
+        Args:
+            columns: the columns of the Tables it reads, in this order.
+            schema: what the columns are read for; None for raw tables.
+            place: see `Cursor.place`.
+            rows_at_once: how many rows are converted together.
+        """
 
     def _row_at(self, place: Position) -> tuple[str, int]:
-        """The file, or what else there is, that the row at `place` is in, and its number there, from 1."""
+        """The file, or whatever contains the row at `place`, and the number of the row in it, from 1."""
         return "the data", int(place["skip"]) + 1
 
     def position(self) -> Position:
@@ -183,12 +211,12 @@ class CursorSource(ABC):
         """Go to a result of `position()`, or to `{"row": n}`, the n-th row from the start."""
         given = dict(position)
         if set(given) == {"row"}:
-            given = self._position_of(0, 0, {**self._start(), "skip": given["row"]}) | given
-        expected = {"row", "batch"} | self._place_keys
+            given = self._position_of(0, 0, {**self._start, "skip": given["row"]}) | given
+        expected = {"row", "batch", *self._start}
         if set(given) != expected:
             raise ValueError(f"position must have the keys {sorted(expected)}, got {given!r}")
         for key, value in given.items():
-            if key in self._text_keys:
+            if isinstance(self._start.get(key), str):
                 if not isinstance(value, str):
                     raise ValueError(f"position[{key!r}] must be text, got {value!r}")
             elif not isinstance(value, int) or isinstance(value, bool) or value < 0:
@@ -202,39 +230,41 @@ class CursorSource(ABC):
 
     def iter_batches(self, schema: Schema, batch_size: int) -> Iterator[Batch]:
         """Batches of `batch_size` rows (the last may be short, and those with bad rows are), from `position()` on."""
-        return self._iterate(schema.columns, schema_roles(schema), batch_size)
+        return self._iterate(schema.columns, schema, batch_size)
 
     def iter_tables(self, columns: Sequence[str] | None, batch_size: int) -> Iterator[Any]:
         """The same rows as pyarrow Tables of these columns (None: all)."""
         names = tuple(self.arrow_schema.names if columns is None else columns)
         if not names:
             raise ValueError(f"columns must name at least one column, got {columns!r}")
-        return self._iterate(names, {}, batch_size)
+        return self._iterate(names, None, batch_size)
 
-    def _iterate(self, columns: Sequence[str], roles: Roles, batch_size: int) -> Iterator[Any]:
+    def _iterate(self, columns: Sequence[str], schema: Schema | None, batch_size: int) -> Iterator[Any]:
         if not isinstance(batch_size, int) or batch_size < 1:
             raise ValueError(f"batch_size must be a positive integer, got {batch_size!r}")
         self._check_columns(columns)
         self._iterators += 1
-        return self._generate(self._iterators, columns, roles, batch_size)
+        return self._generate(self._iterators, columns, schema, batch_size)
 
-    def _convert(self, table: Any, roles: Roles) -> Any:
-        """What is handed out for a Table that a cursor has read: a batch, or where there are no roles the Table."""
-        return batch_from_table(table, schema_of(roles), label_map=self._label_map) if roles else table
+    def _convert(self, table: Any, schema: Schema | None) -> Any:
+        """What is handed out for rows that a cursor has read: a batch, or without a schema a Table."""
+        if schema is None or isinstance(table, Batch):
+            return table
+        return batch_from_table(table, schema, label_map=self._label_map)
 
     def _check_columns(self, columns: Sequence[str]) -> None:
         check_columns(columns, self.arrow_schema.names)
 
-    def _generate(self, iterator: int, columns: Sequence[str], roles: Roles, batch_size: int) -> Iterator[Any]:
+    def _generate(self, iterator: int, columns: Sequence[str], schema: Schema | None, batch_size: int) -> Iterator[Any]:
         # Many small batches are read and converted together, then cut: a batch of 128 rows costs a slice.
         at_once = batch_size * (max(1, self._rows_at_once // batch_size) if self._world == 1 else 1)
         row, number = int(self._position["row"]), int(self._position["batch"])
         stop_row = self.stop_row
-        place = {key: value for key, value in self._position.items() if key in self._place_keys}
+        place = {key: self._position[key] for key in self._start}
         skip = int(place.pop("skip", row))
-        cursor = self._cursor(columns, roles, place, at_once)
+        cursor = self._cursor(columns, schema, place, at_once)
         try:
-            self._pass_over(cursor, skip)
+            self._skip(cursor, skip)
             while True:
                 others = (self._rank - number) % self._world
                 if others:
@@ -246,17 +276,17 @@ class CursorSource(ABC):
                     if not self.is_live or left <= 0:
                         return
                     self._move(iterator, self._position_of(row, number, places[-1][1]))
-                    yield self._convert(self._no_rows(columns, roles), roles)
+                    yield self._no_rows(columns, schema)
                     continue
                 try:
-                    whole = self._convert(table, roles)
+                    whole = self._convert(table, schema)
                 except (ValueError, TypeError):
-                    whole = None  # the batches before the bad one are good: convert and judge one at a time
+                    whole = None  # the batches before the bad one are good: convert and check one at a time
                 for start in range(0, len(table), batch_size):
                     stop = min(start + batch_size, len(table))
                     following = self._position_of(row + stop, number + 1, _place_of(stop, places))
                     if whole is None:
-                        item = self._convert_one(table, roles, np.arange(start, stop), places, following)
+                        item = self._convert_one(table, schema, np.arange(start, stop), places, following)
                     else:
                         item = whole[start:stop]
                     self._move(iterator, following)
@@ -268,7 +298,7 @@ class CursorSource(ABC):
             cursor.close()
 
     def _position_of(self, row: int, batch: int, place: Position) -> Position:
-        return {"row": row, "batch": batch, **{key: place[key] for key in place if key in self._place_keys}}
+        return {"row": row, "batch": batch, **{key: place[key] for key in self._start}}
 
     def _move(self, iterator: int, position: Position) -> None:
         if iterator != self._iterators:
@@ -294,23 +324,24 @@ class CursorSource(ABC):
                 break
         return join_pieces(pieces), [*places, (done, cursor.place())]
 
-    def _no_rows(self, columns: Sequence[str], roles: Roles) -> Any:
-        """What a live source hands out while nothing comes."""
-        kinds = {"categorical": pa.string(), "time": pa.int64()}
-        return pa.table({name: pa.array([], kinds.get(roles.get(name, ""), pa.float64())) for name in columns})
+    def _no_rows(self, columns: Sequence[str], schema: Schema | None) -> Any:
+        """What a live source hands out while no rows come."""
+        if schema is not None:
+            return Batch.empty(schema)
+        return pa.table({name: pa.array([], pa.float64()) for name in columns})
 
     def _convert_one(
         self,
         table: Any,
-        roles: Roles,
+        schema: Schema | None,
         rows: NDArray[np.int64],
         places: list[tuple[int, Position]],
         following: Position,
     ) -> Any | None:
-        """One batch, these rows of the table without the bad ones; None if all are bad."""
+        """One batch: these rows of the table without the bad ones; None if all are bad."""
         while len(rows):
             try:
-                return self._convert(table.take(rows), roles)
+                return self._convert(table.take(rows), schema)
             except BadValues as error:
                 bad = [
                     BadRow(*self._row_at(_place_of(int(rows[index]), places)), reason)
@@ -322,42 +353,19 @@ class CursorSource(ABC):
                     self.bad_rows.add(row)
                 rows = np.delete(rows, list(error.reasons))
             except (ValueError, TypeError) as error:
-                message = f"the batch of {len(rows)} rows that starts at {self._where(self._position)}: {error}"
+                where, number = self._row_at(_place_of(int(rows[0]), places))
+                message = f"the batch of {len(rows)} rows from row {number} of {where} on: {error}"
                 raise BatchError(message, self.position(), following) from error
         return None
 
-    def _pass_over(self, cursor: Cursor, rows: int) -> None:
-        passed = cursor.skip(rows) if rows else 0
-        if passed < rows:
-            raise SourceError(f"position must lie within the data; {rows - passed} rows are not there any more")
-
-
-def schema_roles(schema: Schema) -> dict[str, str]:
-    """Each column of a schema with what it is read for."""
-    roles = dict.fromkeys(schema.numerical, "numerical") | dict.fromkeys(schema.categorical, "categorical")
-    return roles | {name: role for role in ("label", "weight", "time") if (name := getattr(schema, role)) is not None}
-
-
-def schema_of(roles: Roles) -> Schema:
-    """The schema of columns with these roles; keys and times of messages are not in it."""
-
-    def named(role: str) -> tuple[str, ...]:
-        return tuple(name for name, of in roles.items() if of == role)
-
-    label, time, weight = (next(iter(named(role)), None) for role in ("label", "time", "weight"))
-    return Schema(label, named("numerical"), named("categorical"), time, weight)
-
-
-def check_shard(shard: tuple[int, int] | None) -> tuple[int, int]:
-    """`(rank, world)`, checked; None is the whole source, `(0, 1)`."""
-    rank, world = (0, 1) if shard is None else shard
-    if not (isinstance(rank, int) and isinstance(world, int) and 0 <= rank < world):
-        raise ValueError(f"shard must be (rank, world) with 0 ≤ rank < world, got {shard!r}")
-    return rank, world
+    def _skip(self, cursor: Cursor, rows: int) -> None:
+        skipped = cursor.skip(rows) if rows else 0
+        if skipped < rows:
+            raise SourceError(f"position must lie within the data; {rows - skipped} rows are no longer there")
 
 
 def check_columns(columns: Sequence[str], available: Sequence[str], where: str = "") -> None:
-    """Every one of `columns` is there, once; otherwise a `SourceError`."""
+    """Raise a `SourceError` unless each of `columns` is available exactly once."""
     if missing := [name for name in columns if name not in available]:
         raise SourceError(where + no_such_column(missing, available))
     for name in columns:
@@ -367,7 +375,7 @@ def check_columns(columns: Sequence[str], available: Sequence[str], where: str =
 
 
 def join_pieces(pieces: Sequence[Any]) -> Any | None:
-    """Tables or batches of the same columns as one, None if there are none."""
+    """Tables or batches of the same columns joined, None if there are none."""
     if len(pieces) <= 1:
         return pieces[0] if pieces else None
     if isinstance(pieces[0], Batch):

@@ -1,4 +1,4 @@
-"""`Dataset`: what to read, what its columns mean, and how many rows of it."""
+"""`Dataset`: what to read, what its columns mean, and how many of its rows."""
 
 import hashlib
 import re
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +16,6 @@ from daes.stream.csv import CsvSource
 from daes.stream.cursor import BatchError, CursorSource, Position
 from daes.stream.datasets import find_entry
 from daes.stream.files_source import FilesSource
-from daes.stream.live import LiveSource
 from daes.stream.opening import absolute, name_of, open_source
 from daes.stream.prefetch import Prefetch
 from daes.stream.schema import LABEL_NAMES, Schema, infer_schema, no_such_column
@@ -24,7 +23,7 @@ from daes.stream.source import BatchSource, Source, TableSource
 
 _ROWS_AT_ONCE = 65_536
 _FINGERPRINT_ROWS = 10_000
-_T = TypeVar("_T")
+_MAX_BYTES = 1 << 30
 
 
 class Dataset:
@@ -32,16 +31,16 @@ class Dataset:
 
     `Dataset.open` opens files, tables and datasets by name; the constructor takes a source.
 
-    All datasets made from one another (`head`, `with_schema`, `from_start`) read through one opened source, each from a
-    position of its own; only one of them can be iterated at a time. A pickled dataset opens its files again, so that a
-    worker process reads for itself.
+    All datasets made from one another (`head`, `with_schema`, `from_start`) read through one opened source, each from
+    its own position; only one of them can be iterated at a time. An unpickled dataset opens its files again, so that a
+    worker process does its own reading.
 
     Args:
         source: where the rows come from; it is read from row 0.
         schema: what its columns mean.
         name: a short name for reports; by default that of the source's class.
-        notes: sentences on what was done to the data on the way, such as rows without a label that were dropped.
-        limit: never yield more than so many rows from the start; None for all.
+        notes: sentences on what was done to the data, such as dropping rows without a label.
+        limit: yield at most this many rows from the start; None for all.
 
     >>> import pyarrow as pa
     >>> table = pa.table({"click": [0, 1, 1], "price": [0.5, 2.0, 1.0], "city": ["Bern", "Rome", "Bern"]})
@@ -90,39 +89,40 @@ class Dataset:
         limit: int | None = None,
         **options: Any,
     ) -> "Dataset":
-        """Open what is named and find out what its columns mean.
+        """Open data and determine what its columns mean.
 
         Args:
             what: a dataset by name (`flights`) or with its path (`criteo:PATH`, `automl:PATH`; see `DATASETS`); a path,
                 a glob, a directory or a URL of Parquet or CSV files, or a sequence of these (see
                 `daes.stream.files.find_files`); a pyarrow Table, RecordBatch or RecordBatchReader, or a function that
                 makes a fresh reader; a pandas or polars frame; a topic of a broker (`nats://host/stream`,
-                `kafka://host/topic`, see `daes.stream.messages`); a source; or a `Dataset`. A file that is called as a
+                `kafka://host/topic`, see `daes.stream.messages`); a source; or a `Dataset`. A file with the name of a
                 dataset is `./flights`.
-            schema: what the columns mean, if all of it is known; otherwise it is the dataset's own schema, or what
-                `infer_schema` finds, changed by the following arguments.
-            label, numerical, categorical, time, weight: columns by name; what is named wins over what is inferred.
+            schema: what the columns mean, if that is known completely; otherwise it is the dataset's own schema, or
+                what `infer_schema` finds, changed by the following arguments.
+            label, numerical, categorical, time, weight: column names; they take precedence over inference.
             exclude: columns that are not used.
             needs_label: whether a schema without a label is an error.
-            limit: read no more than so many rows from the start; None for all.
-            options: `bad_rows` ("error" or "skip") and `label_map` (see `CursorSource`); `format` ("parquet" or "csv",
-                where the file names do not tell); `shard=(rank, world)`, to get the batches i with i % world == rank;
-                for CSV files those of `CsvSource` (`separator`, `header`, `column_names`, `decimal`, `quoting`,
-                `missing`, `missing_categories`); for a dataset by name its own; `follow=True` for files that keep
-                arriving (`daes.stream.follow`), with `order` and `max_wait`.
+            limit: read at most this many rows from the start; None for all.
+            options: `bad_rows` ("error" or "skip") and `label_map` (see `CursorSource.configure`); `format` ("parquet"
+                or "csv", if the file names do not tell); `shard=(rank, world)`, to get the batches i with
+                i % world == rank; for CSV files those of `CsvSource` (`separator`, `header`, `column_names`, `decimal`,
+                `quoting`, `missing`, `missing_categories`); for a dataset by name its own; `follow=True` for files that
+                keep arriving (`daes.stream.follow`), with `order` and `max_wait`.
         """
         named = {"label": label, "numerical": numerical, "categorical": categorical, "time": time, "weight": weight}
-        found = _open(what, options)
+        source, known = _open(what, options)
         if schema is None:
-            if found.schema is None:
-                schema = infer_schema(found.source.arrow_schema, **named, exclude=exclude)  # type: ignore[arg-type]
+            if known is None:
+                schema = infer_schema(source.arrow_schema, **named, exclude=exclude)  # type: ignore[arg-type]
             else:
-                schema = _changed(found.schema, found.source, named, exclude)
+                schema = _with_roles(known.schema, source, named, exclude)
             if needs_label and schema.label is None:
-                raise ValueError(_no_label(found.source.arrow_schema.names))
+                raise ValueError(_no_label(source.arrow_schema.names))
         if isinstance(what, Dataset):
             return what.with_schema(schema).head(limit)
-        data = cls(found.source, schema, name=found.name, notes=found.notes, limit=limit)
+        name, notes = (name_of(what), ()) if known is None else (known.name, known.notes)
+        data = cls(source, schema, name=name, notes=notes, limit=limit)
         data.what, data.options = what, options
         return data
 
@@ -130,7 +130,7 @@ class Dataset:
     def source(self) -> Source:
         """What the rows are read from, opened once."""
         if self._source is None:
-            self._source = _open(self.what, self.options).source
+            self._source, _ = _open(self.what, self.options)
             if self._by_time:
                 self._source = self._sorted() or self._source
         return self._source
@@ -138,7 +138,7 @@ class Dataset:
     @property
     def is_live(self) -> bool:
         """Whether rows keep coming: see `daes.stream.live`."""
-        return isinstance(self.source, LiveSource)
+        return bool(getattr(self.source, "is_live", False))
 
     @property
     def bad_rows(self) -> BadRows:
@@ -147,7 +147,7 @@ class Dataset:
         return found if isinstance(found, BadRows) else BadRows()
 
     def head(self, rows: int | None) -> "Dataset":
-        """The first rows alone; None for all that there are."""
+        """Only the first `rows` rows; None for all."""
         limits = [limit for limit in (self.limit, rows) if limit is not None]
         return self._with(limit=min(limits, default=None))
 
@@ -156,7 +156,7 @@ class Dataset:
         return self._with(schema=schema)
 
     def with_source(self, source: Source) -> "Dataset":
-        """The same dataset, read from another source of its rows."""
+        """The same dataset, read from another source of the same rows."""
         return self._with(source=source)
 
     def from_start(self, *, prefetch: int = 0) -> Source:
@@ -164,22 +164,22 @@ class Dataset:
         start = self._with()
         return Prefetch(start, prefetch) if prefetch and not isinstance(self.source, BatchSource) else start
 
-    def in_memory(self, max_bytes: int = 1 << 30) -> "Dataset":
+    def in_memory(self, max_bytes: int = _MAX_BYTES) -> "Dataset":
         """The same rows in memory, read once; the dataset itself if they need more than `max_bytes`.
 
-        Rows of which some are refused stay where they are as well: what to do with them is for each reader to decide.
+        It is also the dataset itself if some rows are refused: each reader decides what to do with them.
         """
         if self._memory is None:
             rows = self._read_all(max_bytes)
             self._memory = self if rows is None else self._with(source=BatchSource(rows, self.schema))
         return self._memory
 
-    def in_time_order(self, max_bytes: int = 1 << 30) -> tuple["Dataset", str | None]:
-        """The same rows in the order of their time, and a sentence on what was found; None where nothing was checked.
+    def in_time_order(self, max_bytes: int = _MAX_BYTES) -> tuple["Dataset", str | None]:
+        """The same rows in the order of their time, and a sentence on what was found; None if nothing was checked.
 
-        That is done for files and tables with a time column.
-        Rows that are not in order are read and sorted if they need no more than `max_bytes` of memory; rows of one time
-        stay as they are. Otherwise they stay in the order of the file.
+        Files and tables with a time column are checked. Rows that are not in order are read and sorted if they need at
+        most `max_bytes` of memory, otherwise they stay in the order of the file. Rows with equal times keep their
+        order.
 
         >>> import pyarrow as pa
         >>> data = Dataset.open(pa.table({"click": [0, 1, 0], "price": [1.0, 2.0, 3.0], "at": [3, 1, 2]}), time="at")
@@ -197,18 +197,17 @@ class Dataset:
         found = f"{late:,} of {rows:,} rows are earlier than a row before them, the first is row {first:,}"
         source = self._sorted(max_bytes)
         if source is None:
-            return self, f"{found}: they are too many to sort in memory and are taken as they come"
+            return self, f"{found}: they are too many to sort in memory and are read in the order of the file"
         made = self._with(source=source, notes=(*self.notes, f"The rows were sorted by {self.schema.time!r}."))
         made._by_time = True
         return made, f"{found}: they were sorted by {self.schema.time!r}"
 
     def _count_late(self) -> tuple[int, int, int]:
-        """The number of rows, how many are earlier than a row before them, and the first of these, from 1."""
-        one = (self.schema.numerical or self.schema.categorical)[:1]  # a schema needs a feature
-        numerical, categorical = (one, ()) if self.schema.numerical else ((), one)
+        """The number of rows, how many are earlier than a row before them, and the number of the first, from 1."""
         rows = late = first = 0
         latest = np.iinfo(np.int64).min
-        narrow = Schema(None, numerical, categorical, time=self.schema.time)
+        numerical = self.schema.numerical[:1]  # a schema needs a feature
+        narrow = Schema(None, numerical, () if numerical else self.schema.categorical[:1], time=self.schema.time)
         for batch in self.from_start(prefetch=1).iter_batches(narrow, _ROWS_AT_ONCE):
             assert batch.time is not None
             before = np.maximum.accumulate(np.concatenate([[latest], batch.time]))
@@ -220,7 +219,7 @@ class Dataset:
             latest = before[-1]
         return rows, late, first
 
-    def _sorted(self, max_bytes: int = 1 << 30) -> BatchSource | None:
+    def _sorted(self, max_bytes: int = _MAX_BYTES) -> BatchSource | None:
         """All rows in the order of their time; None if they need more memory."""
         rows = self._read_all(max_bytes)
         if rows is None or rows.time is None:
@@ -232,8 +231,8 @@ class Dataset:
 
         Args:
             rows: how many.
-            batch_size: rows read at once; of a batch that is refused, all rows are.
-            skip_bad_batches: leave out a batch whose values are refused; otherwise it is a `BatchError`.
+            batch_size: rows per batch; a batch is refused as a whole.
+            skip_bad_batches: leave out a batch whose values are refused; otherwise raise a `BatchError`.
         """
         pieces: list[Batch] = []
         found = 0
@@ -243,12 +242,12 @@ class Dataset:
             if found >= rows:
                 break
         if not pieces:
-            next(self.batches(batch_size), None)  # what is wrong with the first of those that were left out
+            next(self.batches(batch_size), None)  # raises what is wrong with the first batch that was left out
             raise ValueError(f"the data must have at least one row that can be read; {self.name} has none")
         return Batch.concat(pieces)[:rows]
 
     def batches(self, batch_size: int, *, skip_bad_batches: bool = False) -> Iterator[Batch]:
-        """The batches from the start, whatever the position; without those that are refused, or with a `BatchError`."""
+        """The batches from the start, whatever the position; see `sample`."""
         source = self._with()
         while True:
             try:
@@ -260,17 +259,17 @@ class Dataset:
                 source.seek(error.next_position)
 
     def count_rows(self) -> int:
-        """The number of rows; they are read once if the source does not know it."""
+        """The number of rows; if the source does not know it, they are read once."""
         return self._count
 
     def fingerprint(self) -> str:
-        """A hash of the schema, the first rows and the number of rows, to recognise other data."""
+        """A hash of the schema, the first rows and the number of rows, to detect other data."""
         return self._fingerprint
 
     def stamps(self) -> list[list[Any]] | None:
         """Path, size and modification time of each file, to see without reading whether files have changed.
 
-        None where the rows are not in files, or where these have no time.
+        None if the rows are not in files, or if the files have no modification time.
         """
         return self.source.stamps() if isinstance(self.source, FilesSource) else None
 
@@ -305,7 +304,7 @@ class Dataset:
         """The same rows as pyarrow Tables of these columns (None: all)."""
         source = self._at_position()
         if isinstance(source, CsvSource):
-            source.schema = self.schema  # text is parsed by what a column means, whatever its first rows look like
+            source.schema = self.schema  # text is parsed by the role of its column, whatever its first rows look like
         return self._up_to_limit(source.iter_tables(columns, batch_size))
 
     def position(self) -> Position:
@@ -324,7 +323,7 @@ class Dataset:
             self.source.stop_row = self.limit
         return self.source
 
-    def _up_to_limit(self, items: Iterator[_T]) -> Iterator[_T]:
+    def _up_to_limit(self, items: Iterator[Any]) -> Iterator[Any]:
         """Batches or tables until `limit` rows are read; the position is then the row after the limit."""
         if self._rows_left() <= 0:
             return
@@ -332,9 +331,9 @@ class Dataset:
             self._position = self.source.position()
             left = self._rows_left()
             if left < 0:
-                item = item[: max(len(item) + int(left), 0)]  # type: ignore[index, arg-type]
+                item = item[: max(len(item) + int(left), 0)]
                 self.seek({"row": self.limit})  # type: ignore[dict-item]
-            if len(item) or left > 0:  # type: ignore[arg-type]
+            if len(item) or left > 0:
                 yield item  # without rows if a live source waits
             if left <= 0:
                 return
@@ -343,14 +342,13 @@ class Dataset:
         return np.inf if self.limit is None else self.limit - int(self._position["row"])
 
     def _read_all(self, max_bytes: int) -> Batch | None:
-        """All rows as one batch; None if they need more memory or some are refused."""
+        """All rows as one batch; None if they need more than `max_bytes` or some are refused."""
         pieces: list[Batch] = []
         size = 0
         try:
             for piece in self.from_start(prefetch=1).iter_batches(self.schema, _ROWS_AT_ONCE):
-                # A piece of a larger table would keep all of it alive; the concatenation copies it.
                 pieces.append(piece)
-                size += sum(array.nbytes for array in vars(piece).values() if array is not None)
+                size += sum(array.nbytes for array in piece.arrays().values())
                 if size > max_bytes:
                     return None
         except BatchError:
@@ -362,21 +360,19 @@ class Dataset:
         known = self.num_rows
         if known is not None:
             return known
-        column = (*self.schema.categorical, *self.schema.columns)[0]  # as text, which any row has
+        column = (*self.schema.categorical, *self.schema.columns)[0]  # text can be read from any row
         return sum(table.num_rows for table in self._with().iter_tables([column], _ROWS_AT_ONCE))
 
     @cached_property
     def _fingerprint(self) -> str:
         digest = hashlib.sha256(f"{self.schema.to_json()} {self._count}".encode())
-        # A bad row takes few others with it.
         sample = self.sample(_FINGERPRINT_ROWS, batch_size=256, skip_bad_batches=True)
-        for array in vars(sample).values():
-            if array is not None:
-                digest.update(np.ascontiguousarray(array).data)
+        for array in sample.arrays().values():
+            digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
 
     def _with(self, **changes: Any) -> "Dataset":
-        """The same dataset at its start, with other attributes."""
+        """The same dataset at its start, with some attributes changed."""
         now = {"source": self.source, "schema": self.schema, "name": self.name, "notes": self.notes}
         made = Dataset(**{**now, "limit": self.limit, **changes})
         made.what, made.options, made._by_time = self.what, self.options, self._by_time
@@ -387,60 +383,53 @@ class Dataset:
         return {**{name: getattr(self, name) for name in kept}, "_source": None, "_memory": None}
 
 
-class _Opened(NamedTuple):
-    source: Source
-    schema: Schema | None
-    name: str
-    notes: tuple[str, ...] = ()
-
-
-def _open(what: Any, options: Mapping[str, Any]) -> _Opened:
-    entry = find_entry(what)
+def _open(what: Any, options: Mapping[str, Any]) -> tuple[Source, Dataset | None]:
+    """The source of what `Dataset.open` takes; and the dataset, if it is one or names one."""
     if isinstance(what, Dataset) and options:
-        raise TypeError(f"options are for what is not open yet, got {', '.join(options)} and a Dataset")
+        raise TypeError(f"an open Dataset takes no options, got {', '.join(options)}")
     policy = {name: options[name] for name in ("bad_rows", "label_map") if name in options}
     others = {name: value for name, value in options.items() if name not in policy}
-    if entry is None and not isinstance(what, Dataset):
-        found = _Opened(open_source(what, **others), None, name_of(what))
-    else:
-        data = what if entry is None else entry.open(what, **others)
-        found = _Opened(data.source, data.schema, data.name, data.notes)
-    if policy and isinstance(found.source, CursorSource):
-        found.source.configure(**policy)
-    return found
+    entry = find_entry(what)
+    known = what if isinstance(what, Dataset) else None if entry is None else entry.open(what, **others)
+    source = open_source(what, **others) if known is None else known.source
+    if policy and isinstance(source, CursorSource):
+        source.configure(**policy)
+    return source, known
 
 
-def _changed(
+def _with_roles(
     schema: Schema, source: Source, named: Mapping[str, str | Sequence[str] | None], exclude: Sequence[str]
 ) -> Schema:
-    """A dataset's schema with some columns given other parts; a column has one part only."""
-    given = {part: value for part, value in named.items() if value is not None}
+    """A dataset's schema with other roles for some columns; a column has one role only."""
+    given = {role: value for role, value in named.items() if value is not None}
     taken = {name for value in given.values() for name in ([value] if isinstance(value, str) else value)}
     if not taken and not exclude:
         return schema
     available = source.arrow_schema.names
     if missing := [name for name in (*taken, *exclude) if name not in available]:
         raise ValueError(no_such_column(missing, available))
-    parts: dict[str, Any] = {}
-    for part in ("numerical", "categorical"):
-        left = [name for name in getattr(schema, part) if name not in taken]
-        parts[part] = tuple(name for name in given.get(part, left) if name not in exclude)
-    for part in ("label", "time", "weight"):
-        own = getattr(schema, part)
-        parts[part] = given.get(part, None if own in taken or own in exclude else own)
-    return replace(schema, **parts)
+    roles: dict[str, Any] = {}
+    for role in ("numerical", "categorical"):
+        left = [name for name in getattr(schema, role) if name not in taken]
+        roles[role] = tuple(name for name in given.get(role, left) if name not in exclude)
+    for role in ("label", "time", "weight"):
+        own = getattr(schema, role)
+        roles[role] = given.get(role, None if own in taken or own in exclude else own)
+    return replace(schema, **roles)
 
 
 def _no_label(columns: Sequence[str]) -> str:
     """The error message for data without a label, with a likely reason."""
-    said = f"label must be named, since no column of numbers is called {', '.join(LABEL_NAMES)}; "
-    said += f"the columns are: {', '.join(columns)}"
+    message = (
+        f"label must be named, since no column of numbers is called {', '.join(LABEL_NAMES)}; "
+        f"the columns are: {', '.join(columns)}"
+    )
     for name in columns:
         if name.casefold() in LABEL_NAMES:
-            said += (
-                f". {name!r} has text among its values: with --label {name}, --label-map TEXT=1 says what one means, "
+            return (
+                f"{message}. {name!r} has text among its values: with --label {name}, --label-map TEXT=1 says which "
+                "text means 1, or, for CSV files, --bad-rows skip leaves such rows out"
             )
-            return said + "or, of CSV files, --bad-rows skip leaves such rows out"
     if any(re.fullmatch(r"[-+]?\d*\.?\d+", name) for name in columns):
-        said += ". Is that a row? --no-header reads a file without names"
-    return said
+        message += ". Is that a row? --no-header reads a file without names"
+    return message

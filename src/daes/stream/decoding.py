@@ -1,99 +1,93 @@
-"""Messages to rows: JSON objects and Arrow IPC streams, each message checked by itself."""
+"""Messages to rows: JSON objects and Arrow IPC streams, each message checked on its own."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
-from math import inf
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from daes.stream.arrow import pa, pc
-from daes.stream.batch import batch_from_table
+from daes.stream.batch import KeyedBatch, batch_from_table
 from daes.stream.category_text import category_text
-from daes.stream.cursor import Roles, SourceError, schema_of
+from daes.stream.cursor import SourceError, join_pieces
 from daes.stream.hashing import hash_column
-from daes.stream.schema import column_kind, is_text
+from daes.stream.schema import Schema, is_text
 
 if TYPE_CHECKING:
     from daes.stream.messages import Message
 
 KEY, SENT = "\x00key", "\x00sent"
-"""Columns of a table of messages that no message can have: the hash of the key, and when the message was sent."""
+"""Columns that are added to the tables: the hash of the key, and when the message was sent."""
 
 _SHOWN = 60
+_LARGEST_WEIGHT = float(np.finfo(np.float32).max)
 _NUMBERS = (int, float, bool, type(None))
 _SCALARS = (str, *_NUMBERS)
-_AS_THEY_ARE: dict[str, set[type]] = {"numerical": {float, type(None)}, "categorical": {str, type(None)}}
+_NO_CONVERSION: dict[str, set[type]] = {"numerical": {float, type(None)}, "categorical": {str, type(None)}}
 
 
 class Decoder:
-    """What makes rows of messages.
+    """Makes rows of messages.
 
     Args:
-        columns: the columns of the tables it makes.
-        roles: what each is for; empty for raw tables, whose columns have the types that were inferred.
+        roles: the columns to read, with their roles: those of a `Schema`, "outcome" for a label that means a click if
+            it is missing, "key" and "sent".
+        schema: the schema of the batches it makes, of which each message must have a feature; None to make Tables.
         key: the field by which labels are found; its hash is the column `KEY`.
         label_map: the text of a label to 0 or 1.
-        types: a pyarrow Schema, where there are no roles.
 
     >>> from daes.stream.messages import Message
-    >>> decoder = Decoder(("click", "price"), {"click": "label", "price": "numerical"})
+    >>> schema = Schema("click", ("price",), ())
+    >>> decoder = Decoder(schema.roles, schema=schema)
     >>> messages = [Message(0, 1, 0, b'{"click": 1, "price": 2}'), Message(0, 2, 0, b'{"click": 2, "price": 1}')]
-    >>> table, found = decoder.decode(messages)
-    >>> table.to_pydict(), found
-    ({'click': [1.0], 'price': [2.0]}, [1, "label column 'click' must hold 0 and 1 only, got 2"])
+    >>> batch, found = decoder.decode(messages)
+    >>> batch.numerical.tolist(), found
+    ([[2.0]], [1, "label column 'click' must hold 0 and 1 only, got 2"])
     """
 
     def __init__(
         self,
-        columns: Sequence[str],
-        roles: Roles,
+        roles: Mapping[str, str],
         *,
+        schema: Schema | None = None,
         key: str | None = None,
         label_map: Mapping[str, int] | None = None,
-        types: Any = None,
     ) -> None:
-        self._columns = tuple(columns)
-        self._roles = dict(roles) or {
-            name: "numerical" if column_kind(types.field(name).type) == "numerical" else "categorical"
-            for name in columns
-        }
-        self._key = key
-        self._label_map = label_map
-        names = [name for name, role in roles.items() if role in ("numerical", "categorical")]
-        self._features = frozenset(names)  # each row must have one of them; empty for raw tables
+        self._roles = {name: "mapped" if role == "label" and label_map else role for name, role in roles.items()}
+        self._schema, self._key, self._label_map = schema, key, label_map or {}
+        names = () if schema is None else (*schema.numerical, *schema.categorical)
+        self._features = frozenset(names)
         self._no_features = f"it has none of the columns {', '.join(names[:5])}"
-        self._types = {name: self._type(role) for name, role in self._roles.items()}
-        self._rules = {name: self._rule(name, role) for name, role in self._roles.items()}
-        self._fields = {name: str(key) if name == KEY else name for name in columns}
+        text, integers = ("categorical", "mapped", "key"), ("time", "sent")
+        kinds = dict.fromkeys(text, pa.string()) | dict.fromkeys(integers, pa.int64())
+        self._types = {name: kinds.get(role, pa.float64()) for name, role in self._roles.items()}
+        self._rules = {name: self._rule(name, role) for name, role in self._roles.items() if role != "sent"}
 
     def decode(self, messages: Sequence["Message"]) -> tuple[Any | None, list[int | str]]:
-        """One Table of all rows (None if there are none), and per message its number of rows or why it is refused."""
+        """All rows as one batch or Table (None if there are none); of each message the number of rows or its error."""
         found: list[int | str] = []
-        tables: list[Any] = []
+        pieces: list[Any] = []
         for arrow, run in groupby(messages, lambda message: is_arrow(message.data)):
-            if arrow:
-                some, outcomes = self._from_arrow(list(run))
-            else:
-                some, outcomes = self._from_objects(list(run))
+            made, outcomes = (self._from_arrow if arrow else self._from_objects)(list(run))
             found += outcomes
-            tables += some
-        return (pa.concat_tables(tables) if tables else None), found
+            pieces += made
+        return join_pieces(pieces), found
 
     def _from_objects(self, messages: list["Message"]) -> tuple[list[Any], list[int | str]]:
-        """`decode` of messages none of which is Arrow."""
+        """`decode` of messages that are JSON objects."""
         parsed = [parse_object(message.data) for message in messages]
         bad = {place: row for place, row in enumerate(parsed) if isinstance(row, str)}
         rows: list[dict[str, Any]] = [{} if isinstance(row, str) else row for row in parsed]
         columns: dict[str, list[Any]] = {}
-        for name in self._columns:
+        for name in self._roles:
             if name == SENT:
                 columns[name] = [message.sent for message in messages]
             else:
-                columns[name] = self._convert(name, [row.get(self._fields[name]) for row in rows], bad)
+                field = str(self._key) if name == KEY else name
+                columns[name] = self._convert(name, [row.get(field) for row in rows], bad)
         if self._features:
             lacking = [place for place, row in enumerate(rows) if self._features.isdisjoint(row)]
             bad = {**dict.fromkeys(lacking, self._no_features), **bad}
@@ -106,38 +100,45 @@ class Decoder:
         arrays = {name: pa.array(values, self._types[name]) for name, values in columns.items()}
         if KEY in arrays:
             arrays[KEY] = pa.array(hash_column(category_text(arrays[KEY])))
-        return [pa.table(arrays)], found
+        return [self._finish(pa.table(arrays))], found
+
+    def _finish(self, table: Any) -> Any:
+        """The rows of a table as a batch, if there is a schema."""
+        if self._schema is None:
+            return table
+        batch = batch_from_table(table, self._schema, label_map=self._label_map)
+        if self._key is None:
+            return batch
+        key, sent = (np.asarray(table.column(name), dtype=np.int64) for name in (KEY, SENT))
+        return KeyedBatch(**batch.arrays(), key=key, sent=sent)
 
     def _convert(self, name: str, values: list[Any], bad: dict[int, str]) -> list[Any]:
-        """The values as the column's type has them; why others are refused is added to `bad`, by their place."""
-        if set(map(type, values)) <= _AS_THEY_ARE.get(self._roles[name], set()):
+        """The values in the column's type; adds to `bad` why others are refused, by their place."""
+        if set(map(type, values)) <= _NO_CONVERSION.get(self._roles[name], set()):
             return values
         convert, rule = self._rules[name]
         converted = []
         for place, value in enumerate(values):
             try:
                 converted.append(convert(value))
-            except (ValueError, OverflowError):  # the latter of an integer that no float can hold
-                bad.setdefault(place, f"{rule}, got {_show(value)}")
+            except (ValueError, OverflowError):  # the latter for an integer beyond the range of floats
+                bad.setdefault(place, f"{rule}, got {_excerpt(value)}")
                 converted.append(None)
         return converted
 
     def _rule(self, name: str, role: str) -> tuple[Callable[[Any], Any], str]:
-        """What converts a value of a column, or raises a ValueError or OverflowError, and what it expects."""
-        if role == "label" and self._label_map:
-            known = set(map(_text, self._label_map))
-            return _one_of(known), f"label column {name!r} must hold {' or '.join(map(repr, self._label_map))}"
-        rules: dict[str, tuple[Callable[[Any], Any], str]] = {
+        """A function that converts a value of the column or raises ValueError or OverflowError, and what it expects."""
+        labels = " or ".join(map(repr, self._label_map))
+        return {
             "numerical": (_number, f"column {name!r} must hold numbers"),
             "categorical": (_category, f"column {name!r} must hold categories"),
             "label": (_zero_or_one, f"label column {name!r} must hold 0 and 1 only"),
+            "mapped": (_one_of(set(map(_text, self._label_map))), f"label column {name!r} must hold {labels}"),
             "outcome": (_outcome, f"label {name!r} must be 0 or 1"),
             "weight": (_weight, f"weight column {name!r} must hold finite numbers ≥ 0"),
-            "time": (_moment, f"time column {name!r} must hold timestamps or integers"),
+            "time": (_timestamp, f"time column {name!r} must hold timestamps or integers"),
             "key": (_key, f"the key {self._key!r} must be text or a number"),
-            "sent": (int, ""),
-        }
-        return rules[role]
+        }[role]
 
     def _from_arrow(self, messages: list["Message"]) -> tuple[list[Any], list[int | str]]:
         read = [_read_arrow(message.data) for message in messages]
@@ -147,20 +148,21 @@ class Decoder:
             whole = self._from_table(pa.concat_tables(tables).combine_chunks(), sent)
             if not isinstance(whole, str):
                 return [whole], [table.num_rows for table in tables]
-        # Something is wrong with one of them, or they differ: look at each by itself.
+        # Something is wrong with one of them, or they differ: look at each on its own.
         made = [
             table if isinstance(table, str) else self._from_table(table, np.full(table.num_rows, message.sent))
             for table, message in zip(read, messages, strict=True)
         ]
-        good = [table for table in made if not isinstance(table, str)]
-        return good, [table if isinstance(table, str) else table.num_rows for table in made]
+        good = [rows for rows in made if not isinstance(rows, str)]
+        return good, [rows if isinstance(rows, str) else len(rows) for rows in made]
 
     def _from_table(self, table: Any, sent: NDArray[np.int64]) -> Any:
-        """The rows of a table that was sent, with the types that rows of JSON have; or what is wrong with it."""
-        rows = table.num_rows
+        """The rows of a message's table; or what is wrong with it."""
+        if self._features and self._features.isdisjoint(table.column_names):
+            return self._no_features
         try:
             columns = {}
-            for name in self._columns:
+            for name, role in self._roles.items():
                 if name == SENT:
                     columns[name] = pa.array(sent, pa.int64())
                 elif name == KEY:
@@ -168,25 +170,20 @@ class Decoder:
                     if keys.null_count:
                         return f"the key {self._key!r} must have a value"
                     columns[name] = pa.array(hash_column(category_text(keys)))
-                elif self._roles[name] == "outcome":
+                elif role == "outcome":
                     columns[name] = self._outcomes(table, name)
-                elif name not in table.column_names and self._roles[name] in ("numerical", "categorical"):
-                    columns[name] = pa.nulls(rows, self._types[name])
+                elif name not in table.column_names and role in ("numerical", "categorical"):
+                    columns[name] = pa.nulls(table.num_rows, self._types[name])
                 else:
                     columns[name] = self._cast(table.column(name), name)
-            made = pa.table(columns)
-            if self._features:
-                batch_from_table(made, schema_of(self._roles), label_map=self._label_map)
+            return self._finish(pa.table(columns))
         except KeyError as error:
             return f"it has no column {error.args[0] if error.args else error}"
         except (ValueError, TypeError, pa.ArrowException) as error:
             return str(error)
-        if self._features and self._features.isdisjoint(table.column_names):
-            return self._no_features
-        return made
 
     def _outcomes(self, table: Any, name: str) -> Any:
-        """The labels of messages, each of which means a click unless it has another label."""
+        """The labels of messages; one without a label means a click."""
         if name not in table.column_names:
             return pa.array(np.ones(table.num_rows))
         column = pc.fill_null(table.column(name).cast(pa.float64()), 1.0)
@@ -199,7 +196,7 @@ class Decoder:
         role, kind = self._roles[name], self._types[name]
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
-        if role == "categorical" or (role == "label" and self._label_map):
+        if role in ("categorical", "mapped"):
             return category_text(column).cast(kind)
         if role in ("numerical", "label", "weight") and is_text(column.type):
             raise TypeError(f"column {name!r} must hold numbers; it is of type {column.type}")
@@ -207,14 +204,9 @@ class Decoder:
             column = column.cast(pa.timestamp("ns"))
         return column.cast(kind)
 
-    def _type(self, role: str) -> Any:
-        if role in ("categorical", "key") or (role == "label" and self._label_map):
-            return pa.string()
-        return pa.int64() if role in ("time", "sent") else pa.float64()
-
 
 def is_arrow(data: bytes) -> bool:
-    """Whether a message is an Arrow IPC stream, by the mark that every one begins with."""
+    """Whether a message is an Arrow IPC stream, by its first bytes."""
     return data[:4] == b"\xff\xff\xff\xff"
 
 
@@ -243,7 +235,7 @@ def parse_object(data: bytes) -> dict[str, Any] | str:
 
 
 def infer_types(messages: Sequence["Message"], name: str) -> Any:
-    """The columns of some messages as a pyarrow Schema; messages that cannot be read are passed over."""
+    """The columns of some messages as a pyarrow Schema; messages that cannot be read are skipped."""
     columns: dict[str, list[Any]] = {}
     rows = 0
     for message in messages:
@@ -272,15 +264,15 @@ def _inferred(values: list[Any]) -> Any:
     if kinds == {bool}:
         return pa.bool_()
     if kinds <= {int, float}:
-        return pa.float64() if float in kinds or not _fit(values, _number) else pa.int64()
+        return pa.float64() if float in kinds or not _all_convertible(values, _number) else pa.int64()
     if kinds <= set(_SCALARS):
         texts = [value for value in values if value is not None]
-        moments = kinds == {str} and all(":" in text for text in texts) and _fit(texts, _moment)
+        moments = kinds == {str} and all(":" in text for text in texts) and _all_convertible(texts, _timestamp)
         return pa.timestamp("ns") if moments else pa.string()
     return pa.struct([]) if dict in kinds else pa.list_(pa.null())
 
 
-def _fit(values: list[Any], convert: Callable[[Any], Any]) -> bool:
+def _all_convertible(values: list[Any], convert: Callable[[Any], Any]) -> bool:
     """Whether all values can be converted."""
     try:
         for value in values:
@@ -329,13 +321,13 @@ def _outcome(value: Any) -> float:
 
 
 def _weight(value: Any) -> float:
-    if type(value) not in (int, float) or not 0 <= value < inf:
+    if type(value) not in (int, float) or not 0 <= value <= _LARGEST_WEIGHT:
         raise ValueError
     return float(value)
 
 
-def _moment(value: Any) -> int:
-    """Epoch nanoseconds of an ISO timestamp, in UTC unless it has an offset; an integer is returned as it is."""
+def _timestamp(value: Any) -> int:
+    """Epoch nanoseconds of an ISO timestamp, in UTC unless it has an offset; an integer is returned unchanged."""
     if type(value) is int and -(2**63) <= value < 2**63:
         return value
     if type(value) is not str:
@@ -347,7 +339,7 @@ def _moment(value: Any) -> int:
 
 
 def _text(value: Any) -> str:
-    """A scalar as the one text that a category has; see `category_text`."""
+    """The text of a scalar as a category; see `category_text`."""
     if type(value) is bool:
         return "true" if value else "false"
     if type(value) is float and value.is_integer():
@@ -355,6 +347,6 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def _show(value: Any) -> str:
+def _excerpt(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"

@@ -1,4 +1,4 @@
-"""Which files a path, a glob, a directory or a URL means."""
+"""The files that a path, a glob, a directory or a URL stands for."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -13,8 +13,6 @@ from daes.stream.arrow import fs
 from daes.stream.cursor import SourceError
 from daes.stream.web import web_filesystem
 
-Where = str | Path | Sequence[str | Path]
-
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4"}
 _MAGIC = re.compile(r"[*?\[]")
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
@@ -22,7 +20,7 @@ _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 @dataclass(frozen=True)
 class DataFile:
-    """One file: the pyarrow filesystem it is on, its path there, and the columns its Hive directories stand for."""
+    """One file: its pyarrow filesystem, its path there, and its Hive partitions (key=value directories)."""
 
     filesystem: Any
     path: str
@@ -35,11 +33,11 @@ class DataFile:
 
     @property
     def compression(self) -> str | None:
-        """What the file is compressed with, by its name."""
+        """How the file is compressed, by its name."""
         return COMPRESSIONS.get(Path(self.name).suffix.lower())
 
     def open(self) -> Any:
-        """The file, uncompressed, for reading anywhere in it."""
+        """The file, which must be uncompressed, for random access."""
         return self.filesystem.open_input_file(self.path)
 
     @property
@@ -49,17 +47,23 @@ class DataFile:
         return (path.with_suffix("") if self.compression else path).suffix.lower()
 
 
+Where = str | Path | DataFile | Sequence[str | Path | DataFile]
+"""What names files; a DataFile is one that was found before."""
+
+
 def find_files(where: Where, suffixes: tuple[str, ...] = ()) -> list[DataFile]:
-    """The files that are meant, in order; none is an error.
+    """The files that `where` stands for, in order; it is an error if there are none.
 
     - A file is itself. A sequence keeps its order.
-    - A glob (`*`, `?`, `[…]` within one directory, `**` across directories) and a directory (searched through and
-      through for names that end in `suffixes`; what starts with `_` or `.` is left out) come in natural order: day_2
-      before day_10. Below the directory, or below the first part of the path that has a wildcard, `key=value`
+    - The files of a glob (`*`, `?`, `[…]` within one directory, `**` across directories) and of a directory (searched
+      recursively for names that end in `suffixes`, without those that start with `_` or `.`) come in natural order:
+      day_2 before day_10. Below the directory, or below the first part of the path that has a wildcard, `key=value`
       directories are columns.
-    - A URL: `file://`; `http://` and `https://`, of single files; `s3://`, `gs://`, `hdfs://` and what else pyarrow.fs
-      knows; others through fsspec where that is installed and knows them.
+    - URLs: `file://`; `http://` and `https://`, of single files; `s3://`, `gs://`, `hdfs://` and others that pyarrow.fs
+      knows; others through fsspec if it is installed and knows them.
     """
+    if isinstance(where, DataFile):
+        return [where]
     if not isinstance(where, str | Path):
         if not where:
             raise ValueError(f"at least one path is needed, got {where!r}")
@@ -89,10 +93,10 @@ def find_files(where: Where, suffixes: tuple[str, ...] = ()) -> list[DataFile]:
     raise FileNotFoundError(f"there is no file {where}")
 
 
-def is_many(where: str | Path) -> bool:
-    """Whether a path or URL is a directory or a glob, whose files may change; an error if there is nothing at all.
+def is_directory_or_glob(where: str | Path) -> bool:
+    """Whether a path or URL is a directory or a glob, whose files may change; an error if there is nothing.
 
-    A bucket has no empty directories: there, what ends in `/` is one that has no files yet.
+    A bucket has no empty directories: there, a URL that ends in `/` is a directory without files as yet.
     """
     filesystem, path = _filesystem(where)
     kind = filesystem.get_file_info(path).type
@@ -140,19 +144,19 @@ def _list(filesystem: Any, base: str, pattern: str, nothing: str) -> list[DataFi
     accept = _glob(pattern)
     prefix = "" if base == "." else base.rstrip("/") + "/"
 
-    def meant(path: str) -> str | None:
-        """The path below the base, if the pattern means it."""
+    def matching(path: str) -> str | None:
+        """The path below the base, if it matches the pattern."""
         below = path.removeprefix("./").removeprefix(prefix)
         hidden = pattern == "**" and any(part.startswith(("_", ".")) for part in below.split("/"))
         return below if accept.fullmatch(below) and not hidden else None
 
     found = {}
     for info in filesystem.get_file_info(selector):
-        if info.type == fs.FileType.File and (below := meant(info.path)) is not None:
+        if info.type == fs.FileType.File and (below := matching(info.path)) is not None:
             found[below] = DataFile(filesystem, info.path, _partitions(below))
-    if isinstance(filesystem, fs.LocalFileSystem):  # which does not list links to nothing
+    if isinstance(filesystem, fs.LocalFileSystem):  # which does not list broken links
         for path in Path(base).glob("**/*" if deep else "*"):
-            if path.is_symlink() and not path.exists() and meant(path.as_posix()) is not None:
+            if path.is_symlink() and not path.exists() and matching(path.as_posix()) is not None:
                 raise FileNotFoundError(f"{path} is a link to a file that is not there")
     if not found:
         raise FileNotFoundError(nothing)
@@ -176,7 +180,7 @@ def _glob(pattern: str) -> re.Pattern[str]:
 
 
 def natural_order(name: str) -> tuple[list[Any], str]:
-    """A sort key that takes the digits in a name for numbers.
+    """A sort key that compares the digits in a name as numbers.
 
     >>> sorted(["day_10", "day_9", "day_1"], key=natural_order)
     ['day_1', 'day_9', 'day_10']

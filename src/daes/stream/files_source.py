@@ -2,43 +2,40 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from functools import cached_property
 from typing import Any, ClassVar
 
 from daes.stream.arrow import pa
-from daes.stream.cursor import Cursor, CursorSource, Position, Roles, SourceError, check_columns
+from daes.stream.cursor import Cursor, CursorSource, Position, SourceError, check_columns
 from daes.stream.files import DataFile, Where, find_files
-from daes.stream.schema import column_kind
+from daes.stream.schema import Schema, column_kind
 
 
 class FilesSource(CursorSource):
     """Several files of one kind, read one after the other as one stream.
 
-    Only the columns asked for are read. Each file must have them, with values of the same kind (numbers, text, times)
-    as in the first file. The Hive partitions are columns of text, or of numbers where the schema wants numbers; a
-    column of that name within a file wins.
+    Only the requested columns are read. Every file must have them, with values of the same kind (numbers, text, times)
+    as in the first file. Hive partitions are columns of text, or of numbers if the schema wants numbers; a column of
+    the same name within a file takes precedence.
 
     Args:
         where: a file, a glob, a directory or a URL, or a sequence of these; see `daes.stream.files.find_files`.
-        policy: `shard`, `bad_rows` and `label_map`, see `CursorSource`.
+        shard: `(rank, world)`, see `CursorSource`.
     """
 
     _suffixes: tuple[str, ...] = ()
     _file_start: ClassVar[Position] = {"skip": 0}
-    _schema: Any = None
 
-    def __init__(self, where: Where | Sequence[DataFile], **policy: Any) -> None:
-        given = not isinstance(where, str | Path) and len(where) > 0 and isinstance(where[0], DataFile)
-        self._files: list[DataFile] = list(where) if given else find_files(where, self._suffixes)  # type: ignore[arg-type]
+    def __init__(self, where: Where, *, shard: tuple[int, int] | None = None) -> None:
+        self._files = find_files(where, self._suffixes)
+        first = self._files[0]
         for file in self._files:
-            if file.partitions.keys() != self._files[0].partitions.keys():
-                first = self._files[0]
+            if file.partitions.keys() != first.partitions.keys():
                 raise SourceError(
                     f"all files must have the same partitions; {first.path} has {list(first.partitions)}, "
                     f"{file.path} has {list(file.partitions)}"
                 )
-        super().__init__(**policy)
-        self._place_keys = frozenset({"file", "name", *self._file_start})
+        super().__init__(shard, start={"file": 0, "name": first.name, **self._file_start})
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -46,7 +43,7 @@ class FilesSource(CursorSource):
         return tuple(file.path for file in self._files)
 
     def stamps(self) -> list[list[Any]] | None:
-        """Path, size and time of change (ns) of every file; None if a file system does not tell."""
+        """Path, size and modification time (ns) of every file; None if a file system does not tell."""
         found = []
         for file in self._files:
             info = file.filesystem.get_file_info(file.path)
@@ -57,66 +54,69 @@ class FilesSource(CursorSource):
 
     @abstractmethod
     def _file_cursor(
-        self, file: DataFile, types: Mapping[str, Any], roles: Roles, place: Position, rows_at_once: int
+        self, file: DataFile, types: Mapping[str, Any], roles: Mapping[str, str], place: Position, rows_at_once: int
     ) -> Cursor:
-        """Open one file at `place`, which has no `skip`. `types` are the columns to read as `_file_schema` has them."""
+        """Open one file at `place`, or at its start if that is empty.
+
+        Args:
+            file: the file.
+            types: the columns to read, with the types that `_file_schema` gives them.
+            roles: what the columns are read for; empty for raw tables.
+            place, rows_at_once: as in `CursorSource._cursor`.
+        """
 
     @abstractmethod
     def _file_schema(self, file: DataFile) -> Any:
-        """The columns of one file as a pyarrow Schema."""
+        """The columns of one file as a pyarrow Schema; may make use of `arrow_schema`."""
 
-    @property
+    def _first_schema(self) -> Any:
+        """The columns of the first file, without making use of `arrow_schema`."""
+        return self._file_schema(self._files[0])
+
+    @cached_property
     def arrow_schema(self) -> Any:
         """Names and types of the first file's columns, then of the partitions."""
-        if self._schema is None:
-            schema = self._file_schema(self._files[0])
-            for key in self._files[0].partitions:
-                if key not in schema.names:
-                    schema = schema.append(pa.field(key, pa.string()))
-            self._schema = schema
-        return self._schema
-
-    def _start(self) -> Position:
-        return {"file": 0, "name": self._files[0].name, **self._file_start}
+        schema = self._first_schema()
+        for key in self._files[0].partitions:
+            if key not in schema.names:
+                schema = schema.append(pa.field(key, pa.string()))
+        return schema
 
     def _check_place(self, position: Position) -> None:
         number, name = int(position["file"]), position["name"]
         known = [file.name for file in self._files] + [""]
-        # Without a name it is the end of the files that there were: it goes on with those that were added.
+        # No name means the end of the files there were: reading continues with those added since.
         if number >= len(known) or (name and known[number] != name):
             here = repr(known[number]) if number < len(known) else f"not there, of {len(self._files)} files"
             raise ValueError(f"position must be of these files; file {number} was {name!r} and is {here}")
 
-    def _where(self, position: Position) -> str:
-        number = int(position["file"])
-        file = f", in {self._files[number].path}" if number < len(self._files) else ""
-        return f"row {position['row']}{file}"
-
     def _row_at(self, place: Position) -> tuple[str, int]:
-        return self._files[int(place["file"])].path, int(place["skip"]) + 1
+        path = self._files[int(place["file"])].path
+        return path, self.bad_rows.number(path, int(place.get("offset_row", 0)), int(place["skip"]) + 1)
 
-    def _cursor(self, columns: Sequence[str], roles: Roles, place: Position, rows_at_once: int) -> Cursor:
-        return _Chain(self, columns, roles, place, rows_at_once)
+    def _cursor(self, columns: Sequence[str], schema: Schema | None, place: Position, rows_at_once: int) -> Cursor:
+        return _Chain(self, columns, {} if schema is None else schema.roles, place, rows_at_once)
 
     def _open_file(
-        self, number: int, columns: Sequence[str], roles: Roles, place: Position, rows_at_once: int
-    ) -> tuple[Cursor, dict[str, str | None]]:
-        """The cursor of a file and the values of its partitions among `columns`."""
-        file = self._files[number]
+        self, file: DataFile, columns: Sequence[str], roles: Mapping[str, str], place: Position, rows_at_once: int
+    ) -> tuple[Cursor, dict[str, Any]]:
+        """The cursor of a file, and the partitions among `columns` as Arrow scalars."""
         inside = self._file_schema(file)
         partitions = {
-            key: value for key, value in file.partitions.items() if key in columns and key not in inside.names
+            key: _partition(key, value, roles.get(key), file.path)
+            for key, value in file.partitions.items()
+            if key in columns and key not in inside.names
         }
         own = [name for name in columns if name not in partitions] or inside.names[:1]
         check_columns(own, inside.names, f"{file.path}: ")
-        for name in own:
-            expected, found = self.arrow_schema.field(name).type, inside.field(name).type
+        types = {name: inside.field(name).type for name in own}
+        for name, found in types.items():
+            expected = self.arrow_schema.field(name).type
             if _kind(expected) != _kind(found) and "null" not in (str(expected), str(found)):
                 raise SourceError(
                     f"files must agree on their columns; {name!r} is {expected} in {self._files[0].path} "
                     f"and {found} in {file.path}"
                 )
-        types = {name: inside.field(name).type for name in own}
         return self._file_cursor(file, types, roles, place, rows_at_once), partitions
 
 
@@ -131,31 +131,26 @@ class _Chain(Cursor):
     """One file's cursor after the other."""
 
     def __init__(
-        self, source: FilesSource, columns: Sequence[str], roles: Roles, place: Position, at_once: int
+        self, source: FilesSource, columns: Sequence[str], roles: Mapping[str, str], place: Position, at_once: int
     ) -> None:
         self._source, self._columns, self._roles, self._at_once = source, list(columns), roles, at_once
-        self._number = int(place["file"])
         self._inner: Cursor | None = None
         self._partitions: dict[str, Any] = {}
-        self._open({key: value for key, value in place.items() if key not in ("file", "name")})
+        self._open(int(place.get("file", 0)), place)
 
-    def _open(self, place: Position) -> None:
-        if self._number == len(self._source._files):
-            return
-        self._inner, values = self._source._open_file(self._number, self._columns, self._roles, place, self._at_once)
-        path = self._source._files[self._number].path
-        self._partitions = {key: _partition(key, value, self._roles.get(key), path) for key, value in values.items()}
-
-    def _next_file(self) -> None:
+    def _open(self, number: int, place: Position) -> None:
         self.close()
-        self._number += 1
-        self._open({key: value for key, value in self._source._file_start.items() if key != "skip"})
+        self._number = number
+        if number < len(self._source._files):
+            self._inner, self._partitions = self._source._open_file(
+                self._source._files[number], self._columns, self._roles, place, self._at_once
+            )
 
     def ready(self) -> bool:
         while self._inner is not None:
             if self._inner.ready():
                 return True
-            self._next_file()
+            self._open(self._number + 1, {})
         return False
 
     def read(self, limit: int) -> Any:
@@ -170,7 +165,7 @@ class _Chain(Cursor):
         while left and self._inner is not None:
             left -= self._inner.skip(left)
             if left:
-                self._next_file()
+                self._open(self._number + 1, {})
         return rows - left
 
     def place(self) -> Position:

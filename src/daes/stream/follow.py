@@ -1,20 +1,23 @@
-"""Files that keep arriving in a folder, read as one stream without an end."""
+"""Files that keep arriving in a folder, read as one endless stream."""
 
 import json
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from daes.formatting import counted
 from daes.stream.arrow import fs
 from daes.stream.bad_rows import BadRow
-from daes.stream.cursor import Cursor, Position, Roles, SourceError
-from daes.stream.files import DataFile, find_files, is_many, natural_order
+from daes.stream.cursor import Cursor, Position, SourceError
+from daes.stream.files import DataFile, find_files, is_directory_or_glob, natural_order
 from daes.stream.files_source import FilesSource
 from daes.stream.live import LiveSource
+from daes.stream.schema import Schema
 
 _log = logging.getLogger("daes.stream")
 
@@ -23,20 +26,21 @@ _BETWEEN_LISTINGS = 1.0
 
 
 class FollowedFiles(LiveSource):
-    """The files of a folder or a glob, each read once; when all are read, those that come later.
+    """The files of a folder or a glob, each read once, then those that arrive later.
 
-    A file is taken for complete as soon as it has its name: write it under another one and rename it. Names that start
-    with "." or "_" and those that end in .tmp, .temp, .part, .partial, .inprogress or .crdownload are left alone, with
-    or without a compression's ending after it. What a file's name ends in tells its format. A file that was read is
-    known by its path: it may be moved away, must not change, and a new file must have another name.
+    A file counts as complete as soon as it has its name: write it under another name and rename it. Names that start
+    with "." or "_" or end in .tmp, .temp, .part, .partial, .inprogress or .crdownload (also before the extension of a
+    compression) are ignored. The extension tells the format. A file that was read is known by its path: it may be moved
+    away but must not change, and a new file must have another name.
 
     Args:
         where: a folder or a glob, local or a URL; see `daes.stream.files.find_files`.
         make: opens one file as a source.
-        accepts: whether a file is one of those to read, by its name.
-        order: which of the files that are there comes first: by "name" (day_2 before day_10) or by "time", the oldest.
+        accepts: whether to read a file, by its name.
+        order: of the files that are there: by "name" (day_2 before day_10) or by "time", oldest first.
         max_wait: see `LiveSource`.
-        bad_rows: "skip" also passes over a file that cannot be opened.
+
+    If bad rows are skipped, so is a file that cannot be opened.
 
     >>> import tempfile
     >>> from daes.stream.csv import CsvSource
@@ -53,9 +57,6 @@ class FollowedFiles(LiveSource):
     [[2.0]]
     """
 
-    _place_keys = frozenset({"name", "place", "done", "skip"})
-    _text_keys = frozenset({"name", "place", "done"})
-
     def __init__(
         self,
         where: str | Path,
@@ -64,39 +65,35 @@ class FollowedFiles(LiveSource):
         accepts: Callable[[DataFile], bool] = lambda file: True,
         order: str = "name",
         max_wait: float = 1.0,
-        bad_rows: str = "error",
-        label_map: Mapping[str, int] | None = None,
     ) -> None:
         if order not in ("name", "time"):
             raise ValueError(f"order must be 'name' or 'time', got {order!r}")
-        if not isinstance(where, str | Path) or not is_many(where):
+        if not isinstance(where, str | Path) or not is_directory_or_glob(where):
             raise ValueError(f"a folder or a glob is needed to wait for files, got {where!r}")
-        super().__init__(max_wait=max_wait, bad_rows=bad_rows, label_map=label_map)
+        super().__init__(max_wait=max_wait, start={"name": "", "place": "", "done": "[]", "skip": 0})
         self.where, self.order = where, order
         self._make, self._accepts = make, accepts
-        self._schema: Any = None
         self.waiting = 0
-        """Files that are there and not begun."""
+        """Files that are there but not begun."""
 
-    @property
+    @cached_property
     def arrow_schema(self) -> Any:
         """The columns of the first file; waits for it."""
-        if self._schema is None:
+        files = self.files()
+        if not files:
+            _log.warning("there is no file in %s yet: waiting for the first one", self.where)
+        while not files:
+            time.sleep(_BETWEEN_LISTINGS)
             files = self.files()
-            if not files:
-                _log.warning("there is no file in %s yet: waiting for the first one", self.where)
-            while not files:
-                time.sleep(_BETWEEN_LISTINGS)
-                files = self.files()
-            self._schema = self._make(files[0]).arrow_schema
-        return self._schema
+        return self._make(files[0]).arrow_schema
 
     @property
     def lag(self) -> str:
-        return f"{self.waiting} file{'s' if self.waiting != 1 else ''} behind"
+        """How far reading is behind, as text for people."""
+        return f"{counted(self.waiting, 'file')} behind"
 
     def files(self) -> list[DataFile]:
-        """The files that are there now, complete, in order."""
+        """The complete files that are there now, in order."""
         try:
             found = find_files(self.where)
         except FileNotFoundError:
@@ -108,33 +105,30 @@ class FollowedFiles(LiveSource):
         return files
 
     def open_file(self, file: DataFile) -> FilesSource:
-        """One of the files as a source that notes its bad rows here."""
+        """One of the files as a source that adds its bad rows to those of this source."""
         source = self._make(file)
         source.configure(bad_rows="skip" if self.skips else "error", label_map=self._label_map)
         source.bad_rows = self.bad_rows
         return source
-
-    def _start(self) -> Position:
-        return {"name": "", "place": "", "done": "[]", "skip": 0}
 
     def _row_at(self, place: Position) -> tuple[str, int]:
         name, inner = str(place["name"]), json.loads(str(place["place"]) or "{}")
         return name, self.bad_rows.number(name, int(inner.get("offset_row", 0)), int(place["skip"]) + 1)
 
     def _check_columns(self, columns: Sequence[str]) -> None:
-        """Each file is asked when it is opened."""
+        """Each file is checked when it is opened."""
 
-    def _cursor(self, columns: Sequence[str], roles: Roles, place: Position, rows_at_once: int) -> Cursor:
-        return _FollowCursor(self, columns, roles, place, rows_at_once)
+    def _cursor(self, columns: Sequence[str], schema: Schema | None, place: Position, rows_at_once: int) -> Cursor:
+        return _FollowCursor(self, columns, schema, place, rows_at_once)
 
 
 class _FollowCursor(Cursor):
     """One file's cursor after the other, without an end."""
 
     def __init__(
-        self, source: FollowedFiles, columns: Sequence[str], roles: Roles, place: Position, at_once: int
+        self, source: FollowedFiles, columns: Sequence[str], schema: Schema | None, place: Position, at_once: int
     ) -> None:
-        self._source, self._columns, self._roles, self._at_once = source, columns, roles, at_once
+        self._source, self._columns, self._schema, self._at_once = source, columns, schema, at_once
         self._queue: deque[DataFile] = deque()
         self._listed = 0.0
         self._unreachable = False
@@ -145,13 +139,12 @@ class _FollowCursor(Cursor):
         if self._name:
             found = [file for file in source.files() if file.path == self._name]
             if not found:
-                raise SourceError(f"{self._name} was not read to its end and is not there any more")
+                raise SourceError(f"{self._name} was not read to its end and is no longer there")
             self._open(found[0], json.loads(str(place["place"])))
 
     def _open(self, file: DataFile, place: Position) -> None:
         source = self._source.open_file(file)
-        self._inner = source._cursor(self._columns, self._roles, {**source._start(), **place}, self._at_once)
-        self._name = file.path
+        self._inner = source._cursor(self._columns, self._schema, place, self._at_once)
 
     def ready(self) -> bool:
         while True:
@@ -166,12 +159,12 @@ class _FollowCursor(Cursor):
             file = self._queue.popleft()
             self._source.waiting = len(self._queue)
             self._name = file.path
-            self._readable(lambda file=file: self._open(file, {}))  # type: ignore[misc]
+            self._readable(self._open, file, {})
 
-    def _readable(self, step: Callable[[], Any]) -> Any:
+    def _readable(self, step: Callable[..., Any], *arguments: Any) -> Any:
         """The result of the step; None if the file cannot be read and is skipped."""
         try:
-            return step()
+            return step(*arguments)
         except (SourceError, OSError) as error:
             if not self._source.skips:
                 raise
@@ -193,7 +186,7 @@ class _FollowCursor(Cursor):
         try:
             self._queue.extend(file for file in self._source.files() if file.path not in self._done)
             self._unreachable = False
-        except (SourceError, OSError) as error:  # a bucket may be out of reach for a while
+        except (SourceError, OSError) as error:  # a bucket may be unreachable for a while
             if not self._unreachable:
                 _log.warning("%s; trying again", error)
             self._unreachable = True
@@ -223,7 +216,7 @@ class _FollowCursor(Cursor):
 
 
 def _absolute(file: DataFile) -> DataFile:
-    """The file by a path that is the same from every working directory."""
+    """The file with a path that is valid in every working directory."""
     local = isinstance(file.filesystem, fs.LocalFileSystem)
     return replace(file, path=str(Path(file.path).absolute())) if local else file
 

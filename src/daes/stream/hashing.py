@@ -1,4 +1,4 @@
-"""A category's 64-bit hash, pinned down: a saved model depends on it, so it never changes.
+"""The 64-bit hash of a category, fully specified: saved models depend on it, so it never changes.
 
 **Definition.** All arithmetic is on unsigned 64-bit integers, modulo 2⁶⁴. Let the text be n bytes of UTF-8.
 
@@ -11,12 +11,11 @@
        x ← x xor (x >> 32);  x ← x · 0x0E9846AF9B1A615D
        x ← x xor (x >> 28)
 
-4. The hash is h >> 1, a non-negative 63-bit integer; should that be 0, it is 1. A missing value has the hash 0.
+4. The hash is h >> 1, a non-negative 63-bit integer, or 1 if that is 0. A missing value has the hash 0.
 
-mix is a bijection (Jon Maiga's xmxmx bit mixer), so that before the last shift two texts of equal length that differ in
-one word only never collide, nor do two ASCII texts of up to 8 bytes. The hash spreads well and is not
-made to resist deliberate collisions. It is computed here rather than by a library because NumPy hashes whole columns at
-once: the hash functions on PyPI take one text per call.
+mix is a bijection (Jon Maiga's xmxmx bit mixer). Therefore, before the last shift, two texts of equal length that
+differ in one word never collide, nor do two ASCII texts of up to 8 bytes. The hash spreads well but does not resist
+deliberate collisions. NumPy computes it for whole columns at once; the hash functions on PyPI take one text per call.
 
 **Test vectors.**
 
@@ -31,8 +30,8 @@ once: the hash functions on PyPI take one text per call.
 0x030d97223c920a26 'Zürich, Schweiz'
 0x3784efc9ca80a214 'the quick brown fox'
 
-**Columns.** Integers are hashed as their decimal text and booleans as "true" and "false". A dictionary column is hashed
-as its values are. What text a category has, in whatever format it is stored, `daes.stream.category_text` says.
+**Columns.** Integers are hashed as their decimal text, booleans as "true" and "false", and a dictionary column as its
+values. `daes.stream.category_text` defines the text of a category, whatever format it is stored in.
 """
 
 from itertools import pairwise
@@ -51,14 +50,14 @@ _LENGTH_FACTOR = 0x9E3779B97F4A7C15
 _MIX_FACTOR = 0x0E9846AF9B1A615D
 _ALL_BITS = (1 << 64) - 1
 
-_BLOCK = 16_384  # values at a time: the temporaries stay in the second-level cache, the calls cost little
-_LONG = 512  # bytes; beyond it a text is hashed by itself, since one step for a whole column would serve few
+_BLOCK = 16_384  # values at a time: the temporaries stay in the second-level cache, and calls cost little
+_LONG = 512  # bytes; longer texts are hashed one by one, since a step for the whole column would serve few rows
 _POWERS_OF_TEN = np.array([10**power for power in range(1, 20)], dtype=np.uint64)
 _KEEP_BYTES = np.array([(1 << (8 * count)) - 1 for count in range(9)], dtype=np.uint64)
 
 
 def hash_text(text: str) -> int:
-    """The hash of one category; `hash_column` is the same for a whole column.
+    """The hash of one category; see `hash_column` for a whole column.
 
     >>> hash_text("Bern") == hash_text("Bern"), hash_text("Bern") == hash_text("bern")
     (True, False)
@@ -69,11 +68,11 @@ def hash_text(text: str) -> int:
 def hash_column(column: Any) -> Hashes:
     """Hash a column of categories: `hash_text` of each value, 0 where it is null.
 
-    **Shape.** A pyarrow Array or ChunkedArray of n values → (n,) int64, each 0 (null) or ≥ 1. An empty string is a
-    value of its own here; `category_text` makes it null before.
+    **Shape.** A pyarrow Array or ChunkedArray of n values → (n,) int64, each 0 (null) or ≥ 1. An empty string counts as
+    a value here; `category_text` makes it null.
 
-    Takes strings (of any Arrow layout), integers, booleans, dictionaries of these, and columns that are all null.
-    Anything else is a TypeError that says what to do about it.
+    Takes strings (of any Arrow layout), integers, booleans, dictionaries of these, and columns of nulls. Anything else
+    is a TypeError that says what to do about it.
 
     >>> import pyarrow as pa
     >>> column = pa.array(["5", None, ""])
@@ -127,7 +126,7 @@ def _not_a_category(kind: Any) -> str:
 
 
 def _hash_dictionary(array: Any, out: Hashes) -> None:
-    if len(array.dictionary) > len(array):  # few rows of a large dictionary: hash what they use
+    if len(array.dictionary) > len(array):  # few rows with a large dictionary: hash only what they use
         _hash_array(array.cast(array.type.value_type), out)
         return
     table = np.zeros(len(array.dictionary) + 1, dtype=np.int64)  # entry 0 stands for null
@@ -136,7 +135,7 @@ def _hash_dictionary(array: Any, out: Hashes) -> None:
 
 
 def _hash_integers(array: Any, out: Hashes) -> None:
-    """Hash a block of integers as their decimal text; what null slots get is left open."""
+    """Hash a block of integers as their decimal text; null slots get any value."""
     values = (array.fill_null(0) if array.null_count else array).to_numpy()
     if values.min() < 0:
         _hash_strings(pc.cast(array, pa.string()), out)
@@ -152,14 +151,14 @@ def _hash_integers(array: Any, out: Hashes) -> None:
 
 
 def _decimal_words(values: _Words) -> tuple[list[_Words], _Words]:
-    """The words that the decimal texts of the values are read as, first words first, and the lengths of the texts."""
+    """The words of the values' decimal texts, first words first, and the lengths of the texts."""
     lengths = np.searchsorted(_POWERS_OF_TEN, values, side="right").astype(np.uint64) + np.uint64(1)
     words: list[_Words] = []
     for _ in range(0, int(lengths.max()), 8):
         higher = values // np.uint64(10**8)
         words.insert(0, _eight_digits(values - higher * np.uint64(10**8)))
         values = higher
-    # The texts stand flush right in the words: move them left, over their leading zeros, by whole words and then bits.
+    # The texts are right-aligned in the words: shift out their leading zeros, first by whole words, then by bits.
     spaces = np.uint64(8 * len(words)) - lengths
     for _ in words[1:]:
         far = spaces >= 8
@@ -178,8 +177,8 @@ def _eight_digits(values: _Words) -> _Words:
     """Values below 10⁸ as words of 8 ASCII digits, leading zeros included.
 
     The value is split into lanes of 32 bits with 4 digits each, then of 16 bits with 2 and of 8 bits with 1, all lanes
-    at once, the leading digit in the lowest lane. 10486/2²⁰ and 103/2¹⁰ stand for 1/100 and 1/10: rounded down, the
-    quotients are the same for all numbers of 4 and 2 digits.
+    at once, with the leading digit in the lowest lane. Multiplying by 10486/2²⁰ and 103/2¹⁰ and rounding down divides
+    all numbers of 4 digits by 100 and all of 2 digits by 10.
     """
     high = values // np.uint64(10_000)
     fours = high | ((values - high * np.uint64(10_000)) << np.uint64(32))
@@ -192,24 +191,24 @@ def _eight_digits(values: _Words) -> _Words:
 
 
 def _hash_strings(array: Any, out: Hashes) -> None:
-    """Hash a string or large_string array from its buffers; what null slots get is left open."""
+    """Hash a string or large_string array from its buffers; null slots get any value."""
     if not len(array):
         return
     offsets, data = string_buffers(array)
     hashes = out.view(np.uint64)
-    # Words are read 8 bytes at a time, up to 8 past the end of a text. The last few texts may not have as many bytes
-    # after them: they are hashed from a copy with space after it.
-    roomy = int(np.searchsorted(offsets[1:], data.size - 8, side="right"))
-    _hash_blocks(offsets[: roomy + 1], data, hashes[:roomy])
-    if roomy < len(array):
-        first, last = int(offsets[roomy]), int(offsets[-1])
+    # Words are read 8 bytes at a time, up to 8 bytes past the end of a text. The last few texts may have fewer bytes
+    # after them: they are hashed from a padded copy.
+    direct = int(np.searchsorted(offsets[1:], data.size - 8, side="right"))
+    _hash_blocks(offsets[: direct + 1], data, hashes[:direct])
+    if direct < len(array):
+        first, last = int(offsets[direct]), int(offsets[-1])
         padded = np.zeros(last - first + 8, dtype=np.uint8)
         padded[: last - first] = data[first:last]
-        _hash_blocks(offsets[roomy:] - offsets[roomy], padded, hashes[roomy:])
+        _hash_blocks(offsets[direct:] - offsets[direct], padded, hashes[direct:])
 
 
 def string_buffers(array: Any) -> tuple[NDArray[Any], NDArray[np.uint8]]:
-    """Of a string or large_string array, not empty: where its texts start and the last one ends, and all bytes."""
+    """The offsets (n + 1) and bytes of a string or large_string array that is not empty."""
     width = np.int64 if pa.types.is_large_string(array.type) else np.int32
     _, offsets, data = array.buffers()
     starts = np.frombuffer(offsets, dtype=width)[array.offset : array.offset + len(array) + 1]
@@ -231,7 +230,7 @@ def _hash_blocks(offsets: NDArray[Any], data: NDArray[np.uint8], out: _Words) ->
 
 
 def _hash_equal(start: int, length: int, data: NDArray[np.uint8], hashes: _Words, spare: _Words) -> None:
-    """Hash texts of one length ≤ 8 that lie back to back."""
+    """Hash adjacent texts of the same length ≤ 8."""
     words = _windows(data, start, hashes.size, stride=length)
     np.bitwise_and(words, _KEEP_BYTES[length], out=hashes)
     np.bitwise_xor(hashes, np.uint64((length + 1) * _LENGTH_FACTOR & _ALL_BITS), out=hashes)
@@ -243,7 +242,7 @@ def _hash_mixed(
     starts: NDArray[np.int64], lengths: NDArray[np.int64], data: NDArray[np.uint8], hashes: _Words, spare: _Words
 ) -> None:
     """Hash texts of any lengths."""
-    # A window at every byte: picking by position reads each text's word, wherever it starts.
+    # A window at every byte: indexing by position reads a text's word, wherever it starts.
     windows = _windows(data, 0, data.size - 7, stride=1)
     np.take(_KEEP_BYTES, lengths, out=spare, mode="clip")
     np.bitwise_and(windows[starts], spare, out=hashes)
@@ -258,7 +257,7 @@ def _hash_mixed(
 
 
 def _hash_further_words(starts: NDArray[np.int64], lengths: NDArray[np.int64], windows: _Words, hashes: _Words) -> None:
-    """Take in the second and later words of the texts that have them."""
+    """Mix in the second and later words of the texts that have them."""
     rows = np.flatnonzero((lengths > 8) & (lengths <= _LONG))
     position = 8
     while rows.size:
@@ -272,7 +271,7 @@ def _hash_further_words(starts: NDArray[np.int64], lengths: NDArray[np.int64], w
 
 
 def _windows(data: NDArray[np.uint8], start: int, count: int, stride: int) -> _Words:
-    """`count` little-endian words read at start, start + stride, …: a view, also where unaligned or overlapping."""
+    """`count` little-endian words at start, start + stride, …: a view, even if they are unaligned or overlap."""
     return np.ndarray((count,), dtype="<u8", buffer=data, offset=start, strides=(stride,))
 
 

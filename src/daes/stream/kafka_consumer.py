@@ -1,4 +1,4 @@
-"""A topic of Apache Kafka, or of what speaks its protocol, read from given offsets on."""
+"""A topic of Apache Kafka, or of a broker with the same protocol, read from given offsets on."""
 
 import logging
 import os
@@ -13,22 +13,22 @@ from daes.stream.messages import BrokerError, Consumer, Message, Offsets, next_o
 _log = logging.getLogger("daes.stream")
 _CONNECT_SECONDS = 5.0
 _BETWEEN_CHECKS = 0.2
-_CLOCKS = 2_000_000_000
+_CLOCK_TOLERANCE = 2_000_000_000
 _BETWEEN_PARTITION_CHECKS = 60.0
 _SETTINGS = "DAES_KAFKA_CONFIG"
 
 
 class KafkaConsumer(Consumer):
-    """Reads all partitions of a topic by offsets of its own; nothing is committed to the group.
+    """Reads all partitions of a topic from given offsets; nothing is committed to the group.
 
-    librdkafka reads ahead up to 64 MB and then waits, so that a slow reader holds nothing back but itself. Partitions
-    that are added later are found within a minute and read from their start.
+    librdkafka reads at most 64 MB ahead and then waits, so that a slow reader delays only itself. Partitions that are
+    added later are found within a minute and read from their start.
 
     Args:
         servers: bootstrap brokers, with ports if they are not 9092.
         topic: the topic, which must exist.
         group: the consumer group that brokers see; no offset is stored in it.
-        start: "first" for all messages that the topic has, "new" for those to come.
+        start: "first" for all messages that the topic has, "new" for later ones only.
     """
 
     def __init__(self, servers: Sequence[str], topic: str, *, group: str = "daes", start: str = "first") -> None:
@@ -50,7 +50,7 @@ class KafkaConsumer(Consumer):
         }
         try:
             self._consumer = self._kafka.Consumer(settings)
-            # Questions of a consumer that reads wait behind its requests for messages.
+            # Queries through the consumer that reads would wait behind its requests for messages.
             self._asking = self._kafka.Consumer(settings)
         except self._kafka.KafkaException as error:
             raise BrokerError(f"Kafka's client refuses its settings: {error.args[0].str()}") from error
@@ -66,7 +66,7 @@ class KafkaConsumer(Consumer):
         return {partition: self._watermarks(partition)[place] for partition in self._partitions()}
 
     def seek(self, offsets: Mapping[int, int]) -> None:
-        """Go on from these offsets; a partition that is not among them from its start."""
+        """Continue from these offsets; a partition that is not among them is read from its start."""
         self._positions = {}
         for partition in self._partitions():
             first, end = self._watermarks(partition)
@@ -78,7 +78,7 @@ class KafkaConsumer(Consumer):
     def poll(self, most: int, seconds: float) -> list[Message]:
         self._find_new_partitions()
         messages = []
-        first = self._consumer.poll(seconds)  # `consume` alone would wait for all of them
+        first = self._consumer.poll(seconds)  # `consume` would wait for all of them
         for item in [] if first is None else [first, *self._consumer.consume(most - 1, 0.0)]:
             error = item.error()
             if error is not None:
@@ -104,7 +104,7 @@ class KafkaConsumer(Consumer):
         return behind
 
     def complete_until(self) -> int:
-        """All messages sent up to this time were polled, if none took more than two seconds to reach the broker."""
+        """See `Consumer`; assumes that a message takes at most two seconds to reach the broker."""
         if time.monotonic() - self._checked >= _BETWEEN_CHECKS:
             self._checked = time.monotonic()
             for partition in list(self._positions):
@@ -114,7 +114,7 @@ class KafkaConsumer(Consumer):
                 except BrokerError:
                     continue
                 if self._ends[partition] <= self._positions[partition]:
-                    self._complete[partition] = asked - _CLOCKS
+                    self._complete[partition] = asked - _CLOCK_TOLERANCE
         done = [max(self._complete.get(one, 0), self._sent.get(one, 0) - 1) for one in self._positions]
         return min(done, default=0)
 
@@ -140,21 +140,23 @@ class KafkaConsumer(Consumer):
         return sorted(about.partitions)
 
     def _unreachable(self, reason: str) -> str:
-        said = self._failure or reason
-        if "uthenticat" in said or "SASL" in said or "SSL" in said:
-            return f"the Kafka broker at {self._where} refuses the login: {said}; {_SETTINGS} names a file of settings"
-        return f"there is no Kafka broker at {self._where}: {said}"
+        reason = self._failure or reason
+        if "uthenticat" in reason or "SASL" in reason or "SSL" in reason:
+            return (
+                f"the Kafka broker at {self._where} refuses the login: {reason}; {_SETTINGS} names a file of settings"
+            )
+        return f"there is no Kafka broker at {self._where}: {reason}"
 
     def _find_new_partitions(self) -> None:
         if time.monotonic() - self._partitions_checked < _BETWEEN_PARTITION_CHECKS:
             return
         self._partitions_checked = time.monotonic()
         try:
-            new = [one for one in self._partitions() if one not in self._positions]
+            new = {one: self._watermarks(one)[0] for one in self._partitions() if one not in self._positions}
         except BrokerError:
             return
         if new:
-            self._positions |= {partition: self._watermarks(partition)[0] for partition in new}
+            self._positions |= new
             self._assign()
 
     def _watermarks(self, partition: int) -> tuple[int, int]:
@@ -171,7 +173,7 @@ class KafkaConsumer(Consumer):
 
 
 def read_settings() -> dict[str, str]:
-    """Settings of librdkafka (`security.protocol=SASL_SSL`, one a line) from the file that DAES_KAFKA_CONFIG names."""
+    """Settings of librdkafka (`security.protocol=SASL_SSL`, one per line) from the file named by DAES_KAFKA_CONFIG."""
     path = os.environ.get(_SETTINGS)
     if not path:
         return {}

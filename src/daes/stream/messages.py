@@ -1,27 +1,29 @@
-"""Rows that come as messages from a broker: what every broker's client has in common.
+"""Rows that arrive as messages from a broker: what the clients of all brokers have in common.
 
-A client implements `Consumer`: it reads the partitions of a topic from given offsets and never tells the broker how
-far it has come. The offsets are the position of the source, which is in the checkpoint with all that was learned: after
-a crash the messages since then are read again, as if they had not been read before.
+A client implements `Consumer`: it reads the partitions of a topic from given offsets and commits nothing to the broker.
+The offsets are the position of the source, which the checkpoint holds together with the model: after a crash the
+messages since the checkpoint are read again, as if for the first time.
 """
 
 import base64
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from daes.formatting import counted
 from daes.stream.arrow import pa
-from daes.stream.batch import Batch, batch_from_table
-from daes.stream.cursor import Cursor, Position, Roles, SourceError, schema_of, schema_roles
+from daes.stream.batch import Batch, KeyedBatch
+from daes.stream.cursor import Cursor, PiecewiseCursor, Position, SourceError
 from daes.stream.decoding import KEY, SENT, Decoder, infer_types
 from daes.stream.live import LiveSource
-from daes.stream.schema import Schema
+from daes.stream.schema import Schema, column_kind
 
 _log = logging.getLogger("daes.stream")
 _AT_ONCE = 4096
@@ -29,7 +31,7 @@ _INFERRED_FROM = 1000
 _ONE_WAIT = 0.5
 
 Offsets = dict[int, int]
-"""Of each partition, the offset of the next message."""
+"""The offset of the next message of each partition."""
 
 
 class BrokerError(SourceError):
@@ -42,13 +44,13 @@ class Message(NamedTuple):
     partition: int
     offset: int
     sent: int
-    """When the broker, or with Kafka the producer, says that it was sent; epoch nanoseconds."""
+    """When it was sent, by the broker's clock (with Kafka the producer's); epoch nanoseconds."""
     data: bytes
 
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """A message that cannot be read, and why."""
+    """A message that cannot be read, and the reason."""
 
     topic: str
     partition: int
@@ -58,7 +60,7 @@ class DeadLetter:
     data: bytes
 
     def to_json(self) -> str:
-        """One line of JSON: the payload is text where it is UTF-8, base64 otherwise."""
+        """One line of JSON: the payload is text if it is UTF-8, otherwise base64."""
         line: dict[str, Any] = {name: getattr(self, name) for name in ("topic", "partition", "offset", "reason")}
         line["sent"] = datetime.fromtimestamp(self.sent / 1e9, UTC).isoformat(timespec="milliseconds")
         try:
@@ -69,133 +71,52 @@ class DeadLetter:
 
 
 class Consumer(Protocol):
-    """A client of a broker, connected to one topic. A broker that is lost on the way is waited for."""
+    """A client of a broker, connected to one topic. If the connection is lost, it waits for the broker."""
 
     name: str
-    """What messages, files and reports call the topic."""
+    """The name of the topic in messages, files and reports."""
 
     def start(self) -> Offsets:
-        """The offsets of the first messages to read, of all partitions."""
+        """The offset of the first message to read in each partition."""
 
     def seek(self, offsets: Mapping[int, int]) -> None:
-        """Go on from there."""
+        """Continue from these offsets."""
 
     def poll(self, most: int, seconds: float) -> list[Message]:
-        """Up to `most` messages, as soon as there are some; none after so many seconds."""
+        """Up to `most` messages, as soon as there are some; none if none arrive within `seconds`."""
 
     def lag(self) -> int | None:
-        """How many messages there are after the last one that was polled; None if the broker does not say."""
+        """How many messages follow the last one that was polled; None if the broker does not say."""
 
     def complete_until(self) -> int:
-        """All messages sent up to this time, in epoch nanoseconds, were polled."""
+        """The time, in epoch nanoseconds, up to which all messages sent were polled."""
 
     def close(self) -> None:
         """Disconnect."""
 
 
-@dataclass(frozen=True, eq=False)
-class KeyedBatch(Batch):
-    """Rows whose labels come in other messages.
-
-    Args:
-        key: (B,) int64, the hash of what the label is found by.
-        sent: (B,) int64, when the message was sent, epoch nanoseconds.
-    """
-
-    key: NDArray[np.int64] | None = None
-    sent: NDArray[np.int64] | None = None
-
-
 class MessageSource(LiveSource):
-    """Rows of a topic: a JSON object a message, or an Arrow IPC stream of any number of rows a message.
+    """Rows of a topic: each message is a JSON object, or an Arrow IPC stream of any number of rows.
 
-    A column that a message does not have is missing. A message that cannot be read (no JSON, text where a number is
-    expected, no label) is a dead letter: it is given to `on_dead_letter` with its position and the reason, and passed
-    over.
+    Columns that a message lacks are missing values. A message that cannot be read (not JSON, text where a number is
+    expected, no label) is a dead letter: it is passed to `on_dead_letter` with its position and the reason, and
+    skipped.
 
     Args:
-        key: the field by which labels find their rows; batches are `KeyedBatch` then and have no label.
+        key: the field by which labels find their rows; batches are then `KeyedBatch` and have no label.
         max_wait: see `LiveSource`.
-        label_map: the text of a label to 0 or 1, where labels are something else.
     """
 
-    _place_keys = frozenset({"offsets", "skip"})
-    _text_keys = frozenset({"offsets"})
-
-    def __init__(
-        self,
-        consumer: Consumer,
-        *,
-        key: str | None = None,
-        max_wait: float = 1.0,
-        label_map: Mapping[str, int] | None = None,
-    ) -> None:
+    def __init__(self, consumer: Consumer, *, key: str | None = None, max_wait: float = 1.0) -> None:
         self.consumer = consumer
         self.key = key
         self.on_dead_letter: Callable[[DeadLetter], None] | None = None
-        self._first: Offsets | None = None
-        self._schema: Any = None
-        super().__init__(max_wait=max_wait, label_map=label_map)
+        super().__init__(max_wait=max_wait, start={"offsets": format_offsets(consumer.start(), {}), "skip": 0})
 
-    @property
+    @cached_property
     def arrow_schema(self) -> Any:
-        """The columns of the first messages, which are waited for."""
-        if self._schema is None:
-            self._schema = infer_types(self._first_messages(), self.consumer.name)
-        return self._schema
-
-    @property
-    def lag(self) -> str:
-        behind = self.consumer.lag()
-        return "" if behind is None else f"{behind:,} message{'s' if behind != 1 else ''} behind"
-
-    def iter_batches(self, schema: Schema, batch_size: int) -> Iterator[Batch]:
-        """Batches of `batch_size` rows, fewer after `max_wait`, none while nothing comes; from `position()` on."""
-        roles = schema_roles(schema)
-        if self.key is not None:
-            roles = {name: role for name, role in roles.items() if role != "label"} | {KEY: "key", SENT: "sent"}
-        return self._iterate(tuple(roles), roles, batch_size)
-
-    def _convert(self, table: Any, roles: Roles) -> Any:
-        return table  # the cursor has converted it
-
-    def _to_batch(self, table: Any, roles: Roles) -> Batch:
-        batch = batch_from_table(table, schema_of(roles), label_map=self._label_map)
-        if KEY not in roles:
-            return batch
-        key, sent = (np.asarray(table.column(name), dtype=np.int64) for name in (KEY, SENT))
-        return KeyedBatch(**batch.arrays(), key=key, sent=sent)
-
-    def _no_rows(self, columns: Sequence[str], roles: Roles) -> Any:
-        table = super()._no_rows(columns, roles)
-        return self._to_batch(table, roles) if roles else table
-
-    def close(self) -> None:
-        self.consumer.close()
-
-    def _start(self) -> Position:
-        if self._first is None:
-            self._first = dict(self.consumer.start())
-        return {"offsets": format_offsets(self._first, {}), "skip": 0}
-
-    def _check_place(self, position: Position) -> None:
-        parse_offsets(str(position["offsets"]))
-
-    def _check_columns(self, columns: Sequence[str]) -> None:
-        """Messages need not have all columns."""
-
-    def _row_at(self, place: Position) -> tuple[str, int]:
-        return f"{self.consumer.name} at {place['offsets']}", 1
-
-    def _cursor(self, columns: Sequence[str], roles: Roles, place: Position, rows_at_once: int) -> Cursor:
-        types = None if roles else self.arrow_schema
-        decoder = Decoder(columns, roles, key=self.key, label_map=self._label_map, types=types)
-        # Thousands of messages are converted together where they are there, which makes a row cheap.
-        convert = (lambda table: self._to_batch(table, roles)) if roles else None
-        return _MessageCursor(self.consumer, decoder, str(place["offsets"]), self, convert)
-
-    def _first_messages(self) -> list[Message]:
-        self.consumer.seek(parse_offsets(str(self._start()["offsets"]))[0])
+        """The columns of the first messages; waits for them."""
+        self.consumer.seek(parse_offsets(str(self._start["offsets"]))[0])
         found = self.consumer.poll(_INFERRED_FROM, _ONE_WAIT)
         if not found:
             _log.warning("there is no message in %s yet: waiting for the first one", self.consumer.name)
@@ -203,11 +124,45 @@ class MessageSource(LiveSource):
             found = self.consumer.poll(_INFERRED_FROM, _ONE_WAIT)
         while len(found) < _INFERRED_FROM and (more := self.consumer.poll(_INFERRED_FROM - len(found), _ONE_WAIT)):
             found += more
-        return found
+        return infer_types(found, self.consumer.name)
+
+    @property
+    def lag(self) -> str:
+        """How far reading is behind, as text for people; empty if that is not known."""
+        behind = self.consumer.lag()
+        return "" if behind is None else f"{counted(behind, 'message')} behind"
+
+    def iter_batches(self, schema: Schema, batch_size: int) -> Iterator[Batch]:
+        """Batches of `batch_size` rows, fewer after `max_wait`, none while no rows arrive; from `position()` on."""
+        return super().iter_batches(schema if self.key is None else replace(schema, label=None), batch_size)
+
+    def _no_rows(self, columns: Sequence[str], schema: Schema | None) -> Any:
+        empty = super()._no_rows(columns, schema)
+        if schema is None or self.key is None:
+            return empty
+        return KeyedBatch(**empty.arrays(), key=np.zeros(0, np.int64), sent=np.zeros(0, np.int64))
+
+    def close(self) -> None:
+        self.consumer.close()
+
+    def _check_place(self, position: Position) -> None:
+        parse_offsets(str(position["offsets"]))
+
+    def _check_columns(self, columns: Sequence[str]) -> None:
+        """Messages need not have all columns."""
+
+    def _cursor(self, columns: Sequence[str], schema: Schema | None, place: Position, rows_at_once: int) -> Cursor:
+        if schema is None:
+            kinds = {name: column_kind(self.arrow_schema.field(name).type) for name in columns}
+            roles = {name: "numerical" if kind == "numerical" else "categorical" for name, kind in kinds.items()}
+        else:
+            roles = schema.roles if self.key is None else {**schema.roles, KEY: "key", SENT: "sent"}
+        decoder = Decoder(roles, schema=schema, key=self.key, label_map=self._label_map)
+        return _MessageCursor(self.consumer, decoder, str(place["offsets"]), self)
 
 
 class Labels(NamedTuple):
-    """Labels of rows: the hash of the key, when they were sent, and 0 or 1, each (B,)."""
+    """Labels of rows, (B,) each: the hash of the key, the time of sending, and 0 or 1."""
 
     key: NDArray[np.int64]
     sent: NDArray[np.int64]
@@ -220,12 +175,12 @@ class Labels(NamedTuple):
 class LabelReader:
     """The messages of a topic that say which rows were clicked, in order.
 
-    A message has the key and, where it does not mean a click, the label: 0 or 1. What cannot be read is a dead letter,
-    as of a `MessageSource`.
+    A message has the key and may have the label, 0 or 1; without a label it means a click. A message that cannot be
+    read is a dead letter, as in a `MessageSource`.
 
     Args:
         key: the field of the key.
-        label: the field of the label; a message without it means a click.
+        label: the field of the label; None if messages have none.
     """
 
     def __init__(self, consumer: Consumer, key: str, label: str | None) -> None:
@@ -233,12 +188,12 @@ class LabelReader:
         self.on_dead_letter: Callable[[DeadLetter], None] | None = None
         self._consumer = consumer
         roles = {KEY: "key", SENT: "sent", label or "\x00click": "outcome"}
-        self._decoder = Decoder(tuple(roles), roles, key=key)
+        self._decoder = Decoder(roles, key=key)
         self._ahead = Labels(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32))
         self._cursor = self._open(format_offsets(consumer.start(), {}))
 
     def read(self, most: int, moment: int) -> Labels:
-        """Up to `most` labels that were sent by `moment` and have arrived."""
+        """Up to `most` of the labels that have arrived and were sent no later than `moment`."""
         if not len(self._ahead.key) and self._cursor.ready():
             table = self._cursor.read(most)
             key, sent, label = (table.column(place).to_numpy() for place in range(3))
@@ -249,12 +204,12 @@ class LabelReader:
         return found
 
     def wait(self, seconds: float) -> None:
-        """Return as soon as there may be another label, after so many seconds at the latest."""
+        """Return as soon as there may be another label, at the latest after `seconds`."""
         if not len(self._ahead.key):
             self._cursor.wait(seconds)
 
     def complete_until(self) -> int:
-        """All labels sent up to this time, in epoch nanoseconds, were read."""
+        """The time, in epoch nanoseconds, up to which all labels sent were read."""
         if len(self._ahead.key):
             return int(self._ahead.sent[0]) - 1
         return 0 if self._cursor.ready() else self._consumer.complete_until()
@@ -264,7 +219,7 @@ class LabelReader:
         return parse_offsets(str(self._cursor.place()["offsets"]))[0]
 
     def state_dict(self) -> dict[str, Any]:
-        """The place among the messages, and labels that were fetched and not read."""
+        """The place among the messages, and the labels that were fetched but not read."""
         return {"offsets": self._cursor.place()["offsets"], "ahead": [np.array(column) for column in self._ahead]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -275,8 +230,11 @@ class LabelReader:
         return _MessageCursor(self._consumer, self._decoder, offsets, self)
 
 
-class _MessageCursor(Cursor):
-    """Messages decoded some thousands at a time; the place is exact to the row of a message."""
+class _MessageCursor(PiecewiseCursor):
+    """Messages, decoded a few thousand at a time, which makes a row cheap.
+
+    The place is exact to the row within a message.
+    """
 
     def __init__(
         self,
@@ -284,50 +242,39 @@ class _MessageCursor(Cursor):
         decoder: Decoder,
         offsets: str,
         owner: "MessageSource | LabelReader",
-        convert: Callable[[Any], Batch] | None = None,
     ) -> None:
-        self._convert = convert
         self._consumer, self._decoder, self._owner = consumer, decoder, owner
         self._offsets, self._inside = parse_offsets(offsets)
         self._to_skip = dict(self._inside)
         consumer.seek(self._offsets)
-        self._left: Any = None
         self._messages: list[tuple[Message, int]] = []
-        """Those that are decoded and not wholly handed out, the last first, each with the rows it has left."""
-
-    def ready(self) -> bool:
-        self._fill(0.0)
-        return self._rows_left() > 0
+        """Those that are decoded and not completely handed out, last first, each with the rows it has left."""
 
     def wait(self, seconds: float) -> None:
-        self._fill(min(seconds, _ONE_WAIT))
+        if not self.num_left():
+            self._left = self._next_piece(min(seconds, _ONE_WAIT))
 
-    def _rows_left(self) -> int:
-        return 0 if self._left is None else len(self._left)
-
-    def _fill(self, seconds: float) -> None:
-        if self._rows_left():
-            return
+    def _next_piece(self, seconds: float = 0.0) -> Any | None:
         messages = self._consumer.poll(_AT_ONCE, seconds)
         if not messages:
-            return
-        table, found = self._decoder.decode(messages)
-        if self._to_skip and table is not None:
-            table, found = self._without_read(messages, table, found)
+            return None
+        piece, found = self._decoder.decode(messages)
+        if self._to_skip and piece is not None:
+            piece, found = self._without_read(messages, piece, found)
         for message, rows in zip(messages, found, strict=True):
             if isinstance(rows, str) and self._owner.on_dead_letter is not None:
                 letter = DeadLetter(self._consumer.name, *message[:3], rows, message.data)
                 self._owner.on_dead_letter(letter)
         counts = [0 if isinstance(rows, str) else rows for rows in found]
         self._messages = list(zip(messages, counts, strict=True))[::-1]
-        self._left = table if self._convert is None or table is None else self._convert(table)
         self._pass_on(0)
+        return piece
 
     def _without_read(
-        self, messages: Sequence[Message], table: Any, found: list[int | str]
+        self, messages: Sequence[Message], piece: Any, found: list[int | str]
     ) -> tuple[Any, list[int | str]]:
-        """The rows without those that were read of the first message of a partition, before the position."""
-        keep = np.ones(table.num_rows, dtype=bool)
+        """Leave out the rows of each partition's first message that were read before the position."""
+        keep = np.ones(len(piece), dtype=bool)
         left, row = [], 0
         for message, rows in zip(messages, found, strict=True):
             if isinstance(rows, int):
@@ -336,10 +283,10 @@ class _MessageCursor(Cursor):
                 row += rows
                 rows -= read
             left.append(rows)
-        return table.filter(pa.array(keep)), left
+        return piece[keep] if isinstance(piece, Batch) else piece.filter(pa.array(keep)), left
 
     def _pass_on(self, rows: int) -> None:
-        """Mark `rows` further rows as handed out, and the messages that have none left as read."""
+        """Mark the next `rows` rows as handed out, and messages with no rows left as read."""
         while self._messages:
             message, count = self._messages[-1]
             if count > rows:
@@ -353,7 +300,7 @@ class _MessageCursor(Cursor):
             self._inside.pop(message.partition, None)
 
     def read(self, limit: int) -> Any:
-        piece, self._left = self._left[:limit], self._left[limit:]
+        piece = super().read(limit)
         self._pass_on(len(piece))
         return piece
 
@@ -367,14 +314,14 @@ class _MessageCursor(Cursor):
 def next_offset(what: str, wanted: int, first: int, end: int) -> int:
     """Where to continue in messages from `first` to before `end`: at `wanted`, or at `first` if that is gone."""
     if wanted > end:
-        raise BrokerError(f"{what} ends before message {end}, and message {wanted} is next: it was made anew")
+        raise BrokerError(f"{what} ends before message {end}, but message {wanted} is next: it was created again")
     if wanted < first:
-        _log.warning("%s has no messages %d to %d any more: going on with %d", what, wanted, first - 1, first)
+        _log.warning("%s no longer has messages %d to %d: continuing with %d", what, wanted, first - 1, first)
     return max(wanted, first)
 
 
 def format_offsets(offsets: Mapping[int, int], inside: Mapping[int, int]) -> str:
-    """Offsets as text: the next message of each partition, and how many of its rows were read.
+    """Offsets as text: the next message of each partition, and the number of its rows that were read.
 
     >>> format_offsets({0: 17, 1: 4}, {0: 3})
     '0:17+3 1:4'
@@ -401,5 +348,5 @@ def parse_offsets(text: str) -> tuple[Offsets, Offsets]:
             if plus:
                 inside[int(partition)] = int(rows)
     except ValueError:
-        raise ValueError(f"offsets must be as '0:17+3 1:4', got {text!r}") from None
+        raise ValueError(f"offsets must look like '0:17+3 1:4', got {text!r}") from None
     return offsets, inside

@@ -18,23 +18,23 @@ _CONNECT_SECONDS = 5.0
 _FETCH = 1024
 _IDLE_SECONDS = 300.0
 _BETWEEN_CHECKS = 2.0
-_CLOCKS = 200_000_000
+_CLOCK_TOLERANCE = 200_000_000
 _LOGIN = {"NATS_CREDS": "user_credentials", "NATS_USER": "user", "NATS_PASSWORD": "password", "NATS_TOKEN": "token"}
-"""Variables of the environment that log in, and the options of `nats.connect` they become."""
+"""Environment variables for the login, and the options of `nats.connect` that they set."""
 
 
 class NatsConsumer(Consumer):
-    """Reads a stream through a pull consumer of its own, which the server forgets when it is gone.
+    """Reads a stream through its own pull consumer, which the server deletes when it is no longer used.
 
-    Messages come when they are asked for, so that a slow reader holds nothing back but itself. The consumer numbers
-    what it delivers: a number that is missing, a connection that was lost or a consumer that the server has forgotten
-    begin a new one at the next message. Nothing is acknowledged and nothing is stored in the server.
+    Messages are sent on request, so that a slow reader delays only itself. The consumer numbers what it delivers: if a
+    number is missing, the connection was lost or the server has deleted the consumer, a new one begins at the next
+    message. Nothing is acknowledged and nothing is stored on the server.
 
     Args:
         servers: hosts, with ports if they are not 4222.
         stream: the name of the stream, which must exist.
-        subject: messages of this subject alone; wildcards are those of NATS.
-        start: "first" for all messages that the stream has, "new" for those to come.
+        subject: only messages of this subject; wildcards are those of NATS.
+        start: "first" for all messages that the stream has, "new" for later ones only.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class NatsConsumer(Consumer):
             for item in found:
                 about = item.metadata
                 if about.sequence.consumer != self._delivered + 1:
-                    self._drop()  # something was lost on the way: begin again where we are
+                    self._drop()  # a message was lost: begin again with the next one
                     break
                 self._delivered += 1
                 self._next, self._pending = int(about.sequence.stream) + 1, int(about.num_pending)
@@ -88,7 +88,7 @@ class NatsConsumer(Consumer):
         return self._pending
 
     def complete_until(self) -> int:
-        """All messages sent up to this time were polled, if the server's clock is within 0.2 seconds of this one's."""
+        """See `Consumer`; assumes that the server's clock is within 0.2 seconds of this machine's."""
         with self._lock:
             asked = time.time_ns()
             if self._subscription is not None and not self._pending:
@@ -96,7 +96,7 @@ class NatsConsumer(Consumer):
                     about = self._call(self._subscription.consumer_info(), 5.0)
                     self._pending = int(about.num_pending)
                     if not self._pending and int(about.delivered.consumer_seq) == self._delivered:
-                        self._complete = asked - _CLOCKS
+                        self._complete = asked - _CLOCK_TOLERANCE
             return max(self._complete, self._last_sent - 1)
 
     def close(self) -> None:
@@ -128,7 +128,7 @@ class NatsConsumer(Consumer):
                 **login,
             )
         )
-        # The client would retry forever: right for a server that is lost, wrong for one that was never there.
+        # The client would retry forever: right if a server is lost, wrong if it was never there.
         giving_up = asyncio.ensure_future(all_refused.wait())
         await asyncio.wait([connecting, giving_up], timeout=_CONNECT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         giving_up.cancel()
@@ -164,7 +164,7 @@ class NatsConsumer(Consumer):
         return ""
 
     def _drop(self) -> None:
-        """Forget the consumer; the next fetch begins a new one."""
+        """Drop the consumer; the next fetch begins a new one."""
         if self._subscription is not None:
             with suppress(Exception):
                 self._call(self._subscription.unsubscribe(), 1.0)
@@ -202,7 +202,7 @@ class NatsConsumer(Consumer):
         return await stream.pull_subscribe_bind(made.name, stream=self._stream)
 
     def _check_consumer(self) -> None:
-        """After some time without messages: start a new consumer if the server has dropped this one."""
+        """After some time without messages, drop the consumer if the server has lost it or some of its messages."""
         if time.monotonic() - self._checked < _BETWEEN_CHECKS:
             return
         self._checked = time.monotonic()

@@ -1,4 +1,4 @@
-"""Which source reads what: files by their format, tables and frames, readers, and sources themselves."""
+"""Opens the source of files, by their format, of tables and frames, of readers and of topics."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,7 +30,7 @@ def open_source(
     key: str | None = None,
     **options: Any,
 ) -> Source:
-    """The source of anything that `Dataset.open` takes, datasets by name apart; the arguments are explained there.
+    """The source of anything that `Dataset.open` takes, except datasets by name; see there for the arguments.
 
     >>> import pyarrow as pa
     >>> open_source(pa.table({"click": [0, 1], "price": [0.5, 2.0]})).num_rows
@@ -39,26 +39,25 @@ def open_source(
     if format not in (None, "parquet", "csv"):
         raise ValueError(f"format must be 'parquet' or 'csv', got {format!r}")
     given = (("max_wait", max_wait), ("order", order), ("key", key))
-    waiting: dict[str, Any] = {name: value for name, value in given if value is not None}
+    live: dict[str, Any] = {name: value for name, value in given if value is not None}
+    if (follow or is_broker(what)) and shard is not None and shard[1] > 1:
+        raise ValueError(f"a stream without an end is read by one process, got shard={shard!r}")
     if is_broker(what):
-        _refuse_shard(shard)
         for name, value in {"format": format, "follow": follow, "order": order, **options}.items():
             if value:
                 raise TypeError(f"{name} is for files, got {value!r} and the topic {what}")
-        return MessageSource(connect(what), **waiting)
+        return MessageSource(connect(what), **live)
     if follow:
-        _refuse_shard(shard)
         if key is not None:
             raise TypeError(f"key is for messages of a topic, got {key!r} and the files {what}")
-        return _follow(what, format, options, waiting)
-    if waiting:
-        raise TypeError(f"{', '.join(waiting)} is for streams without an end, got {what!r} without follow")
+        return _follow(what, format, options, live)
+    if live:
+        raise TypeError(f"{', '.join(live)} is for streams without an end, got {what!r} without follow")
     if _is_path(what) or (isinstance(what, Sequence) and all(map(_is_path, what))):
-        files = _files(what, format)
-        return _source_of(files, format or _format(files), shard, options)
-    for key, value in (("format", format), *options.items()):
+        return _source_of(*_files(what, format), shard, options)
+    for name, value in {"format": format, **options}.items():
         if value is not None:
-            raise TypeError(f"{key} is for files, got {value!r} and what is a {type(what).__name__}")
+            raise TypeError(f"{name} is for files, got {value!r} and a {type(what).__name__}")
     if _is_reader(what):
         return ReaderSource(what, shard=shard)
     if _is_source(what):
@@ -70,18 +69,18 @@ def open_source(
 
 
 def reads_csv(what: str | Path, format: str | None = None) -> bool:
-    """Whether what is named so are CSV files, by their names or by `format`.
+    """Whether a path or name stands for CSV files, by their file names or by `format`.
 
     >>> reads_csv("flights"), reads_csv("nats://localhost/ADS")
     (False, False)
     """
     if find_entry(what) is not None or is_broker(what):
         return False
-    return (format or _format(_files(what, format))) == "csv"
+    return _files(what, format)[1] == "csv"
 
 
 def name_of(what: Any) -> str:
-    """A short name: the last part of a path, or the kind of thing it is.
+    """A short name: the last part of a path, or the kind of object.
 
     >>> name_of("logs/clicks.parquet"), name_of(["day_1.csv", "day_2.csv"])
     ('clicks.parquet', 'day_1.csv')
@@ -97,7 +96,7 @@ def name_of(what: Any) -> str:
 
 
 def absolute(what: str | Path) -> str:
-    """A path, or a dataset by name with its path, that means the same from every working directory.
+    """A path, or a dataset by name with its path, that is valid in every working directory.
 
     >>> absolute("adstream:500"), absolute("s3://bucket/clicks.parquet"), absolute("/data/day_*.csv")
     ('adstream:500', 's3://bucket/clicks.parquet', '/data/day_*.csv')
@@ -110,12 +109,12 @@ def absolute(what: str | Path) -> str:
     return text if "://" in text or text == "-" else str(Path(text).expanduser().absolute())
 
 
-def _files(what: Any, format: str | None) -> list[DataFile]:
-    """The files that are meant; of several, those whose format is known by their names, if none is given."""
+def _files(what: Any, format: str | None) -> tuple[list[DataFile], str]:
+    """The files and their format; if there are several and none is given, only files whose names tell their format."""
     files = find_files(what)
-    if format is not None:
-        return files
-    return [file for file in files if len(files) == 1 or file.suffix in _FORMATS] or files
+    if format is None and len(files) > 1:
+        files = [file for file in files if file.suffix in _FORMATS] or files
+    return files, format or _format(files)
 
 
 def _is_path(what: Any) -> bool:
@@ -123,7 +122,7 @@ def _is_path(what: Any) -> bool:
 
 
 def _is_reader(what: Any) -> bool:
-    """Whether it is a RecordBatchReader or a function that makes one."""
+    """Whether it is a RecordBatchReader, or a function that should make one."""
     return isinstance(what, pa.RecordBatchReader) or (callable(what) and not _is_source(what))
 
 
@@ -131,12 +130,7 @@ def _is_source(what: Any) -> bool:
     return all(hasattr(type(what), method) for method in ("iter_batches", "position", "seek"))
 
 
-def _refuse_shard(shard: tuple[int, int] | None) -> None:
-    if shard is not None and shard[1] > 1:
-        raise ValueError(f"a stream without an end is read by one process, got shard={shard!r}")
-
-
-def _follow(where: Any, format: str | None, options: dict[str, Any], waiting: dict[str, Any]) -> Source:
+def _follow(where: Any, format: str | None, options: dict[str, Any], live: dict[str, Any]) -> Source:
     """The source of files that keep arriving."""
 
     def make(file: DataFile) -> FilesSource:
@@ -144,7 +138,7 @@ def _follow(where: Any, format: str | None, options: dict[str, Any], waiting: di
         return _source_of([file], known, None, options if known == "csv" else {})
 
     accepts = (lambda file: True) if format else (lambda file: file.suffix in _FORMATS)
-    return FollowedFiles(where, make, accepts=accepts, **waiting)
+    return FollowedFiles(where, make, accepts=accepts, **live)
 
 
 def _source_of(
@@ -153,7 +147,7 @@ def _source_of(
     if format == "csv":
         return CsvSource(files, shard=shard, **options)
     if options:
-        raise TypeError(f"{', '.join(options)} are options of CSV files; {files[0].path} is a Parquet file")
+        raise TypeError(f"options of CSV files: {', '.join(options)}; {files[0].path} is a Parquet file")
     return ParquetSource(files, shard=shard)
 
 
@@ -174,5 +168,5 @@ def _by_content(file: DataFile) -> str:
         raise SourceError(f"{file.path} cannot be read: {error}") from error
     if start == b"PAR1":
         return "parquet"
-    reason = f"the format of {file.path} is not known by its ending ({', '.join(_FORMATS)})"
+    reason = f"the extension of {file.path} does not tell its format ({', '.join(_FORMATS)} do)"
     raise SourceError(f"{reason}; name it with --format (format= in Python)")

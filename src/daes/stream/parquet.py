@@ -1,4 +1,4 @@
-"""Parquet files: only the columns needed, a few thousand rows at a time, whole row groups skipped by their metadata."""
+"""Parquet files: only the required columns are read, a few thousand rows at a time; row groups can be skipped."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from daes.stream.arrow import fs, pa, pq
-from daes.stream.cursor import Cursor, Position, Roles, SourceError
+from daes.stream.cursor import Cursor, PiecewiseCursor, Position, SourceError
 from daes.stream.files import DataFile, Where
 from daes.stream.files_source import FilesSource
 from daes.stream.schema import is_text
@@ -23,10 +23,10 @@ class ParquetSource(FilesSource):
     """Rows of Parquet files, in the order of the files.
 
     Args:
-        where, policy: see `FilesSource`.
+        where, shard: see `FilesSource`.
 
-    Memory is that of a few thousand rows of the columns read, whatever the size of files and row groups. The file in
-    use stays open and the footers are kept, so that a single file is opened once, however often its rows are read.
+    Memory holds a few thousand rows of the columns read, whatever the size of files and row groups. The current file
+    stays open and the footers are kept, so that a single file is opened once, however often its rows are read.
 
     >>> import tempfile, pathlib, pyarrow as pa, pyarrow.parquet as pq
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -41,8 +41,8 @@ class ParquetSource(FilesSource):
 
     _suffixes = SUFFIXES
 
-    def __init__(self, where: Where | Sequence[DataFile], **policy: Any) -> None:
-        super().__init__(where, **policy)
+    def __init__(self, where: Where, *, shard: tuple[int, int] | None = None) -> None:
+        super().__init__(where, shard=shard)
         self._footers: dict[str, Any] = {}
         self._handle: tuple[str, Any] = ("", None)
 
@@ -61,15 +61,14 @@ class ParquetSource(FilesSource):
         return self._footers[file.path]
 
     def _open(self, file: DataFile, dictionaries: Sequence[str] = ()) -> Any:
-        """A ParquetFile that reads `dictionaries` as dictionaries."""
+        """A ParquetFile that reads the columns `dictionaries` as dictionaries."""
         local = isinstance(file.filesystem, fs.LocalFileSystem)
         try:
             if self._handle[0] != file.path:
                 self._handle = (file.path, file.open())
             if self._handle[1].size() == 0:
                 raise SourceError(f"{file.path} is empty, not a Parquet file")
-            # Locally a small buffer per column keeps memory flat in huge row groups; over a network large reads are
-            # better.
+            # Locally, a small buffer per column keeps memory flat in huge row groups; a network needs large reads.
             return pq.ParquetFile(
                 self._handle[1],
                 metadata=self._footers.get(file.path),
@@ -86,68 +85,50 @@ class ParquetSource(FilesSource):
         return {**vars(self), "_handle": ("", None)}
 
     def _file_cursor(
-        self, file: DataFile, types: Mapping[str, Any], roles: Roles, place: Position, rows_at_once: int
+        self, file: DataFile, types: Mapping[str, Any], roles: Mapping[str, str], place: Position, rows_at_once: int
     ) -> Cursor:
-        # Text stored as a dictionary is hashed once per entry, five times as fast. The dictionary is hashed for every
-        # conversion, so that this does not pay where few rows are converted at a time.
+        # Text read as a dictionary is hashed once per entry, which is five times as fast. But the dictionary is hashed
+        # in every conversion, which does not pay off if few rows are converted at a time.
         text = [name for name, kind in types.items() if roles.get(name) == "categorical" and is_text(kind)]
         at_once = max(_MIN_ROWS, min(_MAX_ROWS, rows_at_once))
         opened = self._open(file, text if rows_at_once >= _MIN_DICTIONARY_ROWS else [])
         return _ParquetCursor(opened, file.path, list(types), at_once)
 
 
-class _ParquetCursor(Cursor):
+class _ParquetCursor(PiecewiseCursor):
     def __init__(self, file: Any, path: str, columns: Sequence[str], at_once: int) -> None:
         self._file, self._path, self._columns, self._at_once = file, path, list(columns), at_once
         metadata = file.metadata
         groups = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
         self._ends = np.cumsum(groups, dtype=np.int64)
         self._rows = int(metadata.num_rows)
-        self._row = 0
-        self._left: Any = None
         self._batches = self._from_group(0)
 
     def _from_group(self, group: int) -> Any:
         return self._file.iter_batches(self._at_once, row_groups=range(group, len(self._ends)), columns=self._columns)
 
-    def ready(self) -> bool:
-        return self._row < self._rows
-
-    def _load(self) -> Any:
-        """The rows of the current batch that are not handed out yet, or of the next batch."""
-        while self._left is None or not self._left.num_rows:
-            try:
-                batch = next(self._batches)
-            except StopIteration:
-                raise SourceError(
-                    f"{self._path} must have {self._rows} rows by its footer; it ends after {self._row}"
-                ) from None
-            except (pa.ArrowException, OSError) as error:
-                raise SourceError(f"{self._path} is damaged after row {self._row}: {error}") from error
-            self._left = pa.Table.from_batches([batch]).select(self._columns)
-        return self._left
-
-    def read(self, limit: int) -> Any:
-        left = self._load()
-        piece, self._left = left.slice(0, limit), left.slice(limit)
-        self._row += piece.num_rows
-        return piece
+    def _next_piece(self) -> Any | None:
+        if self._taken == self._rows:
+            return None
+        try:
+            batch = next(self._batches)
+        except StopIteration:
+            raise SourceError(
+                f"{self._path} must have {self._rows} rows by its footer; it ends after {self._taken}"
+            ) from None
+        except (pa.ArrowException, OSError) as error:
+            raise SourceError(f"{self._path} is damaged after row {self._taken}: {error}") from error
+        return pa.Table.from_batches([batch]).select(self._columns)
 
     def skip(self, rows: int) -> int:
-        target = min(self._row + rows, self._rows)
-        passed = target - self._row
-        group = int(np.searchsorted(self._ends, target, side="right"))
-        here = int(np.searchsorted(self._ends, self._row + (self._left.num_rows if self._left else 0), side="right"))
+        start, target = self._taken, min(self._taken + rows, self._rows)
+        group, here = np.searchsorted(self._ends, [target, start + self.num_left()], side="right")
         if group > here:
             self._left = None
-            self._row = int(self._ends[group - 1])
-            self._batches = self._from_group(group)
-        while self._row < target:
-            self.read(target - self._row)
-        return passed
-
-    def place(self) -> Position:
-        return {"skip": self._row}
+            self._taken = int(self._ends[group - 1])
+            self._batches = self._from_group(int(group))
+        super().skip(target - self._taken)
+        return target - start
 
     def close(self) -> None:
         self._left = self._batches = self._file = None  # the source keeps the file open

@@ -1,4 +1,4 @@
-"""Reading ahead in a thread, so that the next batches are ready when the model wants them."""
+"""Reading ahead in a thread, so that the next batches are ready when the model needs them."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,15 +14,15 @@ _T = TypeVar("_T")
 
 
 class Prefetch(Source):
-    """A source read ahead by a thread of its own; otherwise the same source.
+    """A source that a thread reads ahead; otherwise the same source.
 
     Args:
-        source: any source; while it is read through here, leave it alone.
+        source: any source; do not use it otherwise while it is read through this one.
         depth: how many batches may wait.
 
-    `position()` is that of what was taken from here, not of what the thread has read. An error of the source is raised
-    where its batch would have come. The thread ends with the iterator: at its end, when it is closed, or when a loop
-    over it is left.
+    `position()` is the position after the last batch taken from here, not after what the thread has read. An error of
+    the source is raised where its batch would have come. The thread ends with the iterator: at its end, when it is
+    closed, or when a loop over it is left.
 
     >>> import pyarrow as pa
     >>> from daes.stream.source import TableSource
@@ -89,7 +89,7 @@ class Prefetch(Source):
 
         def stop() -> None:
             channel.stop()
-            if thread is not current_thread():  # where the garbage collector of that very thread closes the iterator
+            if thread is not current_thread():  # as when the garbage collector runs there and closes the iterator
                 thread.join()
 
         self._stop = stop
@@ -103,7 +103,7 @@ class Prefetch(Source):
 
 
 class _Channel(Generic[_T]):
-    """A bounded queue with an end: of the data, by an error, or because there is no consumer any more."""
+    """A bounded queue that can end: with the data, by an error, or because its consumer has stopped."""
 
     def __init__(self, depth: int) -> None:
         self._depth, self._refill = depth, depth - max(1, depth // 2)
@@ -113,9 +113,9 @@ class _Channel(Generic[_T]):
         self._error: BaseException | None = None
 
     def put(self, item: _T) -> bool:
-        """Wait for space and put; False if there is no consumer any more."""
+        """Wait for space and put; False if the consumer has stopped."""
         with self._changed:
-            if len(self._items) == self._depth:  # many at a time: every change of threads costs
+            if len(self._items) == self._depth:  # refill several at a time: every thread switch costs
                 self._changed.wait_for(lambda: self._stopped or len(self._items) <= self._refill)
             if not self._stopped:
                 self._items.append(item)
@@ -123,13 +123,13 @@ class _Channel(Generic[_T]):
             return not self._stopped
 
     def end(self, error: BaseException | None = None) -> None:
-        """Nothing comes after what is in the queue, except the error."""
+        """Nothing follows what is in the queue, except the error."""
         with self._changed:
             self._ended, self._error = True, error
             self._changed.notify_all()
 
     def stop(self) -> None:
-        """There is no consumer any more."""
+        """The consumer has stopped."""
         with self._changed:
             self._stopped = True
             self._items.clear()

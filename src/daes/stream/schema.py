@@ -2,9 +2,10 @@
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from difflib import get_close_matches
+from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,9 +14,9 @@ from daes.stream.arrow import pa
 FORMAT = "daes.schema"
 VERSION = 1
 UNNAMED = "unnamed_"
-"""What the name of a CSV column without one begins with; its position, from 1, follows."""
+"""A CSV column without a name is called this and its position, from 1."""
 LABEL_NAMES = ("label", "click", "clicked", "target", "y")
-"""What `infer_schema` takes for a label when none is named; case does not matter."""
+"""Names that `infer_schema` recognises as the label, in any case."""
 
 
 @dataclass(frozen=True)
@@ -23,13 +24,13 @@ class Schema:
     """The columns a model reads, by name. Validated once, here.
 
     Args:
-        label: column of 0/1, or None where rows are only scored.
+        label: column of 0/1, or None if rows are only scored.
         numerical: the numerical features, in the model's order.
         categorical: the categorical features, in the model's order.
-        time: column that orders the stream, kept beside the features and never a feature itself.
+        time: column that orders the stream; it is not a feature.
         weight: column of sample weights.
 
-    Every column has one part to play: a name that occurs twice is an error, and so is a schema without features.
+    Every column has one role: a name that occurs twice is an error, and so is a schema without features.
 
     >>> schema = Schema(label="click", numerical=("price", "age"), categorical=("city",), time="at")
     >>> schema.columns
@@ -45,28 +46,32 @@ class Schema:
     weight: str | None = None
 
     def __post_init__(self) -> None:
-        for part in ("numerical", "categorical"):
-            object.__setattr__(self, part, _names(getattr(self, part), part))
-        for part in ("label", "time", "weight"):
-            value = getattr(self, part)
-            if value is not None:
-                _check_name(value, part)
-        parts: dict[str, str] = {}
-        for part, name in self._parts():
-            if name in parts:
+        for role in ("numerical", "categorical"):
+            object.__setattr__(self, role, _names(getattr(self, role), role))
+        for role in ("label", "time", "weight"):
+            if getattr(self, role) is not None:
+                _check_name(getattr(self, role), role)
+        roles: dict[str, str] = {}
+        for name, role in self._columns():
+            if name in roles:
                 raise ValueError(
-                    f"every column must have one part; column {name!r} is {parts[name]} and {part}"
-                    if parts[name] != part
-                    else f"{part} must name each column once; {name!r} occurs twice"
+                    f"a column must have one role only; column {name!r} is {roles[name]} and {role}"
+                    if roles[name] != role
+                    else f"{role} must name each column once; {name!r} occurs twice"
                 )
-            parts[name] = part
+            roles[name] = role
         if not self.numerical and not self.categorical:
             raise ValueError("a schema needs at least one feature; numerical and categorical are empty")
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """All names needed: the label, the features in the model's order, time and weight."""
-        return tuple(name for _, name in self._parts())
+        """All names: the label, the features in the model's order, time and weight."""
+        return tuple(name for name, _ in self._columns())
+
+    @property
+    def roles(self) -> dict[str, str]:
+        """Each of `columns` with its role: label, numerical, categorical, time or weight."""
+        return dict(self._columns())
 
     @property
     def num_numerical(self) -> int:
@@ -84,7 +89,7 @@ class Schema:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read what `to_json` wrote; anything else is a ValueError that says what is wrong with it."""
+        """Read what `to_json` wrote; a ValueError says what is wrong with anything else."""
         try:
             stored = json.loads(text)
         except json.JSONDecodeError as error:
@@ -98,23 +103,16 @@ class Schema:
         if given != known:
             unknown, lacking = sorted(given - known), sorted(known - given)
             raise ValueError(f"a schema has the keys {sorted(known)}; {unknown} are unknown, {lacking} are missing")
-        for part in ("numerical", "categorical"):
-            if not isinstance(stored[part], list):
-                raise ValueError(f"{part} must be a list of column names, got {stored[part]!r}")
+        for role in ("numerical", "categorical"):
+            if not isinstance(stored[role], list):
+                raise ValueError(f"{role} must be a list of column names, got {stored[role]!r}")
         return cls(**{name: stored[name] for name in known})
 
-    def _parts(self) -> Iterable[tuple[str, str]]:
-        """Each column with its part, in the order of `columns`."""
-        if self.label is not None:
-            yield "label", self.label
-        for name in self.numerical:
-            yield "numerical", name
-        for name in self.categorical:
-            yield "categorical", name
-        if self.time is not None:
-            yield "time", self.time
-        if self.weight is not None:
-            yield "weight", self.weight
+    def _columns(self) -> Iterator[tuple[str, str]]:
+        for field in fields(self):  # in the order of `columns`
+            value = getattr(self, field.name)
+            for name in (value,) if isinstance(value, str) else value or ():
+                yield name, field.name
 
 
 def infer_schema(
@@ -128,25 +126,25 @@ def infer_schema(
     exclude: Sequence[str] = (),
     labelled: bool = True,
 ) -> Schema:
-    """Make a `Schema` from column types; what is named wins over what is inferred.
+    """Make a `Schema` from column types; named columns take precedence over inference.
 
-    A named list is the whole list of its kind. What is not named is inferred from the columns that are left:
+    A named list is the complete list of its kind. The rest is inferred from the columns that are left:
 
-    - floats, integers and decimals are numerical; an integer is a category only where `categorical` lists it;
+    - floats, integers and decimals are numerical; an integer is a category only if `categorical` lists it;
     - strings, booleans and dictionaries are categorical;
-    - a timestamp or date is the time; of several, one has to be named and the others are left out;
+    - a timestamp or date is the time; if there are several, one has to be named and the others are left out;
     - the label is the column of numbers or booleans called label, click, clicked, target or y (any case), if there is
       one; two such columns are an error, because the other one would leak the answer into the features;
     - the weight is never guessed.
 
-    Columns come out in the order of the file. Columns without a value (of type null) or without a name (`unnamed_3` of
-    a CSV file, `Unnamed: 2` of pandas) are left out. A column of any other type (lists, structs, binary) has to be
-    named or excluded.
+    Columns keep the order of the file. Columns without a value (of type null) or without a name (`unnamed_3` of a CSV
+    file, `Unnamed: 2` of pandas) are left out. A column of any other type (lists, structs, binary) has to be named or
+    excluded.
 
     Args:
-        source: a pyarrow Schema, Table or RecordBatch, anything else that speaks Arrow's C stream (a pandas or polars
-            frame), or the path of Parquet or CSV files. Of a CSV file the first block alone decides on the types.
-        label, numerical, categorical, time, weight: names that win over inference.
+        source: a pyarrow Schema, Table or RecordBatch, any other object with Arrow's C stream interface (a pandas or
+            polars frame), or the path of Parquet or CSV files. The types of a CSV file are those of its first block.
+        label, numerical, categorical, time, weight: column names.
         exclude: columns that are not used.
         labelled: whether the label is among the columns; if not, none is guessed.
 
@@ -160,13 +158,10 @@ def infer_schema(
     if len(types) < len(fields):
         twice = next(name for name in fields.names if fields.names.count(name) > 1)
         raise ValueError(f"column names must be unique; {twice!r} occurs twice")
-    listed = {
-        "numerical": None if numerical is None else _names(numerical, "numerical"),
-        "categorical": None if categorical is None else _names(categorical, "categorical"),
-        "exclude": _names(exclude, "exclude"),
-    }
+    lists = {"numerical": numerical, "categorical": categorical, "exclude": exclude}
+    listed = {role: _names(names, role) for role, names in lists.items() if names is not None}
     single = {"label": label, "time": time, "weight": weight}
-    named = [name for names in listed.values() for name in names or ()] + [n for n in single.values() if n is not None]
+    named = [*chain.from_iterable(listed.values()), *filter(None, single.values())]
     if missing := [name for name in named if name not in types]:
         raise ValueError(no_such_column(missing, types))
     if label is None and labelled:
@@ -178,20 +173,19 @@ def infer_schema(
     }
     if time is None:
         times = [name for name, kind in left.items() if kind == "time"]
-        single["time"] = _only(times, "time must be named where several columns hold timestamps")
+        single["time"] = _only(times, "time must be named if several columns hold timestamps")
     for kind in ("numerical", "categorical"):
-        if listed[kind] is None:
-            listed[kind] = tuple(name for name, other in left.items() if other == kind)
+        listed.setdefault(kind, tuple(name for name, other in left.items() if other == kind))
     if numerical is None or categorical is None:
         _refuse_unusable(left)
         empty = [name for name in types if pa.types.is_null(types[name])]
         if empty and not listed["numerical"] and not listed["categorical"]:
-            raise ValueError(f"there must be a value in one of the columns, got none in any row: {', '.join(empty)}")
-    return Schema(numerical=listed["numerical"] or (), categorical=listed["categorical"] or (), **single)
+            raise ValueError(f"at least one column must have a value, got none in any row: {', '.join(empty)}")
+    return Schema(numerical=listed["numerical"], categorical=listed["categorical"], **single)
 
 
 def no_such_column(names: Sequence[str], available: Iterable[str]) -> str:
-    """The sentence for columns that are not there, with the names they may have been meant for.
+    """The sentence for columns that do not exist, with similar names that do.
 
     >>> no_such_column(["prize"], ["price", "city"])
     "there is no column 'prize'; did you mean 'price'? The columns are: price, city"
@@ -200,34 +194,34 @@ def no_such_column(names: Sequence[str], available: Iterable[str]) -> str:
     """
     columns = list(available)
     folded = {column.casefold(): column for column in reversed(columns)}
-    meant = []
+    hints = []
     for name in names:
         close = [folded[match] for match in get_close_matches(name.casefold(), folded, n=3)]
-        meant.append(f"did you mean {' or '.join(map(repr, close))}?" if close else "")
+        hints.append(f"did you mean {' or '.join(map(repr, close))}?" if close else "")
     shown = ", ".join(columns[:20]) + (f", … ({len(columns)} in all)" if len(columns) > 20 else "")
     shown = f"The columns are: {shown or 'none'}"
     if len(names) == 1:
-        return f"there is no column {names[0]!r}{f'; {meant[0]}' if meant[0] else '.'} {shown}"
-    said = [repr(name) + (f" ({hint})" if hint else "") for name, hint in zip(names, meant, strict=True)]
-    return f"there are no columns {', '.join(said[:-1])} and {said[-1]}. {shown}"
+        return f"there is no column {names[0]!r}{f'; {hints[0]}' if hints[0] else '.'} {shown}"
+    absent = [repr(name) + (f" ({hint})" if hint else "") for name, hint in zip(names, hints, strict=True)]
+    return f"there are no columns {', '.join(absent[:-1])} and {absent[-1]}. {shown}"
 
 
 def is_unnamed(name: str) -> bool:
-    """Whether a name only says that the column has none."""
+    """Whether the name was made up for a column that has none."""
     return re.fullmatch(rf"({UNNAMED}|Unnamed: )[0-9]+", name) is not None
 
 
-def _check_name(name: object, part: str) -> None:
+def _check_name(name: object, role: str) -> None:
     if not isinstance(name, str) or not name:
-        raise ValueError(f"{part} must be named by a non-empty string, got {name!r}")
+        raise ValueError(f"{role} must be named by a non-empty string, got {name!r}")
 
 
-def _names(names: Sequence[str], part: str) -> tuple[str, ...]:
+def _names(names: Sequence[str], role: str) -> tuple[str, ...]:
     if isinstance(names, str) or not isinstance(names, Iterable):
-        raise ValueError(f"{part} must be a sequence of column names, got {names!r}")
+        raise ValueError(f"{role} must be a sequence of column names, got {names!r}")
     checked = tuple(names)
     for name in checked:
-        _check_name(name, part)
+        _check_name(name, role)
     return checked
 
 
@@ -246,7 +240,7 @@ def _arrow_schema(source: Any) -> Any:
 
 
 def column_kind(arrow_type: Any) -> str:
-    """Numerical, categorical or time, as a column of this type is inferred to be; otherwise the type."""
+    """What a column of this type is inferred to be: numerical, categorical or time; otherwise the type itself."""
     types = pa.types
     if types.is_integer(arrow_type) or types.is_floating(arrow_type) or types.is_decimal(arrow_type):
         return "numerical"
@@ -265,14 +259,16 @@ def is_text(arrow_type: Any) -> bool:
 
 
 def _guess_label(types: dict[str, Any]) -> str | None:
-    is_boolean = pa.types.is_boolean
-    named = {name: of for name, of in types.items() if name.casefold() in LABEL_NAMES}
-    found = [name for name, of in named.items() if is_boolean(of) or column_kind(of) in ("numerical", "null")]
-    return _only(found, "label must be named where several columns may be it")
+    found = [
+        name
+        for name, of in types.items()
+        if name.casefold() in LABEL_NAMES and (pa.types.is_boolean(of) or column_kind(of) in ("numerical", "null"))
+    ]
+    return _only(found, "label must be named if several columns may be it")
 
 
 def _only(candidates: list[str], rule: str) -> str | None:
-    """The one candidate, None if there is none; several are an error."""
+    """The only candidate, None if there is none; several are an error."""
     if len(candidates) > 1:
         raise ValueError(f"{rule}, got {', '.join(candidates)}")
     return candidates[0] if candidates else None

@@ -1,7 +1,7 @@
 """Where rows come from: one interface for files, tables and frames, with exact resume and shards.
 
 A source is read from its position on. `position()` is the place of the next row not yet handed out, small enough to
-store with a model; after `seek(position)` the stream goes on with the same values and the same batch boundaries.
+store with a model; after `seek(position)` the stream continues with the same values and the same batch boundaries.
 
 >>> import pyarrow as pa
 >>> from daes.stream.schema import Schema
@@ -20,29 +20,8 @@ from typing import Any, Protocol
 from daes.stream.arrow import pa
 from daes.stream.bad_rows import BadRows
 from daes.stream.batch import Batch
-from daes.stream.cursor import (
-    BatchError,
-    Cursor,
-    CursorSource,
-    NumberedCursor,
-    Position,
-    Roles,
-    SourceError,
-    schema_of,
-    schema_roles,
-)
+from daes.stream.cursor import Cursor, CursorSource, NumberedCursor, PiecewiseCursor, Position, SourceError
 from daes.stream.schema import Schema
-
-__all__ = [
-    "BatchError",
-    "BatchSource",
-    "Position",
-    "ReaderSource",
-    "Source",
-    "SourceError",
-    "TableSource",
-    "as_table",
-]
 
 
 class Source(Protocol):
@@ -50,7 +29,7 @@ class Source(Protocol):
 
     @property
     def num_rows(self) -> int | None:
-        """All rows of the source, whatever the position and the shard; None where counting them means reading them."""
+        """All rows of the source, whatever the position and the shard; None if they would have to be read to count."""
 
     @property
     def arrow_schema(self) -> Any:
@@ -70,7 +49,7 @@ class Source(Protocol):
 
 
 class TableSource(CursorSource):
-    """Rows of a pyarrow Table or RecordBatch, a pandas or polars frame, or anything that speaks Arrow's C stream.
+    """Rows of a pyarrow Table or RecordBatch, a pandas or polars frame, or any object with Arrow's C stream interface.
 
     Args:
         table: the rows. A pandas index is not a column.
@@ -95,29 +74,24 @@ class TableSource(CursorSource):
         """The rows of the table."""
         return int(self._table.num_rows)
 
-    def _cursor(self, columns: Sequence[str], roles: Roles, place: Position, rows_at_once: int) -> Cursor:
+    def _cursor(self, columns: Sequence[str], schema: Schema | None, place: Position, rows_at_once: int) -> Cursor:
         table = self._table.select(list(columns))
         return NumberedCursor(lambda start, stop: table.slice(start, stop - start), self.num_rows)
 
 
 class NumberedSource(CursorSource):
-    """Rows that are made by their numbers as they are handed out: a position is a row, and seeking takes no time."""
+    """Rows that are made from their numbers when they are handed out: a position is a row, and seeking is free."""
 
-    _place_keys = frozenset()
-
-    def _start(self) -> Position:
-        return {}
+    def __init__(self, shard: tuple[int, int] | None = None) -> None:
+        super().__init__(shard, start={})
 
     def _check_place(self, position: Position) -> None:
         if self.num_rows is not None and int(position["row"]) > self.num_rows:
             raise ValueError(f"position must lie within {self.num_rows} rows, got {position!r}")
 
-    def _convert(self, table: Any, roles: Roles) -> Any:
-        return table  # a batch, or a Table where there are no roles
-
 
 class BatchSource(NumberedSource):
-    """Rows in memory, as one batch; a batch of the same columns is a view.
+    """Rows in memory, as one batch; the batches it yields are views if they have the same columns.
 
     Args:
         rows: the rows.
@@ -145,22 +119,22 @@ class BatchSource(NumberedSource):
 
     @property
     def arrow_schema(self) -> Any:
-        """There is none: arrays have no Arrow types any more."""
+        """There is none: arrays have no Arrow types."""
         raise TypeError("rows in memory are arrays and have no Arrow schema")
 
     def iter_tables(self, columns: Sequence[str] | None, batch_size: int) -> Iterator[Any]:
-        """Not possible: the columns of text are hashes by now."""
+        """Not possible: text has been hashed."""
         raise TypeError("rows in memory are arrays and cannot be read as tables")
 
     def _check_columns(self, columns: Sequence[str]) -> None:
-        """`_cursor` compares the columns with those of the rows, and their roles."""
+        """`_cursor` checks the columns and their roles."""
 
-    def _cursor(self, columns: Sequence[str], roles: Roles, place: Position, rows_at_once: int) -> Cursor:
-        own = schema_roles(self.schema)
-        for name, role in roles.items():
+    def _cursor(self, columns: Sequence[str], schema: Schema | None, place: Position, rows_at_once: int) -> Cursor:
+        assert schema is not None  # there are no tables of these rows
+        own = self.schema.roles
+        for name, role in schema.roles.items():
             if own.get(name) != role:
                 raise ValueError(f"the rows in memory have no {role} column {name!r}, got the columns {own}")
-        schema = schema_of(roles)
         if schema == self.schema:
             return NumberedCursor(lambda start, stop: self.rows[start:stop], len(self.rows))
         numerical = [self.schema.numerical.index(name) for name in schema.numerical]
@@ -176,7 +150,7 @@ class BatchSource(NumberedSource):
 
 
 def as_table(data: Any) -> Any:
-    """A pyarrow Table of what is given, without copying where that is possible."""
+    """The data as a pyarrow Table, without copying if possible."""
     if isinstance(data, pa.Table):
         return data
     if isinstance(data, pa.RecordBatch):
@@ -188,9 +162,8 @@ def as_table(data: Any) -> Any:
             return pa.table(data)
     except (pa.ArrowException, AttributeError) as error:
         found = "; ".join(map(str, error.args))
-        raise SourceError(
-            f"each column of a {type(data).__name__} must have values of one type, got: {found}"
-        ) from error
+        message = f"each column of a {type(data).__name__} must have values of one type, got: {found}"
+        raise SourceError(message) from error
     raise TypeError(f"table must be an Arrow table or a pandas or polars frame, got {type(data).__name__}")
 
 
@@ -198,8 +171,8 @@ class ReaderSource(CursorSource):
     """Rows of a pyarrow RecordBatchReader, one pass.
 
     Args:
-        reader: the reader, or a function without arguments that makes a fresh one. With a function the source can
-            `seek` anywhere; with a bare reader only forward.
+        reader: the reader, or a function without arguments that makes a new one. With a function the source can
+            `seek` anywhere, with a reader only forward.
         shard: `(rank, world)`, see `CursorSource`.
 
     >>> import pyarrow as pa
@@ -216,14 +189,14 @@ class ReaderSource(CursorSource):
         if not isinstance(self._reader, pa.RecordBatchReader):
             raise TypeError(f"reader must be a pyarrow RecordBatchReader, got {type(self._reader).__name__}")
         if self._make is None:
-            self._rows_at_once = 0  # what is read is gone: never read ahead of what is handed out
+            self._rows_at_once = 0  # rows cannot be read twice: never read more than is handed out
         self._open: _ReaderCursor | None = None
 
     @property
     def arrow_schema(self) -> Any:
         return self._reader.schema
 
-    def _cursor(self, columns: Sequence[str], roles: Roles, place: Position, rows_at_once: int) -> Cursor:
+    def _cursor(self, columns: Sequence[str], schema: Schema | None, place: Position, rows_at_once: int) -> Cursor:
         if self._make is not None:
             return _ReaderCursor(self._make(), columns)
         if self._open is None:
@@ -231,35 +204,23 @@ class ReaderSource(CursorSource):
         self._open.columns = list(columns)
         return self._open
 
-    def _pass_over(self, cursor: Cursor, rows: int) -> None:
+    def _skip(self, cursor: Cursor, rows: int) -> None:
         done = int(cursor.place()["skip"])
         if rows < done:
             raise SourceError(
-                f"a RecordBatchReader cannot go back; row {rows} is wanted and {done} rows are read; "
-                "give a function that makes a fresh reader"
+                f"a RecordBatchReader cannot go back to row {rows} after {done} rows; "
+                "give a function that makes a new reader"
             )
-        super()._pass_over(cursor, rows - done)
+        super()._skip(cursor, rows - done)
 
 
-class _ReaderCursor(Cursor):
+class _ReaderCursor(PiecewiseCursor):
     def __init__(self, reader: Any, columns: Sequence[str]) -> None:
         self._reader = reader
         self.columns = list(columns)
-        self._left: Any = None
-        self._row = 0
 
-    def ready(self) -> bool:
-        while self._left is None or not self._left.num_rows:
-            try:
-                self._left = self._reader.read_next_batch()
-            except StopIteration:
-                return False
-        return True
+    def _next_piece(self) -> Any | None:
+        return next(self._reader, None)
 
     def read(self, limit: int) -> Any:
-        batch, self._left = self._left.slice(0, limit), self._left.slice(limit)
-        self._row += batch.num_rows
-        return pa.Table.from_batches([batch]).select(self.columns)
-
-    def place(self) -> Position:
-        return {"skip": self._row}
+        return pa.Table.from_batches([super().read(limit)]).select(self.columns)

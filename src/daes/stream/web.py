@@ -1,4 +1,4 @@
-"""Files on a web server, read through HTTP range requests with nothing but the standard library."""
+"""Files on a web server, read by HTTP range requests with the standard library only."""
 
 import io
 from typing import Any
@@ -15,9 +15,8 @@ _ATTEMPTS = 3
 class WebFile(io.RawIOBase):
     """A file behind an http:// or https:// URL, readable and seekable.
 
-    Reading goes through one response as long as it is sequential. A seek asks for the rest from there; a server that
-    knows no ranges sends the whole file again, of which the start is thrown away. A connection that breaks is taken up
-    again where it broke.
+    Sequential reading uses a single response. A seek requests the rest from there; if the server does not support
+    ranges, it sends the whole file again and the start is discarded. A broken connection is resumed where it broke.
     """
 
     def __init__(self, url: str) -> None:
@@ -44,7 +43,7 @@ class WebFile(io.RawIOBase):
         start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
         position = max(0, start + offset)
         if position != self._position:
-            self._hang_up()
+            self._disconnect()
             self._position = position
         return position
 
@@ -52,7 +51,7 @@ class WebFile(io.RawIOBase):
         view = memoryview(buffer)[: max(0, self._size - self._position)]
         for _ in range(_ATTEMPTS if view else 0):
             if self._response is None:
-                self._response = self._from(self._position)
+                self._response = self._request_from(self._position)
             try:
                 count: int = self._response.readinto(view)
             except OSError:
@@ -60,12 +59,12 @@ class WebFile(io.RawIOBase):
             if count:
                 self._position += count
                 return count
-            self._hang_up()
+            self._disconnect()
         if view:
             raise OSError(f"{self.url} breaks off after {self._position} of {self._size} bytes")
         return 0
 
-    def _from(self, position: int) -> Any:
+    def _request_from(self, position: int) -> Any:
         response = _request(self.url, headers={"Range": f"bytes={position}-"} if position else {})
         if position and response.status != 206:
             left = position
@@ -73,13 +72,13 @@ class WebFile(io.RawIOBase):
                 left -= len(piece)
         return response
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         if self._response is not None:
             self._response.close()
             self._response = None
 
     def close(self) -> None:
-        self._hang_up()
+        self._disconnect()
         super().close()
 
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from daes.storage.segments import Segments
-from daes.stream.batch import Batch
-from daes.stream.messages import KeyedBatch, LabelReader
+from daes.stream.batch import Batch, KeyedBatch
+from daes.stream.messages import LabelReader
 from daes.training.config import OVERFLOW
 from daes.training.labels import Scored
 from daes.training.pending_rows import PendingRows

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daes.storage.segments import Segments
-from daes.stream.batch import Batch
-from daes.stream.messages import KeyedBatch
+from daes.stream.batch import Batch, KeyedBatch
 from daes.training.labels import Scored
 
 _SEGMENT_ROWS = 8192

@@ -16,7 +16,8 @@ from daes.metrics import StreamMetrics
 from daes.model import CTRModel
 from daes.storage.checkpoint import CheckpointError, CheckpointStore, CheckpointWarning
 from daes.stream.batch import Batch
-from daes.stream.source import BatchError, Source
+from daes.stream.cursor import BatchError
+from daes.stream.source import Source
 from daes.training.config import TrainConfig
 from daes.training.labels import LabelDelay, Scored, WaitingLabels
 from daes.training.step import BadBatch, TrainingError, TrainingStep, random_state, set_random_state

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from daes.stream.batch import Batch
+from daes.stream.cursor import SourceError
 from daes.stream.dataset import Dataset
 from daes.stream.datasets.automl import open_automl
 from daes.stream.hashing import hash_text
-from daes.stream.source import SourceError
 
 
 def write(path: Path, text: str) -> Path:

