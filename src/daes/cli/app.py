@@ -3,7 +3,8 @@
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 from typing import Annotated, Any, TextIO
 
@@ -13,8 +14,8 @@ from typer.core import TyperCommand, TyperGroup
 
 import daes
 from daes.cli.console import err, errors
-from daes.cli.errors import UsageError, explain, without_option
-from daes.cli.options import ARGUMENTS, LEFT_OUT, REGISTRIES, option, registered
+from daes.cli.errors import UsageError, explain
+from daes.cli.options import ARGUMENTS, REGISTRIES, option, registered
 
 COMMANDS = (
     "demo",
@@ -37,6 +38,7 @@ COMMANDS = (
 A command is a module of this package with a function of the same name: its arguments are the options, its docstring
 is the help. These modules import quickly: torch and pyarrow are imported within the function.
 """
+_ERRORS = "daes.errors"
 
 
 class Program(TyperGroup):
@@ -83,40 +85,36 @@ class Program(TyperGroup):
 
 
 class ProgramCommand(TyperCommand):
-    """A command that names all that is wrong with its options in one error.
+    """A command that reports everything that is wrong with its options in one error.
 
     Its help lists registered names in place of {method}, {backbone} and {rival}.
     """
 
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        for parameter in self.params:
+            parameter.handle_parse_result = partial(_collect_error, parameter.handle_parse_result)  # type: ignore[method-assign]
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.meta[ARGUMENTS] = list(args)
-        required = {parameter.name: parameter.required for parameter in self.params}
-        try:
-            return self._parse(ctx, args)
-        finally:
-            for parameter in self.params:
-                parameter.required = required[parameter.name]
-
-    def _parse(self, ctx: Any, args: list[str]) -> list[str]:
-        found: list[Exception] = []
-        left = list(args)
-        while True:
-            try:
-                rest: list[str] = super().parse_args(ctx, list(left))
-                break
-            except UsageError as error:
-                extra = type(error) is UsageError  # after an unknown option its value is an unexpected argument
-                if not (extra and found):
-                    found.append(error)
-                shorter = without_option(left, error)
-                if extra or (len(shorter) == len(left) and not _left_out(ctx, error)):
-                    break
-                left = shorter
-        if len(found) == 1:
-            raise found[0]
+        found: list[Any] = ctx.meta.setdefault(_ERRORS, [])
+        rest = self._parse(ctx, args, found)
+        if len(found) > 1:
+            raise UsageError("; ".join(error.format_message().rstrip(".") for error in found), ctx)
         if found:
-            raise UsageError("; ".join(error.format_message().rstrip(".") for error in found), ctx)  # type: ignore[attr-defined]
+            raise found[0]
         return rest
+
+    def _parse(self, ctx: Any, args: list[str], found: list[Any]) -> list[str]:
+        """Parse, leaving out options that do not exist or lack their value; all errors are added to `found`."""
+        try:
+            return super().parse_args(ctx, list(args))
+        except UsageError as error:
+            option = getattr(error, "option_name", None)
+            if option or not found:  # after an unknown option its value is an unexpected argument
+                found.append(error)
+            others = [argument for argument in args if argument.partition("=")[0] != option]
+            return self._parse(ctx, others, found) if len(others) < len(args) else []
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         for parameter in self.params:
@@ -128,15 +126,13 @@ class ProgramCommand(TyperCommand):
         super().format_help(ctx, formatter)
 
 
-def _left_out(ctx: Any, error: Exception) -> bool:
-    """Leave out the parameter that an error is about: it is missing, or wrong in the configuration file."""
-    parameter = getattr(error, "param", None)
-    out: set[str] = ctx.meta.setdefault(LEFT_OUT, set())
-    if parameter is None or parameter.name in out:
-        return False
-    parameter.required = False
-    out.add(parameter.name)
-    return True
+def _collect_error(handle: Callable[..., Any], ctx: Any, options: Any, args: list[str]) -> tuple[Any, list[str]]:
+    """Read a parameter; an error about it is kept in `ctx.meta`, so that the other parameters are read as well."""
+    try:
+        return handle(ctx, options, args)  # type: ignore[no-any-return]
+    except UsageError as error:
+        ctx.meta[_ERRORS].append(error)
+        return None, args
 
 
 def build_app() -> typer.Typer:

@@ -1,7 +1,5 @@
 """Error messages: one sentence, and a traceback only on request."""
 
-from collections.abc import Sequence
-
 import typer
 
 from daes.extras import MissingExtraError
@@ -41,18 +39,6 @@ def explain(error: BaseException) -> tuple[int, str]:
     if isinstance(error, OSError | MissingExtraError) or type(error).__module__.partition(".")[0] == "daes":
         return FAILURE, _sentence(error)
     return FAILURE, f"unexpected {type(error).__name__}: {_sentence(error)} (--debug shows where)"
-
-
-def without_option(arguments: Sequence[str], error: Exception) -> list[str]:
-    """The arguments without the option that the error is about; all of them if it is about something else."""
-    unknown: str | None = getattr(error, "option_name", None)
-    flags: Sequence[str] = [unknown] if unknown else getattr(getattr(error, "param", None), "opts", [])
-    for place, argument in enumerate(arguments):
-        flag, equals, _ = argument.partition("=")
-        if flag in flags:
-            takes_next = not equals and not unknown
-            return [*arguments[:place], *arguments[place + (2 if takes_next else 1) :]]
-    return list(arguments)
 
 
 def _usage(error: Exception) -> str:

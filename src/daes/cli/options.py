@@ -11,8 +11,6 @@ from daes.registry import registered_names
 
 ARGUMENTS = "daes.arguments"
 """The key in a call's `meta` of what follows the command's name on the command line."""
-LEFT_OUT = "daes.left_out"
-"""The key in a call's `meta` of the names of parameters that are not taken from the configuration file."""
 
 
 class Kind(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from daes.choices import did_you_mean
-from daes.cli.options import LEFT_OUT, option
+from daes.cli.options import option
 
 _NOT_IN_FILES = ("config", "help")
 
@@ -15,9 +15,7 @@ _NOT_IN_FILES = ("config", "help")
 def _load(context: typer.Context, path: Path | None) -> Path | None:
     if path is not None and not context.resilient_parsing:
         known = [parameter.name for parameter in context.command.params if parameter.name not in _NOT_IN_FILES]
-        given = {**(context.default_map or {}), **read_options(path, [name for name in known if name])}
-        left_out = context.meta.get(LEFT_OUT, ())
-        context.default_map = {name: value for name, value in given.items() if name not in left_out}
+        context.default_map = read_options(path, [name for name in known if name])
     return path
 
 

@@ -15,7 +15,7 @@ from daes.cli.console import err, errors, note, say
 from daes.cli.errors import INTERRUPTED
 from daes.cli.groups import grouped, restored, was_given
 from daes.cli.live import Live, joined_schema
-from daes.cli.options import ARGUMENTS, LEFT_OUT, Json, Seed, number, one_of, option, registered_name, whole_number
+from daes.cli.options import ARGUMENTS, Json, Seed, number, one_of, option, registered_name, whole_number
 from daes.cli.reading import DATA_HELP, STDIN, Columns, Reading
 from daes.cli.settings import ModelOptions, TrainingOptions
 from daes.cli.toml_file import Config
@@ -47,8 +47,7 @@ class ModelChoice:
 
 
 def _check_data(call: typer.Context, data: str | None) -> str | None:
-    needed = not call.params.get("resume") and "data" not in call.meta.get(LEFT_OUT, ())
-    if data is None and needed and not call.resilient_parsing:
+    if data is None and not call.params.get("resume") and not call.resilient_parsing:
         raise typer.BadParameter("what to train on is needed, unless --resume continues a run")
     return data
 
