@@ -3,8 +3,10 @@
 With `--quiet` nothing is written to `err`.
 """
 
+from json import dumps
 from typing import Any
 
+import typer
 from rich.console import Console
 
 out = Console(highlight=False)
@@ -15,6 +17,13 @@ errors = Console(stderr=True, highlight=False)
 def say(line: str) -> None:
     """Write a line of the result as it is: a long one is not broken, and `[a]` in it is no mark-up."""
     out.print(line, soft_wrap=True, markup=False)
+
+
+def print_json(content: Any, *, ensure_ascii: bool = True) -> None:
+    """Write the result as one line of strict JSON: NaN and infinities are null."""
+    from daes.storage.run_folder import strict
+
+    typer.echo(dumps(strict(content), allow_nan=False, ensure_ascii=ensure_ascii))
 
 
 def note(line: str) -> None:

@@ -1,12 +1,9 @@
 """`daes context`: which categorical fields the numerical features depend on."""
 
 from dataclasses import asdict
-from json import dumps
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from daes.cli.console import out
+from daes.cli.console import out, print_json
 from daes.cli.groups import grouped
 from daes.cli.options import Json, Seed, number, one_of, option, whole_number
 from daes.cli.reading import Columns, DataArgument, Reading
@@ -70,7 +67,7 @@ def context(
             "smallest": list(smallest),
             "fields": [asdict(row) for row in ranking.rows],
         }
-        typer.echo(dumps(content, allow_nan=False))
+        print_json(content)
         return
     out.print(f"{ranking.rows_used:,} rows, {len(ranking.features)} numerical columns")
     out.print(_table(ranking))

@@ -1,14 +1,13 @@
 """`daes demo`: a complete comparison on two streams that come with the package."""
 
 from collections.abc import Iterator, Sequence
-from json import dumps
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from daes.cli.console import note, out, say
+from daes.cli.console import note, out, print_json, say
 from daes.cli.options import Json, option, whole_number
 from daes.cli.progress import row_progress, trial_progress
 
@@ -73,7 +72,7 @@ def demo(
     seconds = perf_counter() - started
     if json:
         comparisons = [one.table.to_dict() for one in compared]
-        typer.echo(dumps({"report": str(report), "seconds": seconds, "comparisons": comparisons}, allow_nan=False))
+        print_json({"report": str(report), "seconds": seconds, "comparisons": comparisons})
     else:
         _print(compared, seconds)
         say(f"The report: {report}")

@@ -1,12 +1,11 @@
 """`daes distribution`: estimators of a column's distribution compared."""
 
-from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from daes.cli.console import note, out
+from daes.cli.console import note, out, print_json
 from daes.cli.options import BatchSize, Json, Seed, option, whole_number
 from daes.formatting import compact, count, percent
 from daes.table import Cell, Table
@@ -122,7 +121,7 @@ def distribution(
         write_plot(comparison, plot, stream.description)
         note(f"wrote {plot}")
     if json:
-        typer.echo(dumps({"stream": stream.description, **comparison.to_dict()}, allow_nan=False))
+        print_json({"stream": stream.description, **comparison.to_dict()})
         return
     from daes.cli.comparison_text import headline, render
 
@@ -151,7 +150,7 @@ def _summarize(
     data = open_numbers(file, column)
     summary = summarize_table(data, engine=start_engine(engine), parts=parts, size=size, seed=seed)
     if json:
-        typer.echo(dumps({"table": file, **summary.to_dict(wanted)}, allow_nan=False))
+        print_json({"table": file, **summary.to_dict(wanted)})
         return
     out.print(file, style="bold", markup=False)
     out.print(

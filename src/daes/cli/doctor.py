@@ -1,12 +1,9 @@
 """`daes doctor`: what is installed, what is missing, and what the machine has."""
 
 from importlib.metadata import PackageNotFoundError, version
-from json import dumps
 from typing import Any
 
-import typer
-
-from daes.cli.console import out, say
+from daes.cli.console import out, print_json, say
 from daes.cli.options import Json
 
 _BRINGS = {
@@ -47,7 +44,7 @@ def doctor(json: Json = False) -> None:
     """
     found = examine()
     if json:
-        typer.echo(dumps(found))
+        print_json(found)
         return
     from daes.table import Table
 

@@ -1,12 +1,9 @@
 """`daes drift`: how far each numerical column drifts along the stream."""
 
-from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from daes.cli.console import note, out
+from daes.cli.console import note, out, print_json
 from daes.cli.groups import grouped
 from daes.cli.options import Json, option, whole_number
 from daes.cli.reading import Columns, DataArgument, Reading
@@ -61,7 +58,7 @@ def drift(
         _write_page(profiles, rows, data, plot)
         note(f"wrote {plot}")
     if json:
-        typer.echo(dumps({"data": data, "rows": rows, "columns": _plain(profiles)}, allow_nan=False))
+        print_json({"data": data, "rows": rows, "columns": _plain(profiles)})
         return
     out.print(f"{rows:,} rows in {segments} segments, each against the first")
     out.print(_table(profiles))

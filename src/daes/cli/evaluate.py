@@ -1,12 +1,11 @@
 """`daes evaluate`: metrics of a trained model on other rows."""
 
-from json import dumps
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from daes.cli.console import note, out
+from daes.cli.console import note, out, print_json
 from daes.cli.groups import grouped
 from daes.cli.options import BatchSize, Json, option
 from daes.cli.reading import DataArgument, Reading, run_config
@@ -41,13 +40,12 @@ def evaluate(
     """
     from daes.cli.metrics_text import metrics_table
     from daes.cli.progress import row_progress
-    from daes.storage.run_folder import strict
     from daes.training.scoring import evaluate as measure
     from daes.training.scoring import load_trained
 
     model = load_trained(run, find_device(device))
     with row_progress("scoring", reading.limit) as bar:
-        rows = reading.open(data, model.schema, trained=run_config(run))
+        rows = reading.open(data, schema=model.schema, trained=run_config(run))
         metrics = measure(
             model,
             rows,
@@ -69,7 +67,7 @@ def evaluate(
             "undefined": metrics.undefined(),
             "bad_rows": bad.count,
         }
-        typer.echo(dumps(strict(content), allow_nan=False))
+        print_json(content)
         return
     out.print(f"{metrics.count:,} rows")
     out.print(metrics_table(values))

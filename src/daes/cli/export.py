@@ -1,12 +1,9 @@
 """`daes export`: a trained model in one file, for servers without daes."""
 
-from json import dumps
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from daes.cli.console import note
+from daes.cli.console import note, print_json
 from daes.cli.evaluate import RunArgument
 from daes.cli.options import Json, option
 
@@ -33,6 +30,6 @@ def export(
     loaded, beside = export_run(run, out, format)
     if json:
         content = {"run": str(run), "version": loaded.version.name, "rows": loaded.rows, "out": str(out)}
-        typer.echo(dumps({**content, "rows_file": str(beside)}))
+        print_json({**content, "rows_file": str(beside)})
     else:
         note(f"wrote {loaded.version.name} of {run} to {out}; {beside} prepares rows for it")

@@ -1,11 +1,10 @@
 """`daes methods`: every way to turn a number into a vector, as a table; or one of them, with its options."""
 
-from json import dumps
 from typing import Annotated
 
 import typer
 
-from daes.cli.console import out
+from daes.cli.console import out, print_json
 from daes.cli.options import Json, option
 
 
@@ -39,10 +38,10 @@ def methods(
     if markdown:
         typer.echo(method_text.markdown(), nl=False)
     elif name is None and json:
-        typer.echo(dumps([entry.to_dict() for entry in METHODS.values()], ensure_ascii=False))
+        print_json([entry.to_dict() for entry in METHODS.values()], ensure_ascii=False)
     elif name is None:
         out.print(method_text.table(out.width))
     elif json:
-        typer.echo(dumps(method_text.explanation(name), ensure_ascii=False))
+        print_json(method_text.explanation(name), ensure_ascii=False)
     else:
         out.print(method_text.render(name))

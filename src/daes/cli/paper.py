@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from daes.cli.console import note, out, say
+from daes.cli.console import note, out, print_json, say
 from daes.cli.groups import grouped, was_given
 from daes.cli.options import Json, one_of, option, whole_number
 from daes.cli.settings import DEVICE, NAMES, Names, find_device, given_options
@@ -181,14 +181,12 @@ def cores() -> int:
 
 
 def _list(json: bool) -> None:
-    from json import dumps
-
     from rich.table import Table
 
     from daes.paper import EXPERIMENTS
 
     if json:
-        typer.echo(dumps({name: {"title": one.title, "what": one.what} for name, one in EXPERIMENTS.items()}))
+        print_json({name: {"title": one.title, "what": one.what} for name, one in EXPERIMENTS.items()})
         return
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(style="bold", no_wrap=True)

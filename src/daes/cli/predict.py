@@ -1,13 +1,10 @@
 """`daes predict`: write the scores of a file's rows to another file."""
 
 import sys
-from json import dumps
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from daes.cli.console import note
+from daes.cli.console import note, print_json
 from daes.cli.evaluate import Device, RunArgument
 from daes.cli.groups import grouped
 from daes.cli.options import BatchSize, Json, option
@@ -52,7 +49,7 @@ def predict(
     with row_progress("scoring", reading.limit) as bar:
         written = write_predictions(
             model,
-            reading.open(data, model.schema, trained=run_config(run)),
+            reading.open(data, schema=model.schema, trained=run_config(run)),
             sys.stdout.buffer if to_stdout else out,
             keep=keep or (),
             column=column,
@@ -65,6 +62,6 @@ def predict(
         note(f"{rows} no score; {bad.first[0]}")
     if json:
         content = {"run": str(run), "data": data, "out": str(out), "rows": written.rows, "bad_rows": bad.count}
-        typer.echo(dumps(content))
+        print_json(content)
     elif not to_stdout:
         note(f"wrote {written.rows - bad.count:,} scores to {out}")

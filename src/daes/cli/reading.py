@@ -17,7 +17,6 @@ from daes.cli.settings import NAMES, Names, given_options
 
 if TYPE_CHECKING:
     from daes.stream.dataset import Dataset
-    from daes.stream.schema import Schema
 
 STDIN = "-"
 DATA_HELP = (
@@ -111,30 +110,39 @@ class Reading:
             options["quoting"] = False
         if self.label_map:
             meanings = [(pair[:-2], int(pair[-1])) for pair in self.label_map]
-            if len({text for text, _ in set(meanings)}) < len(set(meanings)):
-                raise ValueError(f"--label-map must give each text one meaning, got {' '.join(self.label_map)}")
             options["label_map"] = dict(meanings)
+            if len(options["label_map"]) < len(set(meanings)):
+                raise ValueError(f"--label-map must give each text one meaning, got {' '.join(self.label_map)}")
         return options
 
-    def open(self, what: str, schema: "Schema", *, trained: Mapping[str, Any] | None = None, **more: Any) -> "Dataset":
-        """The data, with what their columns mean and further options of `Dataset.open`.
+    def open(
+        self, what: str, *, live: bool = False, trained: Mapping[str, Any] | None = None, **more: Any
+    ) -> "Dataset":
+        """Open the data.
 
-        `trained` is the configuration of the run whose model reads them. In CSV files, what meant a missing value in
-        its rows does so here, unless it is named: a model would take -999 for a number that it has never seen.
+        Args:
+            what: DATA, as it was given.
+            live: whether it may be a topic, which has no last row to wait for.
+            trained: the configuration of the run whose model reads the data. Text that meant a missing value in the
+                CSV files of that run means one here too, unless `--missing` is given: the model would take -999 for a
+                number that it has never seen.
+            more: further options of `Dataset.open`.
         """
+        from daes.stream.broker_url import is_broker
         from daes.stream.dataset import Dataset
         from daes.stream.opening import reads_csv
 
-        _refuse_topic(what, more)
+        if is_broker(what) and not live:
+            raise ValueError(f"a topic has no end and only `daes train` reads it, got {what}")
         where, options = _file_of(what), self.options()
         learned = _missing_of(trained or {})
         if learned and self.missing is None and (more.get("follow") or reads_csv(where, self.format)):
             options |= learned
-        return Dataset.open(where, schema=schema, **options, **more)
+        return Dataset.open(where, **options, **more)
 
 
 def run_config(run: Path) -> dict[str, Any]:
-    """The configuration of a run; empty for a saved model by itself."""
+    """The configuration of a run; empty for a saved model without one."""
     from daes.storage.run_folder import RunFolder
 
     folder = RunFolder(run)
@@ -142,17 +150,9 @@ def run_config(run: Path) -> dict[str, Any]:
 
 
 def _missing_of(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of CSV files that say what was a missing value to a run."""
+    """The options of CSV files that say which text means a missing value, as a run had them."""
     options = config.get("data", {}).get("options", {})
     return {name: tuple(options[name]) for name in ("missing", "missing_categories") if name in options}
-
-
-def _refuse_topic(what: str, more: dict[str, Any]) -> None:
-    """Commands that wait for the last row do not take topics; `daes train` says by an option that it does not wait."""
-    from daes.stream.broker_url import is_broker
-
-    if not more.pop("live", False) and is_broker(what):
-        raise ValueError(f"a topic has no end and only `daes train` reads it, got {what}")
 
 
 def _file_of(what: str) -> str:
@@ -197,25 +197,12 @@ class Columns:
         listed = (*(self.numerical or ()), *(self.categorical or ()), *(self.exclude or ()))
         return {name for name in (*listed, self.label, self.time, self.weight) if name is not None}
 
-    def open(self, what: str, reading: Reading, *, needs_label: bool = True, **more: Any) -> "Dataset":
-        """The data with what its columns mean, named here or inferred, and further options of `Dataset.open`."""
-        from daes.stream.dataset import Dataset
+    def open(self, what: str, reading: Reading, **more: Any) -> "Dataset":
+        """Open the data, its columns named here or inferred, with further options of `Reading.open`."""
+        if self.schema is None:
+            return reading.open(what, **given_options(vars(self)), **more)
+        if self.named:
+            raise ValueError(f"--schema names all columns: no others may be named, got {', '.join(sorted(self.named))}")
         from daes.stream.schema import Schema
 
-        if self.schema is not None:
-            if self.named:
-                raise ValueError(f"--schema names all columns, and no others may be named, got {', '.join(self.named)}")
-            return reading.open(what, Schema.from_json(Path(self.schema).read_text(encoding="utf-8")), **more)
-        _refuse_topic(what, more)
-        return Dataset.open(
-            _file_of(what),
-            label=self.label,
-            numerical=self.numerical,
-            categorical=self.categorical,
-            time=self.time,
-            weight=self.weight,
-            exclude=self.exclude or (),
-            needs_label=needs_label,
-            **reading.options(),
-            **more,
-        )
+        return reading.open(what, schema=Schema.from_json(Path(self.schema).read_text(encoding="utf-8")), **more)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from daes.cli import console
-from daes.cli.console import err, errors, note, say
+from daes.cli.console import err, errors, note, print_json, say
 from daes.cli.errors import INTERRUPTED
 from daes.cli.groups import grouped, restored, was_given
 from daes.cli.live import Live, joined_schema
@@ -210,7 +210,7 @@ def train(
             _refuse_changed((choice, columns, model), stored["options"], run_folder.path)
         if from_run is not None or continues_live:
             # What the first rows of a live stream looked like is in the run, and they may be gone.
-            opened = reading.open(data, read_schema(stored), trained=stored, live=True, **live.options())
+            opened = reading.open(data, schema=read_schema(stored), trained=stored, live=True, **live.options())
         else:
             opened = columns.open(data, reading, needs_label=late_labels is None, live=True, **live.options())
             if late_labels is not None:
@@ -354,7 +354,6 @@ class _Progress:
 def _print(run: "TrainedRun", json: bool) -> None:
     from daes.cli.metrics_text import metrics_table
     from daes.report.summary import FEW_STEPS
-    from daes.storage.run_folder import strict
     from daes.training.config import suggest_batch_size
 
     result = run.result
@@ -374,7 +373,7 @@ def _print(run: "TrainedRun", json: bool) -> None:
             "resumed_at": run.resumed_at,
             **run.folder.read("metrics"),
         }
-        typer.echo(dumps(strict(content), allow_nan=False))
+        print_json(content)
         return
     console.out.print(
         f"{result.rows:,} rows in {steps:,} steps of {size:,} rows, {result.seconds:.1f} s, "
