@@ -48,6 +48,15 @@ def grouped(function: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
+def flag(name: str) -> str:
+    """The option of a parameter.
+
+    >>> flag("batch_size")
+    '--batch-size'
+    """
+    return f"--{name.replace('_', '-')}"
+
+
 def was_given(context: typer.Context, name: str) -> bool:
     """Whether an option is on the command line or in the configuration file."""
     source = context.get_parameter_source(name)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from daes.cli.console import note, out, print_json, say
-from daes.cli.groups import grouped, was_given
+from daes.cli.groups import flag, grouped, was_given
 from daes.cli.options import Json, one_of, option, whole_number
 from daes.cli.settings import DEVICE, NAMES, Names, find_device, given_options
 
@@ -219,12 +219,8 @@ def _check_used(what: str, given: list[str]) -> None:
     uses = find(what).uses
     for name in given:
         if name not in uses:
-            known = ", ".join(_flag(one) for one in uses)
-            raise ValueError(f"{_flag(name)} does not matter to {what}; what does: {known}")
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+            known = ", ".join(flag(one) for one in uses)
+            raise ValueError(f"{flag(name)} does not matter to {what}; what does: {known}")
 
 
 def _run(

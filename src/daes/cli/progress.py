@@ -21,36 +21,32 @@ _BETWEEN_LINES = 20.0
 class RowProgress:
     """Counts the rows of a job; `advance` is called after every batch."""
 
-    def __init__(self, bar: "Progress", title: str, total: int | None, done: int = 0) -> None:
+    def __init__(self, bar: "Progress", title: str, total: int | None) -> None:
         self._bar = bar
         self._title = title
-        self._task = bar.add_task(title, total=total, completed=done, speed="", status="")
+        self._task = bar.add_task(title, total=total, speed="", status="")
         self._total = total
-        self._first = self._done = done
+        self._first = self._done = 0
+        self._status = ""
         self._started = self._printed = self._measured = time.monotonic()
 
-    def advance(self, rows: int) -> None:
-        """Count further rows as done."""
+    def advance(self, rows: int, status: Callable[[], str] | None = None) -> None:
+        """Count further rows as done; `status` gives the text beside the bar and is called once a second at most."""
         self._done += rows
-        self._bar.update(self._task, completed=self._done, speed=f"{self._speed():,.0f} rows/s")
         now = time.monotonic()
+        if status is not None and now - self._measured >= _BETWEEN_METRICS:
+            self._measured, self._status = now, status()
+        speed = self._speed()
+        self._bar.update(self._task, completed=self._done, speed=f"{speed:,.0f} rows/s", status=self._status)
         if not console.err.is_terminal and now - self._printed >= _BETWEEN_LINES:
             self._printed = now
-            status = self._bar.tasks[self._task].fields["status"]
-            parts = (f"{self._done:,} rows", f"{self._speed():,.0f} rows/s", status, self._left())
+            left = (
+                ""
+                if self._total is None or not speed
+                else f"{(self._total - self._done) / speed / 60:.1f} minutes left"
+            )
+            parts = (f"{self._done:,} rows", f"{speed:,.0f} rows/s", self._status, left)
             console.note(f"{self._title}: {', '.join(filter(None, parts))}")
-
-    def needs_status(self) -> bool:
-        """Whether a new status is due, once per second."""
-        now = time.monotonic()
-        if now - self._measured < _BETWEEN_METRICS:
-            return False
-        self._measured = now
-        return True
-
-    def set_status(self, status: str) -> None:
-        """Set the text beside the bar."""
-        self._bar.update(self._task, status=status)
 
     def set_total(self, total: int | None) -> None:
         """Set the number of rows, once it is known."""
@@ -66,12 +62,6 @@ class RowProgress:
     def _speed(self) -> float:
         passed = time.monotonic() - self._started
         return (self._done - self._first) / passed if passed > 0 else 0.0
-
-    def _left(self) -> str:
-        speed = self._speed()
-        if self._total is None or not speed:
-            return ""
-        return f"{(self._total - self._done) / speed / 60:.1f} minutes left"
 
 
 @contextmanager
