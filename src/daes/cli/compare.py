@@ -10,10 +10,10 @@ import typer
 from daes.cli import console
 from daes.cli.console import note, say
 from daes.cli.groups import grouped, was_given
-from daes.cli.options import Json, number, one_of, option, whole_number
+from daes.cli.options import Json, Kind, Names, names, number, one_of, option, registered_list, whole_number
 from daes.cli.progress import trial_progress
 from daes.cli.reading import Columns, DataArgument, Reading
-from daes.cli.settings import ModelOptions, Names, TrainingOptions, names, registered_list
+from daes.cli.settings import ModelOptions, TrainingOptions
 from daes.cli.toml_file import Config
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class ProtocolOptions:
         ),
     ] = "stream"
     split: Annotated[
-        Names, _protocol("Shares of training, validation and test (paper).", parser=parse_split, metavar="LIST")
+        Names, _protocol("Shares of training, validation and test (paper).", of=Kind(parse_split, "LIST"))
     ] = _SPLIT
     epochs: Annotated[int, _protocol("Maximum number of epochs (paper).", of=whole_number(1))] = 50
     patience: Annotated[
@@ -91,7 +91,7 @@ def compare(
     backbones: Annotated[
         Names, option("Backbones to train on, of {backbone}.", of=registered_list("backbone"))
     ] = _BACKBONES,
-    seeds: Annotated[Any, option("How many seeds, or which: 5, or 1,2,3.", parser=parse_seeds, metavar="N")] = "5",
+    seeds: Annotated[Any, option("How many seeds, or which: 5, or 1,2,3.", of=Kind(parse_seeds, "N"))] = "5",
     jobs: Annotated[int, option("Number of processes.", "--jobs", "-j", of=whole_number(1))] = 1,
     ray: Annotated[
         bool, option("Run trials as tasks of a Ray cluster, --jobs at a time, by default all it has room for.", "--ray")

@@ -7,9 +7,9 @@ import typer
 
 from daes.cli.console import note, out, print_json
 from daes.cli.groups import grouped
-from daes.cli.options import BatchSize, Json, option
+from daes.cli.options import DEVICE, BatchSize, Json, option
 from daes.cli.reading import DataArgument, Reading, run_config
-from daes.cli.settings import DEVICE, find_device
+from daes.training.environment import find_device
 
 RunArgument = Annotated[
     Path,

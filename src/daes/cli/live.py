@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from daes.cli.options import number, one_of, option, whole_number
+from daes.cli.options import Kind, number, one_of, option, whole_number
 from daes.cli.settings import given_options
 from daes.training.config import OVERFLOW
 
@@ -82,8 +82,7 @@ class Live:
         str | None,
         _live(
             "Maximum delay of a label after its row, such as 90s, 30m or 2h; the row is learned from after that.",
-            parser=length_of_time,
-            metavar="TIME",
+            of=Kind(length_of_time, "TIME"),
             show_default="30m",
         ),
     ] = None

@@ -11,8 +11,9 @@ import typer
 
 from daes.cli.console import note, out, print_json, say
 from daes.cli.groups import flag, grouped, was_given
-from daes.cli.options import Json, one_of, option, whole_number
-from daes.cli.settings import DEVICE, NAMES, Names, find_device, given_options
+from daes.cli.options import DEVICE, NAMES, Json, Names, one_of, option, whole_number
+from daes.cli.settings import given_options
+from daes.training.environment import find_device
 
 if TYPE_CHECKING:
     from daes.paper.experiment import ExperimentSettings

@@ -7,9 +7,9 @@ from typing import Annotated
 from daes.cli.console import note, print_json
 from daes.cli.evaluate import Device, RunArgument
 from daes.cli.groups import grouped
-from daes.cli.options import BatchSize, Json, option
+from daes.cli.options import NAMES, BatchSize, Json, Names, option
 from daes.cli.reading import DataArgument, Reading, run_config
-from daes.cli.settings import NAMES, Names, find_device
+from daes.training.environment import find_device
 
 
 @grouped

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from daes.cli.options import one_of, option, whole_number
-from daes.cli.settings import NAMES, Names, given_options
+from daes.cli.options import NAMES, Kind, Names, matching, one_of, option, whole_number
+from daes.cli.settings import given_options
 
 if TYPE_CHECKING:
     from daes.stream.dataset import Dataset
@@ -37,13 +37,6 @@ def character(text: str) -> str:
     return found
 
 
-def label_meaning(text: str) -> str:
-    """Parse what a label means, TEXT=0 or TEXT=1, which stays as it is."""
-    if not text[:-2] or text[-2:] not in ("=0", "=1"):
-        raise typer.BadParameter(f"TEXT=0 or TEXT=1 is needed, got {text}")
-    return text
-
-
 @dataclass(frozen=True)
 class Reading:
     """How to read."""
@@ -54,7 +47,7 @@ class Reading:
         _reading("parquet or csv, where file names do not tell.", of=one_of("parquet", "csv")),
     ] = None
     separator: Annotated[
-        str | None, _reading("Field separator of CSV files; \\t is a tab.", parser=character, metavar="CHAR")
+        str | None, _reading("Field separator of CSV files; \\t is a tab.", of=Kind(character, "CHAR"))
     ] = None
     decimal: Annotated[
         str | None,
@@ -82,8 +75,7 @@ class Reading:
         list[str],
         _reading(
             "Meaning of a label that is not 0 or 1, such as yes=1. May be repeated; every label must then be listed.",
-            parser=label_meaning,
-            metavar="TEXT=0|1",
+            of=matching(r"(?s).+=[01]", "TEXT=0 or TEXT=1", "TEXT=0|1"),
         ),
     ] = field(default_factory=list)
     bad_rows: Annotated[

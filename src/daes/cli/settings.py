@@ -1,17 +1,14 @@
 """The options of the commands that train: the model and its training."""
 
-import csv
-import re
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from daes.cli.options import Kind, number, one_of, option, registered, whole_number
-from daes.training.config import LEARNING_RATES
+from daes.cli.options import DEVICE, PAIR, Kind, Names, names, number, one_of, option, whole_number
+from daes.training.config import LEARNING_RATES, suggest_batch_size
+from daes.training.environment import find_device
 
 if TYPE_CHECKING:
     from daes.stream.dataset import Dataset
@@ -19,30 +16,6 @@ if TYPE_CHECKING:
 
 
 _SMALL_BYTES = 1 << 26
-
-
-class Names(tuple[str, ...]):
-    """Names of an option: separated by commas, or a list in a TOML file."""
-
-
-def names(given: str | Sequence[str]) -> Names:
-    """Parse names; one with a comma stands in double quotes.
-
-    >>> names("price, age"), names('"a,b", c'), names(["a,b"])
-    (('price', 'age'), ('a,b', 'c'), ('a,b',))
-    """
-    parts = next(csv.reader([given], skipinitialspace=True), []) if isinstance(given, str) else given
-    return Names(part.strip() for part in parts if part.strip())
-
-
-def registered_list(*kinds: str) -> Kind:
-    """Registered names."""
-
-    def parse(given: str | Sequence[str]) -> Names:
-        known = one_of(*registered(*kinds))
-        return Names(known.parse(name) for name in names(given))
-
-    return Kind(parse, "LIST")
 
 
 def widths(given: str | Sequence[str]) -> Names:
@@ -55,22 +28,6 @@ def widths(given: str | Sequence[str]) -> Names:
     return Names(() if listed == ("none",) else (str(whole_number(1).parse(width)) for width in listed))
 
 
-def pair(text: str) -> str:
-    """Parse NAME=VALUE, which stays as it is."""
-    name, equals, _ = text.partition("=")
-    if not equals or not name.strip():
-        raise typer.BadParameter(f"NAME=VALUE is needed, got {text}")
-    return text
-
-
-def device_name(text: str) -> str:
-    """Parse the name of a device, which need not be there."""
-    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", text):
-        raise typer.BadParameter(f"auto, cpu, cuda or cuda:N is needed, got {text}")
-    return text
-
-
-NAMES, DEVICE = Kind(names, "LIST"), Kind(device_name, "NAME")
 _model = partial(option, panel="Model")
 _training = partial(option, panel="Training")
 
@@ -82,7 +39,7 @@ class ModelOptions:
     dim: Annotated[int, _model("Dimension of every embedding.", of=whole_number(1))] = 16
     hidden: Annotated[
         Names | None,
-        _model("Widths of the MLP's hidden layers, or none.", parser=widths, metavar="LIST", show_default="128,32,8"),
+        _model("Widths of the MLP's hidden layers, or none.", of=Kind(widths, "LIST"), show_default="128,32,8"),
     ] = None
     dropout: Annotated[
         float | None,
@@ -139,16 +96,10 @@ class ModelOptions:
         None
     )
     method_option: Annotated[
-        list[str],
-        _model(
-            "Any other option of the method, such as num_meta=20; may be repeated.", parser=pair, metavar="NAME=VALUE"
-        ),
+        list[str], _model("Any other option of the method, such as num_meta=20; may be repeated.", of=PAIR)
     ] = field(default_factory=list)
     backbone_option: Annotated[
-        list[str],
-        _model(
-            "Any other option of the backbone, such as layers=2; may be repeated.", parser=pair, metavar="NAME=VALUE"
-        ),
+        list[str], _model("Any other option of the backbone, such as layers=2; may be repeated.", of=PAIR)
     ] = field(default_factory=list)
     sample_rows: Annotated[
         int,
@@ -163,13 +114,11 @@ class ModelOptions:
             if not self.evidence and getattr(self, name) not in (0, getattr(ModelOptions, name)):
                 raise ValueError(f"--{name} is about evidence: it cannot be used with --no-evidence")
 
-    def _evidence(self) -> dict[str, Any]:
-        return {"pairs": self.pairs, "triples": self.triples, "recent": self.recent or None}
-
     def arguments(self) -> dict[str, Any]:
         """Arguments of `CTRModel.from_sample`, except method and backbone."""
         estimator = given_options({"half_life": self.half_life, "expiry": self.expiry})
         embedding = {"reservoir_size": self.reservoir_size, "estimator_options": estimator or None}
+        evidence = {"pairs": self.pairs, "triples": self.triples, "recent": self.recent or None}
         backbone = {
             "hidden": None if self.hidden is None else [int(width) for width in self.hidden],
             "dropout": self.dropout,
@@ -179,7 +128,7 @@ class ModelOptions:
             "dim": self.dim,
             "l2": self.l2,
             "context": _context(self.context),
-            "evidence": self._evidence() if self.evidence else False,
+            "evidence": evidence if self.evidence else False,
             "num_context": self.num_context,
             "categorical_options": {"mode": self.tables, "sparse": self.sparse},
             "embedding_options": given_options(embedding) | _values(self.method_option),
@@ -248,8 +197,6 @@ class TrainingOptions:
 
     def resolved(self, data: "Dataset") -> "TrainingOptions":
         """The same with batch size, window and device decided, by the number of rows and the available hardware."""
-        from daes.training.config import suggest_batch_size
-
         rows = _count(data) if self.window is None or self.batch_size is None else None
         batch_size = suggest_batch_size(rows) if self.batch_size is None else self.batch_size
         window = self.window or (100_000 if rows is None else min(max(rows // 10, 1000), 100_000))
@@ -267,16 +214,6 @@ def _count(data: "Dataset") -> int | None:
     """The number of rows; None where only reading large files tells."""
     sizes = [size for _, size, _ in data.stamps() or []]
     return data.count_rows() if data.num_rows is None and sizes and sum(sizes) < _SMALL_BYTES else data.num_rows
-
-
-def find_device(name: str) -> str:
-    """The device that `--device` names."""
-    from daes.training.environment import find_device as find
-
-    try:
-        return find(name)
-    except ValueError as error:
-        raise ValueError(f"--{error}") from None
 
 
 def _context(choice: str) -> str | list[str] | None:

@@ -15,7 +15,7 @@ from daes.cli.console import err, errors, note, print_json, say
 from daes.cli.errors import INTERRUPTED
 from daes.cli.groups import flag, grouped, restored, was_given
 from daes.cli.live import Live, joined_schema
-from daes.cli.options import ARGUMENTS, Json, Seed, number, one_of, option, registered_name, whole_number
+from daes.cli.options import ARGUMENTS, Json, Kind, Seed, number, one_of, option, registered_name, whole_number
 from daes.cli.reading import DATA_HELP, STDIN, Columns, Reading
 from daes.cli.settings import ModelOptions, TrainingOptions
 from daes.cli.toml_file import Config
@@ -106,8 +106,7 @@ def train(
         _run(
             "Also send the metrics, as they are recorded, to tensorboard:FOLDER, mlflow:EXPERIMENT or wandb:PROJECT; "
             "may be repeated.",
-            parser=tracker,
-            metavar="NAME[:WHERE]",
+            of=Kind(tracker, "NAME[:WHERE]"),
         ),
     ] = None,
     config: Config = None,
