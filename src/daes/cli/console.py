@@ -3,11 +3,14 @@
 With `--quiet` nothing is written to `err`.
 """
 
+import logging
+from datetime import datetime
 from json import dumps
 from typing import Any
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -15,7 +18,7 @@ errors = Console(stderr=True, highlight=False)
 
 
 def say(line: str) -> None:
-    """Write a line of the result as it is: a long one is not broken, and `[a]` in it is no mark-up."""
+    """Write a line of the result as it is: long lines are not wrapped, and `[a]` is not markup."""
     out.print(line, soft_wrap=True, markup=False)
 
 
@@ -27,19 +30,28 @@ def print_json(content: Any, *, ensure_ascii: bool = True) -> None:
 
 
 def note(line: str) -> None:
-    """Write a line of progress or a remark as it is."""
+    """Write a line of progress, or a note, as it is."""
     err.print(line, soft_wrap=True, markup=False)
 
 
+class LogHandler(logging.Handler):
+    """Writes log messages to stderr, with the time of day."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        style = "bold yellow" if record.levelno >= logging.WARNING else "dim"
+        time = f"{datetime.fromtimestamp(record.created):%H:%M:%S} "
+        err.print(Text.assemble((time, style), record.getMessage()), soft_wrap=True)
+
+
 def progress_bar(*columns: Any) -> Any:
-    """A bar of rich on stderr that is gone when it is done; nothing where stderr is no terminal."""
+    """A progress bar of rich on stderr that disappears at the end; nothing if stderr is not a terminal."""
     from rich.progress import Progress
 
     return Progress(*columns, console=err, transient=True, disable=not err.is_terminal)
 
 
 def plain_table() -> Any:
-    """A table of rich with a line below its head and no frame."""
+    """A table of rich with a line below its header and no frame."""
     from rich import box
     from rich.table import Table
 

@@ -1,12 +1,13 @@
 """`daes serve`: a trained model over HTTP."""
 
+import logging
 import os
 from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-from daes.cli.console import note
+from daes.cli.console import LogHandler, note
 from daes.cli.evaluate import RunArgument
 from daes.cli.options import number, option, whole_number
 
@@ -59,7 +60,6 @@ def serve(
     key = _api_key(api_key_file)
     import torch
 
-    from daes.cli.logs import show_log
     from daes.report.live import docs_page, live_page, serving_view
     from daes.serving.app import create_app
     from daes.serving.server import compile_beside, is_loopback, open_socket, run_server
@@ -70,7 +70,9 @@ def serve(
             f"--host {host} can be reached by others: set {KEY_VARIABLE}, name an --api-key-file, or give --without-key"
         )
     torch.set_num_threads(threads)
-    show_log("daes.serving")
+    log = logging.getLogger("daes.serving")
+    log.setLevel(logging.INFO)
+    log.handlers = [LogHandler()]
     limits = Limits(body_bytes=max_body, rows=max_rows, seconds=max_seconds)
     with (
         open_socket(host, port) as listening,
