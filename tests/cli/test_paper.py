@@ -37,6 +37,12 @@ def test_one_experiment_from_run_to_page(tmp_path):
     assert "value-space-limit" in page.read_text()
 
 
+def test_the_folder_may_have_any_name(tmp_path):
+    result = run("value-space-limit", "--rows", 2000, "--out", tmp_path / "a[/b]")
+    assert result.exit_code == 0, result.output
+    assert f"wrote {tmp_path}/a[/b]/value-space-limit.rows2000.json" in result.stdout
+
+
 def test_results_there_already_need_a_word(tmp_path):
     arguments = ("value-space-limit", "--rows", 2000, "--out", tmp_path)
     assert run(*arguments).exit_code == 0

@@ -1,4 +1,5 @@
 from io import StringIO
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -56,6 +57,15 @@ def test_the_status_is_asked_for_once_a_second(screen, monkeypatch):
         for _ in range(13):
             bar.advance(1, lambda: asked.append(1) or "")
     assert len(asked) == 3
+
+
+def test_an_error_in_a_bar_is_not_markup(screen):
+    text = screen(terminal=True)
+    trial = SimpleNamespace(label="fe", backbone="fnn", seed=0)
+    result = SimpleNamespace(error="ValueError: [/x]")
+    with progress.trial_progress() as show:
+        show(SimpleNamespace(trial=trial, result=result, rows=0, total_rows=1, trials=1, trials_done=1))
+    assert "failed: ValueError: [/x]" in text.getvalue()
 
 
 def test_words_about_the_window():

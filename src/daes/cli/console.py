@@ -1,6 +1,6 @@
 """Where the command line writes: results to `out`, progress and notes to `err`, errors to `errors`.
 
-With `--quiet` nothing is written to `err`.
+With `--quiet` nothing is written to `err`. Names and paths may hold `[a]`, so nothing is read as markup.
 """
 
 import logging
@@ -12,14 +12,14 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
-errors = Console(stderr=True, highlight=False)
+out = Console(highlight=False, markup=False)
+err = Console(stderr=True, highlight=False, markup=False)
+errors = Console(stderr=True, highlight=False, markup=False)
 
 
 def say(line: str) -> None:
-    """Write a line of the result as it is: long lines are not wrapped, and `[a]` is not markup."""
-    out.print(line, soft_wrap=True, markup=False)
+    """Write a line of the result without wrapping it."""
+    out.print(line, soft_wrap=True)
 
 
 def print_json(content: Any, *, ensure_ascii: bool = True) -> None:
@@ -30,8 +30,8 @@ def print_json(content: Any, *, ensure_ascii: bool = True) -> None:
 
 
 def note(line: str) -> None:
-    """Write a line of progress, or a note, as it is."""
-    err.print(line, soft_wrap=True, markup=False)
+    """Write a line of progress, or a note, without wrapping it."""
+    err.print(line, soft_wrap=True)
 
 
 class LogHandler(logging.Handler):

@@ -152,7 +152,7 @@ def _summarize(
     if json:
         print_json({"table": file, **summary.to_dict(wanted)})
         return
-    out.print(file, style="bold", markup=False)
+    out.print(file, style="bold")
     out.print(
         f"{count(summary.rows)} rows; quantiles of a uniform sample of up to {count(summary.size)} values per column.\n"
     )

@@ -272,7 +272,7 @@ def _run(
         elif known:
             say(f"{place / result.stem}.json was there already")
         else:
-            out.print(f"\n{experiment.title} · {result.where}\n", style="bold", soft_wrap=True, markup=False)
+            out.print(f"\n{experiment.title} · {result.where}\n", style="bold", soft_wrap=True)
             say(experiment.markdown(result))
             say(f"\n{experiment.verdict(result)}")
             out.print(f"wrote {place / result.stem}.json, .md and .png", style="dim", soft_wrap=True)

@@ -75,7 +75,7 @@ def row_progress(title: str, total: int | None = None) -> Iterator[RowProgress]:
         TaskProgressColumn(),
         TextColumn("{task.completed:,.0f} rows"),
         TextColumn("{task.fields[speed]}"),
-        TextColumn("{task.fields[status]}"),
+        TextColumn("{task.fields[status]}", markup=False),
         TimeRemainingColumn(compact=True),
     )
     with bar:
@@ -91,7 +91,7 @@ def trial_progress() -> Iterator[Callable[["TrialProgress"], None]]:
         TextColumn("comparing"),
         BarColumn(bar_width=24),
         TextColumn("{task.fields[trials]}"),
-        TextColumn("{task.fields[words]}"),
+        TextColumn("{task.fields[words]}", markup=False),
         TimeRemainingColumn(compact=True),
     )
     parts: dict[str, float] = {}

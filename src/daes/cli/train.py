@@ -258,8 +258,8 @@ def train(
     except KeyboardInterrupt as interruption:
         if processes.first:
             if str(interruption):
-                errors.print(f"daes: {interruption}", soft_wrap=True, markup=False)
-            errors.print(stdin_advice if data == STDIN else resume_advice, soft_wrap=True, markup=False)
+                errors.print(f"daes: {interruption}", soft_wrap=True)
+            errors.print(stdin_advice if data == STDIN else resume_advice, soft_wrap=True)
         raise typer.Exit(getattr(interruption, "exit_code", INTERRUPTED)) from None
     if run.stopped is not None:
         note(f"{run.stopped}; {resume_advice}")
