@@ -86,36 +86,37 @@ def _batches(data: "Dataset", bar: Any) -> "Iterator[Any]":
 
 
 def _table(profiles: "dict[str, DriftProfile]") -> Table:
-    rows = [_row(name, profile) for name, profile in profiles.items()]
-    order = sorted(rows, key=lambda row: -_largest(profiles[str(row[0])].psi))
-    head = ("column", "PSI median", "largest", "in segment", "by chance", "KS median", "largest", "by chance")
-    return Table((*head, "missing"), order)
-
-
-def _row(name: str, profile: "DriftProfile") -> list[object]:
+    """One row per column, the one with the largest PSI first."""
     import numpy as np
 
-    column = Cell(name, style="bold")
-    if np.isnan(profile.psi).all():
-        return [column, *[NONE] * 7, _range(profile.missing)]
-    worst, high = int(np.nanargmax(profile.psi)), _largest(profile.psi)
-    return [
-        column,
-        f"{np.nanmedian(profile.psi):.3f}",
-        Cell(f"{high:.3f}", style="red" if high > 0.25 else "yellow" if high > 0.1 else "green"),
-        str(worst),
-        f"{profile.psi_by_chance[worst]:.3f}",
-        f"{np.nanmedian(profile.ks):.3f}",
-        f"{_largest(profile.ks):.3f}",
-        f"{profile.ks_by_chance[int(np.nanargmax(profile.ks))]:.3f}",
-        _range(profile.missing),
-    ]
-
-
-def _largest(series: Any) -> float:
-    import numpy as np
-
-    return -1.0 if np.isnan(series).all() else float(np.nanmax(series))
+    rows: list[list[object]] = []
+    for name, profile in sorted(profiles.items(), key=lambda item: -np.nan_to_num(item[1].psi, nan=-1.0).max()):
+        shown: list[object] = [NONE] * 7
+        if not np.isnan(profile.psi).all():
+            psi, ks = int(np.nanargmax(profile.psi)), int(np.nanargmax(profile.ks))
+            style = "red" if profile.psi[psi] > 0.25 else "yellow" if profile.psi[psi] > 0.1 else "green"
+            shown = [
+                f"{np.nanmedian(profile.psi):.3f}",
+                Cell(f"{profile.psi[psi]:.3f}", style=style),
+                str(psi),
+                f"{profile.psi_by_chance[psi]:.3f}",
+                f"{np.nanmedian(profile.ks):.3f}",
+                f"{profile.ks[ks]:.3f}",
+                f"{profile.ks_by_chance[ks]:.3f}",
+            ]
+        rows.append([Cell(name, style="bold"), *shown, _range(profile.missing)])
+    head = (
+        "column",
+        "PSI median",
+        "largest",
+        "in segment",
+        "by chance",
+        "KS median",
+        "largest",
+        "by chance",
+        "missing",
+    )
+    return Table(head, rows)
 
 
 def _range(missing: Any) -> str:
@@ -126,13 +127,9 @@ def _range(missing: Any) -> str:
 def _plain(profiles: "dict[str, DriftProfile]") -> dict[str, Any]:
     from daes.training.monitor import plain
 
-    series = ("psi", "ks", "psi_by_chance", "ks_by_chance", "missing")
+    series = ("psi", "ks", "psi_by_chance", "ks_by_chance", "missing", "counts")
     return {
-        name: {
-            **{kind: plain(getattr(profile, kind)) for kind in series},
-            "counts": profile.counts.tolist(),
-            "rows": profile.bounds[1:].tolist(),
-        }
+        name: {kind: plain(getattr(profile, kind)) for kind in series} | {"rows": plain(profile.bounds[1:])}
         for name, profile in profiles.items()
     }
 

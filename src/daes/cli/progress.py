@@ -1,4 +1,4 @@
-"""Progress of a long job: a bar on a terminal, a line every 20 seconds elsewhere; always on stderr."""
+"""Progress of a long job on stderr: a bar on a terminal, a line every 20 seconds elsewhere."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -54,7 +54,7 @@ class RowProgress:
         self._bar.update(self._task, total=total)
 
     def start_at(self, done: int) -> None:
-        """Count rows that were done before this process."""
+        """Set the number of rows that were done before this process started."""
         self._first = self._done = done
         self._started = time.monotonic()
         self._bar.update(self._task, completed=done)
@@ -84,37 +84,35 @@ def row_progress(title: str, total: int | None = None) -> Iterator[RowProgress]:
 
 @contextmanager
 def trial_progress() -> Iterator[Callable[["TrialProgress"], None]]:
-    """A bar of trials, or a line per trial where stderr is no terminal; the result is what `compare` calls."""
+    """A progress bar of trials, or one line per trial if stderr is not a terminal: a callback for `compare`."""
     from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 
     bar = console.progress_bar(
         TextColumn("comparing"),
         BarColumn(bar_width=24),
-        TextColumn("{task.fields[trials]}"),
-        TextColumn("{task.fields[words]}", markup=False),
+        TextColumn("{task.fields[status]}", markup=False),
         TimeRemainingColumn(compact=True),
     )
     parts: dict[str, float] = {}
 
     def show(event: "TrialProgress") -> None:
-        name = words = f"{event.trial.label} on {event.trial.backbone}, seed {event.trial.seed}"
+        name = status = f"{event.trial.label} on {event.trial.backbone}, seed {event.trial.seed}"
         if event.result is None:
             parts[name] = event.rows / event.total_rows if event.total_rows else 0.0
         else:
             parts.pop(name, None)
-            words = _outcome(event.result)
+            status = _outcome(event.result)
             if not console.err.is_terminal:
-                console.note(f"{event.trials_done}/{event.trials} {name}: {words}")
+                console.note(f"{event.trials_done}/{event.trials} {name}: {status}")
         bar.update(
             task,
             total=event.trials,
             completed=event.trials_done + sum(parts.values()),
-            trials=f"{event.trials_done}/{event.trials} trials",
-            words=words,
+            status=f"{event.trials_done}/{event.trials} trials {status}",
         )
 
     with bar:
-        task = bar.add_task("", total=None, trials="", words="")
+        task = bar.add_task("", total=None, status="")
         yield show
 
 
@@ -125,7 +123,7 @@ def _outcome(result: "TrialResult") -> str:
 
 
 def metric_status(metrics: Any) -> str:
-    """Window AUC and LogLoss of a `StreamMetrics`, short; empty where they are not defined yet."""
+    """Window AUC and LogLoss of a `StreamMetrics` in a few words; empty while they are not defined."""
     from daes.metrics.stream import LogLoss
 
     loss = LogLoss()
