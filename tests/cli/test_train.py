@@ -225,7 +225,7 @@ def test_wrong_input_is_one_sentence(refused, clicks, tmp_path, csv):
         ((*known, "--resume", "--overwrite", *out), "--resume and --overwrite exclude each other"),
         ((*known, "--limit", "-5", *out), "a whole number of at least 1 is needed"),
         (known, "Missing option '--out'"),
-        (("train", *out), "'DATA': what to train on is needed"),
+        (("train", *out), "'DATA': the data to train on are needed"),
         (("train", *out, "--resume"), "DATA is needed: there is no run in"),
         ((*known, "--colour", *out), "No such option"),
         (
@@ -616,9 +616,9 @@ def test_options_of_late_labels_are_checked(refused, clicks, tmp_path):
     options = ("--out", tmp_path / "run", *QUICK)
     topic, labels = "nats://127.0.0.1:1/ads", ("--labels", "nats://127.0.0.1:1/clicks")
     assert "--labels needs --key NAME" in refused("train", topic, *labels, *options)
-    assert "--key and --label-window are for labels" in refused("train", topic, "--key", "id", *options)
+    assert "--key and --label-window need --labels" in refused("train", topic, "--key", "id", *options)
     said = refused("train", topic, *labels, "--key", "id", "--label-window", "soon", *options)
-    assert "'--label-window': a positive number with s, m, h or d is needed, as 30m, got soon" in said
+    assert "'--label-window': a positive number with s, m, h or d, such as 30m, is needed, got soon" in said
     said = refused("train", topic, *labels, "--key", "id", "--overflow", "keep", *options)
     assert "'--overflow': must be one of no-click, drop, spill, got 'keep'" in said
     assert "key is for streams without an end" in refused("train", clicks, *labels, "--key", "id", *options)
@@ -627,7 +627,7 @@ def test_options_of_late_labels_are_checked(refused, clicks, tmp_path):
 @pytest.mark.parametrize("option", ["--pairs", "--recent"])
 def test_options_of_evidence_need_evidence(refused, tmp_path, option):
     sentence = refused("train", "adstream:100", "--no-evidence", option, "7", "--out", tmp_path / "run")
-    assert f"{option} is about evidence" in sentence
+    assert f"{option} is an option of evidence" in sentence
     assert not (tmp_path / "run").exists()
 
 

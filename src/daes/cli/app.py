@@ -1,4 +1,4 @@
-"""The `daes` program: its commands, the options they share, and how errors are reported."""
+"""The `daes` program: its commands, its global options, and how errors are reported."""
 
 import os
 import sys
@@ -42,10 +42,10 @@ _ERRORS = "daes.errors"
 
 
 class Program(TyperGroup):
-    """Runs a command; an error becomes one sentence on stderr and an exit code.
+    """Runs a command and turns an error into one sentence on stderr and an exit code.
 
-    2 is bad input or usage, 1 a failure, 130 an interruption. With `--debug`, anywhere on the command line, or
-    DAES_DEBUG=1 in the environment the traceback is shown instead.
+    The exit code is 2 for bad input or usage, 1 for a failure and 130 for an interruption. With `--debug`, anywhere on
+    the command line, or DAES_DEBUG=1 in the environment, the traceback is shown instead.
     """
 
     def main(
@@ -80,7 +80,7 @@ class Program(TyperGroup):
             code, sentence = explain(error)
             errors.print(Text.assemble(("daes: ", "bold red"), sentence), soft_wrap=True)
             sys.exit(code)
-        # Without its standalone mode click returns the code that an Exit was raised with, and what a command returns.
+        # Outside standalone mode click returns the code of an Exit, or whatever the command returns.
         sys.exit(result if isinstance(result, int) else 0)
 
 
@@ -155,7 +155,7 @@ def _program(
     context: typer.Context,
     version: Annotated[bool, option("Print the version and exit.", "--version", is_eager=True)] = False,
     debug: Annotated[
-        bool, option("Show the traceback of an error, anywhere on the command line. Or set DAES_DEBUG=1.", "--debug")
+        bool, option("Show the traceback of an error; anywhere on the command line. Or set DAES_DEBUG=1.", "--debug")
     ] = False,
     quiet: Annotated[
         bool, option("No progress and no notes, only results and errors; anywhere on the command line.", "--quiet")
@@ -174,11 +174,11 @@ def _program(
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    """A warning is a sentence too, without the line of code that it comes from."""
+    """Print a warning as one sentence, without the line of code that it comes from."""
     err.print(Text.assemble(("daes: ", "bold yellow"), " ".join(str(message).split())), soft_wrap=True)
 
 
 def _never_fail_on_characters(stream: TextIO) -> None:
-    # A terminal that cannot show ± gets a question mark, not a traceback.
+    # A terminal that cannot show ± gets a question mark instead of a traceback.
     if hasattr(stream, "reconfigure"):
         stream.reconfigure(errors="replace")

@@ -28,7 +28,7 @@ _run = partial(option, panel="Run")
 
 
 def parse_seeds(given: str | list[str]) -> tuple[int, ...]:
-    """How many seeds, or which.
+    """The seeds, from their number or a list.
 
     >>> parse_seeds("3"), parse_seeds("7,11")
     ((0, 1, 2), (7, 11))
@@ -49,7 +49,7 @@ def parse_split(given: str | list[str]) -> Names:
 
 @dataclass(frozen=True)
 class ProtocolOptions:
-    """How to judge."""
+    """How the methods are judged."""
 
     protocol: Annotated[
         str,
@@ -70,7 +70,7 @@ class ProtocolOptions:
     shuffle: Annotated[bool, _protocol("Shuffle the training part in each epoch (paper).", "--shuffle")] = False
 
     def config(self) -> "OfflineConfig":
-        """What the paper's protocol needs."""
+        """The configuration of the paper's protocol."""
         from daes.training.offline import OfflineConfig
 
         return OfflineConfig(
@@ -86,15 +86,17 @@ def compare(
     call: typer.Context,
     data: DataArgument,
     methods: Annotated[
-        Names, option("Methods to compare, of {method}; {rival}.", of=registered_list("method", "rival"))
+        Names, option("Methods to compare: some of {method}; {rival}.", of=registered_list("method", "rival"))
     ] = _METHODS,
     backbones: Annotated[
-        Names, option("Backbones to train on, of {backbone}.", of=registered_list("backbone"))
+        Names, option("Backbones to train on: some of {backbone}.", of=registered_list("backbone"))
     ] = _BACKBONES,
-    seeds: Annotated[Any, option("How many seeds, or which: 5, or 1,2,3.", of=Kind(parse_seeds, "N"))] = "5",
+    seeds: Annotated[
+        Any, option("The number of seeds, or a list of them: 5, or 1,2,3.", of=Kind(parse_seeds, "N"))
+    ] = "5",
     jobs: Annotated[int, option("Number of processes.", "--jobs", "-j", of=whole_number(1))] = 1,
     ray: Annotated[
-        bool, option("Run trials as tasks of a Ray cluster, --jobs at a time, by default all it has room for.", "--ray")
+        bool, option("Run trials as tasks of a Ray cluster: --jobs at a time, by default as many as fit.", "--ray")
     ] = False,
     refit: Annotated[
         bool, option("Fit offline methods again on the past after 1/16, 1/8, 1/4 and 1/2 of the stream.")
@@ -110,7 +112,7 @@ def compare(
     out: Annotated[
         Path | None,
         _run(
-            "A folder for results, table and report. Results that are there already are not computed again.",
+            "A folder for results, table and report. Results that it already holds are not computed again.",
             "--out",
             "-o",
             metavar="OUT",
@@ -125,16 +127,16 @@ def compare(
     model: ModelOptions = ModelOptions(),  # noqa: B008
     training: TrainingOptions = TrainingOptions(),  # noqa: B008
 ) -> None:
-    """Train methods × backbones × seeds on one stream and make the paper's table of it.
+    """Train methods × backbones × seeds on one stream and make the paper's table from the results.
 
-    Each entry is the mean and standard deviation over the seeds; `daes` (or the best method) is tested against every
-    baseline on the rows, by DeLong's paired test of AUCs and by a bootstrap over blocks of consecutive rows, corrected
-    after Holm for all that is compared. With one seed all methods start from the same tables and see the same batches.
-    Offline methods are fitted on the first `--sample-rows` rows, which are also scored (that favours them, as in the
-    paper), and again as the stream goes.
+    Each entry is the mean and standard deviation over the seeds. `daes` (or the best method) is tested against every
+    baseline on the same rows, by DeLong's paired test of AUCs and by a bootstrap over blocks of consecutive rows, with
+    Holm's correction for all comparisons. All methods with one seed start from the same tables and see the same
+    batches. Offline methods are fitted on the first `--sample-rows` rows, which are also scored (this favours them, as
+    in the paper), and again later in the stream.
 
-    With `--out`, each result is kept as soon as it is there. The same command goes on where it was stopped, and more
-    methods or seeds add to what is there. A trial that fails is reported; the others go on.
+    With `--out`, each result is kept as soon as it is known. The same command continues where it was stopped; more
+    methods or seeds add to the results. A trial that fails is reported, and the others go on.
 
     Examples:
 

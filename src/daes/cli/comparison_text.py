@@ -1,4 +1,4 @@
-"""A comparison of estimators in the terminal: what each costs, where it errs, and what it says."""
+"""A comparison of estimators in the terminal: costs, rank errors by level, and quantiles."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from daes.formatting import compact, count, duration, measured, nbytes, percent,
 from daes.table import Cell, Table
 
 FINE, POOR = 0.004, 0.02
-"""Rank errors up to FINE are what a reservoir of 100 000 may have; above POOR an estimate misleads."""
+"""Rank errors up to FINE are expected of a reservoir of 100,000 values; above POOR an estimate misleads."""
 THEME = dict(zip(LABELS, ("c6", "c3", "c5", "c2", "c4", "c1", "c8"), strict=True))
 """The colour of each estimator on a page."""
 
@@ -24,7 +24,7 @@ _GAP = 3
 
 
 def headline(comparison: EstimatorReport, description: str) -> RenderableType:
-    """What was read, and how much of it there was."""
+    """What was read: number of values, range, and the settings."""
     rows = comparison.count + comparison.skipped
     lines = [
         f"{rows:,} values in {comparison.batches:,} batches, {comparison.skipped:,} of them missing or infinite "
@@ -38,7 +38,7 @@ def headline(comparison: EstimatorReport, description: str) -> RenderableType:
 
 
 def render(comparison: EstimatorReport, width: int, *, plain: bool = False) -> RenderableType:
-    """All three views, for a terminal of that width; `plain` for one that knows no bars."""
+    """All three views, for a terminal of this width; `plain` for one without block characters."""
     return Group(
         _title("Error and cost"),
         costs(comparison, wide=width >= 100),
@@ -72,7 +72,7 @@ def _costs(result: EstimatorResult, wide: bool) -> list[object]:
 
 
 def strips(comparison: EstimatorReport, width: int, bars: str = _BARS) -> RenderableType:
-    """The rank error at every level, one bar each; neighbours share a bar, the worse one showing, if space is short."""
+    """The rank error at every level as a bar; in a narrow terminal, neighbours share the bar of the worse one."""
     levels = len(comparison.levels)
     share = -(-levels // max(width, 1))
     grid = Grid.grid(padding=(0, 2, 0, 0))
@@ -92,7 +92,7 @@ def strips(comparison: EstimatorReport, width: int, bars: str = _BARS) -> Render
 
 
 def quantiles(comparison: EstimatorReport, width: int) -> RenderableType:
-    """Estimated beside true quantiles, at a few of the levels; in several tables if the width does not hold one."""
+    """Estimated and true quantiles at a few of the levels, in several tables if one is too wide."""
     rows = shown_levels(comparison.levels)
     parts: list[list[EstimatorResult]] = [[]]
     levels = max(len(_percent_level(comparison.levels[row])) for row in rows)

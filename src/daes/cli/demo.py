@@ -1,4 +1,4 @@
-"""`daes demo`: a complete comparison on two streams that come with the package."""
+"""`daes demo`: a complete comparison on two small streams."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -32,11 +32,11 @@ def demo(
 ) -> None:
     """Compare DAES with other embeddings of numerical features on flights and a simulated ad stream, in a few minutes.
 
-    Every model reads the stream once and scores each batch before it learns from it. The flights left New York in 2013
-    (was one more than 15 minutes late?); the ads are simulated, so the best possible score is known. One more run of
-    `daes` on each stream records details: drift, knots, what the model learned.
+    Every model reads the stream once and scores each batch before it learns from it. The flights left New York in 2013;
+    the label says whether one was more than 15 minutes late. The ads are simulated, so the best possible score is
+    known. One more run of `daes` on each stream records details: drift, knots, what the model learned.
 
-    Prints the tables and writes an HTML report. No method is tuned.
+    The tables are printed, and an HTML report is written. No method is tuned.
     """
     from daes.experiments.compare import compare
     from daes.report import compared_in, write_comparisons
@@ -81,7 +81,7 @@ def demo(
 
 
 def _streams(rows: int) -> "Iterator[tuple[str, Dataset, dict[str, float]]]":
-    """The flights, if they are installed, and the simulated ads: name, rows and what the true probabilities score."""
+    """The flights, if installed, and the simulated ads: name, rows and the metrics of the true probabilities."""
     from daes.extras import MissingExtraError
     from daes.simulation import AdStream
     from daes.stream.dataset import Dataset

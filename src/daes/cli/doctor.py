@@ -1,4 +1,4 @@
-"""`daes doctor`: what is installed, what is missing, and what the machine has."""
+"""`daes doctor`: what is installed, what is missing, and the hardware."""
 
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -35,7 +35,7 @@ _DISTRIBUTIONS = {
 
 
 def doctor(json: Json = False) -> None:
-    """Show what is installed, what is missing and how to get it, and what a GPU would bring.
+    """Show what is installed, what is missing and how to install it, and the hardware.
 
     Examples:
 
@@ -67,7 +67,7 @@ def doctor(json: Json = False) -> None:
 
 
 def examine() -> dict[str, Any]:
-    """What is installed and what the machine has, as plain values."""
+    """Installed packages and hardware, as plain values."""
     import os
     import platform
 

@@ -34,10 +34,10 @@ def drift(
     """Show how far the numerical columns drift: PSI and KS of consecutive segments against the first.
 
     PSI below 0.1 is usually called stable, above 0.25 a shift; KS is the largest gap between two distribution
-    functions. Short segments differ by chance: the table says by how much on average. The label is not needed.
-    Infinite values, as those beyond ±3.4e38 are read, count as missing.
+    functions. Short segments differ by chance: the table says by how much on average. No label is needed. Values beyond
+    ±3.4e38 are infinite and count as missing.
 
-    A stream of any length is read with two segments in memory; where its length is not known it is read twice.
+    Two segments are in memory at a time. A stream of unknown length is read twice.
 
     Examples:
 

@@ -1,4 +1,4 @@
-"""Error messages: one sentence, and a traceback only on request."""
+"""Errors as exit codes and sentences."""
 
 import typer
 
@@ -9,7 +9,7 @@ BAD_INPUT = 2
 FAILURE = 1
 INTERRUPTED = 130
 
-# Click comes with some versions of typer and within others; its exceptions are reached through typer's own.
+# Some versions of typer depend on click, others contain it: its exceptions are reached through those of typer.
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 ClickException: type[Exception] = UsageError.__bases__[0]
 
@@ -19,9 +19,9 @@ _INPUT_ERRORS = (ValueError, TypeError, FileNotFoundError, IsADirectoryError, No
 def explain(error: BaseException) -> tuple[int, str]:
     """The exit code and the sentence for an error.
 
-    For a wrong argument the library raises `ValueError` or `TypeError` with a sentence that names the argument and the
-    value; these and files that cannot be opened are bad input. A missing extra, a full disk, too little memory, the
-    library's own error classes (training that cannot continue) and unexpected errors are failures.
+    For a wrong argument the library raises a `ValueError` or `TypeError` that names the argument and its value; these,
+    and files that cannot be opened, are bad input. A missing extra, a full disk, too little memory, the library's own
+    error classes (training that cannot continue) and unexpected errors are failures.
 
     >>> explain(ValueError("size must be a positive integer, got 0"))
     (2, 'size must be a positive integer, got 0')

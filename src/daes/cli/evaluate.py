@@ -1,4 +1,4 @@
-"""`daes evaluate`: metrics of a trained model on other rows."""
+"""`daes evaluate`: the metrics of a trained model on other rows."""
 
 from pathlib import Path
 from typing import Annotated
@@ -30,7 +30,7 @@ def evaluate(
 ) -> None:
     """Evaluate a trained model on rows without learning from them.
 
-    The columns are found by the names of training. To evaluate a model that keeps learning, as in production, use
+    The columns have the same names as in training. To evaluate a model that keeps learning, as in production, use
     `daes train`: it scores every row before it learns from it.
 
     Examples:

@@ -1,4 +1,4 @@
-"""Groups of options: a dataclass of options is written once and used by every command that needs it."""
+"""Groups of options: dataclasses of options that several commands share."""
 
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
@@ -11,9 +11,9 @@ _Group = TypeVar("_Group")
 
 
 def grouped(function: Callable[..., None]) -> Callable[..., None]:
-    """A command that takes the fields of its dataclass arguments as options, in their place.
+    """A command with the fields of its dataclass arguments as options, in place of these arguments.
 
-    The fields of such a dataclass are annotated as options of typer are, and have defaults.
+    The fields of the dataclasses are annotated like options of typer and have defaults.
 
     >>> from dataclasses import dataclass
     >>> from typing import Annotated
@@ -58,13 +58,13 @@ def flag(name: str) -> str:
 
 
 def was_given(context: typer.Context, name: str) -> bool:
-    """Whether an option is on the command line or in the configuration file."""
+    """Whether an option was given on the command line or in the configuration file."""
     source = context.get_parameter_source(name)
     return source is not None and source.name != "DEFAULT"
 
 
 def restored(context: typer.Context, group: _Group, stored: dict[str, Any]) -> _Group:
-    """The group with the stored value of every option that was not given."""
+    """The group, with the stored value of every option that was not given."""
     changes = {
         field.name: stored[field.name]
         for field in fields(group)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""`daes methods`: every way to turn a number into a vector, as a table; or one of them, with its options."""
+"""`daes methods`: a table of all methods that turn a number into a vector, or one of them with its options."""
 
 from typing import Annotated
 
@@ -13,16 +13,14 @@ def methods(
         str | None,
         typer.Argument(metavar="NAME", help="A method to explain, with its options.", show_default=False),
     ] = None,
-    markdown: Annotated[
-        bool, option("Print the table as Markdown, as it stands in docs/methods.md.", "--markdown")
-    ] = False,
+    markdown: Annotated[bool, option("Print the table of docs/methods.md, as Markdown.", "--markdown")] = False,
     json: Json = False,
 ) -> None:
     """List every method that turns a number into a vector, or explain one.
 
-    Streaming methods learn a feature's statistics in the stream, offline ones must be fitted beforehand. Continuous:
-    close values have close vectors. Distribution-aware: a value counts by its place among the others. Field-aware: the
-    vector depends on the row's categories too.
+    Streaming methods learn a feature's statistics from the stream, offline methods must be fitted beforehand.
+    Continuous: close values have close vectors. Distribution-aware: the vector depends on the rank of a value among all
+    values. Field-aware: the vector also depends on the row's categories.
 
     Examples:
 
@@ -34,7 +32,7 @@ def methods(
     from daes.embedding import METHODS
 
     if markdown and (json or name is not None):
-        raise ValueError("--markdown prints the whole table; it was given together with NAME or --json")
+        raise ValueError("--markdown prints the whole table and excludes NAME and --json")
     if markdown:
         typer.echo(method_text.markdown(), nl=False)
     elif name is None and json:

@@ -20,7 +20,7 @@ def predict(
         Path,
         option("Output: .parquet or .csv; - writes CSV to stdout.", "--out", "-o", metavar="FILE", show_default=False),
     ],
-    keep: Annotated[Names | None, option("Columns of the data to copy to the output, as they are.", of=NAMES)] = None,
+    keep: Annotated[Names | None, option("Columns of the data to copy to the output unchanged.", of=NAMES)] = None,
     column: Annotated[str, option("Name of the score column.", metavar="NAME")] = "score",
     reading: Reading = Reading(),  # noqa: B008 (frozen)
     batch_size: BatchSize = 8192,
@@ -30,7 +30,7 @@ def predict(
     """Write the click probability of every row of a file, in the same order.
 
     The data may be larger than memory and need no label. FILE appears once it is complete. With `--bad-rows skip` a row
-    that cannot be read keeps its place and has an empty score.
+    that cannot be read gets an empty score.
 
     Examples:
 
@@ -44,7 +44,7 @@ def predict(
 
     to_stdout = str(out) == "-"
     if json and to_stdout:
-        raise ValueError("--json and --out - both write to standard output: one of them can be given")
+        raise ValueError("--json and --out - both write to standard output: give only one of them")
     model = load_trained(run, find_device(device))
     with row_progress("scoring", reading.limit) as bar:
         written = write_predictions(

@@ -1,4 +1,4 @@
-"""The options of every verb that reads: where the rows are, how to read them, what their columns mean."""
+"""The options of commands that read data: where the rows are, how to read them, what their columns mean."""
 
 import atexit
 import shutil
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 STDIN = "-"
 DATA_HELP = (
     "A Parquet or CSV file (.csv, .tsv, also .gz and .zst), a glob, a folder or a URL of such files, or a dataset: "
-    "`flights`, `adstream` (or `adstream:ROWS`), `criteo:PATH`, `automl:PATH`. `-` is standard input. Of `daes train` "
-    "also a topic: `nats://HOST/STREAM`, `kafka://HOST/TOPIC`."
+    "`flights`, `adstream` (or `adstream:ROWS`), `criteo:PATH`, `automl:PATH`. `-` is standard input. `daes train` "
+    "also reads topics: `nats://HOST/STREAM`, `kafka://HOST/TOPIC`."
 )
 DataArgument = Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP, show_default=False)]
 _reading = partial(option, panel="Reading")
@@ -30,7 +30,7 @@ _columns = partial(option, panel="Columns")
 
 
 def character(text: str) -> str:
-    """Parse one character."""
+    """Parse a separator: one character."""
     found = {"\\t": "\t"}.get(text, text)
     if len(found) != 1 or not found.isascii():
         raise typer.BadParameter(f"one ASCII character is needed, got {text!r}")
@@ -44,7 +44,7 @@ class Reading:
     limit: Annotated[int | None, _reading("Read at most this many rows.", of=whole_number(1, "ROWS"))] = None
     format: Annotated[
         str | None,
-        _reading("parquet or csv, where file names do not tell.", of=one_of("parquet", "csv")),
+        _reading("parquet or csv, if file names do not tell.", of=one_of("parquet", "csv")),
     ] = None
     separator: Annotated[
         str | None, _reading("Field separator of CSV files; \\t is a tab.", of=Kind(character, "CHAR"))
@@ -56,20 +56,20 @@ class Reading:
     missing: Annotated[
         Names | None,
         _reading(
-            "Additional text that means a missing value in CSV files; for a trained model by default what did in "
-            "training.",
+            "Additional texts that mean a missing value in CSV files; for a trained model, those of its training by "
+            "default.",
             of=NAMES,
         ),
     ] = None
     no_header: Annotated[
-        bool, _reading("CSV files start with a row: the columns are column_1, column_2, …", "--no-header")
+        bool, _reading("CSV files have no header: the columns are column_1, column_2, …", "--no-header")
     ] = False
     column_names: Annotated[
         Names | None,
-        _reading("The names of the columns, of CSV files without a header.", "--names", of=NAMES),
+        _reading("Names of the columns of CSV files without a header.", "--names", of=NAMES),
     ] = None
     no_quotes: Annotated[
-        bool, _reading('A " in CSV files is any character and does not enclose a field.', "--no-quotes")
+        bool, _reading('A " in CSV files is an ordinary character and does not enclose a field.', "--no-quotes")
     ] = False
     label_map: Annotated[
         list[str],
@@ -81,8 +81,8 @@ class Reading:
     bad_rows: Annotated[
         str | None,
         _reading(
-            "Rows that cannot be read (a number that is none, a label that is neither 0 nor 1, …): error (stop "
-            "and name the row) or skip (leave them out and list them).",
+            "Rows that cannot be read (an invalid number, a label that is neither 0 nor 1, …): error (stop and name "
+            "the row) or skip (leave them out and list them).",
             of=one_of("error", "skip", metavar="POLICY"),
             show_default="error",
         ),
@@ -148,7 +148,7 @@ def _missing_of(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _file_of(what: str) -> str:
-    """What is named, or for `-` a file with all of standard input, which is read more than once."""
+    """The data to open; for `-`, a file with a copy of standard input, since data are read more than once."""
     if what != STDIN:
         return what
     start = sys.stdin.buffer.read(4)
@@ -178,14 +178,14 @@ class Columns:
     schema: Annotated[
         str | None,
         _columns(
-            "All of the above as JSON, as under `schema` in a run's config.json; nothing is inferred then.",
+            "All of the above as JSON, like `schema` in a run's config.json; nothing is inferred then.",
             metavar="FILE",
         ),
     ] = None
 
     @property
     def named(self) -> set[str]:
-        """All columns that are named here."""
+        """All columns that these options name."""
         listed = (*(self.numerical or ()), *(self.categorical or ()), *(self.exclude or ()))
         return {name for name in (*listed, self.label, self.time, self.weight) if name is not None}
 

@@ -1,4 +1,4 @@
-"""The options of the commands that train: the model and its training."""
+"""The options of the model and of its training."""
 
 import tomllib
 from collections.abc import Sequence
@@ -46,16 +46,18 @@ class ModelOptions:
         _model("Dropout rate of the hidden layers.", of=number(least=0, below=1, metavar="SHARE"), show_default="0"),
     ] = None
     batch_norm: Annotated[bool | None, _model("Normalise hidden layers.", show_default="no-batch-norm")] = None
-    evidence: Annotated[bool, _model("Give the network what past clicks say of each value and id, by counting.")] = True
+    evidence: Annotated[bool, _model("Give the network what past clicks say about each value and id, by counting.")] = (
+        True
+    )
     pairs: Annotated[
-        int, _model("Pairs of fields whose values together correct what the model gets wrong.", of=whole_number(0))
+        int, _model("Pairs of fields by whose values the model's errors are corrected.", of=whole_number(0))
     ] = 32
-    triples: Annotated[int, _model("Triples of fields, likewise.", of=whole_number(0))] = 32
+    triples: Annotated[int, _model("Triples of such fields.", of=whole_number(0))] = 32
     recent: Annotated[
         float,
         _model(
-            "Rows after which an error of the model's own scores counts half in the correction of the next, beside a "
-            "tenth of it; 0: none.",
+            "Half-life of the model's recent errors, which correct its next scores; a tenth of it is used as well. 0 "
+            "turns this off.",
             of=number(least=0, metavar="ROWS"),
         ),
     ] = 300.0
@@ -63,7 +65,7 @@ class ModelOptions:
     tables: Annotated[
         str,
         _model(
-            "How a category is mapped to its row: hash, or vocabulary (learned from the stream).",
+            "How a category is mapped to a row of its table: hash, or vocabulary (learned from the stream).",
             of=one_of("hash", "vocabulary", metavar="MODE"),
         ),
     ] = "hash"
@@ -112,7 +114,7 @@ class ModelOptions:
     def __post_init__(self) -> None:
         for name in ("pairs", "triples", "recent"):
             if not self.evidence and getattr(self, name) not in (0, getattr(ModelOptions, name)):
-                raise ValueError(f"--{name} is about evidence: it cannot be used with --no-evidence")
+                raise ValueError(f"--{name} is an option of evidence: it cannot be used with --no-evidence")
 
     def arguments(self) -> dict[str, Any]:
         """Arguments of `CTRModel.from_sample`, except method and backbone."""
@@ -162,7 +164,7 @@ class TrainingOptions:
     ] = None
     max_norm: Annotated[
         float | None,
-        _training("A gradient with a larger norm makes its batch a bad batch.", of=number(above=0)),
+        _training("A batch whose gradient has a larger norm is a bad batch.", of=number(above=0)),
     ] = None
     bad_batch: Annotated[
         str,
@@ -188,22 +190,22 @@ class TrainingOptions:
     sync_every: Annotated[
         int,
         _training(
-            "With several processes (torchrun): rows after which they exchange what they have learned from, at the "
-            "latest; sooner while the stream is short.",
+            "With several processes (torchrun): maximum number of rows between two exchanges of what was learned; "
+            "fewer at the start of the stream.",
             of=whole_number(1, "ROWS"),
         ),
     ] = 20_000
-    device: Annotated[str, _training("cpu, cuda, cuda:1, … or auto: cuda where there is one.", of=DEVICE)] = "auto"
+    device: Annotated[str, _training("cpu, cuda, cuda:1, … or auto: cuda if there is one.", of=DEVICE)] = "auto"
 
     def resolved(self, data: "Dataset") -> "TrainingOptions":
-        """The same with batch size, window and device decided, by the number of rows and the available hardware."""
+        """The same options with batch size, window and device chosen by the number of rows and the hardware."""
         rows = _count(data) if self.window is None or self.batch_size is None else None
         batch_size = suggest_batch_size(rows) if self.batch_size is None else self.batch_size
         window = self.window or (100_000 if rows is None else min(max(rows // 10, 1000), 100_000))
         return replace(self, batch_size=batch_size, window=window, device=find_device(self.device))
 
     def config(self, **more: Any) -> "TrainConfig":
-        """The training configuration, once the options are resolved."""
+        """The training configuration; the options must be resolved."""
         from daes.training.config import TrainConfig
 
         options = {name: value for name, value in vars(self).items() if name != "device"}
@@ -211,7 +213,7 @@ class TrainingOptions:
 
 
 def _count(data: "Dataset") -> int | None:
-    """The number of rows; None where only reading large files tells."""
+    """The number of rows; None if large files would have to be read to count them."""
     sizes = [size for _, size, _ in data.stamps() or []]
     return data.count_rows() if data.num_rows is None and sizes and sum(sizes) < _SMALL_BYTES else data.num_rows
 
@@ -228,7 +230,7 @@ def given_options(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _values(pairs: Sequence[str]) -> dict[str, Any]:
-    """Options as NAME=VALUE: numbers, true, false, none and lists as in TOML, anything else is text."""
+    """Options given as NAME=VALUE. Numbers, true, false and lists are as in TOML, or none; anything else is text."""
     options: dict[str, Any] = {}
     for pair in pairs:
         name, _, text = pair.partition("=")

@@ -33,7 +33,7 @@ Config = Annotated[
 
 
 def read_options(path: Path, known: list[str]) -> dict[str, Any]:
-    """The options in a file, by parameter name, as if they had been typed; an unknown one is an error.
+    """The options in a file, by parameter name, as the command line would give them; unknown ones are an error.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "run.toml"
@@ -51,7 +51,7 @@ def read_options(path: Path, known: list[str]) -> dict[str, Any]:
         if name in known:
             options[name] = _typed(key, value, path)
         else:
-            unknown.append(repr(key) + did_you_mean(key, [one.replace("_", "-") for one in known]))
+            unknown.append(repr(key) + did_you_mean(key, [name.replace("_", "-") for name in known]))
     if unknown:
         raise ValueError(
             f"{path} has {'an ' * (len(unknown) == 1)}unknown option{'s' * (len(unknown) > 1)} {', '.join(unknown)}"

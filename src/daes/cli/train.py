@@ -40,7 +40,7 @@ def tracker(text: str) -> str:
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """Method, backbone and seed."""
+    """The method, the backbone and the seed."""
 
     method: Annotated[str, _model("How numbers become vectors: {method}.", of=registered_name("method"))] = "daes"
     backbone: Annotated[str, _model("How vectors interact: {backbone}.", of=registered_name("backbone"))] = "deepfm"
@@ -49,14 +49,14 @@ class ModelChoice:
 
 def _check_data(call: typer.Context, data: str | None) -> str | None:
     if data is None and not call.params.get("resume") and not call.resilient_parsing:
-        raise typer.BadParameter("what to train on is needed, unless --resume continues a run")
+        raise typer.BadParameter("the data to train on are needed, unless --resume continues a run")
     return data
 
 
 @grouped
 def train(
     call: typer.Context,
-    out: Annotated[Path, _run("The folder of the run: model, metrics, report, …", "--out", "-o", metavar="RUN")],
+    out: Annotated[Path, _run("The folder for model, metrics, report, …", "--out", "-o", metavar="RUN")],
     data: Annotated[
         str | None,
         typer.Argument(metavar="DATA", callback=_check_data, help=DATA_HELP + " Optional with --resume."),
@@ -64,7 +64,7 @@ def train(
     resume: Annotated[
         bool,
         _run(
-            "Continue the run in RUN where it stopped, with bit-identical results; starts one if there is none.",
+            "Continue the run in RUN where it stopped, with bit-identical results; start one if there is none.",
             "--resume",
         ),
     ] = False,
@@ -118,14 +118,14 @@ def train(
     training: TrainingOptions = TrainingOptions(),  # noqa: B008
     live: Live = Live(),  # noqa: B008
 ) -> None:
-    """Train a model in one pass over a stream; every row is scored before it is learned from.
+    """Train a model in one pass over a stream; every row is scored before the model learns from it.
 
     Columns that are not named are inferred: numbers are numerical, text is categorical, a column called label, click,
-    clicked, target or y is the label. The scores made along the way are evaluated: AUC, LogLoss and calibration over
-    the stream and over a window. RUN then has the model, the metrics, the full configuration and report.html.
+    clicked, target or y is the label. These scores are evaluated: AUC, LogLoss and calibration over the stream and over
+    a window. RUN then holds the model, the metrics, the full configuration and report.html.
 
-    A stream without an end (a topic, or a folder with --follow) is learned from until Ctrl-C or SIGTERM, which write
-    model and metrics.
+    On a stream without an end (a topic, or a folder with --follow) training continues until Ctrl-C or SIGTERM; then
+    model and metrics are written.
 
     A run may be killed at any time. `daes train --out RUN --resume` continues from the last checkpoint with the same
     result as an uninterrupted run, unless the rows came from standard input. Ctrl-C and SIGTERM write a checkpoint
