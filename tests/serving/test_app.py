@@ -297,7 +297,7 @@ class TestModelsThatChange:
             assert state["ready"] is True
             assert state["model"]["version"] == "step 30"
             assert state["refused"]["version"] == "step 50"
-            assert "scores of rows to try are not finite" in state["refused"]["reason"]
+            assert "scores of test rows are not finite" in state["refused"]["reason"]
             assert "daes_model_refused_total 2.0" in client.get("/metrics").text
             assert sent(client, {"rows": [{"price": 1.0}]}).json()["scores"] == after["scores"]
 

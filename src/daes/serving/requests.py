@@ -1,4 +1,4 @@
-"""Requests as they come over HTTP: what they hold, and what is wrong with them; and the answers."""
+"""HTTP requests and answers: reading bodies, checking them, and writing scores."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ _LONGEST_ID = 200
 
 
 class BadRequest(Exception):
-    """A request that cannot be answered: a status, a sentence, and where in the request it is."""
+    """A request that cannot be answered: a status, a sentence, and the location in the request."""
 
     def __init__(self, status: int, message: str, *where: str | int) -> None:
         super().__init__(message)
@@ -60,7 +60,7 @@ def read_json_object(body: bytes) -> dict[str, Any]:
 
 
 def read_rows(body: bytes, scorer: Scorer, most: int) -> tuple[str | None, Batch]:
-    """The name, if it has one, and the rows of a request in JSON."""
+    """The id, if there is one, and the rows of a request in JSON."""
     content = read_json_object(body)
     _refuse_other_keys(content, ("rows", "id"))
     rows = content.get("rows")
@@ -75,7 +75,7 @@ def read_rows(body: bytes, scorer: Scorer, most: int) -> tuple[str | None, Batch
 
 
 def read_arrow(body: bytes, scorer: Scorer, most: int) -> tuple[str | None, Batch]:
-    """The rows of a request as an Arrow stream, which has no name."""
+    """The rows of a request as an Arrow stream, which has no id."""
     try:
         with pa.ipc.open_stream(body) as reader:
             batches, rows = [], 0
@@ -91,7 +91,7 @@ def read_arrow(body: bytes, scorer: Scorer, most: int) -> tuple[str | None, Batc
 
 
 def read_labels(content: Mapping[str, Any]) -> tuple[str, list[int | None]]:
-    """The name of a request and the labels of its rows."""
+    """The id of a request and the labels of its rows."""
     _refuse_other_keys(content, ("id", "labels"))
     name = _read_id(content, required=True)
     assert name is not None
