@@ -86,18 +86,13 @@ class MicroBatcher:
         self._thread.join(timeout=10)
 
     def _run(self) -> None:
-        left: _Waiting | None = None
-        while True:
-            first = left or self._queue.get()
-            if first is None:
-                return
-            together, left, ends = self._gather(first)
+        left: list[_Waiting | None] = []
+        while (first := left.pop() if left else self._queue.get()) is not None:
+            together, left = self._gather(first)
             self._score(together)
-            if ends:
-                return
 
-    def _gather(self, first: _Waiting) -> tuple[list[_Waiting], _Waiting | None, bool]:
-        """The requests to score together, the one that did not fit, and whether the thread is to end afterwards."""
+    def _gather(self, first: _Waiting) -> tuple[list[_Waiting], list[_Waiting | None]]:
+        """The requests to score together, and what was taken from the queue after them, if anything."""
         together, rows = [first], len(first.batch)
         deadline = time.monotonic() + self._wait
         while rows < self._most_rows:
@@ -106,13 +101,11 @@ class MicroBatcher:
                 another = self._queue.get(timeout=left) if left > 0 else self._queue.get_nowait()
             except queue.Empty:
                 break
-            if another is None:
-                return together, None, True
-            if rows + len(another.batch) > self._most_rows:
-                return together, another, False
+            if another is None or rows + len(another.batch) > self._most_rows:
+                return together, [another]
             together.append(another)
             rows += len(another.batch)
-        return together, None, False
+        return together, []
 
     def _score(self, together: Sequence[_Waiting]) -> None:
         batch = together[0].batch if len(together) == 1 else Batch.concat([one.batch for one in together])
