@@ -1,4 +1,4 @@
-"""The method behind an adapter."""
+"""The method that an adapter uses."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from daes.embedding import NumericalEmbedding, build_embedding
 
 
 def build_method(method: str | NumericalEmbedding, num_features: int, dim: int, **options: Any) -> NumericalEmbedding:
-    """A method by name, or the module that is given; it must have a vector for every feature, as others expect.
+    """A method by name, or a given module; it must have one vector per feature, as other libraries expect.
 
     >>> build_method("fe", 3, 4)
     FE(num_features=3, dim=4)
@@ -17,7 +17,7 @@ def build_method(method: str | NumericalEmbedding, num_features: int, dim: int, 
     if isinstance(method, str):
         method = build_embedding(method, num_features, dim, **options)
     elif options:
-        raise ValueError(f"options of the method must be given to the module itself, got {', '.join(options)}")
+        raise ValueError(f"options can only be given with the name of a method, got {', '.join(options)} and a module")
     for name, wanted in (("num_features", num_features), ("dim", dim)):
         if getattr(method, name) != wanted:
             raise ValueError(f"method must have {name}={wanted}, got {name}={getattr(method, name)}")
