@@ -1,29 +1,22 @@
 """`daes compare`: the paper's table, on your data."""
 
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from daes.cli import console
 from daes.cli.console import note, say
 from daes.cli.groups import grouped, was_given
-from daes.cli.options import Json, Kind, Names, names, number, one_of, option, registered_list, whole_number
+from daes.cli.options import Json, Kind, Names, names, option, registered_list, whole_number
 from daes.cli.progress import trial_progress
 from daes.cli.reading import Columns, DataArgument, Reading
-from daes.cli.settings import ModelOptions, TrainingOptions
+from daes.cli.settings import ModelOptions, ProtocolOptions, TrainingOptions
 from daes.cli.toml_file import Config
-
-if TYPE_CHECKING:
-    from daes.training.offline import OfflineConfig
-
 
 _METHODS = Names(("efd", "fe", "autodis", "ple", "dae", "daes"))
 _BACKBONES = Names(("deepfm",))
-_SPLIT = Names(("0.8", "0.1", "0.1"))
-_protocol = partial(option, panel="Protocol")
 _run = partial(option, panel="Run")
 
 
@@ -37,48 +30,6 @@ def parse_seeds(given: str | list[str]) -> tuple[int, ...]:
     if len(numbers) != 1:
         return tuple(numbers)
     return tuple(range(whole_number(1).parse(str(numbers[0]))))
-
-
-def parse_split(given: str | list[str]) -> Names:
-    """Three shares."""
-    parts = names(given)
-    if len(parts) != 3:
-        raise typer.BadParameter(f"three numbers are needed, got {','.join(parts)}")
-    return Names(str(number(above=0, below=1).parse(part)) for part in parts)
-
-
-@dataclass(frozen=True)
-class ProtocolOptions:
-    """How the methods are judged."""
-
-    protocol: Annotated[
-        str,
-        _protocol(
-            "stream: one pass, each row scored before it is learned from. paper: chronological training, "
-            "validation and test parts, several epochs.",
-            of=one_of("stream", "paper"),
-        ),
-    ] = "stream"
-    split: Annotated[
-        Names, _protocol("Shares of training, validation and test (paper).", of=Kind(parse_split, "LIST"))
-    ] = _SPLIT
-    epochs: Annotated[int, _protocol("Maximum number of epochs (paper).", of=whole_number(1))] = 50
-    patience: Annotated[
-        int,
-        _protocol("Epochs without a lower validation LogLoss that end the training (paper).", of=whole_number(1)),
-    ] = 5
-    shuffle: Annotated[bool, _protocol("Shuffle the training part in each epoch (paper).", "--shuffle")] = False
-
-    def config(self) -> "OfflineConfig":
-        """The configuration of the paper's protocol."""
-        from daes.training.offline import OfflineConfig
-
-        return OfflineConfig(
-            split=tuple(map(float, self.split)),  # type: ignore[arg-type]
-            epochs=self.epochs,
-            patience=self.patience,
-            shuffle=self.shuffle,
-        )
 
 
 @grouped
@@ -121,11 +72,12 @@ def compare(
     report: Annotated[bool, _run("Write report.html.")] = True,
     config: Config = None,
     json: Json = False,
-    protocol: ProtocolOptions = ProtocolOptions(),
-    columns: Columns = Columns(),  # noqa: B008
-    reading: Reading = Reading(),  # noqa: B008
-    model: ModelOptions = ModelOptions(),  # noqa: B008
-    training: TrainingOptions = TrainingOptions(),  # noqa: B008
+    *,
+    protocol: ProtocolOptions,
+    columns: Columns,
+    reading: Reading,
+    model: ModelOptions,
+    training: TrainingOptions,
 ) -> None:
     """Train methods × backbones × seeds on one stream and make the paper's table from the results.
 

@@ -23,8 +23,9 @@ def context(
         str,
         option("Measure distances between rank or value distributions.", of=one_of("rank", "value")),
     ] = "rank",
-    columns: Columns = Columns(),  # noqa: B008 (frozen)
-    reading: Reading = Reading(),  # noqa: B008
+    *,
+    columns: Columns,
+    reading: Reading,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:

@@ -27,8 +27,9 @@ def drift(
     plot: Annotated[
         Path | None, option("Also write a page with figures, which works offline.", metavar="OUT.html")
     ] = None,
-    columns: Columns = Columns(),  # noqa: B008 (frozen)
-    reading: Reading = Reading(),  # noqa: B008
+    *,
+    columns: Columns,
+    reading: Reading,
     json: Json = False,
 ) -> None:
     """Show how far the numerical columns drift: PSI and KS of consecutive segments against the first.

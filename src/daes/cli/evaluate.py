@@ -23,7 +23,8 @@ def evaluate(
     run: RunArgument,
     data: DataArgument,
     label: Annotated[str | None, option("The label column, if its name differs from training.", metavar="NAME")] = None,
-    reading: Reading = Reading(),  # noqa: B008 (frozen)
+    *,
+    reading: Reading,
     batch_size: BatchSize = 8192,
     device: Device = "auto",
     json: Json = False,

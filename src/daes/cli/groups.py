@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
 from inspect import Parameter, signature
-from typing import Any, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
@@ -13,13 +13,13 @@ _Group = TypeVar("_Group")
 def grouped(function: Callable[..., None]) -> Callable[..., None]:
     """A command with the fields of its dataclass arguments as options, in place of these arguments.
 
-    The fields of the dataclasses are annotated like options of typer and have defaults.
+    Each field is made by `option_field`, or annotated like an option of typer and has a default.
 
     >>> from dataclasses import dataclass
-    >>> from typing import Annotated
+    >>> from daes.cli.options import option_field
     >>> @dataclass(frozen=True)
     ... class Size:
-    ...     width: Annotated[int, typer.Option("--width")] = 3
+    ...     width: int = option_field("The width in characters.", default=3)
     >>> @grouped
     ... def draw(name: str, size: Size) -> None:
     ...     print(name, size.width)
@@ -76,9 +76,10 @@ def restored(context: typer.Context, group: _Group, stored: dict[str, Any]) -> _
 def _options(group: Any) -> list[Parameter]:
     hints = get_type_hints(group, include_extras=True)
     defaults = group()
-    return [
-        Parameter(
-            field.name, Parameter.KEYWORD_ONLY, default=getattr(defaults, field.name), annotation=hints[field.name]
-        )
-        for field in fields(group)
-    ]
+    parameters = []
+    for field in fields(group):
+        option = field.metadata.get("option")
+        hint = hints[field.name] if option is None else Annotated[hints[field.name], option]
+        default = getattr(defaults, field.name)
+        parameters.append(Parameter(field.name, Parameter.KEYWORD_ONLY, default=default, annotation=hint))
+    return parameters

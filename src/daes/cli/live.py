@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf, nan
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from daes.cli.options import Kind, number, one_of, option, whole_number
+from daes.cli.options import Kind, number, one_of, option_field, whole_number
 from daes.cli.settings import given_options
 from daes.training.config import OVERFLOW
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from daes.training.label_join import LateLabels
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-_live = partial(option, panel="Live streams")
+_live = partial(option_field, panel="Live streams")
 
 
 def seconds(text: str) -> float:
@@ -44,59 +44,41 @@ def length_of_time(text: str) -> str:
 class Live:
     """How to read a live stream."""
 
-    follow: Annotated[
-        bool,
-        _live(
-            "DATA is a folder or a glob in which files keep arriving: wait for more. A file must be complete when it "
-            "gets its name; hidden files and .tmp are ignored.",
-            "--follow",
-        ),
-    ] = False
-    order: Annotated[
-        str | None,
-        _live(
-            "Order of the files that exist at the start: name, or time (oldest first).",
-            of=one_of("name", "time", metavar="BY"),
-            show_default="name",
-        ),
-    ] = None
-    max_wait: Annotated[
-        float | None,
-        _live(
-            "Maximum time a row waits for its batch to fill.",
-            of=number(above=0, metavar="SECONDS"),
-            show_default="1",
-        ),
-    ] = None
+    follow: bool = _live(
+        "DATA is a folder or a glob in which files keep arriving: wait for more. A file must be complete when it "
+        "gets its name; hidden files and .tmp are ignored.",
+        "--follow",
+        default=False,
+    )
+    order: str | None = _live(
+        "Order of the files that exist at the start: name, or time (oldest first).",
+        of=one_of("name", "time", metavar="BY"),
+        show_default="name",
+    )
+    max_wait: float | None = _live(
+        "Maximum time a row waits for its batch to fill.", of=number(above=0, metavar="SECONDS"), show_default="1"
+    )
 
-    labels: Annotated[
-        str | None,
-        _live(
-            "Labels are messages of this topic, such as nats://HOST/CLICKS: each means a click on the row with its "
-            "key, unless it has a label field.",
-            metavar="TOPIC",
-        ),
-    ] = None
-    key: Annotated[str | None, _live("The field that matches labels with rows.", metavar="NAME")] = None
-    label_window: Annotated[
-        str | None,
-        _live(
-            "Maximum delay between a row and its label, such as 90s, 30m or 2h; then the row is learned from.",
-            of=Kind(length_of_time, "TIME"),
-            show_default="30m",
-        ),
-    ] = None
-    max_pending: Annotated[
-        int, _live("Maximum number of rows in memory that wait for their labels.", of=whole_number(1, "ROWS"))
-    ] = 1_000_000
-    overflow: Annotated[
-        str,
-        _live(
-            "If more wait: no-click (learn from the oldest row now, with the label it has), drop (leave it out) or "
-            "spill (move the features of the newest rows to disk).",
-            of=one_of(*OVERFLOW, metavar="POLICY"),
-        ),
-    ] = "no-click"
+    labels: str | None = _live(
+        "Labels are messages of this topic, such as nats://HOST/CLICKS: each means a click on the row with its "
+        "key, unless it has a label field.",
+        metavar="TOPIC",
+    )
+    key: str | None = _live("The field that matches labels with rows.", metavar="NAME")
+    label_window: str | None = _live(
+        "Maximum delay between a row and its label, such as 90s, 30m or 2h; then the row is learned from.",
+        of=Kind(length_of_time, "TIME"),
+        show_default="30m",
+    )
+    max_pending: int = _live(
+        "Maximum number of rows in memory that wait for their labels.", default=1_000_000, of=whole_number(1, "ROWS")
+    )
+    overflow: str = _live(
+        "If more wait: no-click (learn from the oldest row now, with the label it has), drop (leave it out) or "
+        "spill (move the features of the newest rows to disk).",
+        default="no-click",
+        of=one_of(*OVERFLOW, metavar="POLICY"),
+    )
 
     @property
     def late_labels(self) -> "LateLabels | None":

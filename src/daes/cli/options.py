@@ -3,6 +3,7 @@
 import csv
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import field
 from math import inf, nan
 from typing import Annotated, Any, NamedTuple
 
@@ -137,6 +138,12 @@ def option(help: str, *flags: str, of: Kind | None = None, panel: str | None = N
     if of is not None:
         more |= {"parser": of.parse, "metavar": of.metavar}
     return typer.Option(*flags, help=help, rich_help_panel=panel, **more)
+
+
+def option_field(help: str, *flags: str, default: Any = None, **more: Any) -> Any:
+    """An option as a field of a dataclass, for `daes.cli.groups.grouped`."""
+    value = {"default_factory": list} if default == [] else {"default": default}
+    return field(**value, metadata={"option": option(help, *flags, **more)})
 
 
 BatchSize = Annotated[int, option("Rows read at a time.", of=whole_number(1, "ROWS"))]

@@ -1,5 +1,7 @@
 """`daes paper`: each table and figure of the paper, by name."""
 
+# ruff: noqa: RUF009 (fields are made by calls)
+
 import os
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -11,7 +13,7 @@ import typer
 
 from daes.cli.console import note, out, print_json, say
 from daes.cli.groups import flag, grouped, was_given
-from daes.cli.options import DEVICE, NAMES, Json, Names, one_of, option, whole_number
+from daes.cli.options import DEVICE, NAMES, Json, Names, one_of, option, option_field, whole_number
 from daes.cli.settings import given_options
 from daes.training.environment import find_device
 
@@ -23,56 +25,46 @@ OUT_OF_TIME = 3
 _RESULTS = Path("runs/paper")
 _PAGE = Path("docs/reproduction.md")
 _WHY = Path("docs/why.md")
-_training = partial(option, panel="Training")
+_training = partial(option_field, panel="Training")
 
 
 @dataclass(frozen=True)
 class TrainingChoices:
     """Settings that determine the numbers of a run, except rows and seeds: fields of `ExperimentSettings`."""
 
-    protocol: Annotated[
-        str,
-        _training(
-            "stream: one pass, each batch scored before it is learned from. paper: chronological training, "
-            "validation and test parts, several epochs.",
-            of=one_of("stream", "paper"),
-        ),
-    ] = "stream"
-    recipe: Annotated[
-        str,
-        _training(
-            "paper: Adam, BatchNorm, dropout. default: as `daes train` does, without evidence, numbers scaled as "
-            "each method's authors do.",
-            of=one_of("paper", "default"),
-        ),
-    ] = "paper"
-    batch_size: Annotated[
-        int | None,
-        _training("Rows per step.", of=whole_number(1, "ROWS"), show_default="8192, less on few rows"),
-    ] = None
-    tune: Annotated[
-        bool, _training("Tune learning rate and L2 over the paper's grid, on validation data.", "--tune")
-    ] = False
-    methods: Annotated[Names | None, _training("Train these methods only.", of=NAMES)] = None
-    backbones: Annotated[Names | None, _training("Train on these backbones.", of=NAMES)] = None
-    streams: Annotated[
-        Names | None,
-        _training("For `ladder`: train on these streams, files NAME.parquet of the folder.", of=NAMES),
-    ] = None
-    given: Annotated[
-        Names | None,
-        _training(
-            "For `ladder`: what rivals are given of the default's inputs: none, plain, evidence, both.",
-            of=NAMES,
-            show_default="all four",
-        ),
-    ] = None
-    given_to: Annotated[
-        Names | None,
-        _training("For `ladder`: only these rivals are given anything.", of=NAMES, show_default="all"),
-    ] = None
-    rungs: Annotated[str, _training("For `ladder`: all, or ends (the published gate and the default).")] = "all"
-    device: Annotated[str, _training("auto, cpu, cuda or cuda:1.", of=DEVICE)] = "cpu"
+    protocol: str = _training(
+        "stream: one pass, each batch scored before it is learned from. paper: chronological training, "
+        "validation and test parts, several epochs.",
+        default="stream",
+        of=one_of("stream", "paper"),
+    )
+    recipe: str = _training(
+        "paper: Adam, BatchNorm, dropout. default: as `daes train` does, without evidence, numbers scaled as "
+        "each method's authors do.",
+        default="paper",
+        of=one_of("paper", "default"),
+    )
+    batch_size: int | None = _training(
+        "Rows per step.", of=whole_number(1, "ROWS"), show_default="8192, less on few rows"
+    )
+    tune: bool = _training(
+        "Tune learning rate and L2 over the paper's grid, on validation data.", "--tune", default=False
+    )
+    methods: Names | None = _training("Train these methods only.", of=NAMES)
+    backbones: Names | None = _training("Train on these backbones.", of=NAMES)
+    streams: Names | None = _training(
+        "For `ladder`: train on these streams, files NAME.parquet of the folder.", of=NAMES
+    )
+    given: Names | None = _training(
+        "For `ladder`: what rivals are given of the default's inputs: none, plain, evidence, both.",
+        of=NAMES,
+        show_default="all four",
+    )
+    given_to: Names | None = _training(
+        "For `ladder`: only these rivals are given anything.", of=NAMES, show_default="all"
+    )
+    rungs: str = _training("For `ladder`: all, or ends (the published gate and the default).", default="all")
+    device: str = _training("auto, cpu, cuda or cuda:1.", default="cpu", of=DEVICE)
 
 
 @grouped
@@ -135,7 +127,8 @@ def paper(
         "docs/results"
     ),
     json: Json = False,
-    training: TrainingChoices = TrainingChoices(),
+    *,
+    training: TrainingChoices,
 ) -> None:
     """Run the paper's experiments again: each table and figure is a name.
 

@@ -22,7 +22,8 @@ def predict(
     ],
     keep: Annotated[Names | None, option("Columns of the data to copy to the output unchanged.", of=NAMES)] = None,
     column: Annotated[str, option("Name of the score column.", metavar="NAME")] = "score",
-    reading: Reading = Reading(),  # noqa: B008 (frozen)
+    *,
+    reading: Reading,
     batch_size: BatchSize = 8192,
     device: Device = "auto",
     json: Json = False,

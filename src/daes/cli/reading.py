@@ -1,18 +1,20 @@
 """The options of commands that read data: where the rows are, how to read them, what their columns mean."""
 
+# ruff: noqa: RUF009 (fields are made by calls)
+
 import atexit
 import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from daes.cli.options import NAMES, Kind, Names, matching, one_of, option, whole_number
+from daes.cli.options import NAMES, Kind, Names, matching, one_of, option_field, whole_number
 from daes.cli.settings import given_options
 
 if TYPE_CHECKING:
@@ -25,8 +27,8 @@ DATA_HELP = (
     "also reads topics: `nats://HOST/STREAM`, `kafka://HOST/TOPIC`."
 )
 DataArgument = Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP, show_default=False)]
-_reading = partial(option, panel="Reading")
-_columns = partial(option, panel="Columns")
+_reading = partial(option_field, panel="Reading")
+_columns = partial(option_field, panel="Columns")
 
 
 def character(text: str) -> str:
@@ -41,52 +43,33 @@ def character(text: str) -> str:
 class Reading:
     """How to read."""
 
-    limit: Annotated[int | None, _reading("Read at most this many rows.", of=whole_number(1, "ROWS"))] = None
-    format: Annotated[
-        str | None,
-        _reading("parquet or csv, if file names do not tell.", of=one_of("parquet", "csv")),
-    ] = None
-    separator: Annotated[
-        str | None, _reading("Field separator of CSV files; \\t is a tab.", of=Kind(character, "CHAR"))
-    ] = None
-    decimal: Annotated[
-        str | None,
-        _reading("Decimal mark of CSV files: . or ,", of=one_of(".", ",", metavar="CHAR")),
-    ] = None
-    missing: Annotated[
-        Names | None,
-        _reading(
-            "Additional texts that mean a missing value in CSV files; for a trained model, those of its training by "
-            "default.",
-            of=NAMES,
-        ),
-    ] = None
-    no_header: Annotated[
-        bool, _reading("CSV files have no header: the columns are column_1, column_2, …", "--no-header")
-    ] = False
-    column_names: Annotated[
-        Names | None,
-        _reading("Names of the columns of CSV files without a header.", "--names", of=NAMES),
-    ] = None
-    no_quotes: Annotated[
-        bool, _reading('A " in CSV files is an ordinary character and does not enclose a field.', "--no-quotes")
-    ] = False
-    label_map: Annotated[
-        list[str],
-        _reading(
-            "Meaning of a label that is not 0 or 1, such as yes=1. May be repeated; every label must then be listed.",
-            of=matching(r"(?s).+=[01]", "TEXT=0 or TEXT=1", "TEXT=0|1"),
-        ),
-    ] = field(default_factory=list)
-    bad_rows: Annotated[
-        str | None,
-        _reading(
-            "Rows that cannot be read (an invalid number, a label that is neither 0 nor 1, …): error (stop and name "
-            "the row) or skip (leave them out and list them).",
-            of=one_of("error", "skip", metavar="POLICY"),
-            show_default="error",
-        ),
-    ] = None
+    limit: int | None = _reading("Read at most this many rows.", of=whole_number(1, "ROWS"))
+    format: str | None = _reading("parquet or csv, if file names do not tell.", of=one_of("parquet", "csv"))
+    separator: str | None = _reading("Field separator of CSV files; \\t is a tab.", of=Kind(character, "CHAR"))
+    decimal: str | None = _reading("Decimal mark of CSV files: . or ,", of=one_of(".", ",", metavar="CHAR"))
+    missing: Names | None = _reading(
+        "Additional texts that mean a missing value in CSV files; for a trained model, those of its training by "
+        "default.",
+        of=NAMES,
+    )
+    no_header: bool = _reading(
+        "CSV files have no header: the columns are column_1, column_2, …", "--no-header", default=False
+    )
+    column_names: Names | None = _reading("Names of the columns of CSV files without a header.", "--names", of=NAMES)
+    no_quotes: bool = _reading(
+        'A " in CSV files is an ordinary character and does not enclose a field.', "--no-quotes", default=False
+    )
+    label_map: list[str] = _reading(
+        "Meaning of a label that is not 0 or 1, such as yes=1. May be repeated; every label must then be listed.",
+        default=[],
+        of=matching(r"(?s).+=[01]", "TEXT=0 or TEXT=1", "TEXT=0|1"),
+    )
+    bad_rows: str | None = _reading(
+        "Rows that cannot be read (an invalid number, a label that is neither 0 nor 1, …): error (stop and name "
+        "the row) or skip (leave them out and list them).",
+        of=one_of("error", "skip", metavar="POLICY"),
+        show_default="error",
+    )
 
     def options(self) -> dict[str, Any]:
         """Options of `Dataset.open`."""
@@ -165,23 +148,15 @@ def _file_of(what: str) -> str:
 class Columns:
     """What the columns mean."""
 
-    label: Annotated[str | None, _columns("The label column: 1 for a click, 0 for none.", metavar="NAME")] = None
-    numerical: Annotated[Names | None, _columns("The numerical features.", of=NAMES)] = None
-    categorical: Annotated[Names | None, _columns("The categorical features; numbers may be among them.", of=NAMES)] = (
-        None
+    label: str | None = _columns("The label column: 1 for a click, 0 for none.", metavar="NAME")
+    numerical: Names | None = _columns("The numerical features.", of=NAMES)
+    categorical: Names | None = _columns("The categorical features; numbers may be among them.", of=NAMES)
+    time: str | None = _columns("The column that orders the stream; rows out of order are sorted.", metavar="NAME")
+    weight: str | None = _columns("The column of sample weights.", metavar="NAME")
+    exclude: Names | None = _columns("Columns to ignore.", of=NAMES)
+    schema: str | None = _columns(
+        "All of the above as JSON, like `schema` in a run's config.json; nothing is inferred then.", metavar="FILE"
     )
-    time: Annotated[
-        str | None, _columns("The column that orders the stream; rows out of order are sorted.", metavar="NAME")
-    ] = None
-    weight: Annotated[str | None, _columns("The column of sample weights.", metavar="NAME")] = None
-    exclude: Annotated[Names | None, _columns("Columns to ignore.", of=NAMES)] = None
-    schema: Annotated[
-        str | None,
-        _columns(
-            "All of the above as JSON, like `schema` in a run's config.json; nothing is inferred then.",
-            metavar="FILE",
-        ),
-    ] = None
 
     @property
     def named(self) -> set[str]:

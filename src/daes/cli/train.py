@@ -111,12 +111,13 @@ def train(
     ] = None,
     config: Config = None,
     json: Json = False,
-    choice: ModelChoice = ModelChoice(),
-    columns: Columns = Columns(),  # noqa: B008
-    reading: Reading = Reading(),  # noqa: B008
-    model: ModelOptions = ModelOptions(),  # noqa: B008
-    training: TrainingOptions = TrainingOptions(),  # noqa: B008
-    live: Live = Live(),  # noqa: B008
+    *,
+    choice: ModelChoice,
+    columns: Columns,
+    reading: Reading,
+    model: ModelOptions,
+    training: TrainingOptions,
+    live: Live,
 ) -> None:
     """Train a model in one pass over a stream; every row is scored before the model learns from it.
 
