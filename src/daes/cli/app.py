@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
@@ -48,32 +48,19 @@ class Program(TyperGroup):
     the command line, or DAES_DEBUG=1 in the environment, the traceback is shown instead.
     """
 
-    def main(
-        self,
-        args: Sequence[str] | None = None,
-        prog_name: str | None = None,
-        complete_var: str | None = None,
-        standalone_mode: bool = True,
-        windows_expand_args: bool = True,
-        **extra: Any,
-    ) -> Any:
+    def main(self, args: Sequence[str] | None = None, *arguments: Any, **options: Any) -> Any:
         given = list(sys.argv[1:] if args is None else args)
         debug = "--debug" in given or os.environ.get("DAES_DEBUG", "0") not in ("", "0")
         err.quiet = "--quiet" in given
         for stream in (sys.stdout, sys.stderr):
-            _never_fail_on_characters(stream)
+            if hasattr(stream, "reconfigure"):  # a terminal that cannot show ± gets a question mark, not a traceback
+                stream.reconfigure(errors="replace")
         try:
             with warnings.catch_warnings():
                 if not debug:
                     warnings.showwarning = _show_warning
-                result = super().main(
-                    [argument for argument in given if argument not in ("--debug", "--quiet")],
-                    prog_name,
-                    complete_var,
-                    standalone_mode=False,
-                    windows_expand_args=windows_expand_args,
-                    **extra,
-                )
+                left = [argument for argument in given if argument not in ("--debug", "--quiet")]
+                result = super().main(left, *arguments, **{**options, "standalone_mode": False})
         except (Exception, KeyboardInterrupt) as error:
             if debug:
                 raise
@@ -176,9 +163,3 @@ def _program(
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     """Print a warning as one sentence, without the line of code that it comes from."""
     err.print(Text.assemble(("daes: ", "bold yellow"), " ".join(str(message).split())), soft_wrap=True)
-
-
-def _never_fail_on_characters(stream: TextIO) -> None:
-    # A terminal that cannot show ± gets a question mark instead of a traceback.
-    if hasattr(stream, "reconfigure"):
-        stream.reconfigure(errors="replace")

@@ -8,7 +8,7 @@ import typer
 
 from daes.cli import console
 from daes.cli.console import note, say
-from daes.cli.groups import grouped, was_given
+from daes.cli.groups import grouped
 from daes.cli.options import Json, Kind, Names, names, option, registered_list, whole_number
 from daes.cli.progress import trial_progress
 from daes.cli.reading import Columns, DataArgument, Reading
@@ -34,7 +34,6 @@ def parse_seeds(given: str | list[str]) -> tuple[int, ...]:
 
 @grouped
 def compare(
-    call: typer.Context,
     data: DataArgument,
     methods: Annotated[
         Names, option("Methods to compare: some of {method}; {rival}.", of=registered_list("method", "rival"))
@@ -45,7 +44,9 @@ def compare(
     seeds: Annotated[
         Any, option("The number of seeds, or a list of them: 5, or 1,2,3.", of=Kind(parse_seeds, "N"))
     ] = "5",
-    jobs: Annotated[int, option("Number of processes.", "--jobs", "-j", of=whole_number(1))] = 1,
+    jobs: Annotated[
+        int | None, option("Number of processes.", "--jobs", "-j", of=whole_number(1), show_default="1")
+    ] = None,
     ray: Annotated[
         bool, option("Run trials as tasks of a Ray cluster: --jobs at a time, by default as many as fit.", "--ray")
     ] = False,
@@ -109,7 +110,7 @@ def compare(
     if ray:
         from daes.engines.ray import RayTasks
 
-        run = RayTasks(jobs if was_given(call, "jobs") else None)
+        run = RayTasks(jobs)
     with trial_progress() as progress:
         comparison = run_comparison(
             found,
@@ -124,7 +125,7 @@ def compare(
             refit=refit,
             authors_inputs=authors_inputs,
             device=training.device,
-            jobs=jobs,
+            jobs=jobs or 1,
             run=run,
             out=out,
             progress=progress,

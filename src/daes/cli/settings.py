@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from daes.cli.options import DEVICE, PAIR, Kind, Names, names, number, one_of, option_field, whole_number
-from daes.training.config import LEARNING_RATES, suggest_batch_size
+from daes.training.config import LEARNING_RATES, TrainConfig, suggest_batch_size
 from daes.training.environment import find_device
 
 if TYPE_CHECKING:
     from daes.stream.dataset import Dataset
-    from daes.training.config import TrainConfig
     from daes.training.offline import OfflineConfig
 
 
@@ -178,10 +177,8 @@ class TrainingOptions:
         window = self.window or (100_000 if rows is None else min(max(rows // 10, 1000), 100_000))
         return replace(self, batch_size=batch_size, window=window, device=find_device(self.device))
 
-    def config(self, **more: Any) -> "TrainConfig":
+    def config(self, **more: Any) -> TrainConfig:
         """The training configuration; the options must be resolved."""
-        from daes.training.config import TrainConfig
-
         options = {name: value for name, value in vars(self).items() if name != "device"}
         return TrainConfig(**options, **more)
 
