@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.table import Table as Grid
 from rich.text import Text
 
@@ -20,7 +20,6 @@ _LIMITS = (0.0005, 0.001, 0.002, 0.004, 0.01, 0.02, 0.05)
 _BARS, _PLAIN_BARS = "▁▂▃▄▅▆▇█", "12345678"
 _SHOWN_LEVELS = (0.01, 0.05, 0.10, 0.25, 0.50, 0.75, 0.90, 0.95, 0.99)
 _LABEL_WIDTH = 12
-_GAP = 3
 
 
 def headline(comparison: EstimatorReport, description: str) -> RenderableType:
@@ -95,16 +94,11 @@ def quantiles(comparison: EstimatorReport, width: int) -> RenderableType:
     """Estimated and true quantiles at a few of the levels, in several tables if one is too wide."""
     rows = shown_levels(comparison.levels)
     parts: list[list[EstimatorResult]] = [[]]
-    levels = max(len(_percent_level(comparison.levels[row])) for row in rows)
-    truth = max(len(measured(comparison.true_quantiles[row])) for row in rows)
-    taken = left = max(levels, len("level")) + _GAP + max(truth, len("true")) + 1
+    measure = Console(width=1000).measure
     for result in comparison.results:
-        column = _GAP + max(*(len(_cell(result, row)) for row in rows), *map(len, result.label.split()))
-        if parts[-1] and taken + column > width:
+        if parts[-1] and measure(_quantile_table(comparison, [*parts[-1], result], rows)).maximum > width:
             parts.append([])
-            taken = left
         parts[-1].append(result)
-        taken += column
     note = f"* off by more than {100 * FINE:g} % of the stream's ranks, ! by more than {100 * POOR:g} %"
     tables = [_quantile_table(comparison, part, rows) for part in parts]
     return Group(_title("Quantiles"), *tables, Text(note, style="dim"))
