@@ -79,8 +79,9 @@ class ProgramCommand(TyperCommand):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        for parameter in self.params:
-            parameter.handle_parse_result = partial(_collect_error, parameter.handle_parse_result)  # type: ignore[method-assign]
+        parameters: list[Any] = list(self.params)
+        for parameter in parameters:
+            parameter.handle_parse_result = partial(_collect_error, parameter.handle_parse_result)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.meta[ARGUMENTS] = list(args)
@@ -104,12 +105,11 @@ class ProgramCommand(TyperCommand):
             return self._parse(ctx, others, found) if len(others) < len(args) else []
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        for parameter in self.params:
-            text = getattr(parameter, "help", None) or ""
+        parameters: list[Any] = list(self.params)
+        for parameter in parameters:
             for kind in REGISTRIES:
-                if f"{{{kind}}}" in text:
-                    text = text.replace(f"{{{kind}}}", ", ".join(registered(kind)))
-                    parameter.help = text  # type: ignore[attr-defined]
+                if f"{{{kind}}}" in (parameter.help or ""):
+                    parameter.help = parameter.help.replace(f"{{{kind}}}", ", ".join(registered(kind)))
         super().format_help(ctx, formatter)
 
 

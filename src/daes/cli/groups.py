@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
+from functools import wraps
 from inspect import Parameter, signature
 from typing import Annotated, Any, TypeVar, get_type_hints
 
@@ -37,12 +38,12 @@ def grouped(function: Callable[..., None]) -> Callable[..., None]:
         else:
             parameters.append(parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[parameter.name]))
 
+    @wraps(function)
     def command(**given: Any) -> None:
         for name, group in groups.items():
             given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
         function(**given)
 
-    command.__name__, command.__doc__, command.__module__ = function.__name__, function.__doc__, function.__module__
     command.__signature__ = signature(function).replace(parameters=parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return command

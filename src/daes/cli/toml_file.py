@@ -9,13 +9,11 @@ import typer
 from daes.choices import did_you_mean
 from daes.cli.options import option
 
-_NOT_IN_FILES = ("config", "help")
-
 
 def _load(context: typer.Context, path: Path | None) -> Path | None:
     if path is not None and not context.resilient_parsing:
-        known = [parameter.name for parameter in context.command.params if parameter.name not in _NOT_IN_FILES]
-        context.default_map = read_options(path, [name for name in known if name])
+        names = [parameter.name for parameter in context.command.params if parameter.name]
+        context.default_map = read_options(path, [name for name in names if name not in ("config", "help")])
     return path
 
 
