@@ -6,11 +6,13 @@ from daes.stream.schema import Schema
 
 ARROW = "application/vnd.apache.arrow.stream"
 """The content type of Arrow IPC streams."""
+LONGEST_ID = 200
+"""The most characters of a request's id."""
 
 _EXACT = 2**53
 _NUMBER = {"type": ["number", "boolean", "null"]}
 _CATEGORY = {"type": ["string", "number", "boolean", "null"], "minimum": -_EXACT, "maximum": _EXACT}
-_ID = {"type": "string", "minLength": 1, "maxLength": 200, "description": "Names the request, for its labels."}
+_ID = {"type": "string", "minLength": 1, "maxLength": LONGEST_ID, "description": "Names the request, for its labels."}
 
 
 def describe_rows(schema: Schema, most: int) -> dict[str, Any]:

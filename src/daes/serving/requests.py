@@ -8,13 +8,11 @@ from fastapi import Request
 from fastapi.responses import Response
 
 from daes.serving.batching import ScoredRows
-from daes.serving.openapi import ARROW
+from daes.serving.openapi import ARROW, LONGEST_ID
 from daes.serving.rows import RowError
 from daes.serving.scorer import Scorer
 from daes.stream.arrow import pa
 from daes.stream.batch import Batch
-
-_LONGEST_ID = 200
 
 
 class BadRequest(Exception):
@@ -108,8 +106,8 @@ def _read_id(content: Mapping[str, Any], *, required: bool) -> str | None:
     name = content.get("id")
     if name is None and not required:
         return None
-    if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_ID:
-        raise BadRequest(422, f"id must be a text of 1 to {_LONGEST_ID} characters, got {_kind(name)}", "body", "id")
+    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_ID:
+        raise BadRequest(422, f"id must be a text of 1 to {LONGEST_ID} characters, got {_kind(name)}", "body", "id")
     return name
 
 
