@@ -26,7 +26,7 @@ class BadRequest(Exception):
 async def read_body(request: Request, most: int) -> bytes:
     """The body; `BadRequest` as soon as it is too long."""
     declared = request.headers.get("content-length", "0")
-    if not declared.isdecimal() or int(declared) > most:
+    if not declared.isdecimal() or len(declared) > 18 or int(declared) > most:
         raise BadRequest(413, f"the body must have at most {most} bytes, got {declared[:20]}")
     parts, size = [], 0
     async for part in request.stream():
