@@ -73,7 +73,8 @@ class RayEngine:
 class RayTasks:
     """Independent tasks on a Ray cluster, in place of `daes.experiments.workers.run_tasks`.
 
-    A task whose process is lost is repeated, at most three times. Notes of tasks are not sent.
+    A task whose process is lost is repeated, at most three times. Notes of tasks are not sent, and the numbers of
+    processes and threads are those of Ray.
 
     Args:
         at_once: maximum number of tasks in progress; None for as many as Ray has CPUs for.
@@ -83,15 +84,7 @@ class RayTasks:
         self.at_once = at_once
 
     def __call__(
-        self,
-        task: Task,
-        shared: Any,
-        items: Iterable[Any],
-        *,
-        jobs: int = 1,
-        threads: int = 1,
-        on_note: Callable[[Any, Any], None] | None = None,
-        enough: Callable[[], bool] = lambda: False,
+        self, task: Task, shared: Any, items: Iterable[Any], *, enough: Callable[[], bool] = lambda: False, **_: Any
     ) -> Iterator[tuple[Any, Any]]:
         ray = start_ray()
         run, shared = ray.remote(_run_task), ray.put(shared)
