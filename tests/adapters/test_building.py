@@ -17,7 +17,7 @@ def test_a_module_is_taken_as_it_is():
         (
             (build_embedding("fe", 3, 4), 3, 4),
             {"bins": 3},
-            "options can only be given with the name of a method, got bins and a module",
+            "options of the method must be given to the module itself",
         ),
         (("youtube", 3, 4), {}, "method must give one vector per feature, 3 for 3 features; YouTube gives 0"),
     ],

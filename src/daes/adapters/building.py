@@ -17,7 +17,7 @@ def build_method(method: str | NumericalEmbedding, num_features: int, dim: int, 
     if isinstance(method, str):
         method = build_embedding(method, num_features, dim, **options)
     elif options:
-        raise ValueError(f"options can only be given with the name of a method, got {', '.join(options)} and a module")
+        raise ValueError(f"options of the method must be given to the module itself, got {', '.join(options)}")
     for name, wanted in (("num_features", num_features), ("dim", dim)):
         if getattr(method, name) != wanted:
             raise ValueError(f"method must have {name}={wanted}, got {name}={getattr(method, name)}")

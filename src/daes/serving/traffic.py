@@ -158,6 +158,7 @@ def write_ring(ring: NDArray[Any], values: NDArray[Any], written: int) -> None:
     """Write the last values that fit into a ring buffer, to which `written` values were written before."""
     values = values[-len(ring) :]
     start = written % len(ring)
-    first = min(len(values), len(ring) - start)
-    ring[start : start + first] = values[:first]
-    ring[: len(values) - first] = values[first:]
+    left = len(ring) - start
+    ring[start : start + len(values)] = values[:left]
+    if len(values) > left:
+        ring[: len(values) - left] = values[left:]
