@@ -41,11 +41,11 @@ def columns_lines(columns: Sequence[InferredColumn]) -> list[str]:
         )
         for column in columns[:_LISTED]
     ]
-    widths = [max(len(row[place]) for row in cells) for place in range(len(cells[0]))]
+    widths = [max(len(row[index]) for row in cells) for index in range(len(cells[0]))]
     lines = [
         "  ".join(
-            text.rjust(width) if place > 3 else text.ljust(width)
-            for place, (text, width) in enumerate(zip(row, widths, strict=True))
+            text.rjust(width) if index > 3 else text.ljust(width)
+            for index, (text, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in cells
     ]

@@ -46,9 +46,9 @@ def demo(
     train = TrainConfig(batch_size=BATCH_SIZE, window=max(rows // 10, 1000))
     compared: list[Compared] = []
     for name, data, ceiling in _streams(rows):
-        place = folder / name
+        target = folder / name
         for old in ("results.jsonl", "comparison.json"):  # `compare` would reuse the results of an older demo
-            (place / old).unlink(missing_ok=True)
+            (target / old).unlink(missing_ok=True)
         note(f"{name}:")
         with trial_progress() as progress:
             compare(
@@ -58,12 +58,12 @@ def demo(
                 seeds=seeds,
                 train=train,
                 jobs=jobs,
-                out=place,
+                out=target,
                 subject="daes",
                 progress=progress,
             )
-        _record(data, place / "run", train, rows)
-        compared.append(compared_in(place, run_dir=place / "run", ceiling=ceiling))
+        _record(data, target / "run", train, rows)
+        compared.append(compared_in(target, run_dir=target / "run", ceiling=ceiling))
     lead = (
         f"{len(METHODS)} ways to embed numbers, in one pass over {' and '.join(one.name for one in compared)}; "
         "every batch is scored before it is learned from."

@@ -224,8 +224,8 @@ def _by_column(names: Sequence[str], measures: dict[str, Floats], missing: Float
     """The measures of each column and its share of missing values, now and in training; None where unknown."""
     measures = {**measures, "missing": missing, "missing_learned": learned}
     return {
-        name: {kind: None if np.isnan(values[place]) else float(values[place]) for kind, values in measures.items()}
-        for place, name in enumerate(names)
+        name: {kind: None if np.isnan(values[index]) else float(values[index]) for kind, values in measures.items()}
+        for index, name in enumerate(names)
     }
 
 

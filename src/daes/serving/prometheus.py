@@ -50,7 +50,7 @@ class ServingCollector(Collector):
         family = HistogramMetricFamily("daes_request_seconds", "From a request to its answer.")
         cumulative = np.cumsum(self._service.traffic.latencies)
         bounds = range(_EVERY - 1, len(LATENCIES), _EVERY)
-        buckets = [(f"{LATENCIES[place]:.6g}", float(cumulative[place])) for place in bounds]
+        buckets = [(f"{LATENCIES[index]:.6g}", float(cumulative[index])) for index in bounds]
         family.add_metric([], [*buckets, ("+Inf", float(cumulative[-1]))], self._service.traffic.latency_sum)
         return family
 

@@ -96,9 +96,9 @@ def read_labels(content: Mapping[str, Any]) -> tuple[str, list[int | None]]:
     labels = content.get("labels")
     if not isinstance(labels, list):
         raise BadRequest(422, f"labels must be a list of 0, 1 and null, got {_kind(labels)}", "body", "labels")
-    for place, label in enumerate(labels):
+    for index, label in enumerate(labels):
         if label is not None and (not isinstance(label, bool | int | float) or label not in (0, 1)):
-            raise BadRequest(422, f"must be 0, 1 or null, got {_kind(label)}", "body", "labels", place)
+            raise BadRequest(422, f"must be 0, 1 or null, got {_kind(label)}", "body", "labels", index)
     return name, [None if label is None else int(label) for label in labels]
 
 

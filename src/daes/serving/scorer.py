@@ -87,12 +87,12 @@ class Scorer:
         A column that the model does not know is a `RowError`, since its name may be misspelled; label, time and weight
         of training are accepted and not used.
         """
-        for place, row in enumerate(rows):
+        for index, row in enumerate(rows):
             if not isinstance(row, Mapping):
-                raise RowError(place, "", f"must be an object with a value for each column, got {type(row).__name__}")
+                raise RowError(index, "", f"must be an object with a value for each column, got {type(row).__name__}")
             if not row.keys() <= self._accepted:
                 unknown = next(name for name in row if name not in self._accepted)
-                raise RowError(place, str(unknown), self._unknown(unknown))
+                raise RowError(index, str(unknown), self._unknown(unknown))
         numbers, hashes = prepare(rows, self.schema.numerical, self.schema.categorical)
         with np.errstate(over="ignore"):
             numerical = np.array(numbers, np.float64).astype(np.float32)
@@ -129,8 +129,8 @@ def probe_batch(model: CTRModel) -> Batch:
     numerical = random.normal(size=(_PROBE_ROWS, schema.num_numerical)) * np.geomspace(1e-3, 1e6, _PROBE_ROWS)[:, None]
     knots = None if model.numerical is None else getattr(model.numerical.distributions, "knots", None)
     if knots is not None:
-        places = random.integers(0, knots.shape[1], (_PROBE_ROWS // 2, schema.num_numerical))
-        numerical[::2] = knots.cpu().numpy().T[places, np.arange(schema.num_numerical)]
+        knot_index = random.integers(0, knots.shape[1], (_PROBE_ROWS // 2, schema.num_numerical))
+        numerical[::2] = knots.cpu().numpy().T[knot_index, np.arange(schema.num_numerical)]
     numerical[random.random(numerical.shape) < 0.1] = np.nan
     categorical = random.integers(1, 2**63, (_PROBE_ROWS, schema.num_categorical))
     categorical[random.random(categorical.shape) < 0.1] = 0
