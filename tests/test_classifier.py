@@ -252,7 +252,7 @@ def test_columns_can_be_excluded(clicks):
     np.testing.assert_array_equal(model.decision_function(frame), model.decision_function(changed))
     with pytest.raises(ValueError, match="there is no column 'agee'"):
         StreamingClassifier(exclude=["agee"]).fit(frame, y)
-    with pytest.raises(ValueError, match="time needs a table, whose columns have names; X is a ndarray"):
+    with pytest.raises(ValueError, match="time needs a table with named columns; X is a ndarray"):
         StreamingClassifier(time="at").fit(frame[["price", "age"]].to_numpy(), y)
 
 

@@ -1,4 +1,4 @@
-"""The `daes` command: says which extra is missing instead of a traceback."""
+"""The `daes` command; where the extra for it is missing, it says so."""
 
 import atexit
 import os
@@ -14,12 +14,12 @@ def main() -> None:
         require("rich")
     except MissingExtraError as error:
         sys.exit(f"daes: {error}")
-    from daes.cli import run
+    from daes.cli.app import build_app
 
     try:
-        run()
+        build_app()(prog_name="daes")
     except SystemExit as ended:
-        # Threads of TorchRec's libraries at times abort a process that ends as usual, with all done.
+        # Threads of TorchRec's libraries sometimes abort a process at its regular end, when all is done.
         if "torchrec" in sys.modules and isinstance(ended.code, int | None):
             atexit._run_exitfuncs()
             sys.stdout.flush()

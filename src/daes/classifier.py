@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from daes.evidence import Evidence
     from daes.model import CTRModel
 
-# scikit-learn takes as long to import as torch does: torch is loaded when there is something to learn.
+# scikit-learn takes as long to import as torch: torch is imported when training starts.
 require("sklearn")
 from sklearn.base import BaseEstimator, ClassifierMixin  # noqa: E402
 from sklearn.utils import check_random_state  # noqa: E402
@@ -40,7 +40,7 @@ VERSION = 1
 WEIGHT_CHECKS = {
     "check_sample_weight_equivalence_on_dense_data": "sample_weight is not equivalent to removing/repeating samples."
 }
-"""The check of scikit-learn's `check_estimator` that is expected to fail, in its words, with its reason."""
+"""The check of scikit-learn's `check_estimator` that is expected to fail, with scikit-learn's own reason."""
 
 _SCORED_AT_ONCE = 65_536
 
@@ -50,30 +50,29 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     `fit` trains from scratch; `partial_fit` continues with the next rows of a stream. Rows are a pandas or polars
     frame, an Arrow table, or an array, whose columns are all numerical. In a table, columns of numbers are numerical
-    and those of strings or categories categorical, unless `numerical` and `categorical` say otherwise. Any value may be
-    missing.
+    and those of strings or categories are categorical, unless `numerical` and `categorical` say otherwise. Any value
+    may be missing.
 
-    `sample_weight` weighs the loss of a row; one of weight 0 is left out. A weight of 2 is not the same as two rows:
-    distributions and evidence count rows, and batches are made of rows. That is the one check of scikit-learn's
-    `check_estimator` that is expected to fail, as it is for scikit-learn's own `SGDClassifier`:
+    `sample_weight` weights the loss of a row; rows of weight 0 are left out. A weight of 2 is not the same as two rows:
+    distributions and evidence count rows, and batches are made of rows. This is the one check of scikit-learn's
+    `check_estimator` that is expected to fail, as for scikit-learn's own `SGDClassifier`:
     `check_estimator(StreamingClassifier(), expected_failed_checks=WEIGHT_CHECKS)`.
 
     Args:
-        method: the method for numbers: a name of `daes.embedding.METHODS`, or a module, which is copied. An offline
+        method: the method for numbers: a name in `daes.embedding.METHODS`, or a module, which is copied. An offline
             method is fitted on the first rows.
-        backbone: the interaction: a name of `daes.backbone.BACKBONES`, or a module, which is copied.
+        backbone: the interaction: a name in `daes.backbone.BACKBONES`, or a module, which is copied.
         numerical: names of the numerical columns; None to choose by type.
         categorical: names of the categorical columns; None to choose by type.
-        time: name of the column by which rows are sorted before they are learned from; not a feature. None to learn
-            from them in the order given.
+        time: name of the column by which rows are sorted before training; not a feature. None to keep their order.
         exclude: names of columns that are not used.
-        dim: the dimension of embeddings; that of the modules given, 16 otherwise.
-        evidence: what past clicks say of values and ids as further inputs: True, an `Evidence` or its arguments.
-        epochs: the most passes of `fit` over its rows; `partial_fit` makes one pass.
-        patience: `fit` stops after this many epochs in a row without a lower LogLoss on the last rows, which are not
-            learned from, and goes back to the best epoch. None to learn from all rows in all epochs.
-        validation_fraction: the share of those last rows.
-        batch_size: rows per step; None for a size that follows the number of rows (`suggest_batch_size`).
+        dim: the dimension of embeddings; None for that of the given modules, otherwise 16.
+        evidence: what past clicks say about values and ids as further inputs: True, an `Evidence` or its arguments.
+        epochs: maximum number of passes of `fit` over its rows; `partial_fit` makes one pass.
+        patience: `fit` stops after this many epochs in a row without a lower LogLoss on the last rows, which are held
+            out for validation, and goes back to the best epoch. None to learn from all rows in all epochs.
+        validation_fraction: the share of these last rows.
+        batch_size: rows per step; None to choose by the number of rows (`suggest_batch_size`).
         learning_rate: step size; None for the optimiser's default.
         optimizer: "adam", "adamw", "adagrad" or "sgd".
         l2: λ of the loss, BCE + λ‖Θ‖².
@@ -90,7 +89,7 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         model_: the `CTRModel`.
         schema_: its `Schema`.
         classes_: the two labels, the second one being the click.
-        step_: its `TrainingStep`; `step_.bad_batches` are the batches that were skipped, with their rows in X.
+        step_: its `TrainingStep`; `step_.bad_batches` are the skipped batches, with their rows in X.
         validation_loss_: LogLoss on the last rows after each epoch of `fit`; empty without `patience`.
 
     >>> import pandas as pd
@@ -155,7 +154,7 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
 
     def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Train from scratch on rows X with labels y; where this fails, the estimator is not fitted."""
+        """Train from scratch on rows X with labels y; if this fails, the estimator is not fitted."""
         for name in ("epochs", "patience"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -163,25 +162,13 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not 0 < self.validation_fraction < 1:
             raise ValueError(f"validation_fraction must be between 0 and 1, got {self.validation_fraction}")
         self._reset()
-        try:
-            self._learn(self._labelled(X, y, sample_weight, classes=None), self.epochs, self.patience)
-        except BaseException:
-            self._reset()
-            raise
-        return self
+        return self._learn(X, y, None, sample_weight, epochs=self.epochs, patience=self.patience)
 
     def partial_fit(
         self, X: Any, y: ArrayLike, classes: ArrayLike | None = None, sample_weight: ArrayLike | None = None
     ) -> Self:
         """Continue with the next rows of a stream. The first call needs `classes` if its y may lack one of them."""
-        fitted = hasattr(self, "step_")
-        try:
-            self._learn(self._labelled(X, y, sample_weight, classes), epochs=1)
-        except BaseException:
-            if not fitted:
-                self._reset()
-            raise
-        return self
+        return self._learn(X, y, classes, sample_weight)
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """The logit of a click for each row."""
@@ -201,7 +188,7 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def feature_importances_(self) -> NDArray[np.float64]:
-        """By how much LogLoss rises on the last rows learned from when a column of X is permuted, (columns of X,).
+        """The increase of LogLoss on the last rows learned from when a column of X is permuted, (columns of X,).
 
         `daes.training.feature_importance` has more: errors, AUC, evidence, other rows.
         """
@@ -214,7 +201,7 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.nan_to_num([rises.get(name, 0.0) for name in self._columns_])
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write everything to one file, from which `load` goes on: scores and further `partial_fit` are the same."""
+        """Write everything to one file: the classifier that `load` reads scores and continues the same way."""
         from daes.storage.state_file import write_state
 
         check_is_fitted(self, "model_")
@@ -263,7 +250,7 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if state["named"]:
             made.feature_names_in_ = np.array(made._columns_, dtype=object)
         model = CTRModel(made.schema_, **state["model"]).to(find_device(device))
-        made._start(model, made._config(state["batch_size"]))
+        made._start(model, state["batch_size"])
         made.step_.load_state_dict(state["step"])
         made.validation_loss_, made._random_ = state["validation_loss"], state["random"]
         made._recent_.load_state_dict(state["recent"])
@@ -279,8 +266,19 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         for name in [name for name in vars(self) if name.endswith("_")]:
             del self.__dict__[name]
 
-    def _learn(self, batch: Batch, epochs: int, patience: int | None = None) -> None:
-        """Passes over the rows; the global random state stays as it is."""
+    def _learn(self, *rows: Any, epochs: int = 1, patience: int | None = None) -> Self:
+        """Learn from rows, given as for `_labelled`; if this fails the first time, the estimator is not fitted."""
+        fitted = hasattr(self, "step_")
+        try:
+            self._learn_epochs(self._labelled(*rows), epochs, patience)
+        except BaseException:
+            if not fitted:
+                self._reset()
+            raise
+        return self
+
+    def _learn_epochs(self, batch: Batch, epochs: int, patience: int | None) -> None:
+        """Pass over the rows several times; the global random state does not change."""
         import torch
 
         from daes.training.step import random_state, set_random_state
@@ -288,7 +286,7 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         device = torch.device(find_device(self.device))
         split = len(batch) - (ceil(self.validation_fraction * len(batch)) if patience else 0)
         if not split:
-            raise ValueError(f"X must have rows to learn from beside those held out, got {len(batch)} rows")
+            raise ValueError(f"X must have more rows than those held out for validation, got {len(batch)} rows")
         learned, valid = batch[:split], batch[split:]
         size = suggest_batch_size(split) if self.batch_size is None else self.batch_size
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
@@ -296,7 +294,7 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 set_random_state(self._random_, device)
             else:
                 torch.manual_seed(_seed(self.random_state))
-                self._build(learned, device, self._config(size))
+                self._build(learned, device, size)
             self._recent_.update(learned)
             best: dict[str, Any] = {}
             for epoch in range(epochs):
@@ -313,15 +311,15 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self._random_: dict[str, torch.Tensor] = random_state(device)
 
     def _learn_epoch(self, batch: Batch, size: int, epoch: int) -> None:
-        """One pass; distributions and vocabularies take in the rows in the first one only."""
+        """One pass over the rows; distributions and vocabularies observe them in the first epoch only."""
         self.step_.observing = epoch == 0
-        if epoch:  # no row may be learned with its own label, counted in the epoch before
+        if epoch:  # the counts of the previous epoch include each row's own label
             self.model_.evidence.reset()
         for start in range(0, len(batch), size):
             self.step_.learn(batch[start : start + size], start)
         self.step_.observing = True
 
-    def _build(self, batch: Batch, device: "torch.device", config: TrainConfig) -> None:
+    def _build(self, batch: Batch, device: "torch.device", batch_size: int) -> None:
         from daes.model import CTRModel
 
         model = CTRModel.from_sample(
@@ -337,42 +335,39 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             backbone_options=self.backbone_options,
             categorical_options=self.categorical_options,
         )
-        self._start(model.to(device), config)
+        self._start(model.to(device), batch_size)
         self.validation_loss_: list[float] = []
 
-    def _start(self, model: "CTRModel", config: TrainConfig) -> None:
+    def _start(self, model: "CTRModel", batch_size: int) -> None:
         from daes.training.importance import RecentRows
         from daes.training.step import TrainingStep
 
-        self.model_ = model
-        self.step_ = TrainingStep(model, config)
-        schema = self.schema_
-        self._recent_ = RecentRows(schema.num_numerical + schema.num_categorical, config.window)
-
-    def _config(self, batch_size: int) -> TrainConfig:
-        return TrainConfig(
+        config = TrainConfig(
             batch_size=batch_size,
             optimizer=self.optimizer,
             learning_rate=self.learning_rate,
             amp=self.amp,
             bad_batch=self.bad_batch,
         )
+        self.model_ = model
+        self.step_ = TrainingStep(model, config)
+        self._recent_ = RecentRows(self.schema_.num_numerical + self.schema_.num_categorical, config.window)
 
     def _logits(self, batch: Batch) -> NDArray[np.float64]:
         starts = range(0, len(batch), _SCORED_AT_ONCE)
-        with self.model_.lock:  # all rows are scored by one model, though another thread may learn
+        with self.model_.lock:  # all rows are scored by the same model, though another thread may be learning
             parts = [self.step_.score(batch[start : start + _SCORED_AT_ONCE]) for start in starts]
         return np.concatenate(parts).astype(np.float64) if parts else np.empty(0)
 
     def _loss(self, batch: Batch) -> float:
-        """LogLoss of rows that are not learned from; infinite where it is not defined."""
+        """The LogLoss of rows that are not learned from; infinite if it is not defined."""
         assert batch.label is not None
         loss = LogLoss()
         loss.update(self._logits(batch), batch.label, batch.weight)
         found = loss.compute()
         return found if np.isfinite(found) else float("inf")
 
-    def _labelled(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None, classes: ArrayLike | None) -> Batch:
+    def _labelled(self, X: Any, y: ArrayLike, classes: ArrayLike | None, sample_weight: ArrayLike | None) -> Batch:
         """The rows with their labels, in the order in which they are learned from."""
         first = not hasattr(self, "classes_")
         batch = self._batch(X, reset=first, time=self.time)
@@ -406,7 +401,7 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return rows if rows.weight is None else rows[np.flatnonzero(rows.weight)]
 
     def _batch(self, X: Any, *, reset: bool = False, time: str | None = None) -> Batch:
-        """The rows as a batch, with their times where a column is named; with `reset`, their schema is the model's."""
+        """The rows as a batch, with the times in column `time` if given; `reset` infers the schema from them."""
         if _is_table(X):
             table = as_table(X)
             validate_data(self, X, reset=reset, skip_check_array=True)
@@ -416,7 +411,7 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return batch_from_table(table, replace(self.schema_, time=time), require_label=False)
         for name in ("numerical", "categorical", "time", "exclude"):
             if getattr(self, name):
-                raise ValueError(f"{name} needs a table, whose columns have names; X is a {type(X).__name__}")
+                raise ValueError(f"{name} needs a table with named columns; X is a {type(X).__name__}")
         array = validate_data(
             self, X, reset=reset, dtype="numeric", ensure_all_finite="allow-nan", ensure_min_samples=1
         )
@@ -433,21 +428,21 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             categorical=self.categorical,
             time=self.time,
             exclude=self.exclude,
-            labelled=False,  # the labels are y: a column of X with the name of a label is one like any other
+            labelled=False,  # the labels are y: a column of X that is called label is a feature
         )
         used = {*inferred.columns, *self.exclude}
         empty = [column.name for column in table.schema if str(column.type) == "null" and column.name not in used]
         if empty and (self.numerical is None or self.categorical is None):
             warnings.warn(
-                f"{', '.join(map(repr, empty))} without a value in the first rows: left out of the model; list such "
-                "columns in numerical or categorical, with the others there, to use what comes later",
+                f"{', '.join(map(repr, empty))} without a value in the first rows: left out of the model; to use later "
+                "values, list all columns in numerical or categorical",
                 stacklevel=2,
             )
         return replace(inferred, time=None)
 
 
 def _seed(given: int | np.random.RandomState | None) -> int:
-    """The seed itself, or one drawn as scikit-learn does."""
+    """A given seed, or one drawn in scikit-learn's way."""
     if isinstance(given, int | np.integer):
         return int(given)
     return int(check_random_state(given).randint(np.iinfo(np.int32).max))

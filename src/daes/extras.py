@@ -31,7 +31,7 @@ EXTRA_OF = {
     "pyspark": "spark",
     "torchrec": "torchrec",
 }
-"""The extra that brings each package, by the name it is imported by."""
+"""The extra that installs each package, by its import name."""
 
 
 class MissingExtraError(ImportError):
@@ -39,7 +39,7 @@ class MissingExtraError(ImportError):
 
 
 def require(module: str) -> Any:
-    """Import `module`, or say which extra of daes brings it.
+    """Import `module`, or raise an error that names the extra to install.
 
     >>> require("numpy").__name__
     'numpy'
@@ -56,7 +56,7 @@ def require(module: str) -> Any:
 
 
 def lazy_module(module: str) -> Any:
-    """A stand-in for a module that is loaded, by `require`, when something of it is first used.
+    """A module that is imported, by `require`, when an attribute of it is first used.
 
     >>> lazy_module("math").floor(1.5)
     1
@@ -69,7 +69,7 @@ class _LazyModule:
         self._module = module
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # asked for by those who look at objects, not by those who use the module
+        if name.startswith("__"):  # looked up by inspection, not by users of the module
             raise AttributeError(name)
         found = getattr(require(self._module), name)
         setattr(self, name, found)

@@ -1,4 +1,4 @@
-"""Packages whose names are loaded when they are first used, so that importing one is quick."""
+"""Packages that import the homes of their names when these are first used, so that importing them is quick."""
 
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
@@ -12,7 +12,7 @@ def lazy_names(
 
     Args:
         package: its name.
-        homes: each module with the names that the package has from it.
+        homes: the modules, each with the names that the package takes from it.
     """
     home = {name: module for module, names in homes.items() for name in names}
     loaded = vars(import_module(package))

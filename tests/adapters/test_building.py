@@ -14,7 +14,11 @@ def test_a_module_is_taken_as_it_is():
     [
         ((build_embedding("fe", 2, 4), 3, 4), {}, "method must have num_features=3, got num_features=2"),
         ((build_embedding("fe", 3, 5), 3, 4), {}, "method must have dim=4, got dim=5"),
-        ((build_embedding("fe", 3, 4), 3, 4), {"bins": 3}, "options of the method must be given to the module itself"),
+        (
+            (build_embedding("fe", 3, 4), 3, 4),
+            {"bins": 3},
+            "options of the method must be given to the module itself",
+        ),
         (("youtube", 3, 4), {}, "method must give one vector per feature, 3 for 3 features; YouTube gives 0"),
     ],
 )

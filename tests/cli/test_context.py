@@ -30,6 +30,14 @@ def test_fields_are_ranked_by_how_much_the_numbers_depend_on_them(daes, priced):
     assert "--context ranked:   shop" in text
 
 
+def test_names_are_not_markup(daes, priced):
+    table = pq.read_table(priced)
+    pq.write_table(table.rename_columns(["price", "shop[/x]", "[bold]"]), priced)
+    result = daes("context", priced)
+    assert result.exit_code == 0, result.output
+    assert "--context smallest: [bold], shop[/x]" in result.stdout
+
+
 def test_wrong_input_is_one_sentence(refused, priced):
     assert "must have a numerical and a categorical column" in refused("context", priced, "--exclude", "price")
     assert "'--alpha': a number above 0 and below 1 is needed, got 2" in refused("context", priced, "--alpha", "2")

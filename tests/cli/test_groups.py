@@ -5,7 +5,8 @@ import typer
 from typer.testing import CliRunner
 
 from daes.cli.groups import grouped, restored, was_given
-from daes.cli.settings import ModelOptions, names, widths
+from daes.cli.options import names
+from daes.cli.settings import ModelOptions, widths
 from daes.cli.toml_file import Config
 
 

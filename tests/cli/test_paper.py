@@ -37,6 +37,12 @@ def test_one_experiment_from_run_to_page(tmp_path):
     assert "value-space-limit" in page.read_text()
 
 
+def test_the_folder_may_have_any_name(tmp_path):
+    result = run("value-space-limit", "--rows", 2000, "--out", tmp_path / "a[/b]")
+    assert result.exit_code == 0, result.output
+    assert f"wrote {tmp_path}/a[/b]/value-space-limit.rows2000.json" in result.stdout
+
+
 def test_results_there_already_need_a_word(tmp_path):
     arguments = ("value-space-limit", "--rows", 2000, "--out", tmp_path)
     assert run(*arguments).exit_code == 0
@@ -59,7 +65,7 @@ def test_a_time_limit_stops_with_code_3_and_resume_goes_on(tmp_path):
     stopped = run(*arguments, "--time-limit", 1)
     if stopped.exit_code:  # a second may do for six cells
         assert stopped.exit_code == 3
-        assert "--resume goes on" in stopped.stderr
+        assert "--resume continues" in stopped.stderr
         assert not (tmp_path / "overall.adstream.stream.rows400.json").exists()
     assert run(*arguments).exit_code == 0
     scores = json.loads((tmp_path / "overall.adstream.stream.rows400.json").read_text())["results"]["scores"]
@@ -93,7 +99,7 @@ def test_cells_that_failed_are_named_at_the_end_and_tried_again(tmp_path, monkey
 def test_options_that_do_nothing_are_an_error_for_one_experiment(monkeypatch):
     result = run("value-space-limit", "--methods", "efd")
     assert result.exit_code == 2
-    assert "--methods does not matter to value-space-limit; what does: --rows" in result.stderr
+    assert "--methods has no effect on value-space-limit, which uses --rows" in result.stderr
     begun = []
     monkeypatch.setattr("daes.cli.paper._run", lambda what, settings, *more: begun.append(settings.methods))
     assert run("all", "--methods", "efd").exit_code == 0

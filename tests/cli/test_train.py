@@ -225,7 +225,7 @@ def test_wrong_input_is_one_sentence(refused, clicks, tmp_path, csv):
         ((*known, "--resume", "--overwrite", *out), "--resume and --overwrite exclude each other"),
         ((*known, "--limit", "-5", *out), "a whole number of at least 1 is needed"),
         (known, "Missing option '--out'"),
-        (("train", *out), "'DATA': what to train on is needed"),
+        (("train", *out), "'DATA': the data to train on are needed"),
         (("train", *out, "--resume"), "DATA is needed: there is no run in"),
         ((*known, "--colour", *out), "No such option"),
         (
@@ -560,15 +560,15 @@ def test_a_run_on_standard_input_cannot_be_resumed(refused, clicks, tmp_path, mo
         patch.setattr("daes.training.run.write_results", interrupted)
         stopped = CliRunner().invoke(build_app(), ["train", "-", "--out", str(out), *QUICK], input=csv)
     assert stopped.exit_code == 130, stopped.output
-    on = f"To learn on from where it is, from a file: daes train FILE --from {out} --out OTHER\n"
-    assert f"standard input cannot be read again, so that the run cannot be resumed. {on}" in stopped.stderr
+    on = f"To continue training with the rows of a file: daes train FILE --from {out} --out OTHER\n"
+    assert f"standard input cannot be read again. {on}" in stopped.stderr
     assert "--resume" not in stopped.stderr
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     for data in ((), ("-",), (clicks,)):
         said = refused("train", *data, "--out", out, "--resume")
-        assert said == f"daes: {out} cannot be resumed: standard input is gone once it is read. {on}"
+        assert said == f"daes: {out} cannot be resumed: standard input cannot be read again. {on}"
     assert before == {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
-    assert "--ray reads files" in refused("train", "-", "--ray", "--out", tmp_path / "other")
+    assert "--ray needs files" in refused("train", "-", "--ray", "--out", tmp_path / "other")
 
 
 def test_files_that_keep_arriving(daes, refused, tmp_path, monkeypatch):
@@ -580,9 +580,7 @@ def test_files_that_keep_arriving(daes, refused, tmp_path, monkeypatch):
     options = ("--max-wait", "0.1", "--sample-rows", "100", *QUICK)
     first = daes("train", folder, "--follow", "--limit", "200", "--out", tmp_path / "run", "--json", *options)
     assert first.json["rows"] == 200, first.output
-    assert (
-        "training begins once 100 rows are there, which decide on the sizes of tables (--sample-rows)" in first.stderr
-    )
+    assert "training starts once 100 rows have arrived: they determine the table sizes (--sample-rows)" in first.stderr
     (folder / "2.csv").write_text("click,price,city\n" + "".join(lines[:100]))
     again = daes("train", "--out", tmp_path / "run", "--resume", "--limit", "400", "--json", "--no-report")
     assert (again.json["resumed_at"], again.json["rows"]) == (200, 400)
@@ -618,9 +616,9 @@ def test_options_of_late_labels_are_checked(refused, clicks, tmp_path):
     options = ("--out", tmp_path / "run", *QUICK)
     topic, labels = "nats://127.0.0.1:1/ads", ("--labels", "nats://127.0.0.1:1/clicks")
     assert "--labels needs --key NAME" in refused("train", topic, *labels, *options)
-    assert "--key and --label-window are for labels" in refused("train", topic, "--key", "id", *options)
+    assert "--key and --label-window need --labels" in refused("train", topic, "--key", "id", *options)
     said = refused("train", topic, *labels, "--key", "id", "--label-window", "soon", *options)
-    assert "'--label-window': a positive number with s, m, h or d is needed, as 30m, got soon" in said
+    assert "'--label-window': a positive number with s, m, h or d, such as 30m, is needed, got soon" in said
     said = refused("train", topic, *labels, "--key", "id", "--overflow", "keep", *options)
     assert "'--overflow': must be one of no-click, drop, spill, got 'keep'" in said
     assert "key is for streams without an end" in refused("train", clicks, *labels, "--key", "id", *options)
@@ -629,7 +627,7 @@ def test_options_of_late_labels_are_checked(refused, clicks, tmp_path):
 @pytest.mark.parametrize("option", ["--pairs", "--recent"])
 def test_options_of_evidence_need_evidence(refused, tmp_path, option):
     sentence = refused("train", "adstream:100", "--no-evidence", option, "7", "--out", tmp_path / "run")
-    assert f"{option} is about evidence" in sentence
+    assert f"{option} is an option of evidence" in sentence
     assert not (tmp_path / "run").exists()
 
 

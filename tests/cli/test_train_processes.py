@@ -85,7 +85,8 @@ def test_standard_input_is_refused(started, tmp_path):
     first, second = wait()
     assert first[0] == 2
     assert first[2] == (
-        "daes: standard input is read by one process, and 2 were started: give them a file that all of them can open\n"
+        "daes: standard input can be read by one process only, and 2 were started: name a file that all of them can "
+        "open\n"
     )
     assert second[::2] == (1, "daes: process 0 has failed, and says why\n")
     assert not (tmp_path / "run").exists()
@@ -133,7 +134,7 @@ def test_divided_tables(started, clicks, tmp_path):
 @pytest.mark.parametrize(
     ("world", "by", "code", "sentence"),
     [
-        (1, "torch", 2, "--divide-tables is for several processes, which torchrun or --ray starts, got torch and one"),
+        (1, "torch", 2, "--divide-tables needs several processes, started by torchrun or --ray, got torch and one"),
         (2, "torchrec", 1, "torchrec is needed here and not installed: pip install 'daes[torchrec]'"),
     ],
 )

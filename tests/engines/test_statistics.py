@@ -58,8 +58,8 @@ def test_training_goes_on_from_there(history):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"embedding": "keyvalue"}, "the method must have distributions alone to be merged, got keyvalue"),
-        ({"embedding_options": {"estimator": "gk"}}, "distributions must be jump reservoirs to be merged"),
+        ({"embedding": "keyvalue"}, "to be merged, the method must learn distributions only, got keyvalue"),
+        ({"embedding_options": {"estimator": "gk"}}, "to be merged, distributions must be jump reservoirs"),
         ({"categorical_options": {"mode": "vocabulary"}}, "vocabularies cannot be merged"),
         ({"evidence": {"half_life": 1000.0}}, "evidence with a half-life cannot be merged"),
     ],

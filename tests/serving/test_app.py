@@ -252,6 +252,29 @@ def test_a_client_that_does_not_send_its_body(trained, path):
     assert answers[0]["status"] == 503
 
 
+def test_a_length_with_too_many_digits_to_be_read(trained):
+    with closing(Service(trained, follow=3600)) as service:
+        app, answers = create_app(service), []
+        headers = [(b"content-length", b"9" * 5000)]
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": "/predict",
+            "headers": headers,
+            "query_string": b"",
+            "app": app,
+        }
+
+        async def receive():
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message):
+            answers.append(message)
+
+        asyncio.run(app(scope, receive, send))
+    assert answers[0]["status"] == 413
+
+
 def test_more_rows_than_may_wait(trained):
     with (
         closing(Service(trained, follow=3600, limits=Limits(waiting_rows=5), batch_wait=0.5)) as service,
@@ -297,7 +320,7 @@ class TestModelsThatChange:
             assert state["ready"] is True
             assert state["model"]["version"] == "step 30"
             assert state["refused"]["version"] == "step 50"
-            assert "scores of rows to try are not finite" in state["refused"]["reason"]
+            assert "scores of test rows are not finite" in state["refused"]["reason"]
             assert "daes_model_refused_total 2.0" in client.get("/metrics").text
             assert sent(client, {"rows": [{"price": 1.0}]}).json()["scores"] == after["scores"]
 

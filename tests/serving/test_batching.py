@@ -77,7 +77,7 @@ def test_more_rows_than_may_wait(model):
     async def ask(batching):
         first = asyncio.ensure_future(batching.score(rows(4)))
         await asyncio.sleep(0)
-        with pytest.raises(Overloaded, match="4 rows are waiting, 5 may"):
+        with pytest.raises(Overloaded, match="4 rows are waiting, 5 is the maximum"):
             await batching.score(rows(2))
         return await first
 

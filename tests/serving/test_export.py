@@ -126,7 +126,7 @@ def test_any_number_of_rows(trained, program):
 @pytest.mark.parametrize(
     ("out", "kind", "message"),
     [
-        ("model.bin", None, r"out must end in .onnx or .pt2, or the format be given, got .*model.bin"),
+        ("model.bin", None, r"out must end in .onnx or .pt2, or the format must be given, got .*model.bin"),
         ("model.onnx", "onix", r"format must be among onnx, torch, got 'onix' \(did you mean 'onnx'\?\)"),
     ],
 )

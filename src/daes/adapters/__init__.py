@@ -1,1 +1,1 @@
-"""Doors into other libraries, one module each: rtdl, torch_frame, fuxictr, torchrec, river, hub (docs/adapters.md)."""
+"""Adapters for other libraries: rtdl, torch_frame, fuxictr, torchrec, river, hub (docs/adapters.md)."""

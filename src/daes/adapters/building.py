@@ -1,4 +1,4 @@
-"""The method behind an adapter."""
+"""The method that an adapter uses."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from daes.embedding import NumericalEmbedding, build_embedding
 
 
 def build_method(method: str | NumericalEmbedding, num_features: int, dim: int, **options: Any) -> NumericalEmbedding:
-    """A method by name, or the module that is given; it must have a vector for every feature, as others expect.
+    """A method by name, or a given module; it must have one vector per feature, as other libraries expect.
 
     >>> build_method("fe", 3, 4)
     FE(num_features=3, dim=4)

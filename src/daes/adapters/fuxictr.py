@@ -1,4 +1,4 @@
-"""Numerical features of FuxiCTR models by a method of daes."""
+"""Methods of daes for the numeric features of FuxiCTR models."""
 
 from typing import Any
 
@@ -21,16 +21,19 @@ class NumericFeature(nn.Module):
 
 
 def use_method(model: nn.Module, method: str = "daes", **options: Any) -> list[str]:
-    """Embed the numeric features of a FuxiCTR model by a method of daes; the features that it is used for.
+    """Embed the numeric features of a FuxiCTR model by a method of daes.
 
-    Every `FeatureEmbedding` within the model has a linear map per numeric feature; these are replaced, except in the
-    model's linear part, whose vectors have one dimension. A model that has its optimiser already learns the new
-    parameters too. An offline method must be fitted before use, feature by feature.
+    Every `FeatureEmbedding` in the model has a linear map per numeric feature; these are replaced, except in the
+    model's linear part, whose vectors have one dimension. If the model already has an optimiser, the new parameters are
+    added to it. An offline method must be fitted before use, feature by feature.
 
     Args:
         model: any model with `FeatureEmbedding` layers. It is changed.
-        method: a name of `daes.embedding.METHODS`.
+        method: a name in `daes.embedding.METHODS`.
         options: further arguments of the method.
+
+    Returns:
+        The names of the features that the method is used for.
     """
     layers = require("fuxictr.pytorch.layers")
     replaced: dict[str, None] = {}

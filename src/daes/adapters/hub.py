@@ -21,7 +21,7 @@ class HubModel(  # type: ignore[call-arg]
 
     A folder or repository holds the same `config.json` and `model.safetensors` as that of a `CTRModel`, and a model
     card: `CTRModel.from_pretrained` reads it, and `HubModel.from_pretrained` reads what a `CTRModel` has saved, such as
-    `model/` of a run. Nothing in it runs code when read.
+    `model/` of a run. Reading it runs no code.
     """
 
     def _save_pretrained(self, save_directory: Path) -> None:

@@ -1,4 +1,4 @@
-"""A classifier for river: its streams, its evaluation and its metrics with a model of daes."""
+"""A classifier for river's streams, evaluation and metrics."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,16 +17,16 @@ from sklearn.base import clone  # noqa: E402
 class RiverClassifier(MiniBatchClassifier):  # type: ignore[misc]
     """`StreamingClassifier` as a `river.base.MiniBatchClassifier`.
 
-    Rows of `learn_one` wait until there are `batch_size` of them and are then learned together; until the next batch
-    they are scored by the model before. The first batch decides which columns there are and which of them are numbers.
-    A row that lacks a column has a missing value there; further columns are ignored. Before the first batch there is
-    no score: `{}`, which river's evaluation passes over.
+    Rows of `learn_one` are collected and learned `batch_size` at a time; in between, rows are scored by the model as it
+    was after the last batch. The first batch determines the columns and which of them are numbers. A column that a row
+    lacks is missing, and further columns are ignored. Before the first batch the score is `{}`, which river's
+    evaluation skips.
 
     Labels are True and False, or 1 and 0.
 
     Args:
-        classifier: an unfitted `StreamingClassifier` with its settings, which is copied; by default one with defaults.
-        batch_size: rows that `learn_one` learns together.
+        classifier: an unfitted `StreamingClassifier`, which is copied; None for one with default settings.
+        batch_size: number of rows that `learn_one` learns together.
 
     >>> model = RiverClassifier(batch_size=4)
     >>> for row in range(8):
@@ -47,7 +47,7 @@ class RiverClassifier(MiniBatchClassifier):  # type: ignore[misc]
         return False
 
     def learn_one(self, x: dict[Any, Any], y: Any) -> None:
-        """Learn from a row, once there are `batch_size` of them."""
+        """Add a row; once there are `batch_size` of them, learn from them."""
         self._waiting.append((dict(x), bool(y)))
         if len(self._waiting) >= self.batch_size:
             self._learn_waiting()
@@ -60,7 +60,7 @@ class RiverClassifier(MiniBatchClassifier):  # type: ignore[misc]
         return {False: no, True: yes}
 
     def learn_many(self, X: Any, y: Any) -> None:
-        """Learn from a DataFrame of rows and a Series of labels at once, after those that wait."""
+        """Learn from a DataFrame of rows and a Series of labels, after the rows that wait."""
         if self._waiting:
             self._learn_waiting()
         self._learn(X.to_dict("records"), y.astype(bool).tolist())
@@ -83,7 +83,7 @@ class RiverClassifier(MiniBatchClassifier):  # type: ignore[misc]
         self._model.partial_fit(self._table(rows), list(labels), classes=[False, True])
 
     def _table(self, rows: Sequence[dict[Any, Any]]) -> Any:
-        """Rows as a pyarrow Table: of the model's columns once it has some."""
+        """Rows as a pyarrow Table; with the model's columns once it has some."""
         if not hasattr(self._model, "schema_"):
             names = list(dict.fromkeys(str(name) for row in rows for name in row))
             return pa.table({name: [row.get(name) for row in rows] for name in names})

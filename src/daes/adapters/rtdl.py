@@ -1,4 +1,4 @@
-"""A drop-in for the embeddings of `rtdl_num_embeddings` (yandex-research)."""
+"""A drop-in replacement for the embeddings of `rtdl_num_embeddings` (yandex-research)."""
 
 from typing import Any
 
@@ -12,15 +12,15 @@ from daes.embedding import NumericalEmbedding
 class NumericalEmbeddings(nn.Module):
     """Any method of daes with the interface of `rtdl_num_embeddings.PeriodicEmbeddings`.
 
-    In `train()` a forward first takes the batch into the statistics of a streaming method, as BatchNorm does. An
-    offline method (`ple`, `efd`, …) must be fitted first: `embeddings.method.fit(values)`.
+    In `train()` mode, forward first adds the batch to the statistics of a streaming method, like BatchNorm. An offline
+    method (`ple`, `efd`, …) must be fitted first: `embeddings.method.fit(values)`.
 
     **Shape.** (*, n_features) → (*, n_features, d_embedding); NaN is a missing value and has a learned vector.
 
     Args:
         n_features: the number of features.
         d_embedding: the dimension of a vector.
-        method: a name of `daes.embedding.METHODS`, or a module.
+        method: a name in `daes.embedding.METHODS`, or a module.
         options: further arguments of the method.
 
     >>> embeddings = NumericalEmbeddings(3, 8)

@@ -21,12 +21,13 @@ class StreamingEncoder(StypeEncoder):  # type: ignore[misc]
     `encoder.method.fit(values)`.
 
     Args:
-        out_channels, stats_list, stype, post_module, na_strategy: as of `StypeEncoder`, which sets the first three.
-        method_name: a name of `daes.embedding.METHODS`.
+        out_channels, stats_list, stype, post_module, na_strategy: as for `StypeEncoder`; pytorch-frame sets the first
+            three.
+        method_name: a name in `daes.embedding.METHODS`.
         options: further arguments of the method.
     """
 
-    supported_stypes = {stype.numerical}  # noqa: RUF012 (as pytorch-frame has it)
+    supported_stypes = {stype.numerical}  # noqa: RUF012 (as in pytorch-frame)
 
     def __init__(
         self,
@@ -49,7 +50,7 @@ class StreamingEncoder(StypeEncoder):  # type: ignore[misc]
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Start anew: with new parameters, and without statistics."""
+        """Reset to new parameters and empty statistics."""
         super().reset_parameters()
         self.method = build_method(self.method_name, len(self.stats_list), self.out_channels, **self.options)
 

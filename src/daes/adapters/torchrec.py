@@ -11,19 +11,19 @@ from daes.extras import require
 
 
 class StreamingDenseArch(nn.Module):
-    """Takes the place of `torchrec.models.dlrm.DenseArch`: numbers become vectors by a method of daes, then an MLP.
+    """Replaces `torchrec.models.dlrm.DenseArch`: a method of daes turns numbers into vectors, followed by an MLP.
 
-    Several processes that train one model must agree on its statistics: there a forward in `train()` of a streaming
-    method is an error, unless `dense_arch.method.observe_in_forward` is False and the rows of all processes are given
-    to `dense_arch.method.observe` on each.
+    Processes that train one model must agree on its statistics: with several processes, a forward of a streaming method
+    in `train()` mode is an error, unless `dense_arch.method.observe_in_forward` is False and every process passes the
+    rows of all processes to `dense_arch.method.observe`.
 
     **Shape.** (B, in_features) → (B, layer_sizes[-1]), which must be the dimension of the sparse features.
 
     Args:
         in_features: the number of dense features.
-        layer_sizes: sizes of the MLP's layers, as of `DenseArch`.
+        layer_sizes: sizes of the MLP's layers, as for `DenseArch`.
         dim: the dimension of a feature's vector.
-        method: a name of `daes.embedding.METHODS`, or a module.
+        method: a name in `daes.embedding.METHODS`, or a module.
         options: further arguments of the method.
     """
 

@@ -1,11 +1,12 @@
-"""The `daes` program: its commands, the options they share, and how errors are reported."""
+"""The `daes` program: its commands, its global options, and how errors are reported."""
 
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
@@ -13,8 +14,8 @@ from typer.core import TyperCommand, TyperGroup
 
 import daes
 from daes.cli.console import err, errors
-from daes.cli.errors import UsageError, explain, without_option
-from daes.cli.options import ARGUMENTS, LEFT_OUT, REGISTRIES, option, registered
+from daes.cli.errors import UsageError, explain
+from daes.cli.options import ARGUMENTS, REGISTRIES, option, registered
 
 COMMANDS = (
     "demo",
@@ -37,106 +38,88 @@ COMMANDS = (
 A command is a module of this package with a function of the same name: its arguments are the options, its docstring
 is the help. These modules import quickly: torch and pyarrow are imported within the function.
 """
+_ERRORS = "daes.errors"
 
 
 class Program(TyperGroup):
-    """Runs a command; an error becomes one sentence on stderr and an exit code.
+    """Runs a command and turns an error into one sentence on stderr and an exit code.
 
-    2 is bad input or usage, 1 a failure, 130 an interruption. With `--debug`, anywhere on the command line, or
-    DAES_DEBUG=1 in the environment the traceback is shown instead.
+    The exit code is 2 for bad input or usage, 1 for a failure and 130 for an interruption. With `--debug`, anywhere on
+    the command line, or DAES_DEBUG=1 in the environment, the traceback is shown instead.
     """
 
-    def main(
-        self,
-        args: Sequence[str] | None = None,
-        prog_name: str | None = None,
-        complete_var: str | None = None,
-        standalone_mode: bool = True,
-        windows_expand_args: bool = True,
-        **extra: Any,
-    ) -> Any:
+    def main(self, args: Sequence[str] | None = None, *arguments: Any, **options: Any) -> Any:
         given = list(sys.argv[1:] if args is None else args)
         debug = "--debug" in given or os.environ.get("DAES_DEBUG", "0") not in ("", "0")
         err.quiet = "--quiet" in given
         for stream in (sys.stdout, sys.stderr):
-            _never_fail_on_characters(stream)
+            if hasattr(stream, "reconfigure"):  # a terminal that cannot show ± gets a question mark, not a traceback
+                stream.reconfigure(errors="replace")
         try:
             with warnings.catch_warnings():
                 if not debug:
                     warnings.showwarning = _show_warning
-                result = super().main(
-                    [argument for argument in given if argument not in ("--debug", "--quiet")],
-                    prog_name,
-                    complete_var,
-                    standalone_mode=False,
-                    windows_expand_args=windows_expand_args,
-                    **extra,
-                )
+                left = [argument for argument in given if argument not in ("--debug", "--quiet")]
+                result = super().main(left, *arguments, **{**options, "standalone_mode": False})
         except (Exception, KeyboardInterrupt) as error:
             if debug:
                 raise
             code, sentence = explain(error)
             errors.print(Text.assemble(("daes: ", "bold red"), sentence), soft_wrap=True)
             sys.exit(code)
-        # Without its standalone mode click returns the code that an Exit was raised with, and what a command returns.
+        # Outside standalone mode click returns the code of an Exit, or whatever the command returns.
         sys.exit(result if isinstance(result, int) else 0)
 
 
 class ProgramCommand(TyperCommand):
-    """A command that names all that is wrong with its options in one error.
+    """A command that reports everything that is wrong with its options in one error.
 
     Its help lists registered names in place of {method}, {backbone} and {rival}.
     """
 
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        parameters: list[Any] = list(self.params)
+        for parameter in parameters:
+            parameter.handle_parse_result = partial(_collect_error, parameter.handle_parse_result)
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.meta[ARGUMENTS] = list(args)
-        required = {parameter.name: parameter.required for parameter in self.params}
-        try:
-            return self._parse(ctx, args)
-        finally:
-            for parameter in self.params:
-                parameter.required = required[parameter.name]
-
-    def _parse(self, ctx: Any, args: list[str]) -> list[str]:
-        found: list[Exception] = []
-        left = list(args)
-        while True:
-            try:
-                rest: list[str] = super().parse_args(ctx, list(left))
-                break
-            except UsageError as error:
-                extra = type(error) is UsageError  # after an unknown option its value is an unexpected argument
-                if not (extra and found):
-                    found.append(error)
-                shorter = without_option(left, error)
-                if extra or (len(shorter) == len(left) and not _left_out(ctx, error)):
-                    break
-                left = shorter
-        if len(found) == 1:
-            raise found[0]
+        found: list[Any] = ctx.meta.setdefault(_ERRORS, [])
+        rest = self._parse(ctx, args, found)
+        if len(found) > 1:
+            raise UsageError("; ".join(error.format_message().rstrip(".") for error in found), ctx)
         if found:
-            raise UsageError("; ".join(error.format_message().rstrip(".") for error in found), ctx)  # type: ignore[attr-defined]
+            raise found[0]
         return rest
 
+    def _parse(self, ctx: Any, args: list[str], found: list[Any]) -> list[str]:
+        """Parse, leaving out options that do not exist or lack their value; all errors are added to `found`."""
+        try:
+            return super().parse_args(ctx, list(args))
+        except UsageError as error:
+            option = getattr(error, "option_name", None)
+            if option or not found:  # after an unknown option its value is an unexpected argument
+                found.append(error)
+            others = [argument for argument in args if argument.partition("=")[0] != option]
+            return self._parse(ctx, others, found) if len(others) < len(args) else []
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        for parameter in self.params:
-            text = getattr(parameter, "help", None) or ""
+        parameters: list[Any] = list(self.params)
+        for parameter in parameters:
             for kind in REGISTRIES:
-                if f"{{{kind}}}" in text:
-                    text = text.replace(f"{{{kind}}}", ", ".join(registered(kind)))
-                    parameter.help = text  # type: ignore[attr-defined]
+                if f"{{{kind}}}" in (parameter.help or ""):
+                    parameter.help = parameter.help.replace(f"{{{kind}}}", ", ".join(registered(kind)))
         super().format_help(ctx, formatter)
 
 
-def _left_out(ctx: Any, error: Exception) -> bool:
-    """Leave out the parameter that an error is about: it is missing, or wrong in the configuration file."""
-    parameter = getattr(error, "param", None)
-    out: set[str] = ctx.meta.setdefault(LEFT_OUT, set())
-    if parameter is None or parameter.name in out:
-        return False
-    parameter.required = False
-    out.add(parameter.name)
-    return True
+def _collect_error(handle: Callable[..., Any], ctx: Any, options: Any, args: list[str]) -> tuple[Any, list[str]]:
+    """Read a parameter; an error about it is kept in `ctx.meta`, so that the other parameters are read as well."""
+    try:
+        return handle(ctx, options, args)  # type: ignore[no-any-return]
+    except UsageError as error:
+        ctx.meta[_ERRORS].append(error)
+        return None, args
 
 
 def build_app() -> typer.Typer:
@@ -159,7 +142,7 @@ def _program(
     context: typer.Context,
     version: Annotated[bool, option("Print the version and exit.", "--version", is_eager=True)] = False,
     debug: Annotated[
-        bool, option("Show the traceback of an error, anywhere on the command line. Or set DAES_DEBUG=1.", "--debug")
+        bool, option("Show the traceback of an error; anywhere on the command line. Or set DAES_DEBUG=1.", "--debug")
     ] = False,
     quiet: Annotated[
         bool, option("No progress and no notes, only results and errors; anywhere on the command line.", "--quiet")
@@ -178,11 +161,5 @@ def _program(
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    """A warning is a sentence too, without the line of code that it comes from."""
+    """Print a warning as one sentence, without the line of code that it comes from."""
     err.print(Text.assemble(("daes: ", "bold yellow"), " ".join(str(message).split())), soft_wrap=True)
-
-
-def _never_fail_on_characters(stream: TextIO) -> None:
-    # A terminal that cannot show ± gets a question mark, not a traceback.
-    if hasattr(stream, "reconfigure"):
-        stream.reconfigure(errors="replace")

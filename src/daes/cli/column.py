@@ -1,4 +1,4 @@
-"""One column of numbers, batch by batch: of a file, or made up."""
+"""One column of numbers in batches: of a file, or generated."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from daes.choices import did_you_mean
 from daes.stream.arrow import pa
+from daes.stream.batch import numbers_from_table
 from daes.stream.csv import CsvSource
 from daes.stream.dataset import Dataset
 from daes.stream.files import COMPRESSIONS
-from daes.stream.schema import Schema
+from daes.stream.schema import Schema, column_kind
 
 Floats = NDArray[np.float64]
 _LISTED = 20
@@ -29,16 +30,16 @@ class FileColumn:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was done to the data on the way."""
+        """What was done to the data before they were read."""
         return self.data.notes
 
     @property
     def description(self) -> str:
-        """What is read, as the user named it."""
+        """The column, as the user named it."""
         return f"column {self.name!r} of {self.where}"
 
     def expected_rows(self) -> int | None:
-        """How many rows there are, for a plain CSV file by the length of those read so far; None where unknown."""
+        """The number of rows, estimated from those read so far for a plain CSV file; None where unknown."""
         if self.data.num_rows is not None:
             return self.data.num_rows
         position = self.data.position()
@@ -52,20 +53,17 @@ class FileColumn:
             return None
 
     def batches(self, batch_size: int) -> Iterator[Floats]:
-        """The values as float64, NaN where there is none; one pass."""
+        """The values as float64, NaN where missing; one pass."""
         for table in self.data.iter_tables([self.name], batch_size):
-            column = table.column(0)
-            if pa.types.is_dictionary(column.type):
-                column = column.cast(column.type.value_type)
-            yield column.cast(pa.float64(), safe=False).to_numpy()
+            yield numbers_from_table(table, [self.name])[:, 0]
 
 
 @dataclass
 class GeneratedColumn:
-    """A stream as unpleasant as real ones: skewed, drifting, full of zeros, some of it missing.
+    """A generated stream with the problems of real ones: skewed, drifting, many zeros, missing values.
 
     Value t of n is missing with probability 5 %, else zero with probability 30 %, else lognormal: exp(2t/n + N(0, 1)).
-    The batch size changes nothing of the values.
+    The values do not depend on the batch size.
     """
 
     num_rows: int = 2_000_000
@@ -84,7 +82,7 @@ class GeneratedColumn:
 
     def batches(self, batch_size: int) -> Iterator[Floats]:
         """The values, NaN where missing."""
-        # Other numbers than those the reservoirs draw from the same seed.
+        # Not the random numbers that the reservoirs draw with the same seed.
         rng = np.random.default_rng((self.num_rows, self.seed))
         values = np.exp(2 * np.arange(self.num_rows) / self.num_rows + rng.standard_normal(self.num_rows))
         values[rng.random(self.num_rows) < 0.30] = 0.0
@@ -94,18 +92,18 @@ class GeneratedColumn:
 
 
 def open_column(where: str, name: str | None) -> FileColumn:
-    """Find the column; an error says which ones there are."""
-    # The schema makes a CSV source read the column as numbers, whatever its first rows look like. Where no column is
-    # named, the names are looked at first: any schema will do for that.
+    """Find the column; an error lists the columns of numbers."""
+    # The schema makes a CSV source read the column as numbers, whatever its first rows look like. To find the only
+    # column of numbers, where none is named, any schema will do.
     data = Dataset.open(where, schema=Schema(None, (name or "?",), ()))
     columns = data.arrow_schema
+    choice = _columns_of_numbers(columns)
     if name is None:
         names = _names_of_numbers(columns)
         if len(names) != 1:
-            raise ValueError(f"--column must name one column of {where}: {_columns_of_numbers(columns)}")
+            raise ValueError(f"--column must name one column of {where}: {choice}")
         name = names[0]
         data = data.with_schema(Schema(None, (name,), ()))
-    choice = _columns_of_numbers(columns)
     if name not in columns.names:
         raise ValueError(
             f"--column must be a column of {where}, got {name!r}{did_you_mean(name, columns.names)}; {choice}"
@@ -114,7 +112,7 @@ def open_column(where: str, name: str | None) -> FileColumn:
         raise ValueError(f"column names must be unique; {name!r} occurs twice")
     found = columns.field(name).type
     if not is_numeric(found):
-        # One bad row makes a CSV column of numbers look like text: only where it starts with text it is the wrong one.
+        # One bad row makes a CSV column of numbers look like text: it is the wrong column only if it starts with text.
         text = _first_text(data, name) if isinstance(data.source, CsvSource) else None
         if text is None or not _is_number(text):
             holds = f"is of type {found}" if text is None else f"starts with {text!r}"
@@ -123,7 +121,7 @@ def open_column(where: str, name: str | None) -> FileColumn:
 
 
 def open_numbers(where: str, name: str | None) -> Dataset:
-    """All columns of numbers as a dataset, or the one that is named."""
+    """A dataset of all columns of numbers, or of the one that is named."""
     if name is not None:
         return open_column(where, name).data
     data = Dataset.open(where, schema=Schema(None, ("?",), ()))
@@ -150,11 +148,9 @@ def _is_number(text: str) -> bool:
 
 def is_numeric(arrow_type: Any) -> bool:
     """Whether a column of this type can be read as numbers."""
-    types = pa.types
-    if types.is_dictionary(arrow_type):
+    if pa.types.is_dictionary(arrow_type):
         arrow_type = arrow_type.value_type
-    tests = (types.is_integer, types.is_floating, types.is_decimal, types.is_boolean, types.is_null)
-    return any(test(arrow_type) for test in tests)
+    return pa.types.is_boolean(arrow_type) or column_kind(arrow_type) in ("numerical", "null")
 
 
 def _names_of_numbers(columns: Any) -> list[str]:

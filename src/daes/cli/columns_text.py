@@ -1,4 +1,4 @@
-"""The columns of the data as text: what each is read as, why, and what may be wrong."""
+"""The columns of the data as text: what each is used for, why, and what may be wrong."""
 
 from collections.abc import Sequence, Set
 
@@ -12,7 +12,7 @@ _EXAMPLE_WIDTH = 12
 
 
 def print_columns(data: Dataset, named: Set[str], order: str | None) -> None:
-    """Print the columns and notes of a dataset to stderr, and what is known of the order of its rows."""
+    """Print the columns and the notes of a dataset to stderr, and a line about the order of its rows."""
     for line in (*columns_lines(summarize_columns(data, named=named)), *data.notes, *([order] if order else [])):
         note(line)
 
@@ -41,11 +41,11 @@ def columns_lines(columns: Sequence[InferredColumn]) -> list[str]:
         )
         for column in columns[:_LISTED]
     ]
-    widths = [max(len(row[place]) for row in cells) for place in range(len(cells[0]))]
+    widths = [max(len(row[index]) for row in cells) for index in range(len(cells[0]))]
     lines = [
         "  ".join(
-            text.rjust(width) if place > 3 else text.ljust(width)
-            for place, (text, width) in enumerate(zip(row, widths, strict=True))
+            text.rjust(width) if index > 3 else text.ljust(width)
+            for index, (text, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in cells
     ]

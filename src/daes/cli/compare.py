@@ -1,34 +1,27 @@
 """`daes compare`: the paper's table, on your data."""
 
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from daes.cli import console
 from daes.cli.console import note, say
-from daes.cli.groups import grouped, was_given
-from daes.cli.options import Json, number, one_of, option, whole_number
+from daes.cli.groups import grouped
+from daes.cli.options import Json, Kind, Names, names, option, registered_list, whole_number
 from daes.cli.progress import trial_progress
 from daes.cli.reading import Columns, DataArgument, Reading
-from daes.cli.settings import ModelOptions, Names, TrainingOptions, names, registered_list
+from daes.cli.settings import ModelOptions, ProtocolOptions, TrainingOptions
 from daes.cli.toml_file import Config
-
-if TYPE_CHECKING:
-    from daes.training.offline import OfflineConfig
-
 
 _METHODS = Names(("efd", "fe", "autodis", "ple", "dae", "daes"))
 _BACKBONES = Names(("deepfm",))
-_SPLIT = Names(("0.8", "0.1", "0.1"))
-_protocol = partial(option, panel="Protocol")
 _run = partial(option, panel="Run")
 
 
 def parse_seeds(given: str | list[str]) -> tuple[int, ...]:
-    """How many seeds, or which.
+    """The seeds, from their number or a list.
 
     >>> parse_seeds("3"), parse_seeds("7,11")
     ((0, 1, 2), (7, 11))
@@ -39,62 +32,23 @@ def parse_seeds(given: str | list[str]) -> tuple[int, ...]:
     return tuple(range(whole_number(1).parse(str(numbers[0]))))
 
 
-def parse_split(given: str | list[str]) -> Names:
-    """Three shares."""
-    parts = names(given)
-    if len(parts) != 3:
-        raise typer.BadParameter(f"three numbers are needed, got {','.join(parts)}")
-    return Names(str(number(above=0, below=1).parse(part)) for part in parts)
-
-
-@dataclass(frozen=True)
-class ProtocolOptions:
-    """How to judge."""
-
-    protocol: Annotated[
-        str,
-        _protocol(
-            "stream: one pass, each row scored before it is learned from. paper: chronological training, "
-            "validation and test parts, several epochs.",
-            of=one_of("stream", "paper"),
-        ),
-    ] = "stream"
-    split: Annotated[
-        Names, _protocol("Shares of training, validation and test (paper).", parser=parse_split, metavar="LIST")
-    ] = _SPLIT
-    epochs: Annotated[int, _protocol("Maximum number of epochs (paper).", of=whole_number(1))] = 50
-    patience: Annotated[
-        int,
-        _protocol("Epochs without a lower validation LogLoss that end the training (paper).", of=whole_number(1)),
-    ] = 5
-    shuffle: Annotated[bool, _protocol("Shuffle the training part in each epoch (paper).", "--shuffle")] = False
-
-    def config(self) -> "OfflineConfig":
-        """What the paper's protocol needs."""
-        from daes.training.offline import OfflineConfig
-
-        return OfflineConfig(
-            split=tuple(map(float, self.split)),  # type: ignore[arg-type]
-            epochs=self.epochs,
-            patience=self.patience,
-            shuffle=self.shuffle,
-        )
-
-
 @grouped
 def compare(
-    call: typer.Context,
     data: DataArgument,
     methods: Annotated[
-        Names, option("Methods to compare, of {method}; {rival}.", of=registered_list("method", "rival"))
+        Names, option("Methods to compare: some of {method}; {rival}.", of=registered_list("method", "rival"))
     ] = _METHODS,
     backbones: Annotated[
-        Names, option("Backbones to train on, of {backbone}.", of=registered_list("backbone"))
+        Names, option("Backbones to train on: some of {backbone}.", of=registered_list("backbone"))
     ] = _BACKBONES,
-    seeds: Annotated[Any, option("How many seeds, or which: 5, or 1,2,3.", parser=parse_seeds, metavar="N")] = "5",
-    jobs: Annotated[int, option("Number of processes.", "--jobs", "-j", of=whole_number(1))] = 1,
+    seeds: Annotated[
+        Any, option("The number of seeds, or a list of them: 5, or 1,2,3.", of=Kind(parse_seeds, "N"))
+    ] = "5",
+    jobs: Annotated[
+        int | None, option("Number of processes.", "--jobs", "-j", of=whole_number(1), show_default="1")
+    ] = None,
     ray: Annotated[
-        bool, option("Run trials as tasks of a Ray cluster, --jobs at a time, by default all it has room for.", "--ray")
+        bool, option("Run trials as tasks of a Ray cluster: --jobs at a time, by default as many as fit.", "--ray")
     ] = False,
     refit: Annotated[
         bool, option("Fit offline methods again on the past after 1/16, 1/8, 1/4 and 1/2 of the stream.")
@@ -110,7 +64,7 @@ def compare(
     out: Annotated[
         Path | None,
         _run(
-            "A folder for results, table and report. Results that are there already are not computed again.",
+            "A folder for results, table and report. Results that it already holds are not computed again.",
             "--out",
             "-o",
             metavar="OUT",
@@ -119,22 +73,23 @@ def compare(
     report: Annotated[bool, _run("Write report.html.")] = True,
     config: Config = None,
     json: Json = False,
-    protocol: ProtocolOptions = ProtocolOptions(),
-    columns: Columns = Columns(),  # noqa: B008
-    reading: Reading = Reading(),  # noqa: B008
-    model: ModelOptions = ModelOptions(),  # noqa: B008
-    training: TrainingOptions = TrainingOptions(),  # noqa: B008
+    *,
+    protocol: ProtocolOptions,
+    columns: Columns,
+    reading: Reading,
+    model: ModelOptions,
+    training: TrainingOptions,
 ) -> None:
-    """Train methods × backbones × seeds on one stream and make the paper's table of it.
+    """Train methods × backbones × seeds on one stream and make the paper's table from the results.
 
-    Each entry is the mean and standard deviation over the seeds; `daes` (or the best method) is tested against every
-    baseline on the rows, by DeLong's paired test of AUCs and by a bootstrap over blocks of consecutive rows, corrected
-    after Holm for all that is compared. With one seed all methods start from the same tables and see the same batches.
-    Offline methods are fitted on the first `--sample-rows` rows, which are also scored (that favours them, as in the
-    paper), and again as the stream goes.
+    Each entry is the mean and standard deviation over the seeds. `daes` (or the best method) is tested against every
+    baseline on the same rows, by DeLong's paired test of AUCs and by a bootstrap over blocks of consecutive rows, with
+    Holm's correction for all comparisons. All methods with one seed start from the same tables and see the same
+    batches. Offline methods are fitted on the first `--sample-rows` rows, which are also scored (this favours them, as
+    in the paper), and again later in the stream.
 
-    With `--out`, each result is kept as soon as it is there. The same command goes on where it was stopped, and more
-    methods or seeds add to what is there. A trial that fails is reported; the others go on.
+    With `--out`, each result is kept as soon as it is known. The same command continues where it was stopped; more
+    methods or seeds add to the results. A trial that fails is reported, and the others go on.
 
     Examples:
 
@@ -155,7 +110,7 @@ def compare(
     if ray:
         from daes.engines.ray import RayTasks
 
-        run = RayTasks(jobs if was_given(call, "jobs") else None)
+        run = RayTasks(jobs)
     with trial_progress() as progress:
         comparison = run_comparison(
             found,
@@ -170,7 +125,7 @@ def compare(
             refit=refit,
             authors_inputs=authors_inputs,
             device=training.device,
-            jobs=jobs,
+            jobs=jobs or 1,
             run=run,
             out=out,
             progress=progress,

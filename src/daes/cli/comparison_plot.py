@@ -1,4 +1,4 @@
-"""A comparison of estimators as a picture: a page for the browser or a PNG."""
+"""A comparison of estimators as a plot: an HTML page or a PNG."""
 
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ _HEIGHT = 380
 
 
 def check_plot(path: Path, *endings: str) -> None:
-    """Find out before a long stream is read whether the picture can be written after it."""
+    """Check, before a long stream is read, that the plot can be written afterwards."""
     if path.suffix.lower() not in endings:
         raise ValueError(f"--plot must end in {' or '.join(endings)}, got {path}")
     if not path.parent.is_dir():
@@ -36,7 +36,7 @@ def check_plot(path: Path, *endings: str) -> None:
 
 
 def write_plot(comparison: EstimatorReport, path: Path, title: str) -> None:
-    """Draw quantiles and rank errors by level, to an .html or a .png file."""
+    """Plot quantiles and rank errors by level to an .html or .png file."""
     if path.suffix.lower() == ".html":
         write_text(path, _page(comparison, title))
     else:
@@ -75,7 +75,7 @@ def _page(comparison: EstimatorReport, title: str) -> str:
             "Quantiles",
             views,
             alt="The quantiles of each estimator by level.",
-            caption="The quantiles each estimator gives, on the broad line of the true ones.",
+            caption="The quantiles of each estimator; the broad line shows the true ones.",
             choice="Scale",
             height=_HEIGHT,
             keys=quantiles,
@@ -95,7 +95,7 @@ def _page(comparison: EstimatorReport, title: str) -> str:
 
 
 def _write_png(comparison: EstimatorReport, path: Path, title: str) -> None:
-    # A figure of its own canvas: nothing of pyplot's global state, no display needed.
+    # A figure with its own canvas needs neither pyplot's global state nor a display.
     figure = require("matplotlib.figure").Figure(figsize=(9, 8), dpi=150, layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=[0.55, 0.45])
     levels = [100 * level for level in comparison.levels]

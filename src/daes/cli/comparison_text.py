@@ -1,9 +1,9 @@
-"""A comparison of estimators in the terminal: what each costs, where it errs, and what it says."""
+"""A comparison of estimators in the terminal: costs, rank errors by level, and quantiles."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.table import Table as Grid
 from rich.text import Text
 
@@ -12,7 +12,7 @@ from daes.formatting import compact, count, duration, measured, nbytes, percent,
 from daes.table import Cell, Table
 
 FINE, POOR = 0.004, 0.02
-"""Rank errors up to FINE are what a reservoir of 100 000 may have; above POOR an estimate misleads."""
+"""Rank errors up to FINE are expected of a reservoir of 100,000 values; above POOR an estimate misleads."""
 THEME = dict(zip(LABELS, ("c6", "c3", "c5", "c2", "c4", "c1", "c8"), strict=True))
 """The colour of each estimator on a page."""
 
@@ -20,11 +20,10 @@ _LIMITS = (0.0005, 0.001, 0.002, 0.004, 0.01, 0.02, 0.05)
 _BARS, _PLAIN_BARS = "▁▂▃▄▅▆▇█", "12345678"
 _SHOWN_LEVELS = (0.01, 0.05, 0.10, 0.25, 0.50, 0.75, 0.90, 0.95, 0.99)
 _LABEL_WIDTH = 12
-_GAP = 3
 
 
 def headline(comparison: EstimatorReport, description: str) -> RenderableType:
-    """What was read, and how much of it there was."""
+    """What was read: number of values, range, and the settings."""
     rows = comparison.count + comparison.skipped
     lines = [
         f"{rows:,} values in {comparison.batches:,} batches, {comparison.skipped:,} of them missing or infinite "
@@ -38,7 +37,7 @@ def headline(comparison: EstimatorReport, description: str) -> RenderableType:
 
 
 def render(comparison: EstimatorReport, width: int, *, plain: bool = False) -> RenderableType:
-    """All three views, for a terminal of that width; `plain` for one that knows no bars."""
+    """All three views, for a terminal of this width; `plain` for one without block characters."""
     return Group(
         _title("Error and cost"),
         costs(comparison, wide=width >= 100),
@@ -72,7 +71,7 @@ def _costs(result: EstimatorResult, wide: bool) -> list[object]:
 
 
 def strips(comparison: EstimatorReport, width: int, bars: str = _BARS) -> RenderableType:
-    """The rank error at every level, one bar each; neighbours share a bar, the worse one showing, if space is short."""
+    """The rank error at every level as a bar; in a narrow terminal, neighbours share the bar of the worse one."""
     levels = len(comparison.levels)
     share = -(-levels // max(width, 1))
     grid = Grid.grid(padding=(0, 2, 0, 0))
@@ -92,19 +91,14 @@ def strips(comparison: EstimatorReport, width: int, bars: str = _BARS) -> Render
 
 
 def quantiles(comparison: EstimatorReport, width: int) -> RenderableType:
-    """Estimated beside true quantiles, at a few of the levels; in several tables if the width does not hold one."""
+    """Estimated and true quantiles at a few of the levels, in several tables if one is too wide."""
     rows = shown_levels(comparison.levels)
     parts: list[list[EstimatorResult]] = [[]]
-    levels = max(len(_percent_level(comparison.levels[row])) for row in rows)
-    truth = max(len(measured(comparison.true_quantiles[row])) for row in rows)
-    taken = left = max(levels, len("level")) + _GAP + max(truth, len("true")) + 1
+    measure = Console(width=1000).measure
     for result in comparison.results:
-        column = _GAP + max(*(len(_cell(result, row)) for row in rows), *map(len, result.label.split()))
-        if parts[-1] and taken + column > width:
+        if parts[-1] and measure(_quantile_table(comparison, [*parts[-1], result], rows)).maximum > width:
             parts.append([])
-            taken = left
         parts[-1].append(result)
-        taken += column
     note = f"* off by more than {100 * FINE:g} % of the stream's ranks, ! by more than {100 * POOR:g} %"
     tables = [_quantile_table(comparison, part, rows) for part in parts]
     return Group(_title("Quantiles"), *tables, Text(note, style="dim"))

@@ -1,36 +1,57 @@
 """Where the command line writes: results to `out`, progress and notes to `err`, errors to `errors`.
 
-With `--quiet` nothing is written to `err`.
+With `--quiet` nothing is written to `err`. Names and paths may hold `[a]`, so nothing is read as markup.
 """
 
+import logging
+from datetime import datetime
+from json import dumps
 from typing import Any
 
+import typer
 from rich.console import Console
+from rich.text import Text
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
-errors = Console(stderr=True, highlight=False)
+out = Console(highlight=False, markup=False)
+err = Console(stderr=True, highlight=False, markup=False)
+errors = Console(stderr=True, highlight=False, markup=False)
 
 
 def say(line: str) -> None:
-    """Write a line of the result as it is: a long one is not broken, and `[a]` in it is no mark-up."""
-    out.print(line, soft_wrap=True, markup=False)
+    """Write a line of the result without wrapping it."""
+    out.print(line, soft_wrap=True)
+
+
+def print_json(content: Any, *, ensure_ascii: bool = True) -> None:
+    """Write the result as one line of strict JSON: NaN and infinities are null."""
+    from daes.storage.run_folder import strict
+
+    typer.echo(dumps(strict(content), allow_nan=False, ensure_ascii=ensure_ascii))
 
 
 def note(line: str) -> None:
-    """Write a line of progress or a remark as it is."""
-    err.print(line, soft_wrap=True, markup=False)
+    """Write a line of progress, or a note, without wrapping it."""
+    err.print(line, soft_wrap=True)
+
+
+class LogHandler(logging.Handler):
+    """Writes log messages to stderr, with the time of day."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        style = "bold yellow" if record.levelno >= logging.WARNING else "dim"
+        time = f"{datetime.fromtimestamp(record.created):%H:%M:%S} "
+        err.print(Text.assemble((time, style), record.getMessage()), soft_wrap=True)
 
 
 def progress_bar(*columns: Any) -> Any:
-    """A bar of rich on stderr that is gone when it is done; nothing where stderr is no terminal."""
+    """A progress bar of rich on stderr that disappears at the end; nothing if stderr is not a terminal."""
     from rich.progress import Progress
 
     return Progress(*columns, console=err, transient=True, disable=not err.is_terminal)
 
 
 def plain_table() -> Any:
-    """A table of rich with a line below its head and no frame."""
+    """A table of rich with a line below its header and no frame."""
     from rich import box
     from rich.table import Table
 

@@ -1,12 +1,9 @@
 """`daes context`: which categorical fields the numerical features depend on."""
 
 from dataclasses import asdict
-from json import dumps
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from daes.cli.console import out
+from daes.cli.console import out, print_json
 from daes.cli.groups import grouped
 from daes.cli.options import Json, Seed, number, one_of, option, whole_number
 from daes.cli.reading import Columns, DataArgument, Reading
@@ -26,19 +23,20 @@ def context(
         str,
         option("Measure distances between rank or value distributions.", of=one_of("rank", "value")),
     ] = "rank",
-    columns: Columns = Columns(),  # noqa: B008 (frozen)
-    reading: Reading = Reading(),  # noqa: B008
+    *,
+    columns: Columns,
+    reading: Reading,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
     """Rank categorical fields by how much the distribution of the numerical features depends on them.
 
     A field-aware method (daes-gate, daes-tran) modulates the embedding of a number by some categorical fields. The
-    paper takes the three with the smallest cardinality; better ones are those that change the distribution most. A
-    Kruskal–Wallis test says whether a field does, the mean Wasserstein distance between its groups and all rows by how
-    much.
+    paper takes the three with the smallest cardinality; fields that change the distribution most are better. A
+    Kruskal–Wallis test says whether a field changes it, and the mean Wasserstein distance between its groups and all
+    rows by how much.
 
-    `daes train --context ranked` makes this choice automatically, on its sample.
+    `daes train --context ranked` makes this choice on its sample.
 
     Examples:
 
@@ -70,7 +68,7 @@ def context(
             "smallest": list(smallest),
             "fields": [asdict(row) for row in ranking.rows],
         }
-        typer.echo(dumps(content, allow_nan=False))
+        print_json(content)
         return
     out.print(f"{ranking.rows_used:,} rows, {len(ranking.features)} numerical columns")
     out.print(_table(ranking))

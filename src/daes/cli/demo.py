@@ -1,14 +1,13 @@
-"""`daes demo`: a complete comparison on two streams that come with the package."""
+"""`daes demo`: a complete comparison on two small streams."""
 
 from collections.abc import Iterator, Sequence
-from json import dumps
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from daes.cli.console import note, out, say
+from daes.cli.console import note, out, print_json, say
 from daes.cli.options import Json, option, whole_number
 from daes.cli.progress import row_progress, trial_progress
 
@@ -33,11 +32,11 @@ def demo(
 ) -> None:
     """Compare DAES with other embeddings of numerical features on flights and a simulated ad stream, in a few minutes.
 
-    Every model reads the stream once and scores each batch before it learns from it. The flights left New York in 2013
-    (was one more than 15 minutes late?); the ads are simulated, so the best possible score is known. One more run of
-    `daes` on each stream records details: drift, knots, what the model learned.
+    Every model reads the stream once and scores each batch before it learns from it. The flights left New York in 2013;
+    the label says whether one was more than 15 minutes late. The ads are simulated, so the best possible score is
+    known. One more run of `daes` on each stream records details: drift, knots, what the model learned.
 
-    Prints the tables and writes an HTML report. No method is tuned.
+    The tables are printed, and an HTML report is written. No method is tuned.
     """
     from daes.experiments.compare import compare
     from daes.report import compared_in, write_comparisons
@@ -47,9 +46,9 @@ def demo(
     train = TrainConfig(batch_size=BATCH_SIZE, window=max(rows // 10, 1000))
     compared: list[Compared] = []
     for name, data, ceiling in _streams(rows):
-        place = folder / name
+        target = folder / name
         for old in ("results.jsonl", "comparison.json"):  # `compare` would reuse the results of an older demo
-            (place / old).unlink(missing_ok=True)
+            (target / old).unlink(missing_ok=True)
         note(f"{name}:")
         with trial_progress() as progress:
             compare(
@@ -59,12 +58,12 @@ def demo(
                 seeds=seeds,
                 train=train,
                 jobs=jobs,
-                out=place,
+                out=target,
                 subject="daes",
                 progress=progress,
             )
-        _record(data, place / "run", train, rows)
-        compared.append(compared_in(place, run_dir=place / "run", ceiling=ceiling))
+        _record(data, target / "run", train, rows)
+        compared.append(compared_in(target, run_dir=target / "run", ceiling=ceiling))
     lead = (
         f"{len(METHODS)} ways to embed numbers, in one pass over {' and '.join(one.name for one in compared)}; "
         "every batch is scored before it is learned from."
@@ -73,7 +72,7 @@ def demo(
     seconds = perf_counter() - started
     if json:
         comparisons = [one.table.to_dict() for one in compared]
-        typer.echo(dumps({"report": str(report), "seconds": seconds, "comparisons": comparisons}, allow_nan=False))
+        print_json({"report": str(report), "seconds": seconds, "comparisons": comparisons})
     else:
         _print(compared, seconds)
         say(f"The report: {report}")
@@ -82,7 +81,7 @@ def demo(
 
 
 def _streams(rows: int) -> "Iterator[tuple[str, Dataset, dict[str, float]]]":
-    """The flights, if they are installed, and the simulated ads: name, rows and what the true probabilities score."""
+    """The flights, if installed, and the simulated ads: name, rows and the metrics of the true probabilities."""
     from daes.extras import MissingExtraError
     from daes.simulation import AdStream
     from daes.stream.dataset import Dataset

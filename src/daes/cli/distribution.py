@@ -1,20 +1,18 @@
 """`daes distribution`: estimators of a column's distribution compared."""
 
-from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from daes.cli.console import note, out
-from daes.cli.options import BatchSize, Json, Seed, option, whole_number
+from daes.cli.console import note, out, print_json
+from daes.cli.options import NAMES, BatchSize, Json, Names, Seed, option, whole_number
 from daes.formatting import compact, count, percent
 from daes.table import Cell, Table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from daes.cli.column import FileColumn, GeneratedColumn
     from daes.distribution.summary import TableSummary
 
 
@@ -41,11 +39,9 @@ def distribution(
         ),
     ] = None,
     estimators: Annotated[
-        str | None,
+        Names | None,
         option(
-            "Some of reservoir, jump, jump-paper, order-statistics, kll, tdigest, gk.",
-            metavar="LIST",
-            show_default="all",
+            "Some of reservoir, jump, jump-paper, order-statistics, kll, tdigest, gk.", of=NAMES, show_default="all"
         ),
     ] = None,
     plot: Annotated[
@@ -60,7 +56,7 @@ def distribution(
     parts: Annotated[
         int,
         option(
-            "With --ray or --spark: cut the table into so many parts. A CSV file is always one part.",
+            "With --ray or --spark: number of parts to cut the table into. A CSV file is always one part.",
             of=whole_number(1),
         ),
     ] = 16,
@@ -74,12 +70,12 @@ def distribution(
     and the paper's), order statistics (OS, the mean of batch quantiles), and the KLL, t-digest and Greenwald–Khanna
     sketches. Each is compared with the true quantiles: error, random numbers drawn, time and memory.
 
-    Missing and infinite values are skipped and counted. The true quantiles are those of all values, of which up
-    to 20 million are kept for this comparison only; no estimator sees more than one batch at a time.
+    Missing and infinite values are skipped and counted. The true quantiles are those of all values; up to 20 million
+    values are kept for this comparison alone, and no estimator sees more than one batch at a time.
 
     With `--ray` or `--spark` nothing is compared: the table may be larger than one machine can read. Every column of
-    numbers, or that of `--column`, gets a jump reservoir per part, and these are merged to an exact uniform sample of
-    all values. Shown are counts, range and quantiles.
+    numbers, or that of `--column`, gets a jump reservoir per part; merged, these are an exact uniform sample of all
+    values. The result is counts, range and quantiles.
 
     Examples:
 
@@ -95,15 +91,18 @@ def distribution(
             raise ValueError(f"{'--ray' if ray else '--spark'} compares no estimators, got --estimators or --plot")
         _summarize(file, column, "ray" if ray else "spark", parts, size, levels, seed, json)
         return
+    from daes.cli.column import GeneratedColumn, open_column
     from daes.cli.comparison_plot import check_plot, write_plot
+    from daes.cli.comparison_text import headline, render
     from daes.cli.progress import row_progress
     from daes.distribution.estimator_report import PERCENTILES, NoValuesError, compare_estimators
 
-    wanted = PERCENTILES if levels is None else _numbers("--levels", levels)
-    names = None if estimators is None else [name.strip() for name in estimators.split(",")]
+    wanted = PERCENTILES if levels is None else _numbers(levels)
     if plot is not None:
         check_plot(plot, ".html", ".png")
-    stream = _open(file, column, seed)
+    if file is None and column is not None:
+        raise ValueError(f"--column needs a FILE to be a column of, got --column {column} without one")
+    stream = GeneratedColumn(seed=seed) if file is None else open_column(file, column)
     for remark in stream.notes:
         note(f"note: {remark}")
     try:
@@ -114,7 +113,7 @@ def distribution(
                 bar.advance(rows)
 
             comparison = compare_estimators(
-                stream.batches(batch_size), size=size, levels=wanted, estimators=names, seed=seed, progress=advance
+                stream.batches(batch_size), size=size, levels=wanted, estimators=estimators, seed=seed, progress=advance
             )
     except NoValuesError as error:
         raise ValueError(str(error).replace("batches", stream.description, 1)) from error
@@ -122,10 +121,8 @@ def distribution(
         write_plot(comparison, plot, stream.description)
         note(f"wrote {plot}")
     if json:
-        typer.echo(dumps({"stream": stream.description, **comparison.to_dict()}, allow_nan=False))
+        print_json({"stream": stream.description, **comparison.to_dict()})
         return
-    from daes.cli.comparison_text import headline, render
-
     out.print(headline(comparison, stream.description))
     out.print(render(comparison, out.width, plain=out.options.ascii_only))
 
@@ -147,13 +144,13 @@ def _summarize(
 
     if file is None:
         raise ValueError(f"--{engine} needs a FILE to read, got none")
-    wanted = SUMMARY_LEVELS if levels is None else tuple(check_levels(_numbers("--levels", levels)).tolist())
+    wanted = SUMMARY_LEVELS if levels is None else tuple(check_levels(_numbers(levels)).tolist())
     data = open_numbers(file, column)
     summary = summarize_table(data, engine=start_engine(engine), parts=parts, size=size, seed=seed)
     if json:
-        typer.echo(dumps({"table": file, **summary.to_dict(wanted)}, allow_nan=False))
+        print_json({"table": file, **summary.to_dict(wanted)})
         return
-    out.print(file, style="bold", markup=False)
+    out.print(file, style="bold")
     out.print(
         f"{count(summary.rows)} rows; quantiles of a uniform sample of up to {count(summary.size)} values per column.\n"
     )
@@ -176,18 +173,8 @@ def _summary_table(summary: "TableSummary", levels: "Sequence[float]") -> Table:
     return Table(("column", "missing", "min", *(f"{100 * level:g} %" for level in levels), "max"), rows)
 
 
-def _numbers(option: str, text: str) -> list[float]:
+def _numbers(levels: str) -> list[float]:
     try:
-        return [float(part) for part in text.split(",")]
+        return [float(level) for level in levels.split(",")]
     except ValueError:
-        raise ValueError(f"{option} must be numbers separated by commas, got {text!r}") from None
-
-
-def _open(file: str | None, column: str | None, seed: int) -> "FileColumn | GeneratedColumn":
-    from daes.cli.column import GeneratedColumn, open_column
-
-    if file is not None:
-        return open_column(file, column)
-    if column is not None:
-        raise ValueError(f"--column needs a FILE to be a column of, got --column {column} without one")
-    return GeneratedColumn(seed=seed)
+        raise ValueError(f"--levels must be numbers separated by commas, got {levels!r}") from None

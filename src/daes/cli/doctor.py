@@ -1,12 +1,9 @@
-"""`daes doctor`: what is installed, what is missing, and what the machine has."""
+"""`daes doctor`: what is installed, what is missing, and the hardware."""
 
 from importlib.metadata import PackageNotFoundError, version
-from json import dumps
 from typing import Any
 
-import typer
-
-from daes.cli.console import out, say
+from daes.cli.console import out, print_json, say
 from daes.cli.options import Json
 
 _BRINGS = {
@@ -38,7 +35,7 @@ _DISTRIBUTIONS = {
 
 
 def doctor(json: Json = False) -> None:
-    """Show what is installed, what is missing and how to get it, and what a GPU would bring.
+    """Show what is installed, what is missing and how to install it, and the hardware.
 
     Examples:
 
@@ -47,7 +44,7 @@ def doctor(json: Json = False) -> None:
     """
     found = examine()
     if json:
-        typer.echo(dumps(found))
+        print_json(found)
         return
     from daes.table import Table
 
@@ -70,7 +67,7 @@ def doctor(json: Json = False) -> None:
 
 
 def examine() -> dict[str, Any]:
-    """What is installed and what the machine has, as plain values."""
+    """Installed packages and hardware, as plain values."""
     import os
     import platform
 

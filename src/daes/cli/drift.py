@@ -1,12 +1,9 @@
 """`daes drift`: how far each numerical column drifts along the stream."""
 
-from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from daes.cli.console import note, out
+from daes.cli.console import note, out, print_json
 from daes.cli.groups import grouped
 from daes.cli.options import Json, option, whole_number
 from daes.cli.reading import Columns, DataArgument, Reading
@@ -30,17 +27,18 @@ def drift(
     plot: Annotated[
         Path | None, option("Also write a page with figures, which works offline.", metavar="OUT.html")
     ] = None,
-    columns: Columns = Columns(),  # noqa: B008 (frozen)
-    reading: Reading = Reading(),  # noqa: B008
+    *,
+    columns: Columns,
+    reading: Reading,
     json: Json = False,
 ) -> None:
     """Show how far the numerical columns drift: PSI and KS of consecutive segments against the first.
 
     PSI below 0.1 is usually called stable, above 0.25 a shift; KS is the largest gap between two distribution
-    functions. Short segments differ by chance: the table says by how much on average. The label is not needed.
-    Infinite values, as those beyond ±3.4e38 are read, count as missing.
+    functions. Short segments differ by chance: the table says by how much on average. No label is needed. Values beyond
+    ±3.4e38 are infinite and count as missing.
 
-    A stream of any length is read with two segments in memory; where its length is not known it is read twice.
+    Two segments are in memory at a time. A stream of unknown length is read twice.
 
     Examples:
 
@@ -61,7 +59,7 @@ def drift(
         _write_page(profiles, rows, data, plot)
         note(f"wrote {plot}")
     if json:
-        typer.echo(dumps({"data": data, "rows": rows, "columns": _plain(profiles)}, allow_nan=False))
+        print_json({"data": data, "rows": rows, "columns": _plain(profiles)})
         return
     out.print(f"{rows:,} rows in {segments} segments, each against the first")
     out.print(_table(profiles))
@@ -89,36 +87,37 @@ def _batches(data: "Dataset", bar: Any) -> "Iterator[Any]":
 
 
 def _table(profiles: "dict[str, DriftProfile]") -> Table:
-    rows = [_row(name, profile) for name, profile in profiles.items()]
-    order = sorted(rows, key=lambda row: -_largest(profiles[str(row[0])].psi))
-    head = ("column", "PSI median", "largest", "in segment", "by chance", "KS median", "largest", "by chance")
-    return Table((*head, "missing"), order)
-
-
-def _row(name: str, profile: "DriftProfile") -> list[object]:
+    """One row per column, the one with the largest PSI first."""
     import numpy as np
 
-    column = Cell(name, style="bold")
-    if np.isnan(profile.psi).all():
-        return [column, *[NONE] * 7, _range(profile.missing)]
-    worst, high = int(np.nanargmax(profile.psi)), _largest(profile.psi)
-    return [
-        column,
-        f"{np.nanmedian(profile.psi):.3f}",
-        Cell(f"{high:.3f}", style="red" if high > 0.25 else "yellow" if high > 0.1 else "green"),
-        str(worst),
-        f"{profile.psi_by_chance[worst]:.3f}",
-        f"{np.nanmedian(profile.ks):.3f}",
-        f"{_largest(profile.ks):.3f}",
-        f"{profile.ks_by_chance[int(np.nanargmax(profile.ks))]:.3f}",
-        _range(profile.missing),
-    ]
-
-
-def _largest(series: Any) -> float:
-    import numpy as np
-
-    return -1.0 if np.isnan(series).all() else float(np.nanmax(series))
+    rows: list[list[object]] = []
+    for name, profile in sorted(profiles.items(), key=lambda item: -np.nan_to_num(item[1].psi, nan=-1.0).max()):
+        shown: list[object] = [NONE] * 7
+        if not np.isnan(profile.psi).all():
+            psi, ks = int(np.nanargmax(profile.psi)), int(np.nanargmax(profile.ks))
+            style = "red" if profile.psi[psi] > 0.25 else "yellow" if profile.psi[psi] > 0.1 else "green"
+            shown = [
+                f"{np.nanmedian(profile.psi):.3f}",
+                Cell(f"{profile.psi[psi]:.3f}", style=style),
+                str(psi),
+                f"{profile.psi_by_chance[psi]:.3f}",
+                f"{np.nanmedian(profile.ks):.3f}",
+                f"{profile.ks[ks]:.3f}",
+                f"{profile.ks_by_chance[ks]:.3f}",
+            ]
+        rows.append([Cell(name, style="bold"), *shown, _range(profile.missing)])
+    head = (
+        "column",
+        "PSI median",
+        "largest",
+        "in segment",
+        "by chance",
+        "KS median",
+        "largest",
+        "by chance",
+        "missing",
+    )
+    return Table(head, rows)
 
 
 def _range(missing: Any) -> str:
@@ -129,13 +128,9 @@ def _range(missing: Any) -> str:
 def _plain(profiles: "dict[str, DriftProfile]") -> dict[str, Any]:
     from daes.training.monitor import plain
 
-    series = ("psi", "ks", "psi_by_chance", "ks_by_chance", "missing")
+    series = ("psi", "ks", "psi_by_chance", "ks_by_chance", "missing", "counts")
     return {
-        name: {
-            **{kind: plain(getattr(profile, kind)) for kind in series},
-            "counts": profile.counts.tolist(),
-            "rows": profile.bounds[1:].tolist(),
-        }
+        name: {kind: plain(getattr(profile, kind)) for kind in series} | {"rows": plain(profile.bounds[1:])}
         for name, profile in profiles.items()
     }
 

@@ -1,6 +1,4 @@
-"""Error messages: one sentence, and a traceback only on request."""
-
-from collections.abc import Sequence
+"""Errors as exit codes and sentences."""
 
 import typer
 
@@ -11,7 +9,7 @@ BAD_INPUT = 2
 FAILURE = 1
 INTERRUPTED = 130
 
-# Click comes with some versions of typer and within others; its exceptions are reached through typer's own.
+# Some versions of typer depend on click, others contain it: its exceptions are reached through those of typer.
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 ClickException: type[Exception] = UsageError.__bases__[0]
 
@@ -21,9 +19,9 @@ _INPUT_ERRORS = (ValueError, TypeError, FileNotFoundError, IsADirectoryError, No
 def explain(error: BaseException) -> tuple[int, str]:
     """The exit code and the sentence for an error.
 
-    For a wrong argument the library raises `ValueError` or `TypeError` with a sentence that names the argument and the
-    value; these and files that cannot be opened are bad input. A missing extra, a full disk, too little memory, the
-    library's own error classes (training that cannot continue) and unexpected errors are failures.
+    For a wrong argument the library raises a `ValueError` or `TypeError` that names the argument and its value; these,
+    and files that cannot be opened, are bad input. A missing extra, a full disk, too little memory, the library's own
+    error classes (training that cannot continue) and unexpected errors are failures.
 
     >>> explain(ValueError("size must be a positive integer, got 0"))
     (2, 'size must be a positive integer, got 0')
@@ -41,18 +39,6 @@ def explain(error: BaseException) -> tuple[int, str]:
     if isinstance(error, OSError | MissingExtraError) or type(error).__module__.partition(".")[0] == "daes":
         return FAILURE, _sentence(error)
     return FAILURE, f"unexpected {type(error).__name__}: {_sentence(error)} (--debug shows where)"
-
-
-def without_option(arguments: Sequence[str], error: Exception) -> list[str]:
-    """The arguments without the option that the error is about; all of them if it is about something else."""
-    unknown: str | None = getattr(error, "option_name", None)
-    flags: Sequence[str] = [unknown] if unknown else getattr(getattr(error, "param", None), "opts", [])
-    for place, argument in enumerate(arguments):
-        flag, equals, _ = argument.partition("=")
-        if flag in flags:
-            takes_next = not equals and not unknown
-            return [*arguments[:place], *arguments[place + (2 if takes_next else 1) :]]
-    return list(arguments)
 
 
 def _usage(error: Exception) -> str:

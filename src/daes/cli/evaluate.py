@@ -1,16 +1,15 @@
-"""`daes evaluate`: metrics of a trained model on other rows."""
+"""`daes evaluate`: the metrics of a trained model on other rows."""
 
-from json import dumps
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from daes.cli.console import note, out
+from daes.cli.console import note, out, print_json
 from daes.cli.groups import grouped
-from daes.cli.options import BatchSize, Json, option
+from daes.cli.options import DEVICE, BatchSize, Json, option
 from daes.cli.reading import DataArgument, Reading, run_config
-from daes.cli.settings import DEVICE, find_device
+from daes.training.environment import find_device
 
 RunArgument = Annotated[
     Path,
@@ -24,14 +23,15 @@ def evaluate(
     run: RunArgument,
     data: DataArgument,
     label: Annotated[str | None, option("The label column, if its name differs from training.", metavar="NAME")] = None,
-    reading: Reading = Reading(),  # noqa: B008 (frozen)
+    *,
+    reading: Reading,
     batch_size: BatchSize = 8192,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
     """Evaluate a trained model on rows without learning from them.
 
-    The columns are found by the names of training. To evaluate a model that keeps learning, as in production, use
+    The columns have the same names as in training. To evaluate a model that keeps learning, as in production, use
     `daes train`: it scores every row before it learns from it.
 
     Examples:
@@ -41,13 +41,12 @@ def evaluate(
     """
     from daes.cli.metrics_text import metrics_table
     from daes.cli.progress import row_progress
-    from daes.storage.run_folder import strict
     from daes.training.scoring import evaluate as measure
     from daes.training.scoring import load_trained
 
     model = load_trained(run, find_device(device))
     with row_progress("scoring", reading.limit) as bar:
-        rows = reading.open(data, model.schema, trained=run_config(run))
+        rows = reading.open(data, schema=model.schema, trained=run_config(run))
         metrics = measure(
             model,
             rows,
@@ -69,7 +68,7 @@ def evaluate(
             "undefined": metrics.undefined(),
             "bad_rows": bad.count,
         }
-        typer.echo(dumps(strict(content), allow_nan=False))
+        print_json(content)
         return
     out.print(f"{metrics.count:,} rows")
     out.print(metrics_table(values))

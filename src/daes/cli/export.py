@@ -1,12 +1,9 @@
-"""`daes export`: a trained model in one file, for servers without daes."""
+"""`daes export`: a trained model as one file, for servers without daes."""
 
-from json import dumps
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from daes.cli.console import note
+from daes.cli.console import note, print_json
 from daes.cli.evaluate import RunArgument
 from daes.cli.options import Json, option
 
@@ -14,14 +11,16 @@ from daes.cli.options import Json, option
 def export(
     run: RunArgument,
     out: Annotated[Path, option("The file: .onnx or .pt2.", "--out", "-o", metavar="FILE", show_default=False)],
-    format: Annotated[str | None, option("onnx or torch.", metavar="NAME", show_default="by what FILE ends in")] = None,
+    format: Annotated[
+        str | None, option("onnx or torch.", metavar="NAME", show_default="by the ending of FILE")
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Write the newest model of a run to one file that scores without daes.
+    """Write the newest model of a run to one file that computes scores without daes.
 
-    onnx is for onnxruntime, torch for `torch.export.load`. Everything that the model has learned is in the file; beside
-    it, FILE_rows.py turns rows into its inputs with the standard library alone. RUN may still be training: then it is
-    the newest checkpoint that is written.
+    onnx is for onnxruntime, torch for `torch.export.load`. The file holds everything that the model has learned; beside
+    it, FILE_rows.py turns rows into the inputs of the model and needs the standard library alone. If RUN is still being
+    trained, its newest checkpoint is exported.
 
     Examples:
 
@@ -33,6 +32,6 @@ def export(
     loaded, beside = export_run(run, out, format)
     if json:
         content = {"run": str(run), "version": loaded.version.name, "rows": loaded.rows, "out": str(out)}
-        typer.echo(dumps({**content, "rows_file": str(beside)}))
+        print_json({**content, "rows_file": str(beside)})
     else:
         note(f"wrote {loaded.version.name} of {run} to {out}; {beside} prepares rows for it")

@@ -1,9 +1,10 @@
-"""Groups of options: a dataclass of options is written once and used by every command that needs it."""
+"""Groups of options: dataclasses of options that several commands share."""
 
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
+from functools import wraps
 from inspect import Parameter, signature
-from typing import Any, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
@@ -11,15 +12,15 @@ _Group = TypeVar("_Group")
 
 
 def grouped(function: Callable[..., None]) -> Callable[..., None]:
-    """A command that takes the fields of its dataclass arguments as options, in their place.
+    """A command with the fields of its dataclass arguments as options, in place of these arguments.
 
-    The fields of such a dataclass are annotated as options of typer are, and have defaults.
+    Each field is made by `option_field`, or annotated like an option of typer and has a default.
 
     >>> from dataclasses import dataclass
-    >>> from typing import Annotated
+    >>> from daes.cli.options import option_field
     >>> @dataclass(frozen=True)
     ... class Size:
-    ...     width: Annotated[int, typer.Option("--width")] = 3
+    ...     width: int = option_field("The width in characters.", default=3)
     >>> @grouped
     ... def draw(name: str, size: Size) -> None:
     ...     print(name, size.width)
@@ -37,25 +38,34 @@ def grouped(function: Callable[..., None]) -> Callable[..., None]:
         else:
             parameters.append(parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[parameter.name]))
 
+    @wraps(function)
     def command(**given: Any) -> None:
         for name, group in groups.items():
             given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
         function(**given)
 
-    command.__name__, command.__doc__, command.__module__ = function.__name__, function.__doc__, function.__module__
     command.__signature__ = signature(function).replace(parameters=parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return command
 
 
+def flag(name: str) -> str:
+    """The option of a parameter.
+
+    >>> flag("batch_size")
+    '--batch-size'
+    """
+    return f"--{name.replace('_', '-')}"
+
+
 def was_given(context: typer.Context, name: str) -> bool:
-    """Whether an option is on the command line or in the configuration file."""
+    """Whether an option was given on the command line or in the configuration file."""
     source = context.get_parameter_source(name)
     return source is not None and source.name != "DEFAULT"
 
 
 def restored(context: typer.Context, group: _Group, stored: dict[str, Any]) -> _Group:
-    """The group with the stored value of every option that was not given."""
+    """The group, with the stored value of every option that was not given."""
     changes = {
         field.name: stored[field.name]
         for field in fields(group)  # type: ignore[arg-type]
@@ -67,9 +77,10 @@ def restored(context: typer.Context, group: _Group, stored: dict[str, Any]) -> _
 def _options(group: Any) -> list[Parameter]:
     hints = get_type_hints(group, include_extras=True)
     defaults = group()
-    return [
-        Parameter(
-            field.name, Parameter.KEYWORD_ONLY, default=getattr(defaults, field.name), annotation=hints[field.name]
-        )
-        for field in fields(group)
-    ]
+    parameters = []
+    for field in fields(group):
+        option = field.metadata.get("option")
+        hint = hints[field.name] if option is None else Annotated[hints[field.name], option]
+        default = getattr(defaults, field.name)
+        parameters.append(Parameter(field.name, Parameter.KEYWORD_ONLY, default=default, annotation=hint))
+    return parameters

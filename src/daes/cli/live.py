@@ -1,14 +1,14 @@
-"""The options of streams without an end."""
+"""The options of live streams, which have no end."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf, nan
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from daes.cli.options import number, one_of, option, whole_number
+from daes.cli.options import Kind, number, one_of, option_field, whole_number
 from daes.cli.settings import given_options
 from daes.training.config import OVERFLOW
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from daes.training.label_join import LateLabels
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-_live = partial(option, panel="Live streams")
+_live = partial(option_field, panel="Live streams")
 
 
 def seconds(text: str) -> float:
-    """A length of time as it is written; nan for one that is not.
+    """A duration in seconds; nan if the text is not one.
 
     >>> seconds("30m"), seconds("1.5h"), seconds("20"), seconds("soon")
     (1800.0, 5400.0, 20.0, nan)
@@ -34,74 +34,55 @@ def seconds(text: str) -> float:
 
 
 def length_of_time(text: str) -> str:
-    """Parse a length of time, which stays as it is written."""
+    """Check a duration and return it unchanged."""
     if not 0 < seconds(text) < inf:
-        raise typer.BadParameter(f"a positive number with s, m, h or d is needed, as 30m, got {text}")
+        raise typer.BadParameter(f"a positive number with s, m, h or d, such as 30m, is needed, got {text}")
     return text
 
 
 @dataclass(frozen=True)
 class Live:
-    """How to read a stream that does not end."""
+    """How to read a live stream."""
 
-    follow: Annotated[
-        bool,
-        _live(
-            "DATA is a folder or a glob in which files keep arriving: wait for more. A file is complete once it "
-            "has its name; hidden ones and .tmp are left alone.",
-            "--follow",
-        ),
-    ] = False
-    order: Annotated[
-        str | None,
-        _live(
-            "Order of the files that are already there: name, or time (oldest first).",
-            of=one_of("name", "time", metavar="BY"),
-            show_default="name",
-        ),
-    ] = None
-    max_wait: Annotated[
-        float | None,
-        _live(
-            "Maximum time a row waits for its batch to fill.",
-            of=number(above=0, metavar="SECONDS"),
-            show_default="1",
-        ),
-    ] = None
+    follow: bool = _live(
+        "DATA is a folder or a glob in which files keep arriving: wait for more. A file must be complete when it "
+        "gets its name; hidden files and .tmp are ignored.",
+        "--follow",
+        default=False,
+    )
+    order: str | None = _live(
+        "Order of the files that exist at the start: name, or time (oldest first).",
+        of=one_of("name", "time", metavar="BY"),
+        show_default="name",
+    )
+    max_wait: float | None = _live(
+        "Maximum time a row waits for its batch to fill.", of=number(above=0, metavar="SECONDS"), show_default="1"
+    )
 
-    labels: Annotated[
-        str | None,
-        _live(
-            "Labels come in messages of this topic, as nats://HOST/CLICKS: each means a click of the row with its "
-            "key, unless it has the label itself.",
-            metavar="TOPIC",
-        ),
-    ] = None
-    key: Annotated[str | None, _live("The field by which a label finds its row.", metavar="NAME")] = None
-    label_window: Annotated[
-        str | None,
-        _live(
-            "Maximum delay of a label after its row, such as 90s, 30m or 2h; the row is learned from after that.",
-            parser=length_of_time,
-            metavar="TIME",
-            show_default="30m",
-        ),
-    ] = None
-    max_pending: Annotated[
-        int, _live("Maximum number of rows that wait in memory for their labels.", of=whole_number(1, "ROWS"))
-    ] = 1_000_000
-    overflow: Annotated[
-        str,
-        _live(
-            "If more wait: no-click (learn from the oldest now, with the label it has), drop (leave it out) or "
-            "spill (features of the newest go to disk).",
-            of=one_of(*OVERFLOW, metavar="POLICY"),
-        ),
-    ] = "no-click"
+    labels: str | None = _live(
+        "Labels are messages of this topic, such as nats://HOST/CLICKS: each means a click on the row with its "
+        "key, unless it has a label field.",
+        metavar="TOPIC",
+    )
+    key: str | None = _live("The field that matches labels with rows.", metavar="NAME")
+    label_window: str | None = _live(
+        "Maximum delay between a row and its label, such as 90s, 30m or 2h; then the row is learned from.",
+        of=Kind(length_of_time, "TIME"),
+        show_default="30m",
+    )
+    max_pending: int = _live(
+        "Maximum number of rows in memory that wait for their labels.", default=1_000_000, of=whole_number(1, "ROWS")
+    )
+    overflow: str = _live(
+        "If more wait: no-click (learn from the oldest row now, with the label it has), drop (leave it out) or "
+        "spill (move the features of the newest rows to disk).",
+        default="no-click",
+        of=one_of(*OVERFLOW, metavar="POLICY"),
+    )
 
     @property
     def late_labels(self) -> "LateLabels | None":
-        """Where labels come from that are not in the rows."""
+        """Where labels that are not in the rows come from; None if they are in the rows."""
         if self.labels is None or self.key is None:
             return None
         from daes.training.label_join import LateLabels
@@ -109,11 +90,11 @@ class Live:
         return LateLabels(self.labels, self.key, seconds(self.label_window or "30m"), self.max_pending, self.overflow)
 
     def problems(self) -> Iterator[str]:
-        """What is wrong with the options together."""
+        """What is wrong with the combination of options."""
         if self.labels is None and (self.key is not None or self.label_window is not None):
-            yield "--key and --label-window are for labels in messages of their own: --labels TOPIC"
+            yield "--key and --label-window need --labels TOPIC, the topic of the labels"
         if self.labels is not None and self.key is None:
-            yield "--labels needs --key NAME, the field by which a label finds its row"
+            yield "--labels needs --key NAME, the field that matches labels with rows"
 
     def options(self) -> dict[str, Any]:
         """Options of `Dataset.open`."""
@@ -122,7 +103,7 @@ class Live:
 
 
 def joined_schema(schema: "Schema", key: str) -> "Schema":
-    """The schema of rows whose label comes in other messages: the key is no feature, and the label is called click."""
+    """The schema of rows whose labels are other messages: the key is not a feature, and the label is called click."""
     numerical, categorical = (
         tuple(name for name in names if name != key) for names in (schema.numerical, schema.categorical)
     )

@@ -1,4 +1,4 @@
-"""The methods in words: what is known of each, its options and their defaults."""
+"""The methods as text: a table of all, or one with its options and their defaults."""
 
 import re
 from inspect import cleandoc, getdoc
@@ -16,7 +16,7 @@ _RECONSTRUCTION = "* a reconstruction: `daes methods NAME` says what is known an
 
 
 def explanation(name: str) -> dict[str, Any]:
-    """One method: what the registry knows, its docstring without the list of arguments, and these as options."""
+    """One method: its registry entry, its docstring without the arguments, and the arguments as options."""
     entry = METHODS.find(name)
     helps = _argument_helps(entry.cls)
     options = [
@@ -27,7 +27,7 @@ def explanation(name: str) -> dict[str, Any]:
 
 
 def table(width: int) -> RenderableType:
-    """The registry for a terminal of that width; where it is narrow, title and reference are left out."""
+    """The table of methods for a terminal of this width; a narrow one leaves out titles and references."""
     wide = width >= 120
     grid = plain_table()
     grid.add_column("name", style="bold", no_wrap=True)
@@ -106,7 +106,7 @@ _ARGUMENTS = re.compile(r"^[A-Z][^\n.]*:\n((?: +.*\n?)+)", re.MULTILINE)
 
 
 def _argument_helps(method: type[NumericalEmbedding]) -> dict[str, str]:
-    """Argument → what the docstring says of it; of those it does not list, what its base classes say."""
+    """The description of each argument in the docstring, or in that of a base class."""
     helps: dict[str, str] = {}
     for cls in reversed(method.__mro__):
         for block in _ARGUMENTS.findall(cleandoc(cls.__doc__ or "")):
@@ -117,7 +117,7 @@ def _argument_helps(method: type[NumericalEmbedding]) -> dict[str, str]:
 
 
 def _reflowed(text: str) -> str:
-    """Paragraphs as one line each, for the terminal to break; formulas and examples as they are.
+    """Paragraphs as one line each, for the terminal to wrap; formulas and examples stay as they are.
 
     >>> print(_reflowed("One\\nsentence.\\n\\n1. First\\n   item\\n2. second\\n\\n    x =\\n    y"))
     One sentence.
@@ -136,7 +136,7 @@ def _reflowed(text: str) -> str:
 
 
 def _styled(text: str) -> Text:
-    """The few marks that docstrings use, as styles."""
+    """Text with the Markdown of docstrings, bold and code, as styles."""
     styled = Text()
     for piece in re.split(r"(\*\*[^*\n]+\*\*|`[^`\n]+`)", text):
         if piece.startswith("**"):

@@ -1,11 +1,10 @@
-"""`daes methods`: every way to turn a number into a vector, as a table; or one of them, with its options."""
+"""`daes methods`: a table of all methods that turn a number into a vector, or one of them with its options."""
 
-from json import dumps
 from typing import Annotated
 
 import typer
 
-from daes.cli.console import out
+from daes.cli.console import out, print_json
 from daes.cli.options import Json, option
 
 
@@ -14,16 +13,14 @@ def methods(
         str | None,
         typer.Argument(metavar="NAME", help="A method to explain, with its options.", show_default=False),
     ] = None,
-    markdown: Annotated[
-        bool, option("Print the table as Markdown, as it stands in docs/methods.md.", "--markdown")
-    ] = False,
+    markdown: Annotated[bool, option("Print the table of docs/methods.md, as Markdown.", "--markdown")] = False,
     json: Json = False,
 ) -> None:
     """List every method that turns a number into a vector, or explain one.
 
-    Streaming methods learn a feature's statistics in the stream, offline ones must be fitted beforehand. Continuous:
-    close values have close vectors. Distribution-aware: a value counts by its place among the others. Field-aware: the
-    vector depends on the row's categories too.
+    Streaming methods learn a feature's statistics from the stream, offline methods must be fitted beforehand.
+    Continuous: close values have close vectors. Distribution-aware: the vector depends on the rank of a value among all
+    values. Field-aware: the vector also depends on the row's categories.
 
     Examples:
 
@@ -35,14 +32,14 @@ def methods(
     from daes.embedding import METHODS
 
     if markdown and (json or name is not None):
-        raise ValueError("--markdown prints the whole table; it was given together with NAME or --json")
+        raise ValueError("--markdown prints the whole table and excludes NAME and --json")
     if markdown:
         typer.echo(method_text.markdown(), nl=False)
     elif name is None and json:
-        typer.echo(dumps([entry.to_dict() for entry in METHODS.values()], ensure_ascii=False))
+        print_json([entry.to_dict() for entry in METHODS.values()], ensure_ascii=False)
     elif name is None:
         out.print(method_text.table(out.width))
     elif json:
-        typer.echo(dumps(method_text.explanation(name), ensure_ascii=False))
+        print_json(method_text.explanation(name), ensure_ascii=False)
     else:
         out.print(method_text.render(name))

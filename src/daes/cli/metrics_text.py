@@ -16,7 +16,7 @@ _NAMES = {
 
 
 def metrics_table(metrics: Mapping[str, float]) -> Table:
-    """One line per metric, over the stream and, where there is one, over the window."""
+    """One line per metric: over the stream and, if there is one, over the window."""
     scopes = {"stream": "", "window": "window_"} if "window_auc" in metrics else {"stream": ""}
     rows = [
         (title, *(fixed(metrics[f"{prefix}{name}"]) for prefix in scopes.values()), Cell(meaning, style="dim"))

@@ -1,6 +1,9 @@
-"""Options that several commands share, with one name and one help text."""
+"""What options can hold, and options that several commands share."""
 
-from collections.abc import Callable
+import csv
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import field
 from math import inf, nan
 from typing import Annotated, Any, NamedTuple
 
@@ -10,20 +13,18 @@ from daes.choices import not_one_of
 from daes.registry import registered_names
 
 ARGUMENTS = "daes.arguments"
-"""The key in a call's `meta` of what follows the command's name on the command line."""
-LEFT_OUT = "daes.left_out"
-"""The key in a call's `meta` of the names of parameters that are not taken from the configuration file."""
+"""The key in a context's `meta` of the arguments that follow the command's name."""
 
 
 class Kind(NamedTuple):
-    """What an option takes: how its text is parsed, and what the help calls it."""
+    """The kind of value an option takes: how its text is parsed, and what the help calls it."""
 
     parse: Callable[[Any], Any]
     metavar: str
 
 
 def whole_number(least: int, metavar: str = "N") -> Kind:
-    """Whole numbers; the error names the value.
+    """Whole numbers, at least `least`.
 
     >>> whole_number(1).parse("8192")
     8192
@@ -45,7 +46,7 @@ def whole_number(least: int, metavar: str = "N") -> Kind:
 def number(
     *, above: float | None = None, least: float | None = None, below: float = inf, metavar: str = "NUMBER"
 ) -> Kind:
-    """Finite numbers in a range; the error names the range and the value.
+    """Finite numbers in a range.
 
     >>> number(above=0).parse("0.03")
     0.03
@@ -67,7 +68,7 @@ def number(
 
 
 def one_of(*known: str, metavar: str = "NAME") -> Kind:
-    """A name; the error lists the names there are.
+    """One of some names.
 
     >>> one_of("stop", "skip").parse("skip")
     'skip'
@@ -81,12 +82,44 @@ def one_of(*known: str, metavar: str = "NAME") -> Kind:
     return Kind(parse, metavar)
 
 
+def matching(pattern: str, needed: str, metavar: str) -> Kind:
+    """Text that matches a pattern, which `needed` describes in the error.
+
+    >>> matching("cpu|cuda", "cpu or cuda", "NAME").parse("cpu")
+    'cpu'
+    """
+
+    def parse(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise typer.BadParameter(f"{needed} is needed, got {text}")
+        return text
+
+    return Kind(parse, metavar)
+
+
+class Names(tuple[str, ...]):
+    """The value of an option that takes several names."""
+
+
+def names(given: str | Sequence[str]) -> Names:
+    """Parse names: separated by commas, those with a comma in double quotes, or a list in a TOML file.
+
+    >>> names("price, age"), names('"a,b", c'), names(["a,b"])
+    (('price', 'age'), ('a,b', 'c'), ('a,b',))
+    """
+    parts = next(csv.reader([given], skipinitialspace=True), []) if isinstance(given, str) else given
+    return Names(part.strip() for part in parts if part.strip())
+
+
+NAMES = Kind(names, "LIST")
+PAIR = matching(r"(?s)[^=]*[^=\s]\s*=.*", "NAME=VALUE", "NAME=VALUE")
+DEVICE = matching(r"auto|cpu|cuda(:\d+)?", "auto, cpu, cuda or cuda:N", "NAME")
 REGISTRIES = {"method": "daes.embedding", "backbone": "daes.backbone", "rival": "daes.experiments.rivals"}
-"""What is registered by name, with its package; loading one loads torch, knowing its names does not."""
+"""The package of each kind of registered names. Importing one imports torch; listing its names does not."""
 
 
 def registered(*kinds: str) -> tuple[str, ...]:
-    """All names of these kinds."""
+    """All registered names of these kinds."""
     return tuple(name for kind in kinds for name in registered_names(REGISTRIES[kind], kind))
 
 
@@ -95,11 +128,22 @@ def registered_name(kind: str) -> Kind:
     return Kind(lambda text: one_of(*registered(kind)).parse(text), "NAME")
 
 
+def registered_list(*kinds: str) -> Kind:
+    """Several registered names."""
+    return Kind(lambda given: Names(map(one_of(*registered(*kinds)).parse, names(given))), "LIST")
+
+
 def option(help: str, *flags: str, of: Kind | None = None, panel: str | None = None, **more: Any) -> Any:
-    """An option in a panel of the help, called as its argument is where no flags are given."""
+    """An option in a panel of the help, by default named after its parameter."""
     if of is not None:
         more |= {"parser": of.parse, "metavar": of.metavar}
     return typer.Option(*flags, help=help, rich_help_panel=panel, **more)
+
+
+def option_field(help: str, *flags: str, default: Any = None, **more: Any) -> Any:
+    """An option as a field of a dataclass, for `daes.cli.groups.grouped`."""
+    value = {"default_factory": list} if default == [] else {"default": default}
+    return field(**value, metadata={"option": option(help, *flags, **more)})
 
 
 BatchSize = Annotated[int, option("Rows read at a time.", of=whole_number(1, "ROWS"))]

@@ -1,7 +1,9 @@
 """`daes paper`: each table and figure of the paper, by name."""
 
+# ruff: noqa: RUF009 (fields are made by calls)
+
 import os
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -9,69 +11,60 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from daes.cli.console import note, out, say
-from daes.cli.groups import grouped, was_given
-from daes.cli.options import Json, one_of, option, whole_number
-from daes.cli.settings import DEVICE, NAMES, Names, find_device, given_options
+from daes.cli.console import note, out, print_json, say
+from daes.cli.groups import flag, grouped, was_given
+from daes.cli.options import DEVICE, NAMES, Json, Names, one_of, option, option_field, whole_number
+from daes.cli.settings import given_options
+from daes.training.environment import find_device
 
 if TYPE_CHECKING:
-    from daes.paper.experiment import ExperimentSettings
+    from daes.paper.experiment import Execution, ExperimentSettings
 
 OUT_OF_TIME = 3
-"""The exit code where the time limit came before the end."""
+"""The exit code if the time limit was reached before the end."""
 _RESULTS = Path("runs/paper")
 _PAGE = Path("docs/reproduction.md")
 _WHY = Path("docs/why.md")
-_training = partial(option, panel="Training")
+_training = partial(option_field, panel="Training")
 
 
 @dataclass(frozen=True)
 class TrainingChoices:
-    """What decides on the numbers of a run, beside rows and seeds; fields of `ExperimentSettings`."""
+    """Settings that determine the numbers of a run, except rows and seeds: fields of `ExperimentSettings`."""
 
-    protocol: Annotated[
-        str,
-        _training(
-            "stream: one pass, each batch scored before it is learned from. paper: chronological training, "
-            "validation and test parts, several epochs.",
-            of=one_of("stream", "paper"),
-        ),
-    ] = "stream"
-    recipe: Annotated[
-        str,
-        _training(
-            "paper: Adam, BatchNorm, dropout. default: as `daes train` does, without evidence, numbers scaled as "
-            "each method's authors do.",
-            of=one_of("paper", "default"),
-        ),
-    ] = "paper"
-    batch_size: Annotated[
-        int | None,
-        _training("Rows per step.", of=whole_number(1, "ROWS"), show_default="8192, less on few rows"),
-    ] = None
-    tune: Annotated[
-        bool, _training("Tune learning rate and L2 over the paper's grid, on validation data.", "--tune")
-    ] = False
-    methods: Annotated[Names | None, _training("Train these methods only.", of=NAMES)] = None
-    backbones: Annotated[Names | None, _training("Train on these backbones.", of=NAMES)] = None
-    streams: Annotated[
-        Names | None,
-        _training("For `ladder`: train on these streams, files NAME.parquet of the folder.", of=NAMES),
-    ] = None
-    given: Annotated[
-        Names | None,
-        _training(
-            "For `ladder`: what rivals are given of the default's inputs: none, plain, evidence, both.",
-            of=NAMES,
-            show_default="all four",
-        ),
-    ] = None
-    given_to: Annotated[
-        Names | None,
-        _training("For `ladder`: only these rivals are given anything.", of=NAMES, show_default="all"),
-    ] = None
-    rungs: Annotated[str, _training("For `ladder`: all, or ends (the published gate and the default).")] = "all"
-    device: Annotated[str, _training("auto, cpu, cuda or cuda:1.", of=DEVICE)] = "cpu"
+    protocol: str = _training(
+        "stream: one pass, each batch scored before it is learned from. paper: chronological training, "
+        "validation and test parts, several epochs.",
+        default="stream",
+        of=one_of("stream", "paper"),
+    )
+    recipe: str = _training(
+        "paper: Adam, BatchNorm, dropout. default: as `daes train` does, without evidence, numbers scaled as "
+        "each method's authors do.",
+        default="paper",
+        of=one_of("paper", "default"),
+    )
+    batch_size: int | None = _training(
+        "Rows per step.", of=whole_number(1, "ROWS"), show_default="8192, less on few rows"
+    )
+    tune: bool = _training(
+        "Tune learning rate and L2 over the paper's grid, on validation data.", "--tune", default=False
+    )
+    methods: Names | None = _training("Train these methods only.", of=NAMES)
+    backbones: Names | None = _training("Train on these backbones.", of=NAMES)
+    streams: Names | None = _training(
+        "For `ladder`: train on these streams, files NAME.parquet of the folder.", of=NAMES
+    )
+    given: Names | None = _training(
+        "For `ladder`: what rivals are given of the default's inputs: none, plain, evidence, both.",
+        of=NAMES,
+        show_default="all four",
+    )
+    given_to: Names | None = _training(
+        "For `ladder`: only these rivals are given anything.", of=NAMES, show_default="all"
+    )
+    rungs: str = _training("For `ladder`: all, or ends (the published gate and the default).", default="all")
+    device: str = _training("auto, cpu, cuda or cuda:1.", default="cpu", of=DEVICE)
 
 
 @grouped
@@ -93,8 +86,8 @@ def paper(
     data: Annotated[
         list[str] | None,
         option(
-            "criteo:PATH, automl:PATH, adstream[:ROWS] or flights; may be given several times. For `ladder`, the "
-            "folder of its streams.",
+            "criteo:PATH, automl:PATH, adstream[:ROWS] or flights; may be repeated. For `ladder`, the folder of its "
+            "streams.",
             "--data",  # some versions of typer would call it --DATA
             metavar="DATA",
             show_default="adstream and flights; data for `ladder`",
@@ -109,7 +102,7 @@ def paper(
         int | None,
         option("Number of processes.", "--jobs", "--workers", "-j", of=whole_number(1), show_default="one per core"),
     ] = None,
-    place: Annotated[
+    target: Annotated[
         Path | None,
         option(
             "A folder for results; the file of the page (`report`) or of the figure (`figure`).",
@@ -120,13 +113,13 @@ def paper(
         ),
     ] = None,
     resume: Annotated[
-        bool, option("Go on with what is in OUT: keep results, re-use finished trials.", "--resume")
+        bool, option("Continue with what is in OUT: keep results, reuse finished trials.", "--resume")
     ] = False,
     overwrite: Annotated[bool, option("Replace what is in OUT.", "--overwrite")] = False,
     time_limit: Annotated[
         int | None,
         option(
-            "Stop after the trial in progress; --resume goes on. The exit code is then 3.",
+            "Stop after the trial in progress, with exit code 3; --resume continues.",
             of=whole_number(1, "SECONDS"),
         ),
     ] = None,
@@ -134,12 +127,13 @@ def paper(
         "docs/results"
     ),
     json: Json = False,
-    training: TrainingChoices = TrainingChoices(),
+    *,
+    training: TrainingChoices,
 ) -> None:
     """Run the paper's experiments again: each table and figure is a name.
 
-    Every result is a small JSON file with a Markdown table and a figure made from it. Results and finished trials that
-    are there already are an error, unless `--resume` or `--overwrite` says what to do with them.
+    Every result is a small JSON file, with a Markdown table and a figure made from it. If results or finished trials
+    exist already, that is an error unless `--resume` or `--overwrite` is given.
 
     Examples:
 
@@ -154,41 +148,42 @@ def paper(
     if what == "list":
         _list(json)
     elif what == "figure":
-        _figures(files or [], place)
+        _figures(files or [], target)
     elif what == "report":
         from daes.paper.page import write_page
 
-        number = write_page(results, place or _PAGE)
-        say(f"wrote {place or _PAGE} from {number} results")
+        number = write_page(results, target or _PAGE)
+        say(f"wrote {target or _PAGE} from {number} results")
     elif what == "why":
         from daes.paper.why import write_why
 
-        write_why(results, place or _WHY)
-        say(f"wrote {place or _WHY}")
+        write_why(results, target or _WHY)
+        say(f"wrote {target or _WHY}")
     else:
-        from daes.paper.experiment import ExperimentSettings
+        from daes.paper.experiment import Execution, ExperimentSettings
 
+        if resume and overwrite:
+            raise ValueError("--resume and --overwrite exclude each other, got both")
         _check_used(what, [field.name for field in fields(ExperimentSettings) if was_given(context, field.name)])
         chosen = {**vars(training), "device": find_device(training.device)}
         settings = ExperimentSettings(rows=rows, seeds=seeds, **given_options(chosen))
         deadline = None if time_limit is None else monotonic() + time_limit
-        _run(what, settings, data or [], place or _RESULTS, jobs or cores(), resume, overwrite, deadline, json)
+        execution = Execution(target or _RESULTS, jobs or cores(), resume, deadline, note=note)
+        _run(what, settings, data or [], execution, overwrite, json)
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _list(json: bool) -> None:
-    from json import dumps
-
     from rich.table import Table
 
     from daes.paper import EXPERIMENTS
 
     if json:
-        typer.echo(dumps({name: {"title": one.title, "what": one.what} for name, one in EXPERIMENTS.items()}))
+        print_json({name: {"title": one.title, "what": one.what} for name, one in EXPERIMENTS.items()})
         return
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(style="bold", no_wrap=True)
@@ -198,22 +193,22 @@ def _list(json: bool) -> None:
     out.print(table)
 
 
-def _figures(files: list[Path], place: Path | None) -> None:
+def _figures(files: list[Path], target: Path | None) -> None:
     from daes.paper.result import ExperimentResult
     from daes.paper.running import draw, present
 
     if not files:
         raise ValueError("`daes paper figure` needs results to draw, as in: daes paper figure RESULT.json")
-    if place is not None and len(files) > 1:
+    if target is not None and len(files) > 1:
         raise ValueError(f"--out names one figure; {len(files)} results are given")
     for file in files:
         result = ExperimentResult.load(file)
-        figure = present(result, file.parent) if place is None else draw(result, place)
+        figure = present(result, file.parent) if target is None else draw(result, target)
         say(f"wrote {figure}")
 
 
 def _check_used(what: str, given: list[str]) -> None:
-    """An option that does nothing is an error, except where it is meant for some experiments of all."""
+    """Raise an error for an option that the experiment does not use; with `all`, some experiments may not use it."""
     from daes.paper.running import find
 
     if what == "all":
@@ -221,49 +216,38 @@ def _check_used(what: str, given: list[str]) -> None:
     uses = find(what).uses
     for name in given:
         if name not in uses:
-            known = ", ".join(_flag(one) for one in uses)
-            raise ValueError(f"{_flag(name)} does not matter to {what}; what does: {known}")
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+            raise ValueError(f"{flag(name)} has no effect on {what}, which uses {', '.join(map(flag, uses))}")
 
 
 def _run(
     what: str,
     settings: "ExperimentSettings",
-    specs: list[str],
-    place: Path,
-    jobs: int,
-    resume: bool,
+    datasets: list[str],
+    execution: "Execution",
     overwrite: bool,
-    deadline: float | None,
     json: bool,
 ) -> None:
-    from daes.paper import EXPERIMENTS, Execution, OutOfTimeError
+    from daes.paper import EXPERIMENTS, OutOfTimeError
     from daes.paper.data import name_in
     from daes.paper.running import plan, run_experiment
 
-    if resume and overwrite:
-        raise ValueError("--resume and --overwrite exclude each other, got both")
+    folder = execution.folder
+    if what == "ladder" and datasets:
+        if len(datasets) > 1:
+            raise ValueError(f"--data must name one folder for ladder, got {', '.join(datasets)}")
+        execution, datasets = replace(execution, data=Path(datasets[0])), []
     everything = [name for name, experiment in EXPERIMENTS.items() if experiment.of_the_paper]
-    folder = Path("data")
-    if what == "ladder" and specs:
-        if len(specs) > 1:
-            raise ValueError(f"--data must name one folder for ladder, got {', '.join(specs)}")
-        folder, specs = Path(specs[0]), []
-    runs = list(plan(everything if what == "all" else [what], specs))
+    runs = list(plan(everything if what == "all" else [what], datasets))
     if not runs:
-        raise ValueError(f"{what} does not run on {', '.join(specs)}")
-    execution = Execution(place, jobs, resume, deadline, folder, note)
+        raise ValueError(f"{what} does not run on {', '.join(datasets)}")
     failed, incomplete = [], []
-    for number, (experiment, one) in enumerate(runs, start=1):
-        name = experiment.name + ("" if one is None else f" on {name_in(one)}")
+    for number, (experiment, dataset) in enumerate(runs, start=1):
+        name = experiment.name + ("" if dataset is None else f" on {name_in(dataset)}")
         note(f"[{number}/{len(runs)}] {name}")
         try:
-            result, known = run_experiment(experiment, settings, one, place, execution, overwrite=overwrite)
+            result, known = run_experiment(experiment, settings, dataset, folder, execution, overwrite=overwrite)
         except OutOfTimeError as limit:
-            note(f"out of time at {name}: {limit}; --resume goes on from there")
+            note(f"out of time at {name}: {limit}; --resume continues from there")
             raise typer.Exit(OUT_OF_TIME) from None
         except Exception as error:
             if len(runs) == 1:
@@ -273,14 +257,14 @@ def _run(
             continue
         incomplete += [f"{name}: {failure}" for failure in result.failures]
         if json:
-            typer.echo((place / f"{result.stem}.json").read_text(encoding="utf-8"), nl=False)
+            typer.echo((folder / f"{result.stem}.json").read_text(encoding="utf-8"), nl=False)
         elif known:
-            say(f"{place / result.stem}.json was there already")
+            say(f"{folder / result.stem}.json was there already")
         else:
-            out.print(f"\n{experiment.title} · {result.where}\n", style="bold", soft_wrap=True, markup=False)
+            out.print(f"\n{experiment.title} · {result.where}\n", style="bold", soft_wrap=True)
             say(experiment.markdown(result))
             say(f"\n{experiment.verdict(result)}")
-            out.print(f"wrote {place / result.stem}.json, .md and .png", style="dim", soft_wrap=True)
+            out.print(f"wrote {folder / result.stem}.json, .md and .png", style="dim", soft_wrap=True)
     for failure in incomplete:
         note(f"failed: {failure}")
     if incomplete:

@@ -1,18 +1,15 @@
 """`daes predict`: write the scores of a file's rows to another file."""
 
 import sys
-from json import dumps
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from daes.cli.console import note
+from daes.cli.console import note, print_json
 from daes.cli.evaluate import Device, RunArgument
 from daes.cli.groups import grouped
-from daes.cli.options import BatchSize, Json, option
+from daes.cli.options import NAMES, BatchSize, Json, Names, option
 from daes.cli.reading import DataArgument, Reading, run_config
-from daes.cli.settings import NAMES, Names, find_device
+from daes.training.environment import find_device
 
 
 @grouped
@@ -23,9 +20,10 @@ def predict(
         Path,
         option("Output: .parquet or .csv; - writes CSV to stdout.", "--out", "-o", metavar="FILE", show_default=False),
     ],
-    keep: Annotated[Names | None, option("Columns of the data to copy to the output, as they are.", of=NAMES)] = None,
+    keep: Annotated[Names | None, option("Columns of the data to copy to the output unchanged.", of=NAMES)] = None,
     column: Annotated[str, option("Name of the score column.", metavar="NAME")] = "score",
-    reading: Reading = Reading(),  # noqa: B008 (frozen)
+    *,
+    reading: Reading,
     batch_size: BatchSize = 8192,
     device: Device = "auto",
     json: Json = False,
@@ -33,7 +31,7 @@ def predict(
     """Write the click probability of every row of a file, in the same order.
 
     The data may be larger than memory and need no label. FILE appears once it is complete. With `--bad-rows skip` a row
-    that cannot be read keeps its place and has an empty score.
+    that cannot be read gets an empty score.
 
     Examples:
 
@@ -47,12 +45,12 @@ def predict(
 
     to_stdout = str(out) == "-"
     if json and to_stdout:
-        raise ValueError("--json and --out - both write to standard output: one of them can be given")
+        raise ValueError("--json and --out - both write to standard output: give only one of them")
     model = load_trained(run, find_device(device))
     with row_progress("scoring", reading.limit) as bar:
         written = write_predictions(
             model,
-            reading.open(data, model.schema, trained=run_config(run)),
+            reading.open(data, schema=model.schema, trained=run_config(run)),
             sys.stdout.buffer if to_stdout else out,
             keep=keep or (),
             column=column,
@@ -65,6 +63,6 @@ def predict(
         note(f"{rows} no score; {bad.first[0]}")
     if json:
         content = {"run": str(run), "data": data, "out": str(out), "rows": written.rows, "bad_rows": bad.count}
-        typer.echo(dumps(content))
+        print_json(content)
     elif not to_stdout:
         note(f"wrote {written.rows - bad.count:,} scores to {out}")

@@ -1,4 +1,4 @@
-"""Progress of a long job: a bar on a terminal, a line every 20 seconds elsewhere; always on stderr."""
+"""Progress of a long job on stderr: a bar on a terminal, a line every 20 seconds elsewhere."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -21,36 +21,32 @@ _BETWEEN_LINES = 20.0
 class RowProgress:
     """Counts the rows of a job; `advance` is called after every batch."""
 
-    def __init__(self, bar: "Progress", title: str, total: int | None, done: int = 0) -> None:
+    def __init__(self, bar: "Progress", title: str, total: int | None) -> None:
         self._bar = bar
         self._title = title
-        self._task = bar.add_task(title, total=total, completed=done, speed="", status="")
+        self._task = bar.add_task(title, total=total, speed="", status="")
         self._total = total
-        self._first = self._done = done
+        self._first = self._done = 0
+        self._status = ""
         self._started = self._printed = self._measured = time.monotonic()
 
-    def advance(self, rows: int) -> None:
-        """Count further rows as done."""
+    def advance(self, rows: int, status: Callable[[], str] | None = None) -> None:
+        """Count further rows as done; `status` gives the text beside the bar and is called once a second at most."""
         self._done += rows
-        self._bar.update(self._task, completed=self._done, speed=f"{self._speed():,.0f} rows/s")
         now = time.monotonic()
+        if status is not None and now - self._measured >= _BETWEEN_METRICS:
+            self._measured, self._status = now, status()
+        speed = self._speed()
+        self._bar.update(self._task, completed=self._done, speed=f"{speed:,.0f} rows/s", status=self._status)
         if not console.err.is_terminal and now - self._printed >= _BETWEEN_LINES:
             self._printed = now
-            status = self._bar.tasks[self._task].fields["status"]
-            parts = (f"{self._done:,} rows", f"{self._speed():,.0f} rows/s", status, self._left())
+            left = (
+                ""
+                if self._total is None or not speed
+                else f"{(self._total - self._done) / speed / 60:.1f} minutes left"
+            )
+            parts = (f"{self._done:,} rows", f"{speed:,.0f} rows/s", self._status, left)
             console.note(f"{self._title}: {', '.join(filter(None, parts))}")
-
-    def needs_status(self) -> bool:
-        """Whether a new status is due, once per second."""
-        now = time.monotonic()
-        if now - self._measured < _BETWEEN_METRICS:
-            return False
-        self._measured = now
-        return True
-
-    def set_status(self, status: str) -> None:
-        """Set the text beside the bar."""
-        self._bar.update(self._task, status=status)
 
     def set_total(self, total: int | None) -> None:
         """Set the number of rows, once it is known."""
@@ -58,7 +54,7 @@ class RowProgress:
         self._bar.update(self._task, total=total)
 
     def start_at(self, done: int) -> None:
-        """Count rows that were done before this process."""
+        """Set the number of rows that were done before this process started."""
         self._first = self._done = done
         self._started = time.monotonic()
         self._bar.update(self._task, completed=done)
@@ -66,12 +62,6 @@ class RowProgress:
     def _speed(self) -> float:
         passed = time.monotonic() - self._started
         return (self._done - self._first) / passed if passed > 0 else 0.0
-
-    def _left(self) -> str:
-        speed = self._speed()
-        if self._total is None or not speed:
-            return ""
-        return f"{(self._total - self._done) / speed / 60:.1f} minutes left"
 
 
 @contextmanager
@@ -85,7 +75,7 @@ def row_progress(title: str, total: int | None = None) -> Iterator[RowProgress]:
         TaskProgressColumn(),
         TextColumn("{task.completed:,.0f} rows"),
         TextColumn("{task.fields[speed]}"),
-        TextColumn("{task.fields[status]}"),
+        TextColumn("{task.fields[status]}", markup=False),
         TimeRemainingColumn(compact=True),
     )
     with bar:
@@ -94,37 +84,35 @@ def row_progress(title: str, total: int | None = None) -> Iterator[RowProgress]:
 
 @contextmanager
 def trial_progress() -> Iterator[Callable[["TrialProgress"], None]]:
-    """A bar of trials, or a line per trial where stderr is no terminal; the result is what `compare` calls."""
+    """A progress bar of trials, or one line per trial if stderr is not a terminal: a callback for `compare`."""
     from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 
     bar = console.progress_bar(
         TextColumn("comparing"),
         BarColumn(bar_width=24),
-        TextColumn("{task.fields[trials]}"),
-        TextColumn("{task.fields[words]}"),
+        TextColumn("{task.fields[status]}", markup=False),
         TimeRemainingColumn(compact=True),
     )
     parts: dict[str, float] = {}
 
     def show(event: "TrialProgress") -> None:
-        name = words = f"{event.trial.label} on {event.trial.backbone}, seed {event.trial.seed}"
+        name = status = f"{event.trial.label} on {event.trial.backbone}, seed {event.trial.seed}"
         if event.result is None:
             parts[name] = event.rows / event.total_rows if event.total_rows else 0.0
         else:
             parts.pop(name, None)
-            words = _outcome(event.result)
+            status = _outcome(event.result)
             if not console.err.is_terminal:
-                console.note(f"{event.trials_done}/{event.trials} {name}: {words}")
+                console.note(f"{event.trials_done}/{event.trials} {name}: {status}")
         bar.update(
             task,
             total=event.trials,
             completed=event.trials_done + sum(parts.values()),
-            trials=f"{event.trials_done}/{event.trials} trials",
-            words=words,
+            status=f"{event.trials_done}/{event.trials} trials {status}",
         )
 
     with bar:
-        task = bar.add_task("", total=None, trials="", words="")
+        task = bar.add_task("", total=None, status="")
         yield show
 
 
@@ -135,7 +123,7 @@ def _outcome(result: "TrialResult") -> str:
 
 
 def metric_status(metrics: Any) -> str:
-    """Window AUC and LogLoss of a `StreamMetrics`, short; empty where they are not defined yet."""
+    """Window AUC and LogLoss of a `StreamMetrics` in a few words; empty while they are not defined."""
     from daes.metrics.stream import LogLoss
 
     loss = LogLoss()

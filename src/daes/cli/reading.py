@@ -1,101 +1,75 @@
-"""The options of every verb that reads: where the rows are, how to read them, what their columns mean."""
+"""The options of commands that read data: where the rows are, how to read them, what their columns mean."""
+
+# ruff: noqa: RUF009 (fields are made by calls)
 
 import atexit
 import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from daes.cli.options import one_of, option, whole_number
-from daes.cli.settings import NAMES, Names, given_options
+from daes.cli.options import NAMES, Kind, Names, matching, one_of, option_field, whole_number
+from daes.cli.settings import given_options
 
 if TYPE_CHECKING:
     from daes.stream.dataset import Dataset
-    from daes.stream.schema import Schema
 
 STDIN = "-"
 DATA_HELP = (
     "A Parquet or CSV file (.csv, .tsv, also .gz and .zst), a glob, a folder or a URL of such files, or a dataset: "
-    "`flights`, `adstream` (or `adstream:ROWS`), `criteo:PATH`, `automl:PATH`. `-` is standard input. Of `daes train` "
-    "also a topic: `nats://HOST/STREAM`, `kafka://HOST/TOPIC`."
+    "`flights`, `adstream` (or `adstream:ROWS`), `criteo:PATH`, `automl:PATH`. `-` is standard input. `daes train` "
+    "also reads topics: `nats://HOST/STREAM`, `kafka://HOST/TOPIC`."
 )
 DataArgument = Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP, show_default=False)]
-_reading = partial(option, panel="Reading")
-_columns = partial(option, panel="Columns")
+_reading = partial(option_field, panel="Reading")
+_columns = partial(option_field, panel="Columns")
 
 
 def character(text: str) -> str:
-    """Parse one character."""
+    """Parse a separator: one character."""
     found = {"\\t": "\t"}.get(text, text)
     if len(found) != 1 or not found.isascii():
         raise typer.BadParameter(f"one ASCII character is needed, got {text!r}")
     return found
 
 
-def label_meaning(text: str) -> str:
-    """Parse what a label means, TEXT=0 or TEXT=1, which stays as it is."""
-    if not text[:-2] or text[-2:] not in ("=0", "=1"):
-        raise typer.BadParameter(f"TEXT=0 or TEXT=1 is needed, got {text}")
-    return text
-
-
 @dataclass(frozen=True)
 class Reading:
     """How to read."""
 
-    limit: Annotated[int | None, _reading("Read at most this many rows.", of=whole_number(1, "ROWS"))] = None
-    format: Annotated[
-        str | None,
-        _reading("parquet or csv, where file names do not tell.", of=one_of("parquet", "csv")),
-    ] = None
-    separator: Annotated[
-        str | None, _reading("Field separator of CSV files; \\t is a tab.", parser=character, metavar="CHAR")
-    ] = None
-    decimal: Annotated[
-        str | None,
-        _reading("Decimal mark of CSV files: . or ,", of=one_of(".", ",", metavar="CHAR")),
-    ] = None
-    missing: Annotated[
-        Names | None,
-        _reading(
-            "Additional text that means a missing value in CSV files; for a trained model by default what did in "
-            "training.",
-            of=NAMES,
-        ),
-    ] = None
-    no_header: Annotated[
-        bool, _reading("CSV files start with a row: the columns are column_1, column_2, …", "--no-header")
-    ] = False
-    column_names: Annotated[
-        Names | None,
-        _reading("The names of the columns, of CSV files without a header.", "--names", of=NAMES),
-    ] = None
-    no_quotes: Annotated[
-        bool, _reading('A " in CSV files is any character and does not enclose a field.', "--no-quotes")
-    ] = False
-    label_map: Annotated[
-        list[str],
-        _reading(
-            "Meaning of a label that is not 0 or 1, such as yes=1. May be repeated; every label must then be listed.",
-            parser=label_meaning,
-            metavar="TEXT=0|1",
-        ),
-    ] = field(default_factory=list)
-    bad_rows: Annotated[
-        str | None,
-        _reading(
-            "Rows that cannot be read (a number that is none, a label that is neither 0 nor 1, …): error (stop "
-            "and name the row) or skip (leave them out and list them).",
-            of=one_of("error", "skip", metavar="POLICY"),
-            show_default="error",
-        ),
-    ] = None
+    limit: int | None = _reading("Read at most this many rows.", of=whole_number(1, "ROWS"))
+    format: str | None = _reading("parquet or csv, if file names do not tell.", of=one_of("parquet", "csv"))
+    separator: str | None = _reading("Field separator of CSV files; \\t is a tab.", of=Kind(character, "CHAR"))
+    decimal: str | None = _reading("Decimal mark of CSV files: . or ,", of=one_of(".", ",", metavar="CHAR"))
+    missing: Names | None = _reading(
+        "Additional texts that mean a missing value in CSV files; for a trained model, those of its training by "
+        "default.",
+        of=NAMES,
+    )
+    no_header: bool = _reading(
+        "CSV files have no header: the columns are column_1, column_2, …", "--no-header", default=False
+    )
+    column_names: Names | None = _reading("Names of the columns of CSV files without a header.", "--names", of=NAMES)
+    no_quotes: bool = _reading(
+        'A " in CSV files is an ordinary character and does not enclose a field.', "--no-quotes", default=False
+    )
+    label_map: list[str] = _reading(
+        "Meaning of a label that is not 0 or 1, such as yes=1. May be repeated; every label must then be listed.",
+        default=[],
+        of=matching(r"(?s).+=[01]", "TEXT=0 or TEXT=1", "TEXT=0|1"),
+    )
+    bad_rows: str | None = _reading(
+        "Rows that cannot be read (an invalid number, a label that is neither 0 nor 1, …): error (stop and name "
+        "the row) or skip (leave them out and list them).",
+        of=one_of("error", "skip", metavar="POLICY"),
+        show_default="error",
+    )
 
     def options(self) -> dict[str, Any]:
         """Options of `Dataset.open`."""
@@ -111,30 +85,39 @@ class Reading:
             options["quoting"] = False
         if self.label_map:
             meanings = [(pair[:-2], int(pair[-1])) for pair in self.label_map]
-            if len({text for text, _ in set(meanings)}) < len(set(meanings)):
-                raise ValueError(f"--label-map must give each text one meaning, got {' '.join(self.label_map)}")
             options["label_map"] = dict(meanings)
+            if len(options["label_map"]) < len(set(meanings)):
+                raise ValueError(f"--label-map must give each text one meaning, got {' '.join(self.label_map)}")
         return options
 
-    def open(self, what: str, schema: "Schema", *, trained: Mapping[str, Any] | None = None, **more: Any) -> "Dataset":
-        """The data, with what their columns mean and further options of `Dataset.open`.
+    def open(
+        self, what: str, *, live: bool = False, trained: Mapping[str, Any] | None = None, **more: Any
+    ) -> "Dataset":
+        """Open the data.
 
-        `trained` is the configuration of the run whose model reads them. In CSV files, what meant a missing value in
-        its rows does so here, unless it is named: a model would take -999 for a number that it has never seen.
+        Args:
+            what: DATA, as it was given.
+            live: whether it may be a topic, which has no last row to wait for.
+            trained: the configuration of the run whose model reads the data. Text that meant a missing value in the
+                CSV files of that run means one here too, unless `--missing` is given: the model would take -999 for a
+                number that it has never seen.
+            more: further options of `Dataset.open`.
         """
+        from daes.stream.broker_url import is_broker
         from daes.stream.dataset import Dataset
         from daes.stream.opening import reads_csv
 
-        _refuse_topic(what, more)
+        if is_broker(what) and not live:
+            raise ValueError(f"a topic has no end and only `daes train` reads it, got {what}")
         where, options = _file_of(what), self.options()
         learned = _missing_of(trained or {})
         if learned and self.missing is None and (more.get("follow") or reads_csv(where, self.format)):
             options |= learned
-        return Dataset.open(where, schema=schema, **options, **more)
+        return Dataset.open(where, **options, **more)
 
 
 def run_config(run: Path) -> dict[str, Any]:
-    """The configuration of a run; empty for a saved model by itself."""
+    """The configuration of a run; empty for a saved model without one."""
     from daes.storage.run_folder import RunFolder
 
     folder = RunFolder(run)
@@ -142,21 +125,13 @@ def run_config(run: Path) -> dict[str, Any]:
 
 
 def _missing_of(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of CSV files that say what was a missing value to a run."""
+    """The options of CSV files that say which text means a missing value, as a run had them."""
     options = config.get("data", {}).get("options", {})
     return {name: tuple(options[name]) for name in ("missing", "missing_categories") if name in options}
 
 
-def _refuse_topic(what: str, more: dict[str, Any]) -> None:
-    """Commands that wait for the last row do not take topics; `daes train` says by an option that it does not wait."""
-    from daes.stream.broker_url import is_broker
-
-    if not more.pop("live", False) and is_broker(what):
-        raise ValueError(f"a topic has no end and only `daes train` reads it, got {what}")
-
-
 def _file_of(what: str) -> str:
-    """What is named, or for `-` a file with all of standard input, which is read more than once."""
+    """The data to open; for `-`, a file with a copy of standard input, since data are read more than once."""
     if what != STDIN:
         return what
     start = sys.stdin.buffer.read(4)
@@ -173,49 +148,28 @@ def _file_of(what: str) -> str:
 class Columns:
     """What the columns mean."""
 
-    label: Annotated[str | None, _columns("The label column: 1 for a click, 0 for none.", metavar="NAME")] = None
-    numerical: Annotated[Names | None, _columns("The numerical features.", of=NAMES)] = None
-    categorical: Annotated[Names | None, _columns("The categorical features; numbers may be among them.", of=NAMES)] = (
-        None
+    label: str | None = _columns("The label column: 1 for a click, 0 for none.", metavar="NAME")
+    numerical: Names | None = _columns("The numerical features.", of=NAMES)
+    categorical: Names | None = _columns("The categorical features; numbers may be among them.", of=NAMES)
+    time: str | None = _columns("The column that orders the stream; rows out of order are sorted.", metavar="NAME")
+    weight: str | None = _columns("The column of sample weights.", metavar="NAME")
+    exclude: Names | None = _columns("Columns to ignore.", of=NAMES)
+    schema: str | None = _columns(
+        "All of the above as JSON, like `schema` in a run's config.json; nothing is inferred then.", metavar="FILE"
     )
-    time: Annotated[
-        str | None, _columns("The column that orders the stream; rows out of order are sorted.", metavar="NAME")
-    ] = None
-    weight: Annotated[str | None, _columns("The column of sample weights.", metavar="NAME")] = None
-    exclude: Annotated[Names | None, _columns("Columns to ignore.", of=NAMES)] = None
-    schema: Annotated[
-        str | None,
-        _columns(
-            "All of the above as JSON, as under `schema` in a run's config.json; nothing is inferred then.",
-            metavar="FILE",
-        ),
-    ] = None
 
     @property
     def named(self) -> set[str]:
-        """All columns that are named here."""
+        """All columns that these options name."""
         listed = (*(self.numerical or ()), *(self.categorical or ()), *(self.exclude or ()))
         return {name for name in (*listed, self.label, self.time, self.weight) if name is not None}
 
-    def open(self, what: str, reading: Reading, *, needs_label: bool = True, **more: Any) -> "Dataset":
-        """The data with what its columns mean, named here or inferred, and further options of `Dataset.open`."""
-        from daes.stream.dataset import Dataset
+    def open(self, what: str, reading: Reading, **more: Any) -> "Dataset":
+        """Open the data, its columns named here or inferred, with further options of `Reading.open`."""
+        if self.schema is None:
+            return reading.open(what, **given_options(vars(self)), **more)
+        if self.named:
+            raise ValueError(f"--schema names all columns: no others may be named, got {', '.join(sorted(self.named))}")
         from daes.stream.schema import Schema
 
-        if self.schema is not None:
-            if self.named:
-                raise ValueError(f"--schema names all columns, and no others may be named, got {', '.join(self.named)}")
-            return reading.open(what, Schema.from_json(Path(self.schema).read_text(encoding="utf-8")), **more)
-        _refuse_topic(what, more)
-        return Dataset.open(
-            _file_of(what),
-            label=self.label,
-            numerical=self.numerical,
-            categorical=self.categorical,
-            time=self.time,
-            weight=self.weight,
-            exclude=self.exclude or (),
-            needs_label=needs_label,
-            **reading.options(),
-            **more,
-        )
+        return reading.open(what, schema=Schema.from_json(Path(self.schema).read_text(encoding="utf-8")), **more)

@@ -1,12 +1,13 @@
 """`daes serve`: a trained model over HTTP."""
 
+import logging
 import os
 from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-from daes.cli.console import note
+from daes.cli.console import LogHandler, note
 from daes.cli.evaluate import RunArgument
 from daes.cli.options import number, option, whole_number
 
@@ -27,7 +28,7 @@ def serve(
         float, option("Time between checks for a newer model.", of=number(least=0.05, metavar="SECONDS"))
     ] = 1.0,
     compile: Annotated[
-        bool, option("Compile the model in the background: ten times as fast for single rows.", "--compile")
+        bool, option("Compile the model in the background: single rows are ten times as fast.", "--compile")
     ] = False,
     batch_wait: Annotated[
         float, option("Time a request waits to be scored together with others.", of=number(least=0, metavar="MS"))
@@ -42,9 +43,9 @@ def serve(
 ) -> None:
     """Serve a trained model over HTTP, and follow its training.
 
-    `POST /predict` scores rows, `/docs` describes everything and has a form, `/` is a live page, `/drift` compares the
-    requests with the rows of training, `/metrics` is for Prometheus. While RUN is being trained, every new checkpoint
-    goes live; one that is damaged or gives no finite scores is refused, and the model before stays.
+    `POST /predict` scores rows, `/docs` describes all addresses and has a form, `/` is a live page, `/drift` compares
+    requests with the training rows, `/metrics` is for Prometheus. While RUN is being trained, every new checkpoint goes
+    live; one that is damaged or whose scores are not finite is refused, and the previous model stays.
 
     Examples:
 
@@ -59,7 +60,6 @@ def serve(
     key = _api_key(api_key_file)
     import torch
 
-    from daes.cli.logs import show_log
     from daes.report.live import docs_page, live_page, serving_view
     from daes.serving.app import create_app
     from daes.serving.server import compile_beside, is_loopback, open_socket, run_server
@@ -67,10 +67,12 @@ def serve(
 
     if not is_loopback(host) and key is None and not without_key:
         raise ValueError(
-            f"--host {host} can be reached by others: set {KEY_VARIABLE}, name an --api-key-file, or give --without-key"
+            f"--host {host} can be reached by others: set {KEY_VARIABLE} or give --api-key-file or --without-key"
         )
     torch.set_num_threads(threads)
-    show_log("daes.serving")
+    log = logging.getLogger("daes.serving")
+    log.setLevel(logging.INFO)
+    log.handlers = [LogHandler()]
     limits = Limits(body_bytes=max_body, rows=max_rows, seconds=max_seconds)
     with (
         open_socket(host, port) as listening,
@@ -93,10 +95,10 @@ def serve(
 
 
 def _api_key(file: Path | None) -> str | None:
-    """The key of the file or of the environment; never of the command line, which other users can see."""
+    """The key in the file or in the environment; not on the command line, which other users can see."""
     key = os.environ.get(KEY_VARIABLE) if file is None else file.read_text(encoding="utf-8")
     if key is None:
         return None
     if not key.strip():
-        raise ValueError(f"the API key must not be empty, that of {file or KEY_VARIABLE} is")
+        raise ValueError(f"the API key must not be empty, but {file or KEY_VARIABLE} is")
     return key.strip()

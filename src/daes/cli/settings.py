@@ -1,48 +1,25 @@
-"""The options of the commands that train: the model and its training."""
+"""The options of the model, of its training and of the protocol of comparisons."""
 
-import csv
-import re
+# ruff: noqa: RUF009 (fields are made by calls)
+
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from daes.cli.options import Kind, number, one_of, option, registered, whole_number
-from daes.training.config import LEARNING_RATES
+from daes.cli.options import DEVICE, PAIR, Kind, Names, names, number, one_of, option_field, whole_number
+from daes.training.config import LEARNING_RATES, TrainConfig, suggest_batch_size
+from daes.training.environment import find_device
 
 if TYPE_CHECKING:
     from daes.stream.dataset import Dataset
-    from daes.training.config import TrainConfig
+    from daes.training.offline import OfflineConfig
 
 
 _SMALL_BYTES = 1 << 26
-
-
-class Names(tuple[str, ...]):
-    """Names of an option: separated by commas, or a list in a TOML file."""
-
-
-def names(given: str | Sequence[str]) -> Names:
-    """Parse names; one with a comma stands in double quotes.
-
-    >>> names("price, age"), names('"a,b", c'), names(["a,b"])
-    (('price', 'age'), ('a,b', 'c'), ('a,b',))
-    """
-    parts = next(csv.reader([given], skipinitialspace=True), []) if isinstance(given, str) else given
-    return Names(part.strip() for part in parts if part.strip())
-
-
-def registered_list(*kinds: str) -> Kind:
-    """Registered names."""
-
-    def parse(given: str | Sequence[str]) -> Names:
-        known = one_of(*registered(*kinds))
-        return Names(known.parse(name) for name in names(given))
-
-    return Kind(parse, "LIST")
 
 
 def widths(given: str | Sequence[str]) -> Names:
@@ -55,121 +32,89 @@ def widths(given: str | Sequence[str]) -> Names:
     return Names(() if listed == ("none",) else (str(whole_number(1).parse(width)) for width in listed))
 
 
-def pair(text: str) -> str:
-    """Parse NAME=VALUE, which stays as it is."""
-    name, equals, _ = text.partition("=")
-    if not equals or not name.strip():
-        raise typer.BadParameter(f"NAME=VALUE is needed, got {text}")
-    return text
+def shares(given: str | Sequence[str]) -> Names:
+    """Parse the shares of training, validation and test."""
+    parts = names(given)
+    if len(parts) != 3:
+        raise typer.BadParameter(f"three numbers are needed, got {','.join(parts)}")
+    return Names(str(number(above=0, below=1).parse(part)) for part in parts)
 
 
-def device_name(text: str) -> str:
-    """Parse the name of a device, which need not be there."""
-    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", text):
-        raise typer.BadParameter(f"auto, cpu, cuda or cuda:N is needed, got {text}")
-    return text
-
-
-NAMES, DEVICE = Kind(names, "LIST"), Kind(device_name, "NAME")
-_model = partial(option, panel="Model")
-_training = partial(option, panel="Training")
+_model = partial(option_field, panel="Model")
+_training = partial(option_field, panel="Training")
+_protocol = partial(option_field, panel="Protocol")
 
 
 @dataclass(frozen=True)
 class ModelOptions:
     """Options of the model, except method and backbone."""
 
-    dim: Annotated[int, _model("Dimension of every embedding.", of=whole_number(1))] = 16
-    hidden: Annotated[
-        Names | None,
-        _model("Widths of the MLP's hidden layers, or none.", parser=widths, metavar="LIST", show_default="128,32,8"),
-    ] = None
-    dropout: Annotated[
-        float | None,
-        _model("Dropout rate of the hidden layers.", of=number(least=0, below=1, metavar="SHARE"), show_default="0"),
-    ] = None
-    batch_norm: Annotated[bool | None, _model("Normalise hidden layers.", show_default="no-batch-norm")] = None
-    evidence: Annotated[bool, _model("Give the network what past clicks say of each value and id, by counting.")] = True
-    pairs: Annotated[
-        int, _model("Pairs of fields whose values together correct what the model gets wrong.", of=whole_number(0))
-    ] = 32
-    triples: Annotated[int, _model("Triples of fields, likewise.", of=whole_number(0))] = 32
-    recent: Annotated[
-        float,
-        _model(
-            "Rows after which an error of the model's own scores counts half in the correction of the next, beside a "
-            "tenth of it; 0: none.",
-            of=number(least=0, metavar="ROWS"),
-        ),
-    ] = 300.0
-    l2: Annotated[float, _model("λ of the paper's loss, cross-entropy + λ‖Θ‖².", of=number(least=0))] = 0.0
-    tables: Annotated[
-        str,
-        _model(
-            "How a category is mapped to its row: hash, or vocabulary (learned from the stream).",
-            of=one_of("hash", "vocabulary", metavar="MODE"),
-        ),
-    ] = "hash"
-    table_size: Annotated[
-        int | None,
-        _model("Rows of each category's table.", of=whole_number(1), show_default="by the cardinalities in the sample"),
-    ] = None
-    sparse: Annotated[bool, _model("Sparse gradients, for very large tables; excludes --l2.", "--sparse")] = False
-    context: Annotated[
-        str,
-        _model(
-            "Categorical fields that modulate numbers in field-aware methods: smallest (cardinality), ranked "
-            "(`daes context` shows how), none, or names separated by commas.",
-            metavar="CHOICE",
-        ),
-    ] = "smallest"
-    num_context: Annotated[int, _model("Number of fields that smallest and ranked choose.", of=whole_number(1))] = 3
-    reservoir_size: Annotated[
-        int | None,
-        _model("Values that each feature's reservoir keeps.", of=whole_number(1), show_default="100000"),
-    ] = None
-    half_life: Annotated[
-        float | None,
-        _model(
-            "Decay: a value of this age is half as likely to be in the reservoir as a new one.",
-            of=number(above=0, metavar="ROWS"),
-        ),
-    ] = None
-    expiry: Annotated[int | None, _model("Drop values of this age from the reservoir.", of=whole_number(1, "ROWS"))] = (
-        None
+    dim: int = _model("Dimension of every embedding.", default=16, of=whole_number(1))
+    hidden: Names | None = _model(
+        "Widths of the MLP's hidden layers, or none.", of=Kind(widths, "LIST"), show_default="128,32,8"
     )
-    method_option: Annotated[
-        list[str],
-        _model(
-            "Any other option of the method, such as num_meta=20; may be repeated.", parser=pair, metavar="NAME=VALUE"
-        ),
-    ] = field(default_factory=list)
-    backbone_option: Annotated[
-        list[str],
-        _model(
-            "Any other option of the backbone, such as layers=2; may be repeated.", parser=pair, metavar="NAME=VALUE"
-        ),
-    ] = field(default_factory=list)
-    sample_rows: Annotated[
-        int,
-        _model(
-            "Rows at the start on which table sizes, context and offline methods are fitted.",
-            of=whole_number(1, "ROWS"),
-        ),
-    ] = 10_000
+    dropout: float | None = _model(
+        "Dropout rate of the hidden layers.", of=number(least=0, below=1, metavar="SHARE"), show_default="0"
+    )
+    batch_norm: bool | None = _model("Normalise hidden layers.", show_default="no-batch-norm")
+    evidence: bool = _model("Give the network what past clicks say about each value and id, by counting.", default=True)
+    pairs: int = _model(
+        "Pairs of fields by whose values the model's errors are corrected.", default=32, of=whole_number(0)
+    )
+    triples: int = _model("Triples of such fields.", default=32, of=whole_number(0))
+    recent: float = _model(
+        "Half-life of the model's recent errors, which correct its next scores; a tenth of it is used as well. 0 "
+        "turns this off.",
+        default=300.0,
+        of=number(least=0, metavar="ROWS"),
+    )
+    l2: float = _model("λ of the paper's loss, cross-entropy + λ‖Θ‖².", default=0.0, of=number(least=0))
+    tables: str = _model(
+        "How a category is mapped to a row of its table: hash, or vocabulary (learned from the stream).",
+        default="hash",
+        of=one_of("hash", "vocabulary", metavar="MODE"),
+    )
+    table_size: int | None = _model(
+        "Rows of each category's table.", of=whole_number(1), show_default="by the cardinalities in the sample"
+    )
+    sparse: bool = _model("Sparse gradients, for very large tables; excludes --l2.", "--sparse", default=False)
+    context: str = _model(
+        "Categorical fields that modulate numbers in field-aware methods: smallest (cardinality), ranked "
+        "(`daes context` shows how), none, or names separated by commas.",
+        default="smallest",
+        metavar="CHOICE",
+    )
+    num_context: int = _model("Number of fields that smallest and ranked choose.", default=3, of=whole_number(1))
+    reservoir_size: int | None = _model(
+        "Values that each feature's reservoir keeps.", of=whole_number(1), show_default="100000"
+    )
+    half_life: float | None = _model(
+        "Decay: a value of this age is half as likely to be in the reservoir as a new one.",
+        of=number(above=0, metavar="ROWS"),
+    )
+    expiry: int | None = _model("Drop values of this age from the reservoir.", of=whole_number(1, "ROWS"))
+    method_option: list[str] = _model(
+        "Any other option of the method, such as num_meta=20; may be repeated.", default=[], of=PAIR
+    )
+    backbone_option: list[str] = _model(
+        "Any other option of the backbone, such as layers=2; may be repeated.", default=[], of=PAIR
+    )
+    sample_rows: int = _model(
+        "Rows at the start on which table sizes, context and offline methods are fitted.",
+        default=10_000,
+        of=whole_number(1, "ROWS"),
+    )
 
     def __post_init__(self) -> None:
         for name in ("pairs", "triples", "recent"):
             if not self.evidence and getattr(self, name) not in (0, getattr(ModelOptions, name)):
-                raise ValueError(f"--{name} is about evidence: it cannot be used with --no-evidence")
-
-    def _evidence(self) -> dict[str, Any]:
-        return {"pairs": self.pairs, "triples": self.triples, "recent": self.recent or None}
+                raise ValueError(f"--{name} is an option of evidence: it cannot be used with --no-evidence")
 
     def arguments(self) -> dict[str, Any]:
         """Arguments of `CTRModel.from_sample`, except method and backbone."""
         estimator = given_options({"half_life": self.half_life, "expiry": self.expiry})
         embedding = {"reservoir_size": self.reservoir_size, "estimator_options": estimator or None}
+        evidence = {"pairs": self.pairs, "triples": self.triples, "recent": self.recent or None}
         backbone = {
             "hidden": None if self.hidden is None else [int(width) for width in self.hidden],
             "dropout": self.dropout,
@@ -179,7 +124,7 @@ class ModelOptions:
             "dim": self.dim,
             "l2": self.l2,
             "context": _context(self.context),
-            "evidence": self._evidence() if self.evidence else False,
+            "evidence": evidence if self.evidence else False,
             "num_context": self.num_context,
             "categorical_options": {"mode": self.tables, "sparse": self.sparse},
             "embedding_options": given_options(embedding) | _values(self.method_option),
@@ -192,91 +137,89 @@ class ModelOptions:
 class TrainingOptions:
     """Options of training, except seeds."""
 
-    batch_size: Annotated[
-        int | None,
-        _training("Rows per step.", of=whole_number(1, "ROWS"), show_default="by the number of rows, 8 to 1024"),
-    ] = None
-    optimizer: Annotated[str, _training(f"One of {', '.join(LEARNING_RATES)}.", of=one_of(*LEARNING_RATES))] = "adagrad"
-    learning_rate: Annotated[
-        float | None,
-        _training(
-            "Step size of the optimiser.",
-            "--learning-rate",
-            "--lr",
-            of=number(above=0),
-            show_default="0.03 for adagrad, 0.001 for adam",
-        ),
-    ] = None
-    clip_norm: Annotated[
-        float | None,
-        _training("Scale gradients with a larger norm down to it.", of=number(above=0)),
-    ] = None
-    max_norm: Annotated[
-        float | None,
-        _training("A gradient with a larger norm makes its batch a bad batch.", of=number(above=0)),
-    ] = None
-    bad_batch: Annotated[
-        str,
-        _training(
-            "A batch that cannot be learned from (a label that is neither 0 nor 1, a loss that is not finite): "
-            "stop, or skip it and report its row.",
-            of=one_of("stop", "skip", metavar="POLICY"),
-        ),
-    ] = "stop"
-    label_delay: Annotated[
-        int, _training("Batches between scoring a row and learning its label.", of=whole_number(0))
-    ] = 0
-    window: Annotated[
-        int | None,
-        _training(
-            "Rows of the window metrics.",
-            of=whole_number(1, "ROWS"),
-            show_default="a tenth of the rows, 100000 at most",
-        ),
-    ] = None
-    amp: Annotated[bool, _training("Compute in bfloat16 where it is safe.", "--amp")] = False
-    cuda_graphs: Annotated[bool, _training("On a CUDA device, record a step once and replay it.")] = True
-    sync_every: Annotated[
-        int,
-        _training(
-            "With several processes (torchrun): rows after which they exchange what they have learned from, at the "
-            "latest; sooner while the stream is short.",
-            of=whole_number(1, "ROWS"),
-        ),
-    ] = 20_000
-    device: Annotated[str, _training("cpu, cuda, cuda:1, … or auto: cuda where there is one.", of=DEVICE)] = "auto"
+    batch_size: int | None = _training(
+        "Rows per step.", of=whole_number(1, "ROWS"), show_default="by the number of rows, 8 to 1024"
+    )
+    optimizer: str = _training(f"One of {', '.join(LEARNING_RATES)}.", default="adagrad", of=one_of(*LEARNING_RATES))
+    learning_rate: float | None = _training(
+        "Step size of the optimiser.",
+        "--learning-rate",
+        "--lr",
+        of=number(above=0),
+        show_default="0.03 for adagrad, 0.001 for adam",
+    )
+    clip_norm: float | None = _training("Scale gradients with a larger norm down to it.", of=number(above=0))
+    max_norm: float | None = _training("A batch whose gradient has a larger norm is a bad batch.", of=number(above=0))
+    bad_batch: str = _training(
+        "A batch that cannot be learned from (a label that is neither 0 nor 1, a loss that is not finite): "
+        "stop, or skip it and report its row.",
+        default="stop",
+        of=one_of("stop", "skip", metavar="POLICY"),
+    )
+    label_delay: int = _training("Batches between scoring a row and learning its label.", default=0, of=whole_number(0))
+    window: int | None = _training(
+        "Rows of the window metrics.", of=whole_number(1, "ROWS"), show_default="a tenth of the rows, 100000 at most"
+    )
+    amp: bool = _training("Compute in bfloat16 where it is safe.", "--amp", default=False)
+    cuda_graphs: bool = _training("On a CUDA device, record a step once and replay it.", default=True)
+    sync_every: int = _training(
+        "With several processes (torchrun): maximum number of rows between two exchanges of what was learned; "
+        "fewer at the start of the stream.",
+        default=20_000,
+        of=whole_number(1, "ROWS"),
+    )
+    device: str = _training("cpu, cuda, cuda:1, … or auto: cuda if there is one.", default="auto", of=DEVICE)
 
     def resolved(self, data: "Dataset") -> "TrainingOptions":
-        """The same with batch size, window and device decided, by the number of rows and the available hardware."""
-        from daes.training.config import suggest_batch_size
-
+        """The same options with batch size, window and device chosen by the number of rows and the hardware."""
         rows = _count(data) if self.window is None or self.batch_size is None else None
         batch_size = suggest_batch_size(rows) if self.batch_size is None else self.batch_size
         window = self.window or (100_000 if rows is None else min(max(rows // 10, 1000), 100_000))
         return replace(self, batch_size=batch_size, window=window, device=find_device(self.device))
 
-    def config(self, **more: Any) -> "TrainConfig":
-        """The training configuration, once the options are resolved."""
-        from daes.training.config import TrainConfig
-
+    def config(self, **more: Any) -> TrainConfig:
+        """The training configuration; the options must be resolved."""
         options = {name: value for name, value in vars(self).items() if name != "device"}
         return TrainConfig(**options, **more)
 
 
+@dataclass(frozen=True)
+class ProtocolOptions:
+    """How the methods are judged."""
+
+    protocol: str = _protocol(
+        "stream: one pass, each row scored before it is learned from. paper: chronological training, "
+        "validation and test parts, several epochs.",
+        default="stream",
+        of=one_of("stream", "paper"),
+    )
+    split: Names = _protocol(
+        "Shares of training, validation and test (paper).",
+        default=Names(("0.8", "0.1", "0.1")),
+        of=Kind(shares, "LIST"),
+    )
+    epochs: int = _protocol("Maximum number of epochs (paper).", default=50, of=whole_number(1))
+    patience: int = _protocol(
+        "Epochs without a lower validation LogLoss that end the training (paper).", default=5, of=whole_number(1)
+    )
+    shuffle: bool = _protocol("Shuffle the training part in each epoch (paper).", "--shuffle", default=False)
+
+    def config(self) -> "OfflineConfig":
+        """The configuration of the paper's protocol."""
+        from daes.training.offline import OfflineConfig
+
+        return OfflineConfig(
+            split=tuple(map(float, self.split)),  # type: ignore[arg-type]
+            epochs=self.epochs,
+            patience=self.patience,
+            shuffle=self.shuffle,
+        )
+
+
 def _count(data: "Dataset") -> int | None:
-    """The number of rows; None where only reading large files tells."""
+    """The number of rows; None if large files would have to be read to count them."""
     sizes = [size for _, size, _ in data.stamps() or []]
     return data.count_rows() if data.num_rows is None and sizes and sum(sizes) < _SMALL_BYTES else data.num_rows
-
-
-def find_device(name: str) -> str:
-    """The device that `--device` names."""
-    from daes.training.environment import find_device as find
-
-    try:
-        return find(name)
-    except ValueError as error:
-        raise ValueError(f"--{error}") from None
 
 
 def _context(choice: str) -> str | list[str] | None:
@@ -291,7 +234,7 @@ def given_options(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _values(pairs: Sequence[str]) -> dict[str, Any]:
-    """Options as NAME=VALUE: numbers, true, false, none and lists as in TOML, anything else is text."""
+    """Options given as NAME=VALUE. Numbers, true, false and lists are as in TOML, or none; anything else is text."""
     options: dict[str, Any] = {}
     for pair in pairs:
         name, _, text = pair.partition("=")

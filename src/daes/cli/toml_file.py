@@ -7,17 +7,13 @@ from typing import Annotated, Any
 import typer
 
 from daes.choices import did_you_mean
-from daes.cli.options import LEFT_OUT, option
-
-_NOT_IN_FILES = ("config", "help")
+from daes.cli.options import option
 
 
 def _load(context: typer.Context, path: Path | None) -> Path | None:
     if path is not None and not context.resilient_parsing:
-        known = [parameter.name for parameter in context.command.params if parameter.name not in _NOT_IN_FILES]
-        given = {**(context.default_map or {}), **read_options(path, [name for name in known if name])}
-        left_out = context.meta.get(LEFT_OUT, ())
-        context.default_map = {name: value for name, value in given.items() if name not in left_out}
+        names = [parameter.name for parameter in context.command.params if parameter.name]
+        context.default_map = read_options(path, [name for name in names if name not in ("config", "help")])
     return path
 
 
@@ -35,7 +31,7 @@ Config = Annotated[
 
 
 def read_options(path: Path, known: list[str]) -> dict[str, Any]:
-    """The options in a file, by parameter name, as if they had been typed; an unknown one is an error.
+    """The options in a file, by parameter name, as the command line would give them; unknown ones are an error.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "run.toml"
@@ -53,7 +49,7 @@ def read_options(path: Path, known: list[str]) -> dict[str, Any]:
         if name in known:
             options[name] = _typed(key, value, path)
         else:
-            unknown.append(repr(key) + did_you_mean(key, [one.replace("_", "-") for one in known]))
+            unknown.append(repr(key) + did_you_mean(key, [name.replace("_", "-") for name in known]))
     if unknown:
         raise ValueError(
             f"{path} has {'an ' * (len(unknown) == 1)}unknown option{'s' * (len(unknown) > 1)} {', '.join(unknown)}"

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from daes.cli import console
-from daes.cli.console import err, errors, note, say
+from daes.cli.console import err, errors, note, print_json, say
 from daes.cli.errors import INTERRUPTED
-from daes.cli.groups import grouped, restored, was_given
+from daes.cli.groups import flag, grouped, restored, was_given
 from daes.cli.live import Live, joined_schema
-from daes.cli.options import ARGUMENTS, LEFT_OUT, Json, Seed, number, one_of, option, registered_name, whole_number
+from daes.cli.options import ARGUMENTS, Json, Kind, Seed, number, one_of, option, registered_name, whole_number
 from daes.cli.reading import DATA_HELP, STDIN, Columns, Reading
 from daes.cli.settings import ModelOptions, TrainingOptions
 from daes.cli.toml_file import Config
@@ -24,6 +24,7 @@ from daes.training.callbacks import CALLBACKS, make_callback
 if TYPE_CHECKING:
     from daes.cli.progress import RowProgress
     from daes.embedding import CategoricalEmbedding
+    from daes.stream.dataset import Dataset
     from daes.training.run import TrainedRun
     from daes.training.trainer import StreamTrainer
 
@@ -32,14 +33,14 @@ _run = partial(option, panel="Run")
 
 
 def tracker(text: str) -> str:
-    """Parse NAME[:WHERE], which stays as it is."""
+    """Check NAME[:WHERE] and return it unchanged."""
     one_of(*CALLBACKS).parse(text.partition(":")[0])
     return text
 
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """Method, backbone and seed."""
+    """The method, the backbone and the seed."""
 
     method: Annotated[str, _model("How numbers become vectors: {method}.", of=registered_name("method"))] = "daes"
     backbone: Annotated[str, _model("How vectors interact: {backbone}.", of=registered_name("backbone"))] = "deepfm"
@@ -47,16 +48,15 @@ class ModelChoice:
 
 
 def _check_data(call: typer.Context, data: str | None) -> str | None:
-    needed = not call.params.get("resume") and "data" not in call.meta.get(LEFT_OUT, ())
-    if data is None and needed and not call.resilient_parsing:
-        raise typer.BadParameter("what to train on is needed, unless --resume continues a run")
+    if data is None and not call.params.get("resume") and not call.resilient_parsing:
+        raise typer.BadParameter("the data to train on are needed, unless --resume continues a run")
     return data
 
 
 @grouped
 def train(
     call: typer.Context,
-    out: Annotated[Path, _run("The folder of the run: model, metrics, report, …", "--out", "-o", metavar="RUN")],
+    out: Annotated[Path, _run("The folder for model, metrics, report, …", "--out", "-o", metavar="RUN")],
     data: Annotated[
         str | None,
         typer.Argument(metavar="DATA", callback=_check_data, help=DATA_HELP + " Optional with --resume."),
@@ -64,7 +64,7 @@ def train(
     resume: Annotated[
         bool,
         _run(
-            "Continue the run in RUN where it stopped, with bit-identical results; starts one if there is none.",
+            "Continue the run in RUN where it stopped, with bit-identical results; start one if there is none.",
             "--resume",
         ),
     ] = False,
@@ -72,63 +72,61 @@ def train(
     from_run: Annotated[
         Path | None,
         _run(
-            "Start from the model, the optimiser and the statistics of a finished run; options of training that "
-            "are not given are that run's.",
+            "Start from the model, the optimiser and the statistics of a finished run; training options that are "
+            "not given are that run's.",
             "--from",
             metavar="RUN",
         ),
     ] = None,
     checkpoint_every: Annotated[int, _run("Rows between two checkpoints.", of=whole_number(1, "ROWS"))] = 1_000_000,
     checkpoint_minutes: Annotated[
-        float, _run("Minutes after which a checkpoint is due at the latest.", of=number(above=0, metavar="MINUTES"))
+        float, _run("Maximum time between two checkpoints.", of=number(above=0, metavar="MINUTES"))
     ] = 5.0,
     keep: Annotated[int, _run("Number of checkpoints to keep.", of=whole_number(1))] = 3,
     process_timeout: Annotated[
         float,
         _run(
-            "With several processes (torchrun): one that does not answer for so long ends the run.",
+            "With several processes (torchrun): end the run if one does not answer for this long.",
             of=number(above=0, metavar="SECONDS"),
         ),
     ] = 600.0,
     divide_tables: Annotated[
         str,
         _run(
-            "With several processes (torchrun): each has a part of the rows of the categories' tables, not all; torch "
-            "alone or torchrec looks them up.",
+            "With several processes (torchrun): each process holds only a part of the rows of the categories' tables; "
+            "torch alone or torchrec looks them up.",
             of=one_of("no", "torch", "torchrec", metavar="BY"),
         ),
     ] = "no",
-    ray: Annotated[
-        bool, _run("Train in --workers processes of a Ray cluster, which replaces those that are lost.")
-    ] = False,
+    ray: Annotated[bool, _run("Train in --workers processes of a Ray cluster, which replaces lost ones.")] = False,
     workers: Annotated[int, _run("Number of workers, with --ray.", of=whole_number(1))] = 2,
     report: Annotated[bool, _run("Write report.html.")] = True,
     track: Annotated[
         list[str] | None,
         _run(
-            "Also send the metrics, as they are recorded, to tensorboard:FOLDER, mlflow:EXPERIMENT or "
-            "wandb:PROJECT; may be given several times.",
-            parser=tracker,
-            metavar="NAME[:WHERE]",
+            "Also send the metrics, as they are recorded, to tensorboard:FOLDER, mlflow:EXPERIMENT or wandb:PROJECT; "
+            "may be repeated.",
+            of=Kind(tracker, "NAME[:WHERE]"),
         ),
     ] = None,
     config: Config = None,
     json: Json = False,
-    choice: ModelChoice = ModelChoice(),
-    columns: Columns = Columns(),  # noqa: B008
-    reading: Reading = Reading(),  # noqa: B008
-    model: ModelOptions = ModelOptions(),  # noqa: B008
-    training: TrainingOptions = TrainingOptions(),  # noqa: B008
-    live: Live = Live(),  # noqa: B008
+    *,
+    choice: ModelChoice,
+    columns: Columns,
+    reading: Reading,
+    model: ModelOptions,
+    training: TrainingOptions,
+    live: Live,
 ) -> None:
-    """Train a model in one pass over a stream; every row is scored before it is learned from.
+    """Train a model in one pass over a stream; every row is scored before the model learns from it.
 
     Columns that are not named are inferred: numbers are numerical, text is categorical, a column called label, click,
-    clicked, target or y is the label. The scores made along the way are evaluated: AUC, LogLoss and calibration over
-    the stream and over a window. RUN then has the model, the metrics, the full configuration and report.html.
+    clicked, target or y is the label. These scores are evaluated: AUC, LogLoss and calibration over the stream and over
+    a window. RUN then holds the model, the metrics, the full configuration and report.html.
 
-    A stream without an end (a topic, or a folder with --follow) is learned from until Ctrl-C or SIGTERM, which write
-    model and metrics.
+    On a stream without an end (a topic, or a folder with --follow) training continues until Ctrl-C or SIGTERM; then
+    model and metrics are written.
 
     A run may be killed at any time. `daes train --out RUN --resume` continues from the last checkpoint with the same
     result as an uninterrupted run, unless the rows came from standard input. Ctrl-C and SIGTERM write a checkpoint
@@ -153,7 +151,7 @@ def train(
     if resume and overwrite:
         problems.append("--resume and --overwrite exclude each other, got both")
     if ray and data == STDIN:
-        problems.append("--ray reads files, which all workers can open, got standard input")
+        problems.append("--ray needs files that all workers can open, got standard input")
     if problems:
         raise ValueError("; ".join(problems))
     from daes.cli.columns_text import print_columns
@@ -176,42 +174,45 @@ def train(
     with processes.together():
         if processes.count > 1 and data == STDIN:
             raise ValueError(
-                f"standard input is read by one process, and {processes.count} were started: give them a file that "
+                f"standard input can be read by one process only, and {processes.count} were started: name a file that "
                 "all of them can open"
             )
         if processes.first:
             run_folder.recover()
     if resume and run_folder.replacement.exists:
-        note(f"continuing the run that is to replace the one in {out}")
+        note(f"continuing the unfinished run that replaces the one in {out}")
         run_folder = run_folder.replacement
-    stored: dict[str, Any] = {}
-    if resume and run_folder.is_run:
-        stored = run_folder.read_config("options", "schema")
-        if STDIN in (data, stored["options"].get("data")):
-            raise ValueError(f"{out} cannot be resumed: standard input is gone once it is read. {_go_on_from(out)}")
-        data, from_run = data or stored["options"].get("data"), from_run or stored["options"].get("from_run")
-        reading, live = restored(call, reading, stored["options"]), restored(call, live, stored["options"])
-    elif from_run is not None:
-        stored = RunFolder(from_run).read_config("options", "schema")
+    stdin_advice = (
+        f"standard input cannot be read again. To continue training with the rows of a file: daes train FILE --from "
+        f"{quote(str(out))} --out OTHER"
+    )
+    resumes = resume and run_folder.is_run
+    previous = run_folder if resumes else None if from_run is None else RunFolder(from_run)
+    stored = {} if previous is None else previous.read_config("options", "schema")
+    before = stored.get("options", {})
+    if resumes:
+        if STDIN in (data, before.get("data")):
+            raise ValueError(f"{out} cannot be resumed: {stdin_advice}")
+        data, from_run = data or before.get("data"), from_run or before.get("from_run")
+        reading, live = restored(call, reading, before), restored(call, live, before)
     if from_run is not None:
         _refuse_given(call, (choice, columns, model), from_run)
     if stored:
-        choice, columns = restored(call, choice, stored["options"]), restored(call, columns, stored["options"])
-        model, training = restored(call, model, stored["options"]), restored(call, training, stored["options"])
+        choice, columns = restored(call, choice, before), restored(call, columns, before)
+        model, training = restored(call, model, before), restored(call, training, before)
         if not was_given(call, "divide_tables"):  # one process has whole tables, whatever the run had before
-            divide_tables = stored["options"].get("divide_tables", "no") if processes.count > 1 else "no"
+            divide_tables = before.get("divide_tables", "no") if processes.count > 1 else "no"
     if data is None:
         raise ValueError(f"DATA is needed: there is no run in {out} to continue")
+    late_labels = live.late_labels
+    continues_live = resumes and (live.follow or is_broker(data))
     with processes.together():
         tables = _tables(divide_tables, processes.count)
-    late_labels = live.late_labels
-    continues_live = resume and bool(stored) and (live.follow or is_broker(data))
-    with processes.together():
         if continues_live:
-            _refuse_changed((choice, columns, model), stored["options"], run_folder.path)
+            _refuse_changed((choice, columns, model), before, run_folder.path)
         if from_run is not None or continues_live:
-            # What the first rows of a live stream looked like is in the run, and they may be gone.
-            opened = reading.open(data, read_schema(stored), trained=stored, live=True, **live.options())
+            # The first rows of a live stream may be gone: the run knows their columns.
+            opened = reading.open(data, schema=read_schema(stored), trained=stored, live=True, **live.options())
         else:
             opened = columns.open(data, reading, needs_label=late_labels is None, live=True, **live.options())
             if late_labels is not None:
@@ -219,17 +220,15 @@ def train(
         found, order = opened.in_time_order()
         training = training.resolved(found)
     if found.is_live and not stored:
-        first = model.sample_rows if found.limit is None else min(model.sample_rows, found.limit)
-        note(f"training begins once {first:,} rows are there, which decide on the sizes of tables (--sample-rows)")
+        first = min(model.sample_rows, found.limit or model.sample_rows)
+        note(f"training starts once {first:,} rows have arrived: they determine the table sizes (--sample-rows)")
     arguments = {"embedding": choice.method, "backbone": choice.backbone, **model.arguments()}
     groups: tuple[Any, ...] = (choice, columns, reading, model, training, live)
+    resume_advice = f"to continue: daes train --out {quote(str(out))} --resume"
     try:
         with row_progress("training") as bar:
-            progress = _Progress(
-                bar,
-                None if from_run is not None else lambda: print_columns(opened, columns.named, order),
-                lambda trainer: ", ".join(filter(None, (getattr(found.source, "lag", ""), trainer.waiting.status))),
-            )
+            introduce = None if from_run is not None else partial(print_columns, opened, columns.named, order)
+            progress = _Progress(bar, found, introduce)
             run = train_run(
                 found,
                 out,
@@ -258,23 +257,19 @@ def train(
                 on_record=[make_callback(name) for name in track or () if processes.first],
             )
     except KeyboardInterrupt as interruption:
-        if not processes.first:
-            raise typer.Exit(getattr(interruption, "exit_code", INTERRUPTED)) from None
-        if stopped := str(interruption):
-            errors.print(f"daes: {stopped}", soft_wrap=True, markup=False)
-        go_on = f"to continue: daes train --out {quote(str(out))} --resume"
-        if data == STDIN:
-            go_on = f"standard input cannot be read again, so that the run cannot be resumed. {_go_on_from(out)}"
-        errors.print(go_on, soft_wrap=True, markup=False)
+        if processes.first:
+            if str(interruption):
+                errors.print(f"daes: {interruption}", soft_wrap=True)
+            errors.print(stdin_advice if data == STDIN else resume_advice, soft_wrap=True)
         raise typer.Exit(getattr(interruption, "exit_code", INTERRUPTED)) from None
     if run.stopped is not None:
-        note(f"{run.stopped}; to continue: daes train --out {quote(str(out))} --resume")
+        note(f"{run.stopped}; {resume_advice}")
     if processes.first:
         _print(run, json)
 
 
 def _tables(divided: str, count: int) -> "type[CategoricalEmbedding]":
-    """The class of tables that so many processes have, or have parts of."""
+    """The class of the categories' tables for `count` processes, from the value of --divide-tables."""
     from daes.embedding import CategoricalEmbedding, DividedEmbedding
     from daes.extras import require
 
@@ -282,7 +277,7 @@ def _tables(divided: str, count: int) -> "type[CategoricalEmbedding]":
         return CategoricalEmbedding
     if count == 1:
         raise ValueError(
-            f"--divide-tables is for several processes, which torchrun or --ray starts, got {divided} and one process"
+            f"--divide-tables needs several processes, started by torchrun or --ray, got {divided} and one process"
         )
     if divided == "torch":
         return DividedEmbedding
@@ -292,70 +287,62 @@ def _tables(divided: str, count: int) -> "type[CategoricalEmbedding]":
     return TorchRecEmbedding
 
 
-def _go_on_from(run: Path) -> str:
-    return f"To learn on from where it is, from a file: daes train FILE --from {quote(str(run))} --out OTHER"
-
-
 def _refuse_given(call: typer.Context, groups: Sequence[Any], parent: Path) -> None:
-    """An error if there is an option on the command line that the parent has decided; the seed is also for dropout."""
+    """Raise an error for an option that the parent run has decided; a new seed is allowed, since dropout uses it."""
     for name in (field.name for group in groups for field in fields(group)):
         if name != "seed" and was_given(call, name):
-            flag = f"--{name.replace('_', '-')}"
-            raise typer.BadParameter(f"{flag} must not be given with --from: columns and model are those of {parent}")
+            raise typer.BadParameter(
+                f"{flag(name)} must not be given with --from: columns and model are those of {parent}"
+            )
 
 
 def _refuse_changed(groups: Sequence[Any], stored: dict[str, Any], run: Path) -> None:
-    """An error if an option is another than that of the run that is continued."""
+    """Raise an error if an option differs from that of the run that is continued."""
     for name, new in ((name, value) for group in groups for name, value in asdict(group).items()):
         old = stored.get(name, new)
         if dumps(old) != dumps(new):  # as JSON, where a tuple is a list
             raise ValueError(
-                f"{run} was started with --{name.replace('_', '-')}={old} and cannot be resumed with {new}: start a "
-                "new run, or keep the old value"
+                f"{run} was started with {flag(name)}={old} and cannot be resumed with {new}: start a new run, or keep "
+                "the old value"
             )
 
 
 class _Progress:
-    """Progress of a training run, as a callback of the trainer.
+    """Shows the progress of a training run, as a callback of the trainer.
 
     Args:
-        rows: where it is shown.
+        bar: where it is shown.
+        data: the rows; a live source says how far behind it is.
         introduce: called before the first batch of a new run.
-        lag: says how far a live stream is behind, and what waits.
     """
 
-    def __init__(
-        self, rows: "RowProgress", introduce: Callable[[], None] | None, lag: Callable[["StreamTrainer"], str]
-    ) -> None:
-        self._rows, self._introduce, self._lag = rows, introduce, lag
+    def __init__(self, bar: "RowProgress", data: "Dataset", introduce: Callable[[], None] | None) -> None:
+        self._bar, self._data, self._introduce = bar, data, introduce
 
     def start(self, trainer: "StreamTrainer", rows: int | None) -> None:
-        self._rows.set_total(rows)
+        self._bar.set_total(rows)
         if trainer.rows:
-            self._rows.start_at(trainer.rows)
+            self._bar.start_at(trainer.rows)
             err.print(f"continuing after row {trainer.rows:,}")
         elif self._introduce is not None:
             self._introduce()
 
     def __call__(self, trainer: "StreamTrainer", batch: Any, logits: Any) -> None:
-        self._show(trainer, len(batch))
+        self._bar.advance(len(batch), partial(self._status, trainer))
 
     def wait(self, trainer: "StreamTrainer") -> None:
-        self._show(trainer, 0)
+        self._bar.advance(0, partial(self._status, trainer))
 
-    def _show(self, trainer: "StreamTrainer", rows: int) -> None:
+    def _status(self, trainer: "StreamTrainer") -> str:
         from daes.cli.progress import metric_status
 
-        if self._rows.needs_status():
-            parts = (metric_status(trainer.metrics), self._lag(trainer))
-            self._rows.set_status(", ".join(filter(None, parts)))
-        self._rows.advance(rows)
+        parts = (metric_status(trainer.metrics), getattr(self._data.source, "lag", ""), trainer.waiting.status)
+        return ", ".join(filter(None, parts))
 
 
 def _print(run: "TrainedRun", json: bool) -> None:
     from daes.cli.metrics_text import metrics_table
     from daes.report.summary import FEW_STEPS
-    from daes.storage.run_folder import strict
     from daes.training.config import suggest_batch_size
 
     result = run.result
@@ -375,7 +362,7 @@ def _print(run: "TrainedRun", json: bool) -> None:
             "resumed_at": run.resumed_at,
             **run.folder.read("metrics"),
         }
-        typer.echo(dumps(strict(content), allow_nan=False))
+        print_json(content)
         return
     console.out.print(
         f"{result.rows:,} rows in {steps:,} steps of {size:,} rows, {result.seconds:.1f} s, "

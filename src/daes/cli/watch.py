@@ -16,8 +16,8 @@ def watch(
 ) -> None:
     """Show a run on a live page while it trains: metrics, clicks, speed, calibration and drift.
 
-    The page is on this machine alone, and is made of the files of RUN: training does not know of it. Ctrl-C and SIGTERM
-    end it.
+    Only this machine can reach the page. It is made from the files of RUN, so training is not affected. Ctrl-C and
+    SIGTERM end the server.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""Engines that spread work over many processes and machines: Ray, Spark, or this process alone."""
+"""Engines that distribute work over processes and machines: Ray, Spark, or this process alone."""
 
 from daes.engines.base import Engine, EngineError, LocalEngine, start_engine
 from daes.engines.statistics import observe_table

@@ -1,4 +1,4 @@
-"""What every engine can do: work on the parts of something and merge the results."""
+"""What every engine does: work on parts and merge the results."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,18 +10,18 @@ T = TypeVar("T")
 
 
 class EngineError(RuntimeError):
-    """The work on a part has failed, in a process of an engine."""
+    """Work on a part has failed in a process of an engine."""
 
 
 class Engine(Protocol):
-    """Runs work elsewhere. Work, parts and results travel by pickle: functions must be importable there."""
+    """Runs work in other processes. Work, parts and results are pickled: functions must be importable there."""
 
     def map_merge(self, work: Callable[[P], T], parts: Sequence[P], merge: Callable[[T, T], T]) -> T:
         """The results of `work` on every part, merged; `merge` may change its first argument.
 
-        The parts, at least one, may be worked on in any order, and again where a process is lost. Results are merged
-        in pairs of neighbours, then pairs of these, and so on: two are held at a time, and the order is that of the
-        parts, so that every engine gives the same result. An `EngineError` says what has failed.
+        The parts, at least one, may be worked on in any order, and again if a process is lost. Results are merged in
+        pairs of neighbours, then pairs of these, and so on, in the order of the parts, so that every engine gives the
+        same result. An `EngineError` says what has failed.
         """
 
 
@@ -35,19 +35,19 @@ class LocalEngine:
     def map_merge(self, work: Callable[[P], T], parts: Sequence[P], merge: Callable[[T, T], T]) -> T:
         results = [work(part) for part in parts]
         while len(results) > 1:
-            results = [reduce(merge, results[place : place + 2]) for place in range(0, len(results), 2)]
+            results = [reduce(merge, results[start : start + 2]) for start in range(0, len(results), 2)]
         return results[0]
 
 
 @dataclass(frozen=True)
 class Failure:
-    """An error about a part, returned as a result so that it is not buried in an engine's traceback."""
+    """An error about a part, returned as a result so that it is not lost in an engine's traceback."""
 
     sentence: str
 
 
 def attempt(work: Callable[[Any], Any], part: Any) -> Any:
-    """The result of work on a part; a `Failure` for an error about data or files."""
+    """The result of work on a part, or a `Failure` for an error about data or files."""
     try:
         return work(part)
     except (ValueError, TypeError, OSError, ImportError, MemoryError) as error:
@@ -55,7 +55,7 @@ def attempt(work: Callable[[Any], Any], part: Any) -> Any:
 
 
 def merge_good(merge: Callable[[Any, Any], Any], first: Any, second: Any) -> Any:
-    """Two results merged, unless one of them is a `Failure`, which is then the result."""
+    """Two results merged, or a `Failure` if one of them is one."""
     failure = next((result for result in (first, second) if isinstance(result, Failure)), None)
     return failure or merge(first, second)
 

@@ -1,4 +1,4 @@
-"""Ray: work on parts by tasks, and the summary of a Ray Dataset that is there already."""
+"""Ray: work on parts as tasks, and summaries of Ray Datasets."""
 
 import os
 import pickle
@@ -18,21 +18,23 @@ from daes.engines.base import EngineError, attempt, merge_good, result_of
 from daes.engines.table import merge_summaries
 from daes.experiments.workers import Task, WorkerExit
 from daes.extras import require
+from daes.stream.arrow import pa
 from daes.stream.batch import numbers_from_table
+from daes.stream.schema import column_kind
 
 P = TypeVar("P")
 T = TypeVar("T")
 
 LEAST_CPUS = 3
-"""What Ray is told at least: with fewer, a run of Ray Train has no place for its controller beside two workers."""
+"""The least number of CPUs that Ray is told: with fewer, the controller of Ray Train has none beside two workers."""
 
 
 def start_ray(**options: Any) -> Any:
-    """The `ray` package, connected: to the cluster of RAY_ADDRESS if that is set, else to one on this machine."""
+    """The `ray` package, connected to the cluster at RAY_ADDRESS if that is set, else to one on this machine."""
     ray = require("ray")
     if not ray.is_initialized():
         if os.environ.get("RAY_ADDRESS"):
-            options.pop("num_cpus", None)  # the cluster has what it has
+            options.pop("num_cpus", None)  # the cluster decides
         else:
             options = {"num_cpus": max(LEAST_CPUS, os.cpu_count() or 1), "include_dashboard": False, **options}
         ray.init(log_to_driver=False, logging_level="ERROR", **options)
@@ -60,7 +62,7 @@ class RayEngine:
         results = [run.remote(work, part) for part in parts]
         try:
             while len(results) > 1:
-                pairs = [results[place : place + 2] for place in range(0, len(results), 2)]
+                pairs = [results[start : start + 2] for start in range(0, len(results), 2)]
                 results = [join.remote(merge, *pair) if len(pair) == 2 else pair[0] for pair in pairs]
             result: T = result_of(self.ray.get(results[0]))
         except self.ray.exceptions.RayError as error:
@@ -69,27 +71,20 @@ class RayEngine:
 
 
 class RayTasks:
-    """Independent tasks on a Ray cluster: takes the place of `daes.experiments.workers.run_tasks`.
+    """Independent tasks on a Ray cluster, in place of `daes.experiments.workers.run_tasks`.
 
-    A task whose process is lost is done again by another, three times at most. Notes of tasks are not sent.
+    A task whose process is lost is repeated, at most three times. Notes of tasks are not sent, and the numbers of
+    processes and threads are those of Ray.
 
     Args:
-        at_once: how many tasks may be in progress; None for all: Ray begins as many as it has CPUs for.
+        at_once: maximum number of tasks in progress; None for as many as Ray has CPUs for.
     """
 
     def __init__(self, at_once: int | None = None) -> None:
         self.at_once = at_once
 
     def __call__(
-        self,
-        task: Task,
-        shared: Any,
-        items: Iterable[Any],
-        *,
-        jobs: int = 1,
-        threads: int = 1,
-        on_note: Callable[[Any, Any], None] | None = None,
-        enough: Callable[[], bool] = lambda: False,
+        self, task: Task, shared: Any, items: Iterable[Any], *, enough: Callable[[], bool] = lambda: False, **_: Any
     ) -> Iterator[tuple[Any, Any]]:
         ray = start_ray()
         run, shared = ray.remote(_run_task), ray.put(shared)
@@ -109,22 +104,19 @@ class RayTasks:
 def summarize_dataset(dataset: Any, columns: Sequence[str] | None = None, *, size: int = 100_000) -> TableSummary:
     """The distributions of the numerical columns of a `ray.data.Dataset` in one pass.
 
-    Blocks have no number from which a reservoir could take its seed, so that every call draws another sample.
+    Blocks have no numbers to seed reservoirs with, so every call draws another sample.
 
     Args:
         dataset: the Ray Dataset.
-        columns: names of columns of numbers; all that hold numbers by default.
-        size: slots of each column's reservoir.
+        columns: names of columns of numbers; by default all of them.
+        size: number of values in each column's reservoir.
     """
-    pa = require("pyarrow")
     schema = dataset.schema()
     if schema is None:
         raise ValueError("dataset must have a schema to summarize, got an empty dataset")
     if columns is None:
-        tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
-        columns = [
-            name for name, kind in zip(schema.names, schema.types, strict=True) if any(test(kind) for test in tests)
-        ]
+        types = zip(schema.names, schema.types, strict=True)
+        columns = [name for name, of in types if column_kind(of) == "numerical" or pa.types.is_boolean(of)]
     names = tuple(columns)
     if not names:
         raise ValueError(f"dataset must have a column of numbers, got {', '.join(schema.names)}")
@@ -159,4 +151,4 @@ def _result(ray: Any, done: Any) -> Any:
 
 
 def _merge_copies(merge: Callable[[Any, Any], Any], first: Any, second: Any) -> Any:
-    return merge_good(merge, deepcopy(first), second)  # arrays that come from Ray's object store cannot be written to
+    return merge_good(merge, deepcopy(first), second)  # arrays from Ray's object store are read-only

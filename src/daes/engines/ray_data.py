@@ -1,4 +1,4 @@
-"""Training from a Ray Dataset: its blocks, in their order, as a source of rows."""
+"""Training on a Ray Dataset: its blocks, in order, as a source of rows."""
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
@@ -19,19 +19,19 @@ from daes.training.run import train_run
 
 
 class RaySource(CursorSource):
-    """The rows of a `ray.data.Dataset`, which is computed once, into Ray's object store.
+    """The rows of a `ray.data.Dataset`, which is computed once and kept in Ray's object store.
 
-    A position is a row: the blocks stay in their order, and every process that has the source, also one that Ray has
-    started in place of another, reads the same rows. They are there as long as the program that made the source.
+    A position is a row number. The blocks stay in order, so every process that has the source, also one that Ray has
+    started in place of another, reads the same rows. They exist as long as the program that made the source.
 
     Args:
-        dataset: the Ray Dataset, finite. Its blocks are put in the order of what it was read from.
+        dataset: the Ray Dataset, finite. Its blocks are in the order in which it was read.
     """
 
     def __init__(self, dataset: Any) -> None:
         super().__init__()
         ray = require("ray")
-        # Otherwise blocks come in the order in which tasks end.
+        # Otherwise blocks are in the order in which their tasks end.
         dataset.context.execution_options.preserve_order = True
         blocks = dataset.to_arrow_refs()
         count = ray.remote(lambda block: block.num_rows)
@@ -74,24 +74,24 @@ def train_dataset(
 ) -> RunFolder:
     """Train a model on a `ray.data.Dataset` in workers of Ray Train, which are replaced if they are lost.
 
-    As `daes.training.run.train_run` in several processes, with rows that Ray Data has read and prepared.
+    Like `daes.training.run.train_run` in several processes, on rows that Ray Data has read and prepared.
 
     Args:
         dataset: the Ray Dataset; see `RaySource`.
-        folder: the run's folder, seen by all machines.
-        workers: how many processes.
-        use_gpu: whether each has a GPU.
+        folder: the run's folder, visible to all machines.
+        workers: number of processes.
+        use_gpu: whether each process has a GPU.
         columns: arguments of `Dataset.open`: label, numerical, categorical, time, weight, exclude, limit.
-        resume: continue the run in the folder. If the dataset does not begin with the rows that were read, as in
-            another order, that is an error.
-        arguments: further ones of `train_run`; they travel by pickle.
+        resume: continue the run in the folder. It is an error if the dataset does not begin with the rows that were
+            read before, in the same order.
+        arguments: further arguments of `train_run`; they are pickled.
 
     Raises:
-        EngineError: if training has failed, with what the worker says.
+        EngineError: if training has failed, with the worker's message.
     """
     if arguments.get("overwrite"):
         raise ValueError(
-            "overwrite cannot be told from a lost worker's run: remove the folder first, got overwrite=True"
+            "overwrite could also replace the run of a lost worker: remove the folder first, got overwrite=True"
         )
     folder = Path(folder).absolute()
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -105,7 +105,7 @@ def train_dataset(
 def _train(
     source: RaySource, columns: Mapping[str, Any], folder: str, resume: bool, arguments: Mapping[str, Any], attempt: int
 ) -> Failure | None:
-    """Train in a worker; None, or what went wrong, which another attempt would not change."""
+    """Train in a worker; returns None, or a failure that another attempt would not change."""
     try:
         train_run(Dataset.open(source, **columns), folder, resume=resume or attempt > 0, **arguments)
     except LostProcessError:

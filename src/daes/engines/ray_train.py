@@ -1,4 +1,4 @@
-"""Processes of one training run as workers of Ray Train, which replaces those that are lost."""
+"""The processes of a training run as workers of Ray Train, which replaces lost ones."""
 
 import shutil
 import tempfile
@@ -15,18 +15,18 @@ from daes.extras import require
 T = TypeVar("T")
 
 MAX_FAILURES = 3
-"""How often lost workers are replaced before a run ends."""
+"""How often lost workers are replaced before the run fails."""
 
 
 class Board(Generic[T]):
-    """What workers tell about themselves, as an actor of Ray: it outlives them."""
+    """Starts and results of workers, as an actor of Ray that outlives them."""
 
     def __init__(self) -> None:
         self.begun: dict[int, int] = {}
         self.results: dict[int, T] = {}
 
     def begin(self, rank: int) -> int:
-        """How often a worker of this rank has begun before."""
+        """How often a worker of this rank has been started before."""
         self.begun[rank] = self.begun.get(rank, 0) + 1
         return self.begun[rank] - 1
 
@@ -42,15 +42,16 @@ class Board(Generic[T]):
 def run_workers(
     work: Callable[[int], T], workers: int, *, folder: str | Path, use_gpu: bool = False
 ) -> tuple[list[T], int]:
-    """Call `work(attempt)` in processes that have a group of `torch.distributed`; the results by rank.
+    """Call `work(attempt)` in processes with a group of `torch.distributed`; returns the results by rank.
 
-    If a worker is lost (its process is killed, its machine is gone) or raises, all are started again and `attempt`, 0
-    at first, is one more, up to `MAX_FAILURES` times. What was reached before is for `work` to find.
+    If a worker is lost (its process is killed, its machine is gone) or raises an error, all workers are started again
+    with the next `attempt`, which is 0 at first, up to `MAX_FAILURES` times. `work` must find out itself how far the
+    previous attempt came.
 
     Args:
-        work: what to do. It and its result travel by pickle.
-        workers: how many processes, each with a CPU and, with `use_gpu`, a GPU.
-        folder: where Ray Train may write while this runs; seen by all machines.
+        work: the function to call. It and its result are pickled.
+        workers: number of processes, each with a CPU and, with `use_gpu`, a GPU.
+        folder: where Ray Train may write while this runs; visible to all machines.
 
     Returns:
         The results, and how often the workers were replaced.
@@ -70,7 +71,7 @@ def run_workers(
     )
     try:
         trainer.fit()
-    except Exception as error:  # Ray's own classes for this change from version to version
+    except Exception as error:  # Ray's error classes differ between versions
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise EngineError(f"Ray's workers have failed more than {MAX_FAILURES} times: {reason[-1]}") from error
     finally:
@@ -80,7 +81,7 @@ def run_workers(
 
 
 def _work(config: dict[str, Any]) -> None:
-    """What Ray Train calls in each worker."""
+    """Called by Ray Train in each worker."""
     ray, train = require("ray"), require("ray.train")
     rank = train.get_context().get_world_rank()
     attempt = ray.get(config["board"].begin.remote(rank))

@@ -1,4 +1,4 @@
-"""Spark: work on parts by RDDs, and the summary of a DataFrame that is there already."""
+"""Spark: work on parts as RDDs, and summaries of DataFrames."""
 
 import os
 import pickle
@@ -22,15 +22,15 @@ class SparkEngine:
     """Spark's executors.
 
     Args:
-        session: a SparkSession; by default the active one, or one made by Spark's own configuration: `local[*]` if
-            neither `spark-defaults.conf` nor PYSPARK_SUBMIT_ARGS names a master. daes must be installed on executors.
+        session: a SparkSession; by default the active one, or one from Spark's own configuration: `local[*]` if
+            neither `spark-defaults.conf` nor PYSPARK_SUBMIT_ARGS names a master. Executors must have daes installed.
     """
 
     def __init__(self, session: Any = None) -> None:
         self.session = session or _start()
         context = self.session.sparkContext
         if context.master.startswith("local") and "PYSPARK_PYTHON" not in os.environ:
-            context.pythonExec = sys.executable  # Spark would take the first python3 of the PATH
+            context.pythonExec = sys.executable  # Spark would take the first python3 in the PATH
 
     def map_merge(self, work: Callable[[P], T], parts: Sequence[P], merge: Callable[[T, T], T]) -> T:
         count, in_order = len(parts), partial(_merge_in_order, merge)
@@ -53,7 +53,7 @@ def _start() -> Any:
 
 
 def _with_neighbour(numbered: tuple[int, object]) -> tuple[int, tuple[int, object]]:
-    """A result, keyed by the number of its pair."""
+    """A numbered result, keyed by the number of its pair."""
     return numbered[0] // 2, numbered
 
 
@@ -72,17 +72,15 @@ def summarize_frame(
 
     Args:
         frame: the DataFrame.
-        columns: names of columns of numbers; all that hold numbers by default.
-        size: slots of each column's reservoir.
-        seed: of the random numbers.
+        columns: names of columns of numbers; by default all of them.
+        size: number of values in each column's reservoir.
+        seed: seed of the random numbers.
     """
     types = require("pyspark.sql.types")
     numbers = (types.NumericType, types.BooleanType)
-    names = tuple(
-        [field.name for field in frame.schema.fields if isinstance(field.dataType, numbers)]
-        if columns is None
-        else columns
-    )
+    if columns is None:
+        columns = [field.name for field in frame.schema.fields if isinstance(field.dataType, numbers)]
+    names = tuple(columns)
     if not names:
         raise ValueError(f"frame must have a column of numbers, got {', '.join(frame.columns)}")
 
@@ -95,6 +93,6 @@ def summarize_frame(
 
     rows = frame.select(*names).mapInArrow(summarize, "summary binary").rdd
     summaries = rows.map(lambda row: pickle.loads(row.summary))
-    depth = max(2, summaries.getNumPartitions().bit_length() // 2)  # so that few summaries meet at a time
+    depth = max(2, summaries.getNumPartitions().bit_length() // 2)  # so that few summaries are merged at a time
     merged: TableSummary = summaries.treeReduce(merge_summaries, depth)
     return merged

@@ -1,4 +1,4 @@
-"""What a model counts in a table, in one pass over its parts: distributions and evidence."""
+"""The statistics of a model, distributions and evidence, of a whole table in one pass over its parts."""
 
 from copy import deepcopy
 from dataclasses import dataclass
@@ -20,15 +20,15 @@ from daes.stream.schema import Schema
 
 @dataclass
 class ModelStatistics:
-    """The distributions and the evidence of a model, without its parameters."""
+    """The distributions and evidence of a model, without its parameters."""
 
     distributions: FeatureDistributions | None
     evidence: EvidenceInputs
     table: CategoricalEmbedding | None
-    """Tells the row of an id; its vectors are of no use."""
+    """Maps ids to rows; its vectors are not used."""
 
     def merge(self, other: "ModelStatistics") -> "ModelStatistics":
-        """These with those of other rows."""
+        """Add the statistics of other rows to these."""
         if self.distributions is not None and other.distributions is not None:
             self.distributions.merge(other.distributions)
         self.evidence.merge(other.evidence)
@@ -56,21 +56,21 @@ def _count(empty: ModelStatistics, schema: Schema, seed: int, part: Part) -> Mod
 def observe_table(
     model: CTRModel, data: Dataset, *, engine: Engine | None = None, parts: int = 1, seed: int = 0
 ) -> CTRModel:
-    """Take all rows of a table into the distributions and the evidence of a new model; its parameters stay.
+    """Add all rows of a table to the distributions and the evidence of a new model; its parameters do not change.
 
-    For a history that lies before the stream: the model starts with its quantiles and click counts instead of none. Do
-    not train on the same rows afterwards, which would then be learned with their own labels among the counts.
+    For a history before the stream: the model starts with its quantiles and click counts instead of none. Do not train
+    on the same rows afterwards: their own labels would be among the counts.
 
-    Distributions are uniform samples of all rows, counts of ids are exact sums, bins of numbers are cut in, and their
-    counts read off, a uniform sample of rows, as always. The same dataset, parts and seed give the same bits on every
+    Distributions are uniform samples of all rows, and counts of ids are exact sums. As always, bins of numbers and
+    their counts come from a uniform sample of rows. The same dataset, parts and seed give the same bits on every
     engine.
 
     Args:
-        model: a model that has seen no rows, on the CPU. It is changed.
+        model: a model on the CPU that has seen no rows. It is changed.
         data: the rows, with the model's columns.
-        engine: who reads; this process by default.
-        parts: into how many parts the table is cut, see `table_parts`.
-        seed: of the random numbers.
+        engine: the engine that reads; by default this process.
+        parts: number of parts of the table, see `table_parts`.
+        seed: seed of the random numbers.
 
     >>> history = Dataset.open("adstream:2000")
     >>> model = observe_table(CTRModel(history.schema, sizes=100), history, parts=3)
@@ -87,17 +87,17 @@ def observe_table(
 
 
 def _empty_statistics(model: CTRModel) -> ModelStatistics:
-    """The statistics of a model, if they are empty and can be merged."""
+    """The statistics of a model; an error unless they are empty and can be merged."""
     method, table = model.numerical, model.categorical
     if method is not None and type(method)._observe is not NumericalEmbedding._observe:
-        raise ValueError(f"the method must have distributions alone to be merged, got {model.config['embedding']}")
+        raise ValueError(f"to be merged, the method must learn distributions only, got {model.config['embedding']}")
     if method is not None and method.distributions is not None and model.distributions is None:
-        raise ValueError("distributions must be jump reservoirs to be merged, got another estimator or a frozen model")
+        raise ValueError("to be merged, distributions must be jump reservoirs, got another estimator or a frozen model")
     if table is not None and table.vocabulary is not None:
-        raise ValueError('vocabularies cannot be merged: the model must have categories by mode="hash"')
+        raise ValueError('vocabularies cannot be merged: the categories must have mode="hash"')
     if model.evidence.options.half_life is not None:
         raise ValueError("evidence with a half-life cannot be merged: ages in two parts are not comparable")
     if float(model.evidence.total[0]) or (model.distributions is not None and bool(model.distributions.count.any())):
         raise ValueError("the model must have seen no rows")
-    places = None if table is None else CategoricalEmbedding(table.sizes, 1)
-    return ModelStatistics(model.distributions, model.evidence, places)
+    rows = None if table is None else CategoricalEmbedding(table.sizes, 1)
+    return ModelStatistics(model.distributions, model.evidence, rows)

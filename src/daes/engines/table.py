@@ -1,4 +1,4 @@
-"""Statistics of a whole table in one pass, its parts read wherever an engine has processes."""
+"""Statistics of a whole table in one pass; its parts are read by the processes of an engine."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,13 +21,13 @@ ROWS_AT_ONCE = 65_536
 
 @dataclass(frozen=True)
 class Part:
-    """Some rows of a dataset, which a process opens and reads for itself.
+    """A range of rows of a dataset, which a process opens and reads itself.
 
     Args:
-        number: counts the parts of the table, from 0.
+        number: the number of the part, from 0.
         data: the dataset.
         start: the first row.
-        stop: the row after the last; None for the end.
+        stop: the row after the last one; None for the end.
     """
 
     number: int
@@ -42,7 +42,7 @@ class Part:
         return self._open().iter_batches(schema, ROWS_AT_ONCE) if self.start != self.stop else iter(())
 
     def _open(self) -> Dataset:
-        """The dataset at the part's first row; it ends after the last."""
+        """The dataset at the part's first row, ending after the last one."""
         rows = self.data.head(self.stop)
         rows.seek({"row": self.start})
         return rows
@@ -51,8 +51,8 @@ class Part:
 def table_parts(data: Dataset, count: int) -> list[Part]:
     """Cut a dataset into parts that can be read independently: about `count` ranges of rows, or one part per file.
 
-    Rows are cut where their number is known, as that of Parquet files: a reader goes to its first row without decoding
-    the row groups before it. A CSV file is one part, since only reading it tells where a row starts.
+    There are ranges of rows if the number of rows is known, as for Parquet files, where a reader skips the row groups
+    before its first row. A CSV file is one part, since one must read it to find out where a row starts.
 
     >>> import pyarrow as pa
     >>> data = Dataset.open(pa.table({"price": [1.0, 2.0, 3.0]}), needs_label=False)
@@ -97,12 +97,12 @@ def summarize_table(
     The same dataset, number of parts and seed give the same summary on every engine, bit for bit.
 
     Args:
-        data: what to read. On several machines its files must have the same path or URL on all of them.
-        columns: names of columns of numbers; those of the schema by default.
-        engine: who reads; this process by default.
-        parts: into how many parts the table is cut, see `table_parts`.
-        size: slots of each column's reservoir.
-        seed: of the random numbers.
+        data: the dataset. With several machines its files must have the same path or URL on all of them.
+        columns: names of columns of numbers; by default those of the schema.
+        engine: the engine that reads; by default this process.
+        parts: number of parts of the table, see `table_parts`.
+        size: number of values in each column's reservoir.
+        seed: seed of the random numbers.
 
     >>> import pyarrow as pa
     >>> data = Dataset.open(pa.table({"price": [1.0, 2.0, None, 4.0]}), needs_label=False)

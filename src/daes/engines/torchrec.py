@@ -1,6 +1,6 @@
-"""Tables too large for one process: row-wise sharded by TorchRec.
+"""Tables too large for one process, sharded by rows with TorchRec.
 
-`TorchRecEmbedding` is what `daes train --divide-tables` uses; `ShardedEmbedding` is for a loop of one's own.
+`TorchRecEmbedding` is used by `daes train --divide-tables torchrec`; `ShardedEmbedding` is for custom training loops.
 """
 
 import logging
@@ -16,30 +16,30 @@ from daes.extras import require
 from daes.model import CTRModel
 
 OPTIMIZERS = {"adagrad": "EXACT_ADAGRAD", "sgd": "EXACT_SGD", "adam": "ADAM"}
-"""The names of optimisers, and what FBGEMM calls them."""
+"""The optimisers and their names in FBGEMM."""
 
 _TABLE = "rows"
 
 
 class ShardedEmbedding(CategoricalEmbedding):
-    """`CategoricalEmbedding` whose rows lie in the processes of `torch.distributed`, an equal share in each.
+    """`CategoricalEmbedding` whose rows are divided equally among the processes of `torch.distributed`.
 
-    A look-up sends row numbers to the processes that have them and gets the vectors back, so that all processes must
-    look up together, each for its own rows of the batch, of which there may be none. The backward pass sends gradients
-    the same way and applies them at once: TorchRec's fused optimiser is part of the table, and no other one may have
-    it. So the table is neither in `parameters()` nor in the `state_dict`, which is refused: `unsharded` gives a model
-    that can be saved.
+    A look-up sends row numbers to the processes that hold these rows and receives their vectors, so all processes must
+    look up together, each for its own rows of the batch, possibly none. The backward pass sends gradients back the same
+    way and applies them immediately: TorchRec's fused optimiser is part of the table, and no other optimiser may update
+    it. The table is therefore not in `parameters()`, and its `state_dict` is refused: `unsharded` gives a model that
+    can be saved.
 
-    Gradients are divided by the number of processes, as those of DistributedDataParallel are.
+    Gradients are divided by the number of processes, as in DistributedDataParallel.
 
     **Shape.** ids (B, p) int64, 0 = missing → (B, p, d), as of `CategoricalEmbedding`.
 
     Args:
-        sizes, dim: as of `CategoricalEmbedding`.
+        sizes, dim: as for `CategoricalEmbedding`.
         optimizer: "adagrad", "sgd" or "adam".
         learning_rate: its step size.
-        seed: each process draws its rows from N(0, init_std²) by this seed and its rank.
-        device: where the rows are; None for the current CUDA device with NCCL, the CPU otherwise.
+        seed: each process draws its rows from N(0, init_std²) with this seed and its rank.
+        device: the device of the rows; None for the current CUDA device with NCCL, otherwise the CPU.
         options: further arguments of `CategoricalEmbedding` (mode, min_count, strict, init_std, …).
     """
 
@@ -62,7 +62,7 @@ class ShardedEmbedding(CategoricalEmbedding):
         if not learning_rate > 0:
             raise ValueError(f"learning_rate must be positive, got {learning_rate}")
         if not (dist.is_available() and dist.is_initialized()):
-            raise RuntimeError("a sharded table needs processes: call torch.distributed.init_process_group before")
+            raise RuntimeError("a sharded table needs processes: call torch.distributed.init_process_group first")
         require("torchrec")
         self._fused = {
             "optimizer": getattr(require("fbgemm_gpu.split_embedding_configs").EmbOptimType, OPTIMIZERS[optimizer]),
@@ -75,7 +75,7 @@ class ShardedEmbedding(CategoricalEmbedding):
         self.register_state_dict_pre_hook(_refuse_state)  # type: ignore[no-untyped-call]
 
     def _make_table(self, generator: torch.Generator | None) -> None:
-        # Not as a submodule: its parameters have their own optimiser, and are not the same in all processes.
+        # Not a submodule: its parameters have their own optimiser and differ between processes.
         object.__setattr__(self, "_collection", _sharded(self.num_rows, self.dim, self._fused, self._device))
         self.reset_parameters(generator)
 
@@ -95,7 +95,7 @@ class ShardedEmbedding(CategoricalEmbedding):
         nn.init.normal_(self.shard, std=self.init_std, generator=generator)
 
     def look_up(self, rows: Tensor) -> Tensor:
-        """The vectors of these rows, (B, p) → (B, p, d); called in all processes."""
+        """The vectors of these rows, (B, p) → (B, p, d); all processes must call it."""
         return _vectors(self._collection, rows.reshape(-1)).view(*rows.shape, self.dim)
 
     def load_rows(self, weight: Tensor) -> None:
@@ -106,7 +106,7 @@ class ShardedEmbedding(CategoricalEmbedding):
         shard.copy_(weight[self.first_row : self.first_row + len(shard)])
 
     def whole(self) -> Tensor | None:
-        """The whole table in the memory of process 0's host, None in the others; called in all processes."""
+        """The whole table on the CPU of process 0, None in the others; all processes must call it."""
         shard = self.shard.cpu()
         lengths: list[Any] = [None] * dist.get_world_size()
         dist.all_gather_object(lengths, len(shard))
@@ -127,10 +127,10 @@ class ShardedEmbedding(CategoricalEmbedding):
 
 
 class TorchRecEmbedding(DividedEmbedding):
-    """`DividedEmbedding` whose rows are a row-wise sharded table of TorchRec, which looks them up.
+    """`DividedEmbedding` whose rows are in a row-wise sharded table of TorchRec, which looks them up.
 
-    TorchRec's fused optimiser is not used: it would apply gradients within the backward pass, before the processes know
-    that a batch can be learned from.
+    TorchRec's fused optimiser is not used: it would apply gradients in the backward pass, before the processes know
+    that the batch is not a bad one.
 
     **Shape.** ids (B, p) int64, 0 = missing → (B, p, d), as of `CategoricalEmbedding`.
     """
@@ -140,7 +140,7 @@ class TorchRecEmbedding(DividedEmbedding):
     def _allocate(self, count: int) -> Tensor:
         require("torchrec")
         fused = {"optimizer": require("fbgemm_gpu.split_embedding_configs").EmbOptimType.EXACT_SGD}  # has no state
-        with torch.random.fork_rng(devices=[]):  # TorchRec draws rows of its own, which are not kept
+        with torch.random.fork_rng(devices=[]):  # TorchRec draws initial rows, which are not kept
             object.__setattr__(self, "_collection", _sharded(self.num_rows, self.dim, fused, torch.device("cpu")))
         shard, first_row = _shard_of(self._collection)
         assert (len(shard), first_row) == (count, self.first_row)
@@ -151,9 +151,9 @@ class TorchRecEmbedding(DividedEmbedding):
 
 
 def unsharded(model: CTRModel) -> CTRModel | None:
-    """The same model with a plain `CategoricalEmbedding`, on process 0's CPU; None in the others.
+    """The same model with a plain `CategoricalEmbedding` on the CPU of process 0; None in the others.
 
-    Called in all processes; process 0 needs memory for the whole table.
+    All processes must call it; process 0 needs memory for the whole table.
     """
     table = model.categorical
     if not isinstance(table, ShardedEmbedding):
@@ -175,9 +175,9 @@ def unsharded(model: CTRModel) -> CTRModel | None:
 
 
 def _sharded(num_rows: int, dim: int, fused: dict[str, Any], device: torch.device) -> Any:
-    """A table of TorchRec whose rows are divided among all processes."""
+    """A TorchRec table whose rows are divided among all processes."""
     torchrec, plans = require("torchrec"), require("torchrec.distributed.sharding_plan")
-    logging.getLogger("torch.fx._symbolic_trace").setLevel(logging.ERROR)  # it warns of how TorchRec uses it
+    logging.getLogger("torch.fx._symbolic_trace").setLevel(logging.ERROR)  # it warns about TorchRec's use of it
     config = torchrec.EmbeddingConfig(name=_TABLE, embedding_dim=dim, num_embeddings=num_rows, feature_names=[_TABLE])
     whole = torchrec.EmbeddingCollection(tables=[config], device=torch.device("meta"))
     sharder = require("torchrec.distributed.embedding").EmbeddingCollectionSharder(fused_params=fused)
@@ -195,14 +195,14 @@ def _sharded(num_rows: int, dim: int, fused: dict[str, Any], device: torch.devic
 
 
 def _shard_of(collection: Any) -> tuple[Tensor, int]:
-    """The rows of this process, which may be written to, and the number of the first of them."""
+    """The rows of this process, which may be written to, and the number of the first one."""
     (part,) = collection.state_dict()[f"embeddings.{_TABLE}.weight"].local_shards()
     return part.tensor.detach(), int(part.metadata.shard_offsets[0])
 
 
 def _vectors(collection: Any, rows: Tensor) -> Tensor:
     """The vectors (n, d) of rows (n,)."""
-    # One list of all row numbers, however many: TorchRec has no batch without rows.
+    # One list of all row numbers, even if empty: TorchRec does not support an empty batch.
     length = torch.tensor([len(rows)], dtype=torch.int32, device=rows.device)
     numbers = require("torchrec").KeyedJaggedTensor.from_lengths_sync([_TABLE], rows, length)
     vectors: Tensor = collection(numbers).wait()[_TABLE].values()
@@ -216,5 +216,5 @@ def _default_device() -> str:
 
 def _refuse_state(*_: Any) -> None:
     raise RuntimeError(
-        "a sharded table has no state_dict, since no process has all of it: save the model that unsharded(model) gives"
+        "a sharded table has no state_dict, since no process has all of it: save the result of unsharded(model)"
     )

@@ -1,1 +1,1 @@
-"""Frozen models: exported to a file, scoring in process, served over HTTP."""
+"""Frozen models: exported to a file, scoring in this process, or served over HTTP."""

@@ -1,4 +1,4 @@
-"""A model over HTTP: scores, health, metrics, drift and a page, as one FastAPI application."""
+"""A model over HTTP as a FastAPI application: scores, health, metrics, drift and a live page."""
 
 import asyncio
 import hmac
@@ -32,7 +32,7 @@ from daes.serving.traffic import UnknownRequest
 from daes.storage.run_folder import strict
 
 _LARGE_BODY = 1 << 16
-"""Bytes from which on a body is read in a thread, so that the other requests are answered meanwhile."""
+"""Larger bodies, in bytes, are parsed in a thread, so that other requests are answered meanwhile."""
 _PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
     "connect-src 'self'; img-src data:; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
@@ -49,15 +49,15 @@ def create_app(
     docs: str = "",
     view: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
 ) -> FastAPI:
-    """The application.
+    """Create the application.
 
     Args:
-        service: what it serves; who made it closes it.
-        api_key: asked for, as `Authorization: Bearer KEY`, by everything but health checks and the pages themselves,
-            which hold no data.
+        service: what it serves; the caller closes it.
+        api_key: the key required, as `Authorization: Bearer KEY`, for everything except health checks and the pages
+            themselves, which hold no data.
         page: HTML of the page at `/`.
         docs: HTML of the page at `/docs`.
-        view: what /status says as the page draws it, at `/view`.
+        view: turns what /status returns into what the page draws, at `/view`.
     """
     app = FastAPI(title="daes", version=daes.__version__, docs_url=None, redoc_url=None, description=__doc__)
     bearer = HTTPBearer(auto_error=False)
@@ -75,7 +75,7 @@ def create_app(
     async def bad_request(_: Request, error: BadRequest) -> Response:
         content = {"detail": [{"loc": list(error.where), "msg": str(error)}]}
         headers = {"Retry-After": "1"} if error.status == 503 else None
-        # In ASCII, unlike JSONResponse: what was sent may hold half a surrogate pair.
+        # ASCII, unlike JSONResponse: the request may hold half a surrogate pair.
         return Response(json.dumps(content), error.status, headers, media_type="application/json")
 
     @protected.post(
@@ -86,7 +86,7 @@ def create_app(
         tags=["scores"],
     )
     async def predict(request: Request) -> Response:
-        """Scores of rows, in their order. A column that is left out is missing."""
+        """The scores of the rows, in their order. A column that is left out is missing."""
         started, rows, status = time.perf_counter(), 0, 500
         try:
             async with asyncio.timeout(service.limits.seconds):
@@ -110,7 +110,7 @@ def create_app(
         tags=["scores"],
     )
     async def labels(request: Request) -> dict[str, int]:
-        """The labels of a request's rows, once they are known: what calibration is measured by. Nothing is learned."""
+        """The labels of a request's rows, once they are known, to measure calibration. Nothing is learned."""
         try:
             async with asyncio.timeout(service.limits.seconds):
                 body = await read_body(request, service.limits.body_bytes)

@@ -1,12 +1,13 @@
-"""Requests that wait for the scorer are scored together."""
+"""Micro-batching: requests that wait for the scorer are scored together."""
 
 import asyncio
 import queue
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from threading import Lock, Thread
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,36 +17,34 @@ from daes.stream.batch import Batch
 
 
 class Overloaded(RuntimeError):
-    """More rows are waiting than may."""
+    """Too many rows are waiting."""
 
 
 @dataclass(frozen=True)
 class ScoredRows:
-    """The scores of a request, (B,), and the model that they are from."""
+    """The scores of a request, (B,), and the model that computed them."""
 
     scores: NDArray[np.float64]
     served: Serving
 
 
-@dataclass(frozen=True)
-class _Waiting:
+class _Waiting(NamedTuple):
     batch: Batch
-    loop: asyncio.AbstractEventLoop
     result: "asyncio.Future[ScoredRows]"
 
 
 class MicroBatcher:
-    """A thread that scores one batch after another: all requests that came in while it scored the one before.
+    """A thread that scores one batch after another; each holds all requests that arrived during the previous one.
 
-    A request that finds the thread idle is scored at once, or after `wait` seconds together with those that have come
-    by then.
+    A request that finds the thread idle is scored at once, or after `wait` seconds together with those that have
+    arrived by then.
 
     Args:
-        live: the model to score with, asked for once a batch.
-        most_rows: rows of a batch; a larger request is a batch of its own.
+        live: returns the model to score with, once per batch.
+        most_rows: maximum number of rows in a batch; a larger request is a batch of its own.
         wait: seconds that the first request of a batch waits for others.
-        most_waiting: rows that may wait; beyond, a request is refused with `Overloaded`.
-        on_scored: called in the thread with every batch and its scores, after they were handed out.
+        most_waiting: maximum number of rows that wait; beyond it, a request is refused with `Overloaded`.
+        on_scored: called in the thread with every batch and its scores, after these were handed out.
     """
 
     def __init__(
@@ -72,34 +71,28 @@ class MicroBatcher:
         return self._rows
 
     async def score(self, batch: Batch) -> ScoredRows:
-        """Score a batch of at least one row, together with those of others."""
+        """Score a batch of at least one row, together with those of other requests."""
         with self._lock:
             if self._rows and self._rows + len(batch) > self._most_waiting:
-                raise Overloaded(f"{self._rows} rows are waiting, {self._most_waiting} may")
+                raise Overloaded(f"{self._rows} rows are waiting, {self._most_waiting} is the maximum")
             self._rows += len(batch)
-        loop = asyncio.get_running_loop()
-        result: asyncio.Future[ScoredRows] = loop.create_future()
-        self._queue.put(_Waiting(batch, loop, result))
+        result: asyncio.Future[ScoredRows] = asyncio.get_running_loop().create_future()
+        self._queue.put(_Waiting(batch, result))
         return await result
 
     def close(self) -> None:
-        """Score what waits, then end the thread."""
+        """Score the requests that wait, then end the thread."""
         self._queue.put(None)
         self._thread.join(timeout=10)
 
     def _run(self) -> None:
-        left: _Waiting | None = None
-        while True:
-            first = left or self._queue.get()
-            if first is None:
-                return
-            together, left, ends = self._gather(first)
+        left: list[_Waiting | None] = []
+        while (first := left.pop() if left else self._queue.get()) is not None:
+            together, left = self._gather(first)
             self._score(together)
-            if ends:
-                return
 
-    def _gather(self, first: _Waiting) -> tuple[list[_Waiting], _Waiting | None, bool]:
-        """What to score at once, the request that did not fit, and whether it is time to end."""
+    def _gather(self, first: _Waiting) -> tuple[list[_Waiting], list[_Waiting | None]]:
+        """The requests to score together, and what was taken from the queue after them, if anything."""
         together, rows = [first], len(first.batch)
         deadline = time.monotonic() + self._wait
         while rows < self._most_rows:
@@ -108,13 +101,11 @@ class MicroBatcher:
                 another = self._queue.get(timeout=left) if left > 0 else self._queue.get_nowait()
             except queue.Empty:
                 break
-            if another is None:
-                return together, None, True
-            if rows + len(another.batch) > self._most_rows:
-                return together, another, False
+            if another is None or rows + len(another.batch) > self._most_rows:
+                return together, [another]
             together.append(another)
             rows += len(another.batch)
-        return together, None, False
+        return together, []
 
     def _score(self, together: Sequence[_Waiting]) -> None:
         batch = together[0].batch if len(together) == 1 else Batch.concat([one.batch for one in together])
@@ -131,19 +122,19 @@ class MicroBatcher:
             answers = [error] * len(together)
         with self._lock:
             self._rows -= len(batch)
-        for loop in {one.loop for one in together}:
-            own = [(one.result, answer) for one, answer in zip(together, answers, strict=True) if one.loop is loop]
-            try:
+        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[ScoredRows], Any]]] = {}
+        for one, answer in zip(together, answers, strict=True):
+            by_loop.setdefault(one.result.get_loop(), []).append((one.result, answer))
+        for loop, own in by_loop.items():
+            with suppress(RuntimeError):  # the loop has ended, and with it those that waited
                 loop.call_soon_threadsafe(_hand_out, own)
-            except RuntimeError:  # the loop has ended, and with it those that waited
-                continue
         if scores is not None and self._on_scored is not None:
             self._on_scored(batch, scores)
 
 
 def _hand_out(answers: Sequence[tuple["asyncio.Future[ScoredRows]", Any]]) -> None:
     for result, answer in answers:
-        if result.done():  # nobody waits any more
+        if result.done():  # nobody waits for it any more
             continue
         if isinstance(answer, Exception):
             result.set_exception(answer)

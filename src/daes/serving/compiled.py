@@ -1,8 +1,8 @@
 """A model's graph as machine code, by torch's AOTInductor and a C++ compiler.
 
-A frozen model is some hundred small operators, and for one row calling them takes most of the time. Compiled they are a
-few loops, and one row is an order of magnitude faster. Compiling takes a minute, but only once: models of one
-configuration, such as the checkpoints of a run, differ in their tensors alone and share the code.
+A frozen model has some hundred small operators; for one row, calling them takes most of the time. Compiled, they are a
+few loops, and one row is an order of magnitude faster. Compiling takes a minute, but only once: models with the same
+configuration, such as the checkpoints of a run, differ only in their tensors and share the code.
 
     python -m daes.serving.compiled RUN FILE     compile the newest model of RUN
 """
@@ -22,7 +22,7 @@ from daes.export import quiet_export, scores_program
 from daes.model import CTRModel
 
 _OPTIONS = {
-    # The tensors are not part of the code: neither as a whole nor, if they are small, as literals within it.
+    # The tensors are not part of the code: neither packaged with it nor, if they are small, as literals in it.
     "aot_inductor.package_constants_in_so": False,
     "always_keep_tensor_constants": True,
 }
@@ -30,7 +30,7 @@ _PREFIX = "model."
 
 
 class CompiledScores:
-    """Code that scores with the tensors of any model of the configuration that it was compiled for; thread-safe."""
+    """Compiled code that scores with the tensors of any model of its configuration; thread-safe."""
 
     def __init__(self, path: str | Path) -> None:
         load: Any = torch._inductor.aoti_load_package
@@ -52,19 +52,19 @@ class CompiledScores:
         return cls(path)
 
     def tensors(self, model: nn.Module) -> dict[str, Tensor]:
-        """The tensors of a model that the code reads; an error if it is of another configuration."""
+        """The tensors of a model that the code reads; an error if the model has another configuration."""
         own = {f"{_PREFIX}{name}": tensor for name, tensor in (*model.named_parameters(), *model.named_buffers())}
         if lacking := [name for name in self._names if name not in own]:
             raise ValueError(f"the code was compiled for another model: this one lacks {', '.join(lacking)}")
         return {name: own[name].detach().contiguous() for name in self._names}
 
     def __call__(self, tensors: Mapping[str, Tensor], inputs: Sequence[Tensor]) -> Tensor:
-        """Logits (B,) of a model whose tensors these are; the inputs are in the order of `daes.export`."""
+        """Logits (B,) of the model with these tensors; the inputs are in the order of `daes.export`."""
         with self._lock:
             if self._bound is not tensors:
                 self._run.load_constants(dict(tensors), check_full_update=True, user_managed=True)
-                self._bound = tensors  # the code reads their memory: they are kept
-            # Calling the model itself would parse the description of its inputs each time, which takes longer than it.
+                self._bound = tensors  # keeps them alive: the code reads their memory
+            # Calling `self._run` would parse the description of its inputs each time, which takes longer than the code.
             logits: Tensor = self._run.loader.boxed_run(list(inputs))[0]
             return logits
 

@@ -1,8 +1,8 @@
-"""Whether the rows to score are those that the model learned from."""
+"""Whether the rows to score are like those that the model learned from."""
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Event, Lock, Thread
 from typing import Any, Self
@@ -11,11 +11,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from daes.distribution.base import Floats
 from daes.distribution.binned import DriftBins
 from daes.embedding.distributions import FeatureDistributions
 from daes.embedding.vocabulary import FIRST, UNSEEN
 from daes.formatting import listed
 from daes.model import CTRModel
+from daes.serving.traffic import write_ring
 from daes.serving.versions import LoadedModel
 from daes.stream.batch import Batch
 from daes.stream.schema import Schema
@@ -23,9 +25,9 @@ from daes.stream.schema import Schema
 _log = logging.getLogger("daes.serving")
 
 ALARM_PSI = 0.25
-"""A PSI by so much above what chance gives is an alarm: the usual threshold for a population that has shifted."""
+"""A PSI this far above its value by chance is an alarm: the usual threshold for a population that has shifted."""
 ALARM_SHARE = 0.1
-"""So is a share of missing values or of unseen ids that is by so much higher or lower (unseen: higher)."""
+"""So is a share of missing values that differs by this much, or a share of unseen ids that is this much higher."""
 _SIGMAS = 4.0
 _LEAST_ROWS = 500
 _SAMPLE = 10_000
@@ -33,22 +35,21 @@ _SAMPLE = 10_000
 
 @dataclass(frozen=True)
 class LearnedRows:
-    """What a model knows of the rows that it learned from.
+    """What a model knows about the rows that it learned from.
 
     Args:
-        schema: its columns.
-        bins: of the numerical features, cut at the quantiles of its reservoirs; None if it keeps nothing of them.
-        missing: the part of missing values of each column, numbers first, (q + p,); NaN where it is not known.
-        unseen: the part of rows whose id is new, of each categorical column, (p,); NaN where it is not known.
+        model: the model.
+        bins: bins of the numerical features, cut at the quantiles of its reservoirs; None if it keeps none.
+        missing: the share of missing values in each column, numerical ones first, (q + p,); NaN where unknown.
+        unseen: the share of rows with a new id in each categorical column, (p,); NaN where unknown.
         seen: which rows of the categorical table were learned from; None if that is not counted.
     """
 
-    schema: Schema
-    bins: DriftBins | None
-    missing: NDArray[np.float64]
-    unseen: NDArray[np.float64]
-    seen: NDArray[np.bool_] | None
     model: CTRModel
+    bins: DriftBins | None
+    missing: Floats
+    unseen: Floats
+    seen: NDArray[np.bool_] | None
 
     @classmethod
     def of(cls, loaded: LoadedModel) -> Self:
@@ -56,69 +57,55 @@ class LearnedRows:
         model = loaded.model
         values = _sample_of(model) if loaded.sample is None else loaded.sample
         seen, absent, unseen = _categories(model)
-        return cls(
-            schema=model.schema,
-            bins=None if values is None else DriftBins(values),
-            missing=np.append(_missing_numbers(model), absent),
-            unseen=unseen,
-            seen=seen,
-            model=model,
-        )
+        bins = None if values is None else DriftBins(values)
+        return cls(model, bins, np.append(_missing_numbers(model), absent), unseen, seen)
 
     def compare(self, batch: Batch) -> dict[str, Any]:
-        """The drift of some rows, as plain values by column."""
-        rows, numbers = len(batch), self.schema.num_numerical
-        finite = np.isfinite(batch.numerical)
-        missing = np.append(1 - finite.mean(0), (batch.categorical == 0).mean(0))
-        found: dict[str, Any] = {"numerical": {}, "categorical": {}}
-        for place, name in enumerate(self.schema.numerical):
-            absent = {"missing": float(missing[place]), "missing_learned": _known(self.missing[place])}
-            found["numerical"][name] = {"psi": None, "ks": None, "psi_by_chance": None, **absent}
+        """The drift of some rows, as plain values by column; None where something is not known."""
+        schema, rows, q = self.model.schema, len(batch), self.model.schema.num_numerical
+        psi = ks = by_chance = np.full(q, np.nan)
         if self.bins is not None:
             counts = self.bins.count(batch.numerical)
-            psi, ks, filled = self.bins.psi(counts), self.bins.ks(counts), self.bins.filled
-            learned, now = self.bins.expected.sum(1), counts.sum(1)
-            for place, column in enumerate(found["numerical"].values()):
-                if learned[place] and now[place]:
-                    chance = (int(filled[place]) - 1) * (1 / int(learned[place]) + 1 / int(now[place]))
-                    column |= {"psi": float(psi[place]), "ks": float(ks[place]), "psi_by_chance": chance}
-        unseen = self._unseen(batch)
-        for place, name in enumerate(self.schema.categorical):
-            found["categorical"][name] = {
-                "unseen": _known(unseen[place]),
-                "unseen_learned": _known(self.unseen[place]),
-                "missing": float(missing[numbers + place]),
-                "missing_learned": _known(self.missing[numbers + place]),
-            }
+            psi, ks = self.bins.psi(counts), self.bins.ks(counts)  # NaN where either side has no value
+            with np.errstate(divide="ignore", invalid="ignore"):
+                by_chance = (self.bins.filled - 1) * (1 / self.bins.expected.sum(1) + 1 / counts.sum(1))
+            by_chance[np.isnan(psi)] = np.nan
+        missing = np.append(1 - np.isfinite(batch.numerical).mean(0), (batch.categorical == 0).mean(0))
+        numerical = {"psi": psi, "ks": ks, "psi_by_chance": by_chance}
+        categorical = {"unseen": self._unseen(batch), "unseen_learned": self.unseen}
+        found = {
+            "numerical": _by_column(schema.numerical, numerical, missing[:q], self.missing[:q]),
+            "categorical": _by_column(schema.categorical, categorical, missing[q:], self.missing[q:]),
+        }
         return {"rows": rows, "alarms": _alarms(found, rows) if rows >= _LEAST_ROWS else [], **found}
 
     @torch.no_grad()
-    def _unseen(self, batch: Batch) -> NDArray[np.float64]:
-        """The share of ids per column that the model has no row for, or never counted."""
+    def _unseen(self, batch: Batch) -> Floats:
+        """The share of ids in each column that the model has no row for, or has never counted."""
         table = self.model.categorical
         if table is None or (self.seen is None and table.vocabulary is None):
-            return np.full(self.schema.num_categorical, np.nan)
+            return np.full(self.model.schema.num_categorical, np.nan)
         rows = table.rows(torch.from_numpy(batch.categorical)).numpy()
         if table.vocabulary is not None:
             new = rows - np.array(table.offsets) == UNSEEN
         else:
             assert self.seen is not None
             new = ~self.seen[rows]
-        share: NDArray[np.float64] = (new & (batch.categorical != 0)).mean(0)
+        share: Floats = (new & (batch.categorical != 0)).mean(0)
         return share
 
 
 class DriftWatch:
     """Compares the last rows that were scored with those that the model learned from.
 
-    `observe` only copies rows into a ring, so that scoring hardly notices. They are compared when the ring was filled
-    anew, in a thread, and when `report` is asked for.
+    `observe` only copies rows into a ring buffer, so that it hardly slows scoring down. A thread compares them whenever
+    the ring has been filled anew; `report` does so on request.
 
     Args:
         schema: the columns of the rows.
-        learned: what the model that is live has learned from, None while there is none.
-        window: how many rows are compared.
-        fresh: seconds for which a report is given again.
+        learned: returns what the live model has learned from, None while there is no model.
+        window: number of rows to compare.
+        fresh: seconds for which a report is reused.
     """
 
     def __init__(
@@ -129,7 +116,11 @@ class DriftWatch:
         self._categorical = np.empty((window, schema.num_categorical), np.int64)
         self._rows = 0
         self._report: dict[str, Any] = {}
-        self._made: tuple[float, int, LearnedRows | None] = (0.0, -1, None)  # when, of which rows, against what
+        self._made: tuple[float, int, LearnedRows | None] = (
+            0.0,
+            -1,
+            None,
+        )  # when, after how many rows, and against what
         self._lock, self._making = Lock(), Lock()
         self._full, self._ending = Event(), False
         self._thread = Thread(target=self._run, name="daes-drift", daemon=True)
@@ -137,23 +128,20 @@ class DriftWatch:
 
     def observe(self, batch: Batch) -> None:
         """Take in rows that were scored."""
-        rows = min(len(batch), self.window)
         with self._lock:
-            start = self._rows % self.window
-            first = min(rows, self.window - start)
-            for ring, values in ((self._numerical, batch.numerical), (self._categorical, batch.categorical)):
-                ring[start : start + first] = values[:first]
-                ring[: rows - first] = values[first:rows]
-            self._rows += rows
-            if start + rows >= self.window:
+            write_ring(self._numerical, batch.numerical, self._rows)
+            write_ring(self._categorical, batch.categorical, self._rows)
+            filled = self._rows % self.window + len(batch) >= self.window
+            self._rows += min(len(batch), self.window)
+            if filled:
                 self._full.set()
 
     def report(self) -> dict[str, Any]:
         """The drift of the last rows, as plain values: see docs/serving.md."""
         with self._making:
             at, rows, learned = self._made
-            other = learned is not self._learned() or rows != self._rows
-            if rows < 0 or (other and time.monotonic() - at > self._fresh):
+            outdated = learned is not self._learned() or rows != self._rows
+            if rows < 0 or (outdated and time.monotonic() - at > self._fresh):
                 self._make()
             return self._report
 
@@ -185,37 +173,37 @@ class DriftWatch:
             report = learned.compare(batch)
         self._report = {"window": self.window, **report}
         if report["alarms"] and not alarms:
-            _log.warning("the rows to score are not those that were learned from: %s", listed(report["alarms"]))
+            _log.warning("the rows to score differ from those learned from: %s", listed(report["alarms"]))
         elif alarms and not report["alarms"]:
-            _log.info("the rows to score are those that were learned from again")
+            _log.info("the rows to score are like those learned from again")
 
 
-def _sample_of(model: CTRModel) -> NDArray[np.float64] | None:
-    """Values of the numerical features (N, q), NaN where there are fewer: of reservoirs, or knots if it is frozen."""
+def _sample_of(model: CTRModel) -> Floats | None:
+    """Values of the numerical features (N, q), NaN where there are fewer: from reservoirs, or the knots if frozen."""
     if model.numerical is None or model.numerical.distributions is None:
         return None
     if model.distributions is None:
-        values: NDArray[np.float64] = model.numerical.distributions.knots.double().cpu().numpy().T
+        values: Floats = model.numerical.distributions.knots.double().cpu().numpy().T
         return values
-    # Which slot a value lies in does not depend on it: some slots are a sample of all.
+    # The slot of a value does not depend on it, so the first slots are a sample of all.
     slots = model.distributions.slots[:, : min(_SAMPLE, model.distributions.reservoir_size)].double().cpu().numpy().T
     filled = model.distributions.count.cpu().numpy()
     return np.where(np.arange(len(slots))[:, None] < filled, slots, np.nan)
 
 
-def _missing_numbers(model: CTRModel) -> NDArray[np.float64]:
+def _missing_numbers(model: CTRModel) -> Floats:
     known = None if model.numerical is None else model.numerical.distributions
     if not isinstance(known, FeatureDistributions):
         return np.full(model.schema.num_numerical, np.nan)
     count, skipped = known.count.cpu().numpy(), known.skipped.cpu().numpy()
-    share: NDArray[np.float64] = skipped / np.maximum(count + skipped, 1)
+    share: Floats = skipped / np.maximum(count + skipped, 1)
     return share
 
 
-def _categories(model: CTRModel) -> tuple[NDArray[np.bool_] | None, NDArray[np.float64], NDArray[np.float64]]:
-    """Which rows of the table have been seen, and each column's part of missing values and of new ids.
+def _categories(model: CTRModel) -> tuple[NDArray[np.bool_] | None, Floats, Floats]:
+    """Which rows of the table have been seen, and each column's share of missing values and of new ids.
 
-    How likely the next id is to be new, the ids seen once tell: n₁ / n (Good and Turing).
+    The probability that the next id is new is estimated from the ids seen once: n₁ / n (Good and Turing).
     """
     table, views = model.categorical, model.evidence.row_counts[:, 0].cpu().numpy()
     total = float(model.evidence.total[0])
@@ -230,6 +218,15 @@ def _categories(model: CTRModel) -> tuple[NDArray[np.bool_] | None, NDArray[np.f
         new = views[start + UNSEEN] if table.vocabulary is not None else ((ids > 0) & (ids < 1.5)).sum()
         unseen.append(new / total)
     return views > 0, np.array(missing), np.array(unseen)
+
+
+def _by_column(names: Sequence[str], measures: dict[str, Floats], missing: Floats, learned: Floats) -> dict[str, Any]:
+    """The measures of each column and its share of missing values, now and in training; None where unknown."""
+    measures = {**measures, "missing": missing, "missing_learned": learned}
+    return {
+        name: {kind: None if np.isnan(values[index]) else float(values[index]) for kind, values in measures.items()}
+        for index, name in enumerate(names)
+    }
 
 
 def _alarms(found: dict[str, Any], rows: int) -> list[str]:
@@ -250,7 +247,3 @@ def _alarms(found: dict[str, Any], rows: int) -> list[str]:
 def _differs(difference: float, share: float, rows: int) -> bool:
     spread: float = (share * (1 - share) / rows) ** 0.5
     return difference > max(ALARM_SHARE, _SIGMAS * spread)
-
-
-def _known(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)

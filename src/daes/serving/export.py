@@ -1,4 +1,4 @@
-"""A run's model in one file, with the preparation of rows beside it."""
+"""A run's model as one file, with a Python file that prepares rows for it."""
 
 import shutil
 from pathlib import Path
@@ -8,7 +8,7 @@ from daes.serving import rows
 from daes.serving.versions import LoadedModel, ModelFolder
 
 SUFFIXES = {"onnx": ".onnx", "torch": ".pt2"}
-"""What a file of each format ends in."""
+"""The file ending of each format."""
 
 
 def export_run(folder: str | Path, out: str | Path, kind: str | None = None) -> tuple[LoadedModel, Path]:
@@ -20,7 +20,7 @@ def export_run(folder: str | Path, out: str | Path, kind: str | None = None) -> 
     Args:
         folder: a folder of `daes train`, while it trains or afterwards, or a saved model.
         out: the file to write.
-        kind: "onnx" or "torch"; by what the file ends in (.onnx, .pt2) if None.
+        kind: "onnx" or "torch"; by the file's ending (.onnx, .pt2) if None.
 
     Returns:
         What was exported, and the Python file.
@@ -29,7 +29,7 @@ def export_run(folder: str | Path, out: str | Path, kind: str | None = None) -> 
     if kind is None:
         kinds = {suffix: kind for kind, suffix in SUFFIXES.items()}
         if path.suffix.lower() not in kinds:
-            raise ValueError(f"out must end in {' or '.join(kinds)}, or the format be given, got {path}")
+            raise ValueError(f"out must end in {' or '.join(kinds)}, or the format must be given, got {path}")
         kind = kinds[path.suffix.lower()]
     check_choices("format", [kind], tuple(SUFFIXES))
     loaded = ModelFolder(folder).load_newest()

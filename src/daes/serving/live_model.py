@@ -1,4 +1,4 @@
-"""The model that a server scores with: it follows a folder, and a model that is no good is refused."""
+"""The model that a server scores with: the newest good one of a folder."""
 
 import logging
 import time
@@ -22,7 +22,7 @@ _LOAD_ERRORS = (ValueError, TypeError, KeyError, RuntimeError, OSError, MemoryEr
 
 @dataclass(frozen=True)
 class Serving:
-    """A model that is live; `rows` is how many it has learned from, `learned` what it knows of them."""
+    """A live model; `rows` is the number of rows it has learned from, `learned` what it knows about them."""
 
     scorer: Scorer
     version: ModelVersion
@@ -42,8 +42,8 @@ class RefusedModel:
 class LiveModel:
     """The newest good model of a folder.
 
-    `refresh` looks for a newer one and puts it in the place of the old one if it can be read, has the same columns and
-    gives finite scores; otherwise the old one stays and `refused` says why. `follow` does so in a thread.
+    `refresh` looks for a newer model, which replaces the current one if it can be read, has the same columns and gives
+    finite scores; otherwise the current one stays and `refused` says why. `follow` does this repeatedly in a thread.
 
     Args:
         folder: a folder of `daes train`, while it trains or afterwards, or a saved model.
@@ -63,11 +63,11 @@ class LiveModel:
         self._thread: Thread | None = None
 
     def refresh(self) -> bool:
-        """Look for a newer model; whether one went live. The first one may be older than the newest, if that is bad."""
+        """Look for a newer model; returns whether one went live. If the first one is bad, an older one does."""
         with self._lock:
             try:
                 newest = self.folder.newest()
-            except (OSError, ValueError):  # in the midst of being replaced
+            except (OSError, ValueError):  # it is being replaced
                 return False
             if newest is None or newest == self._seen:
                 return False
@@ -76,19 +76,19 @@ class LiveModel:
                 refuse_other_schema(loaded.model.schema, self.schema)
                 self._go_live(loaded)
             except FileNotFoundError:
-                return False  # a writer has removed it: there is a newer one
+                return False  # a writer has just removed it: there is a newer one
             except _LOAD_ERRORS as error:
                 self._seen = newest
                 reason = " ".join(str(error).split()) or type(error).__name__
                 self.refused = RefusedModel(newest, reason, time.time())
                 self.refusals += 1
-                _log.warning("%s is refused and the model before stays: %s", newest.path, reason)
+                _log.warning("%s is refused and the previous model stays: %s", newest.path, reason)
                 return False
             self._seen = newest
             return True
 
     def use(self, compiled: CompiledScores) -> None:
-        """Score with compiled code from now on; an error if its scores are not the model's."""
+        """Score with compiled code from now on; an error if its scores differ from the model's."""
         with self._lock:
             live = self.current
             assert live is not None
@@ -96,14 +96,14 @@ class LiveModel:
             self._compiled = compiled
 
     def follow(self, seconds: float) -> None:
-        """Refresh every so many seconds until `close`."""
+        """Refresh at this interval, in a thread, until `close`."""
 
         def run() -> None:
             while not self._stop.wait(seconds):
                 try:
                     self.refresh()
                 except Exception:
-                    _log.exception("looking for a newer model failed; it is tried again")
+                    _log.exception("looking for a newer model failed; trying again")
 
         self._thread = Thread(target=run, name="daes-follow", daemon=True)
         self._thread.start()
@@ -118,9 +118,7 @@ class LiveModel:
         scorer = Scorer(loaded.model, compiled=self._compiled)
         scores = scorer.score(probe_batch(loaded.model))
         if not np.isfinite(scores).all():
-            raise ValueError(
-                f"{int((~np.isfinite(scores)).sum())} of {scores.size} scores of rows to try are not finite"
-            )
+            raise ValueError(f"{int((~np.isfinite(scores)).sum())} of {scores.size} scores of test rows are not finite")
         self.current = Serving(scorer, loaded.version, loaded.rows, learned)
         self.refused = None
         self.changes += 1

@@ -1,16 +1,18 @@
-"""What requests and answers look like, for the OpenAPI description: made from the model's schema."""
+"""The OpenAPI description of requests and answers, made from the model's schema."""
 
 from typing import Any
 
 from daes.stream.schema import Schema
 
 ARROW = "application/vnd.apache.arrow.stream"
-"""The content type of Arrow's IPC streams."""
+"""The content type of Arrow IPC streams."""
+LONGEST_ID = 200
+"""The most characters of a request's id."""
 
 _EXACT = 2**53
 _NUMBER = {"type": ["number", "boolean", "null"]}
 _CATEGORY = {"type": ["string", "number", "boolean", "null"], "minimum": -_EXACT, "maximum": _EXACT}
-_ID = {"type": "string", "minLength": 1, "maxLength": 200, "description": "Names the request, for its labels."}
+_ID = {"type": "string", "minLength": 1, "maxLength": LONGEST_ID, "description": "Names the request, for its labels."}
 
 
 def describe_rows(schema: Schema, most: int) -> dict[str, Any]:
@@ -85,10 +87,10 @@ def _error(description: str) -> dict[str, Any]:
 ERRORS: dict[int | str, dict[str, Any]] = {
     401: {"description": "No API key, or a wrong one"},
     404: _error("No such request"),
-    409: _error("Another number of labels than the request had rows"),
+    409: _error("The number of labels differs from the number of rows of the request"),
     413: _error("Too many bytes"),
     422: _error("A bad request: `loc` says where, down to row and column, and `msg` what is wrong"),
-    503: _error("No model yet, too many rows waiting, or no time left"),
+    503: _error("No model yet, too many rows waiting, or a timeout"),
 }
 """Answers to bad requests."""
 

@@ -1,4 +1,4 @@
-"""What a server has done, as Prometheus reads it."""
+"""What a server has done, as metrics for Prometheus."""
 
 import time
 from collections.abc import Iterator
@@ -18,13 +18,13 @@ _EVERY = 4  # of the latency bins: enough for Prometheus
 
 
 class ServingCollector(Collector):
-    """Reads everything off a `Service` when it is asked for: nothing is counted twice."""
+    """Reads all metrics from a `Service` when they are collected; nothing is counted twice."""
 
     def __init__(self, service: "Service") -> None:
         self._service = service
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing is known before the first collection."""
+        """No metrics are known before the first collection."""
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
@@ -50,7 +50,7 @@ class ServingCollector(Collector):
         family = HistogramMetricFamily("daes_request_seconds", "From a request to its answer.")
         cumulative = np.cumsum(self._service.traffic.latencies)
         bounds = range(_EVERY - 1, len(LATENCIES), _EVERY)
-        buckets = [(f"{LATENCIES[place]:.6g}", float(cumulative[place])) for place in bounds]
+        buckets = [(f"{LATENCIES[index]:.6g}", float(cumulative[index])) for index in bounds]
         family.add_metric([], [*buckets, ("+Inf", float(cumulative[-1]))], self._service.traffic.latency_sum)
         return family
 

@@ -1,4 +1,4 @@
-"""Requests as they come over HTTP: what they hold, and what is wrong with them; and the answers."""
+"""HTTP requests and answers: reading bodies, checking them, and writing scores."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -8,17 +8,15 @@ from fastapi import Request
 from fastapi.responses import Response
 
 from daes.serving.batching import ScoredRows
-from daes.serving.openapi import ARROW
+from daes.serving.openapi import ARROW, LONGEST_ID
 from daes.serving.rows import RowError
 from daes.serving.scorer import Scorer
 from daes.stream.arrow import pa
 from daes.stream.batch import Batch
 
-_LONGEST_ID = 200
-
 
 class BadRequest(Exception):
-    """A request that cannot be answered: a status, a sentence, and where in the request it is."""
+    """A request that cannot be answered: a status, a sentence, and the location in the request."""
 
     def __init__(self, status: int, message: str, *where: str | int) -> None:
         super().__init__(message)
@@ -28,7 +26,7 @@ class BadRequest(Exception):
 async def read_body(request: Request, most: int) -> bytes:
     """The body; `BadRequest` as soon as it is too long."""
     declared = request.headers.get("content-length", "0")
-    if not declared.isdecimal() or int(declared) > most:
+    if not declared.isdecimal() or len(declared) > 18 or int(declared) > most:
         raise BadRequest(413, f"the body must have at most {most} bytes, got {declared[:20]}")
     parts, size = [], 0
     async for part in request.stream():
@@ -60,7 +58,7 @@ def read_json_object(body: bytes) -> dict[str, Any]:
 
 
 def read_rows(body: bytes, scorer: Scorer, most: int) -> tuple[str | None, Batch]:
-    """The name, if it has one, and the rows of a request in JSON."""
+    """The id, if there is one, and the rows of a request in JSON."""
     content = read_json_object(body)
     _refuse_other_keys(content, ("rows", "id"))
     rows = content.get("rows")
@@ -75,7 +73,7 @@ def read_rows(body: bytes, scorer: Scorer, most: int) -> tuple[str | None, Batch
 
 
 def read_arrow(body: bytes, scorer: Scorer, most: int) -> tuple[str | None, Batch]:
-    """The rows of a request as an Arrow stream, which has no name."""
+    """The rows of a request as an Arrow stream, which has no id."""
     try:
         with pa.ipc.open_stream(body) as reader:
             batches, rows = [], 0
@@ -91,16 +89,16 @@ def read_arrow(body: bytes, scorer: Scorer, most: int) -> tuple[str | None, Batc
 
 
 def read_labels(content: Mapping[str, Any]) -> tuple[str, list[int | None]]:
-    """The name of a request and the labels of its rows."""
+    """The id of a request and the labels of its rows."""
     _refuse_other_keys(content, ("id", "labels"))
     name = _read_id(content, required=True)
     assert name is not None
     labels = content.get("labels")
     if not isinstance(labels, list):
         raise BadRequest(422, f"labels must be a list of 0, 1 and null, got {_kind(labels)}", "body", "labels")
-    for place, label in enumerate(labels):
+    for index, label in enumerate(labels):
         if label is not None and (not isinstance(label, bool | int | float) or label not in (0, 1)):
-            raise BadRequest(422, f"must be 0, 1 or null, got {_kind(label)}", "body", "labels", place)
+            raise BadRequest(422, f"must be 0, 1 or null, got {_kind(label)}", "body", "labels", index)
     return name, [None if label is None else int(label) for label in labels]
 
 
@@ -108,8 +106,8 @@ def _read_id(content: Mapping[str, Any], *, required: bool) -> str | None:
     name = content.get("id")
     if name is None and not required:
         return None
-    if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_ID:
-        raise BadRequest(422, f"id must be a text of 1 to {_LONGEST_ID} characters, got {_kind(name)}", "body", "id")
+    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_ID:
+        raise BadRequest(422, f"id must be a text of 1 to {LONGEST_ID} characters, got {_kind(name)}", "body", "id")
     return name
 
 

@@ -1,4 +1,4 @@
-"""Rows as a daes model takes them: numbers as floats, categories as hashes. Python's standard library is all it needs.
+"""The inputs of a daes model from rows: numbers as floats, categories as hashes. It needs the standard library alone.
 
 `daes export` writes this file beside an exported model, for a server without daes; `daes serve` runs the same code.
 
@@ -8,7 +8,7 @@
 
 **Numbers** are floats, integers or booleans; None, NaN or a column that is left out is a missing value.
 
-**Categories** are texts, whole numbers, booleans or other floats. A category has one text, whatever type it comes as:
+**Categories** are texts, whole numbers, booleans or other floats. A category has the same text in every type:
 
 - whole numbers are decimal integers: 3, 3.0, "3" and "3.0" are "3"; a whole float above 2⁵³ is an error, because it
   stands for several integers;
@@ -16,10 +16,10 @@
 - True, False and the texts True, TRUE, False, FALSE are "true" and "false";
 - dates are "2024-01-05"; moments "2024-01-05 10:00:00", with the fraction of a second if there is one; midnight is the
   date alone, UTC is not written, other offsets are "+0100"; times of day are "10:00:00";
-- an empty text is missing, as None, NaN and a column that is left out are;
-- any other text is itself: "007" is not "7".
+- an empty text is a missing value, like None, NaN and a column that is left out;
+- any other text stays as it is: "007" is not "7".
 
-The hash of that text, as UTF-8, is an integer from 1 to 2⁶³ − 1; that of a missing value is 0. It never changes.
+The hash of this text, as UTF-8, is an integer from 1 to 2⁶³ − 1; that of a missing value is 0. It never changes.
 """
 
 import re
@@ -45,7 +45,7 @@ _NAN = float("nan")
 
 
 class RowError(ValueError):
-    """A value that a model cannot take: `row` (from 0), `field` and `reason` say which and why."""
+    """A value that a model cannot read: `row` (from 0), `field` and `reason` say which and why."""
 
     def __init__(self, row: int, field: str, reason: str) -> None:
         super().__init__(f"row {row}, {field!r}: {reason}")
@@ -55,19 +55,19 @@ class RowError(ValueError):
 def prepare(
     rows: Iterable[Mapping[str, Any]], numerical: Sequence[str], categorical: Sequence[str]
 ) -> tuple[list[list[float]], list[list[int]]]:
-    """The numbers and the hashes of rows, in the order of the columns; `RowError` names a value that is neither.
+    """The numbers and hashes of rows, in the order of the columns; a `RowError` names a value that is neither.
 
     >>> prepare([{"price": 1.5, "city": "Bern"}, {"city": None}], ["price"], ["city"])
     ([[1.5], [nan]], [[5439395482067655759], [0]])
     """
     numbers, hashes = [], []
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         get = row.get
         try:
             numbers.append([number(get(name)) for name in numerical])
             hashes.append([hash_category(get(name)) for name in categorical])
         except (TypeError, ValueError):
-            raise _row_error(place, row, numerical, categorical) from None
+            raise _row_error(index, row, numerical, categorical) from None
     return numbers, hashes
 
 
@@ -86,7 +86,7 @@ def number(value: Any) -> float:
 
 
 def hash_category(value: Any) -> int:
-    """The hash of a category; 0 where it is missing."""
+    """The hash of a category; 0 if it is missing."""
     if type(value) is str:
         return _hash_of_text(value) if len(value) <= _LONG else _hash_of_text.__wrapped__(value)
     text = category_text(value)
@@ -94,7 +94,7 @@ def hash_category(value: Any) -> int:
 
 
 def category_text(value: Any) -> str | None:
-    """The one text that a category has; None where it is missing.
+    """The text of a category, the same for all types; None if it is missing.
 
     >>> [category_text(value) for value in (3.0, "3.0", True, "True", "", 1e-05, "2024-01-05T10:00:00.500Z")]
     ['3', '3', 'true', 'true', None, '0.00001', '2024-01-05 10:00:00.5']
@@ -174,14 +174,14 @@ def _one_text(text: str) -> str | None:
     return _WORDS.get(text, text)
 
 
-def _row_error(place: int, row: Mapping[str, Any], numerical: Sequence[str], categorical: Sequence[str]) -> RowError:
-    """Which value of a row it was."""
+def _row_error(index: int, row: Mapping[str, Any], numerical: Sequence[str], categorical: Sequence[str]) -> RowError:
+    """The error about the value of a row that cannot be read."""
     for names, read in ((numerical, number), (categorical, hash_category)):
         for name in names:
             try:
                 read(row.get(name))
             except (TypeError, ValueError) as error:
-                return RowError(place, name, str(error))
+                return RowError(index, name, str(error))
     raise AssertionError("every value can be read")  # only called where one cannot
 
 

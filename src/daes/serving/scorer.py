@@ -1,4 +1,4 @@
-"""A frozen model that scores rows in process: dicts, Arrow tables or batches in, probabilities out."""
+"""A frozen model that scores rows in this process: dicts, Arrow tables or batches in, probabilities out."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,13 +22,13 @@ _SAME_LOGIT = 1e-3
 
 
 class Scorer:
-    """Scores with a frozen model. It never changes, so that any number of threads may use it.
+    """Scores rows with a frozen model. It never changes, so that any number of threads may use it.
 
-    To put a new model in the place of another, make a scorer of it and replace the reference: calls that are under way
-    finish with the old one.
+    To replace a model, make a scorer of the new one and replace the reference: calls in progress finish with the old
+    one.
 
     Args:
-        model: the model, which is frozen (`CTRModel.freeze`) and put in eval mode.
+        model: the model; it is frozen (`CTRModel.freeze`) and put in eval mode.
         compiled: code for models of this configuration (`CompiledScores`); its scores are compared with the model's.
 
     >>> from daes.model import CTRModel
@@ -82,17 +82,17 @@ class Scorer:
         return self._compiled(self._tensors, [part for part in (numerical, categorical) if part.shape[1]])
 
     def read_rows(self, rows: Sequence[Mapping[str, Any]]) -> Batch:
-        """Rows as a batch: a column that is left out is missing.
+        """Rows as a batch; a column that is left out is missing.
 
-        Columns that the model does not know are a `RowError`, since they may be misspelled; label, time and weight of
-        the training rows are accepted and not used.
+        A column that the model does not know is a `RowError`, since its name may be misspelled; label, time and weight
+        of training are accepted and not used.
         """
-        for place, row in enumerate(rows):
+        for index, row in enumerate(rows):
             if not isinstance(row, Mapping):
-                raise RowError(place, "", f"must be an object with a value for each column, got {type(row).__name__}")
+                raise RowError(index, "", f"must be an object with a value for each column, got {type(row).__name__}")
             if not row.keys() <= self._accepted:
                 unknown = next(name for name in row if name not in self._accepted)
-                raise RowError(place, str(unknown), self._unknown(unknown))
+                raise RowError(index, str(unknown), self._unknown(unknown))
         numbers, hashes = prepare(rows, self.schema.numerical, self.schema.categorical)
         with np.errstate(over="ignore"):
             numerical = np.array(numbers, np.float64).astype(np.float32)
@@ -101,7 +101,7 @@ class Scorer:
         return Batch(numerical.reshape(shape), categorical.reshape(len(hashes), self.schema.num_categorical))
 
     def read_table(self, table: Any) -> Batch:
-        """An Arrow table or record batch as a batch; columns are treated as those of rows."""
+        """An Arrow table or record batch as a batch; its columns follow the same rules as those of rows."""
         for name in table.schema.names:
             if name not in self._accepted:
                 raise ValueError(self._unknown(name))
@@ -120,17 +120,17 @@ class Scorer:
         found = self.logits(probe)
         difference = float((found - expected).abs().max())
         if not difference <= _SAME_LOGIT:
-            raise ValueError(f"the compiled scores must be those of the model, their logits differ by {difference:.3g}")
+            raise ValueError(f"compiled scores must equal those of the model, the logits differ by {difference:.3g}")
 
 
 def probe_batch(model: CTRModel) -> Batch:
-    """Rows to try a model with: numbers from far below to far above its knots, missing values, any ids."""
+    """Rows to test a model with: numbers from far below to far above its knots, missing values, random ids."""
     schema, random = model.schema, np.random.default_rng(0)
     numerical = random.normal(size=(_PROBE_ROWS, schema.num_numerical)) * np.geomspace(1e-3, 1e6, _PROBE_ROWS)[:, None]
     knots = None if model.numerical is None else getattr(model.numerical.distributions, "knots", None)
     if knots is not None:
-        places = random.integers(0, knots.shape[1], (_PROBE_ROWS // 2, schema.num_numerical))
-        numerical[::2] = knots.cpu().numpy().T[places, np.arange(schema.num_numerical)]
+        knot_index = random.integers(0, knots.shape[1], (_PROBE_ROWS // 2, schema.num_numerical))
+        numerical[::2] = knots.cpu().numpy().T[knot_index, np.arange(schema.num_numerical)]
     numerical[random.random(numerical.shape) < 0.1] = np.nan
     categorical = random.integers(1, 2**63, (_PROBE_ROWS, schema.num_categorical))
     categorical[random.random(categorical.shape) < 0.1] = 0

@@ -1,4 +1,4 @@
-"""The server process: a socket, uvicorn, and the code that is compiled beside it."""
+"""The server process: a socket, uvicorn, and the compilation of the model in the background."""
 
 import ipaddress
 import logging
@@ -40,7 +40,7 @@ def open_socket(host: str, port: int) -> socket.socket:
 
 
 def run_server(app: Any, listening: socket.socket) -> None:
-    """Answer requests until SIGINT or SIGTERM; those under way are answered before it ends."""
+    """Answer requests until SIGINT or SIGTERM; requests in progress are still answered."""
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, timeout_graceful_shutdown=10, server_header=False
     )
@@ -48,7 +48,7 @@ def run_server(app: Any, listening: socket.socket) -> None:
 
 
 def compile_beside(service: Service, folder: str | Path) -> None:
-    """Compile the model in a process of its own, and score with the code once it is there."""
+    """Compile the model in a separate process, and score with the code once it is ready."""
     if compiler() is None:
         raise RuntimeError("--compile needs a C++ compiler: install g++ or clang++, or set CXX")
 
@@ -58,7 +58,7 @@ def compile_beside(service: Service, folder: str | Path) -> None:
             command = [sys.executable, "-m", "daes.serving.compiled", str(folder), str(path)]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
-                _log.warning("the model could not be compiled and is served as it is: %s", done.stderr[-500:].strip())
+                _log.warning("the model could not be compiled: %s", done.stderr[-500:].strip())
                 return
             try:
                 service.model.use(CompiledScores(path))

@@ -1,4 +1,4 @@
-"""A model that follows its folder, with everything that is counted about it."""
+"""The state of a server: the live model, the batcher, and all statistics."""
 
 import time
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ from daes.stream.batch import Batch
 
 @dataclass(frozen=True)
 class Limits:
-    """What a request may ask for.
+    """Maxima of requests.
 
     Args:
-        body_bytes: its size.
-        rows: rows to score.
-        seconds: from its first byte to the answer.
+        body_bytes: size of a request.
+        rows: rows to score in a request.
+        seconds: time from its first byte to the answer.
         waiting_rows: rows of all requests that wait to be scored.
     """
 
@@ -40,14 +40,14 @@ class Limits:
 
 
 class Service:
-    """See the module.
+    """A live model that follows its folder, the thread that scores requests with it, and statistics of both.
 
     Args:
         folder: a folder of `daes train`, while it trains or afterwards, or a saved model.
-        limits: what a request may ask for.
-        follow: seconds between looks for a newer model.
-        batch_wait: seconds that a request waits for others to be scored with.
-        drift_window: rows that are compared with the rows of training.
+        limits: maxima of requests.
+        follow: seconds between checks for a newer model.
+        batch_wait: seconds that a request waits to be scored together with others.
+        drift_window: number of recent rows that are compared with the training rows.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Service:
         return f"{self._prefix}-{next(self._ids):x}"
 
     def state(self) -> dict[str, Any]:
-        """Which model is live, since when, and what was refused."""
+        """Which model is live, when it was written, and which model was refused."""
         live, refused = self.model.current, self.model.refused
         state: dict[str, Any] = {"ready": live is not None, "model": None, "refused": None}
         if live is not None:
@@ -94,7 +94,7 @@ class Service:
         return state
 
     def status(self) -> dict[str, Any]:
-        """Everything there is to know, as plain values: what the live page shows."""
+        """Everything that the live page shows, as plain values."""
         return {
             **self.state(),
             "changes": self.model.changes,

@@ -1,4 +1,4 @@
-"""What a server has done: requests, rows, latencies, scores and the labels that came back."""
+"""What a server has done: requests, rows, latencies, scores and the labels received for them."""
 
 import time
 from collections import OrderedDict
@@ -12,22 +12,22 @@ from daes.metrics import StreamMetrics
 from daes.metrics.base import logit
 
 LATENCIES = 5e-5 * 1.25 ** np.arange(56)
-"""Upper bounds of the latency bins in seconds, 50 µs to 11 s; percentiles are read off to a quarter."""
+"""Upper bounds of the latency bins in seconds, 50 µs to 11 s; percentiles are exact to a quarter."""
 SECONDS = 300
-"""How long the page looks back."""
+"""How far the live page looks back."""
 _SCORES = 10_000
 _REMEMBERED = 100_000
 
 
 class UnknownRequest(KeyError):
-    """Labels for a request that is not remembered."""
+    """Labels were sent for a request that is not remembered."""
 
 
 class Traffic:
-    """Counts of everything since the start, and a ring of the last seconds.
+    """Counts since the start, and counts for each of the last `SECONDS` seconds.
 
     Args:
-        remembered: scored rows that labels may still come back for.
+        remembered: number of scored rows for which labels are still accepted.
     """
 
     def __init__(self, remembered: int = _REMEMBERED) -> None:
@@ -47,29 +47,25 @@ class Traffic:
         self._lock = Lock()
 
     def request(self, status: int, seconds: float, rows: int = 0) -> None:
-        """A request was answered."""
-        place = int(LATENCIES.searchsorted(seconds))
+        """Count a request that was answered."""
+        bin = int(LATENCIES.searchsorted(seconds))
         with self._lock:
             now = self._turn()
             self.by_status[status] = self.by_status.get(status, 0) + 1
             self._ring[now] += (1, status >= 500, rows)
             if status < 400:
                 self.rows += rows
-                self.latencies[place] += 1
+                self.latencies[bin] += 1
                 self.latency_sum += seconds
-                self._latency_ring[now, place] += 1
+                self._latency_ring[now, bin] += 1
 
     def scored(self, scores: NDArray[np.float64]) -> None:
-        """Rows were scored."""
-        scores = scores[-_SCORES:]
-        start = self._scored % _SCORES
-        first = min(len(scores), _SCORES - start)
-        self._scores[start : start + first] = scores[:first]
-        self._scores[: len(scores) - first] = scores[first:]
-        self._scored += len(scores)
+        """Keep the scores of some rows for the histogram."""
+        write_ring(self._scores, scores, self._scored)
+        self._scored += min(len(scores), _SCORES)
 
     def remember(self, name: str, scores: NDArray[np.float64]) -> None:
-        """Keep the scores of a request until its labels come, or too many others have come after it."""
+        """Keep the scores of a request until its labels come, or until too many others have followed."""
         with self._lock:
             before = self._waiting.pop(name, None)
             self._waiting[name] = scores
@@ -78,7 +74,7 @@ class Traffic:
                 self._waiting_rows -= len(self._waiting.popitem(last=False)[1])
 
     def label(self, name: str, labels: list[int | None]) -> int:
-        """The labels of a request's rows, None where there is none; how many were counted."""
+        """Count the labels of a request's rows, None for an unknown one; returns how many were counted."""
         with self._lock:
             scores = self._waiting.get(name)
             if scores is None:
@@ -94,7 +90,7 @@ class Traffic:
             return int(known.sum())
 
     def snapshot(self) -> dict[str, Any]:
-        """Everything the page shows, as plain values."""
+        """Everything that the live page shows, as plain values."""
         with self._lock:
             now = self._turn()
             order = (np.arange(SECONDS) + now + 1) % SECONDS
@@ -126,7 +122,7 @@ class Traffic:
         }
 
     def _histogram(self) -> dict[str, Any]:
-        """The last scores, in 40 bins up to their largest."""
+        """The last scores in 40 bins, up to the largest of them."""
         scores = self._scores[: min(self._scored, _SCORES)]
         if not len(scores):
             return {"edges": [], "counts": [], "mean": None}
@@ -134,7 +130,7 @@ class Traffic:
         return {"edges": edges.tolist(), "counts": counts.tolist(), "mean": float(scores.mean())}
 
     def _turn(self) -> int:
-        """The place of this second in the ring, with the seconds that have passed since the last call emptied."""
+        """The index of this second in the ring; the seconds that have passed since the last call are cleared."""
         now = int(time.time())
         for second in range(max(self._second + 1, now - SECONDS + 1), now + 1):
             self._ring[second % SECONDS] = 0
@@ -144,7 +140,7 @@ class Traffic:
 
 
 def percentile(counts: NDArray[np.int64], level: float) -> float | None:
-    """The upper bound, in seconds, of the latency bin in which a percentile lies; None without requests.
+    """The upper bound, in seconds, of the latency bin that holds a percentile; None without requests.
 
     >>> counts = np.zeros(len(LATENCIES) + 1, np.int64)
     >>> counts[[0, 10]] = 99, 1
@@ -154,5 +150,15 @@ def percentile(counts: NDArray[np.int64], level: float) -> float | None:
     total = int(counts.sum())
     if not total:
         return None
-    place = int(np.searchsorted(np.cumsum(counts), total * level / 100))
-    return float(LATENCIES[min(place, len(LATENCIES) - 1)])
+    bin = int(np.searchsorted(np.cumsum(counts), total * level / 100))
+    return float(LATENCIES[min(bin, len(LATENCIES) - 1)])
+
+
+def write_ring(ring: NDArray[Any], values: NDArray[Any], written: int) -> None:
+    """Write the last values that fit into a ring buffer, to which `written` values were written before."""
+    values = values[-len(ring) :]
+    start = written % len(ring)
+    left = len(ring) - start
+    ring[start : start + len(values)] = values[:left]
+    if len(values) > left:
+        ring[: len(values) - left] = values[left:]

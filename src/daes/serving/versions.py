@@ -1,6 +1,5 @@
-"""The models of a folder that training writes to: which is the newest, and how it is read."""
+"""The models in a folder that training writes to: which is the newest, and how to read it."""
 
-import json
 import warnings
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,15 +14,16 @@ from daes.storage.checkpoint import CheckpointError, CheckpointStore, Checkpoint
 from daes.storage.run_folder import RunFolder, read_json
 from daes.storage.saved_model import CONFIG
 from daes.stream.schema import Schema
+from daes.training.parent import read_schema
 
 
 @dataclass(frozen=True)
 class ModelVersion:
-    """A model that a folder holds, known without reading it.
+    """A model in a folder, known without reading it.
 
     Args:
-        path: the checkpoint's file, or the folder of a saved model.
-        step: of the checkpoint; None for a saved model.
+        path: the file of a checkpoint, or the folder of a saved model.
+        step: the step of a checkpoint; None for a saved model.
         modified: when it was written, in nanoseconds since 1970.
     """
 
@@ -33,7 +33,7 @@ class ModelVersion:
 
     @property
     def name(self) -> str:
-        """What the version is called in answers and logs."""
+        """The name of the version in answers and logs."""
         return "model" if self.step is None else f"step {self.step}"
 
     @property
@@ -48,8 +48,8 @@ class LoadedModel:
 
     Args:
         model: the model.
-        version: which one it is.
-        rows: how many it has learned from; None if the folder does not say.
+        version: where it was read from.
+        rows: the number of rows it has learned from; None if the folder does not say.
         sample: values of its numerical features (N, q) that the run has kept because the model itself keeps none.
     """
 
@@ -60,10 +60,10 @@ class LoadedModel:
 
 
 class ModelFolder:
-    """A folder of `daes train`, while it trains and afterwards, or of `CTRModel.save_pretrained`. Nothing is written.
+    """A folder of `daes train`, while it trains and afterwards, or of `CTRModel.save_pretrained`. It is only read.
 
-    A run has checkpoints while it trains and a saved model at the end. The newest of them is the one written last: a
-    run that is resumed has newer checkpoints than its saved model.
+    A run has checkpoints while it trains and a saved model at the end. The newest model is the one written last: a
+    resumed run has checkpoints that are newer than its saved model.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -78,7 +78,7 @@ class ModelFolder:
         config = read_json(self.path / CONFIG) if (self.path / CONFIG).is_file() else {}
         if not isinstance(config.get("schema"), dict):
             raise FileNotFoundError(f"no run and no saved model in {self.path}: it has no {CONFIG} with a schema")
-        return Schema.from_json(json.dumps(config["schema"]))
+        return read_schema(config)
 
     def newest(self) -> ModelVersion | None:
         """The model written last; None while there is none."""
@@ -88,7 +88,7 @@ class ModelFolder:
         return max((version for version in found if version is not None), key=lambda it: it.modified, default=None)
 
     def load(self, version: ModelVersion) -> LoadedModel:
-        """Read a model; raises an error if that is not possible."""
+        """Read a model, or raise an error."""
         if version.step is None:
             model = CTRModel.from_pretrained(version.path)
             return LoadedModel(model, version, self._rows(), self._quantiles(model))
@@ -101,7 +101,7 @@ class ModelFolder:
             return LoadedModel(model.eval(), version, checkpoint.state["rows"], sample)
 
     def load_newest(self) -> LoadedModel:
-        """The newest model that can be read: of a damaged checkpoint, with a warning, the one before."""
+        """The newest model that can be read: if a checkpoint is damaged, the one before, with a warning."""
         version = self.newest()
         if version is None:
             raise FileNotFoundError(f"{self.path} has neither a checkpoint nor a saved model yet")
@@ -140,7 +140,7 @@ class ModelFolder:
 
 
 def _monitored(state: Any) -> NDArray[np.float64] | None:
-    """The sample of the features that the monitor in a checkpoint keeps where the model keeps none."""
+    """The sample of feature values that a checkpoint's monitor keeps if the model keeps none."""
     values = None if state is None else state["values"]
     if values is None:
         return None
