@@ -328,7 +328,7 @@ def test_damaged_and_empty_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (gzip.compress(b"a,b\n1,2\n"), r"a\.csv must be UTF-8 text, got gzip: its name must end in \.gz"),
+        (gzip.compress(b"a,b\n1,2\n", mtime=0), r"a\.csv must be UTF-8 text, got gzip: its name must end in \.gz"),
         ("a,b\n1,2\n".encode("utf-16"), "must be UTF-8 text, got UTF-16: convert it, as iconv"),
         (b"PAR1\x15\x04\x15", r"must be UTF-8 text, got a Parquet file \(--format parquet\)"),
         (b"PK\x03\x04\x14", "must be UTF-8 text, got a zip archive or an Excel file"),
