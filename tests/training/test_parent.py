@@ -101,7 +101,7 @@ def test_a_child_that_was_interrupted_goes_on_even_without_its_parent(days, pare
 def test_what_cannot_be_started_from(days, parent, tmp_path):
     with pytest.raises(FileNotFoundError, match="no run in"):
         ParentRun.open(tmp_path)
-    with pytest.raises(ValueError, match="the model is the parent's, and no arguments of it can be given, got embed"):
+    with pytest.raises(ValueError, match="the model is the parent's and takes no arguments, got embed"):
         train(days["second"], tmp_path / "child", parent=parent)
     with pytest.raises(ValueError, match="optimizer must be the parent's, adam, got sgd"):
         train(days["second"], tmp_path / "child", model=None, parent=parent, config={"optimizer": "sgd"})

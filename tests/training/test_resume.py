@@ -236,7 +236,7 @@ class TestOfAnotherVersion:
         now = environment()
         go_on = self.started(tmp_path, daes=now["daes"], torch="1.2.3")
         go_on()
-        said = f"the run was started with torch 1.2.3, and here is torch {now['packages']['torch']}: its result may"
+        said = f"the run was started with torch 1.2.3 and is resumed with torch {now['packages']['torch']}: its result"
         assert said in caplog.text
 
     def test_of_the_same_one_nothing_is_said(self, tmp_path, caplog):

@@ -21,7 +21,7 @@ from daes.storage.nested_state import encode_state
 from daes.storage.run_folder import RunFolder
 from daes.stream.dataset import Dataset
 from daes.stream.files import DataFile
-from daes.training import run as run_module
+from daes.training import results
 from daes.training.config import TrainConfig
 from daes.training.run import RunExistsError, train_run
 from daes.training.step import TrainingError
@@ -180,10 +180,10 @@ def test_the_last_checkpoint_is_of_the_model_that_is_saved(tmp_path, monkeypatch
         genuine(path, encoded)
 
     importance_is_known = threading.Event()
-    measured = run_module.feature_importance
+    measured = results.feature_importance
     monkeypatch.setattr(checkpoint, "write_encoded", slowly)
     monkeypatch.setattr(
-        run_module, "feature_importance", lambda *a, **k: (measured(*a, **k), importance_is_known.set())[0]
+        results, "feature_importance", lambda *a, **k: (measured(*a, **k), importance_is_known.set())[0]
     )
     started = []
     finished = short_run(

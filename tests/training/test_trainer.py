@@ -477,7 +477,7 @@ def test_training_goes_on_while_the_disk_is_full(make_rows, make_model, schema, 
     full_disk(monkeypatch, lambda name: "step-000000000002" in name)
     with (
         CheckpointStore(tmp_path) as store,
-        pytest.warns(CheckpointWarning, match=r"step-0+2\.safetensors: No space left on device; .* training goes on"),
+        pytest.warns(CheckpointWarning, match=r"step-0+2\.safetensors: No space left on device; .* training continues"),
     ):
         StreamTrainer(model, config, store=store).run(BatchSource(make_rows(500), schema))
     assert store.steps() == [3, 4, 5]

@@ -293,7 +293,7 @@ class TrainingStep:
         self.has_observed = state.get("has_observed", True)
 
     def start_from(self, state: Mapping[str, Any]) -> None:
-        """Take model and optimisers from the state of another step; the configuration, as step sizes, stays."""
+        """Take model and optimisers from the state of another step; the configuration stays."""
         with self.model.lock:
             self.model.load_state_dict(state["model"])
         self.optimizers.start_from(state["optimizers"])

@@ -2,7 +2,7 @@
 
 import os
 import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import cached_property
@@ -165,15 +165,14 @@ class Processes:
 
     def compare(self, described: Mapping[str, Any]) -> None:
         """Raise an error that names the first difference if the processes were started with different values."""
-        everyone = [_flat(one) for one in self.gather(dict(described))]
+        everyone = self.gather(dict(described))
         for number, other in enumerate(everyone):
-            for name in dict.fromkeys([*everyone[0], *other]):
-                here, there = everyone[0].get(name), other.get(name)
-                if here != there:
-                    raise ProcessesDisagreeError(
-                        f"all processes need the same data and options; {name} is {_shown(here)} in process 0 and "
-                        f"{_shown(there)} in process {number}"
-                    )
+            if difference := first_difference(everyone[0], other):
+                name, here, there = difference
+                raise ProcessesDisagreeError(
+                    f"all processes need the same data and options; {name} is {_shown(here)} in process 0 and "
+                    f"{_shown(there)} in process {number}"
+                )
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -244,14 +243,21 @@ def process_group(timeout: float = TIMEOUT) -> Iterator[Processes]:
             dist.destroy_process_group()
 
 
-def _flat(value: Any, name: str = "") -> dict[str, Any]:
-    """Nested dicts as one, with dotted names."""
-    if not isinstance(value, Mapping):
-        return {name: value}
-    found: dict[str, Any] = {}
-    for key, part in value.items():
-        found |= _flat(part, f"{name}.{key}" if name else str(key))
-    return found
+def first_difference(
+    left: Any, right: Any, name: str = "", *, ignore: Collection[str] = ()
+) -> tuple[str, Any, Any] | None:
+    """The dotted name of the first entry in which nested dicts differ, and its two values; None if there is none.
+
+    >>> first_difference({"seed": 0, "model": {"dim": 4}}, {"seed": 0, "model": {"dim": 8}})
+    ('model.dim', 4, 8)
+    """
+    if not (isinstance(left, Mapping) and isinstance(right, Mapping)):
+        return None if left == right else (name, left, right)
+    for key in dict.fromkeys([*left, *right]):
+        inner = f"{name}.{key}" if name else str(key)
+        if inner not in ignore and (found := first_difference(left.get(key), right.get(key), inner, ignore=ignore)):
+            return found
+    return None
 
 
 def _shown(value: Any) -> str:
