@@ -1,4 +1,4 @@
-"""A divided table and its Adagrad sums in checkpoints, which have all rows: any number of processes reads them."""
+"""A divided table and its Adagrad sums in checkpoints, which have all rows: any number of processes can read them."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from daes.training.processes.group import Processes
 from daes.training.step import TrainingStep
 
 MAP_ABOVE = 1 << 24
-"""Arrays of more bytes are mapped from a checkpoint, of which each process needs its rows alone."""
+"""Larger arrays, in bytes, are mapped from a checkpoint, since each process needs only its own rows of them."""
 _AT_ONCE = 1 << 16
 _DONE = -1
 
@@ -21,8 +21,8 @@ _DONE = -1
 class DividedState:
     """The state of a `TrainingStep` whose model has a divided table.
 
-    To save it, the first process asks the others for their rows while it writes (`asking`), and these answer
-    (`answer`): no process has more than some rows of another in its memory.
+    To save it, the first process requests the others' rows while it writes (`asking`), and they `answer`: no process
+    has more than a few rows of another one in its memory.
 
     Args:
         step: the step; its only optimiser is Adagrad.
@@ -35,11 +35,11 @@ class DividedState:
         self.table, self.processes = table, processes
 
     def whole(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """The state of the step with all rows, which are there when it is written, within `asking`."""
+        """The state of the step with the rows of all processes, fetched while it is written, within `asking`."""
         return self._with_tables(state, *(self._pieces(number) for number in range(len(self._tensors))))
 
     def own(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """The state of a step with all rows, with those of this process alone."""
+        """The part of a state with all rows that belongs to this process."""
         tables = state["model"]["categorical.weight"], state["optimizers"][0]["sums"][self._place]
         for one in tables:
             if one.shape != (self.table.num_rows, self.table.dim):
@@ -49,7 +49,7 @@ class DividedState:
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """Within it the first process may write what `whole` returns; the others `answer`."""
+        """Within it, the first process may write what `whole` returns, while the others `answer`."""
         try:
             yield
         finally:
@@ -57,7 +57,7 @@ class DividedState:
                 self._ask(other, _DONE, 0, 0)
 
     def answer(self) -> None:
-        """Give the first process rows of this one as long as it asks."""
+        """Send rows of this process to the first one until it is `_DONE`."""
         while True:
             asked = torch.empty(3, dtype=torch.int64)
             self.processes.receive(asked, 0)
