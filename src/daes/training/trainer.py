@@ -179,18 +179,40 @@ class StreamTrainer:
         before = self.rows
         if self.waiting.late:
             self._learn_due(batch)
-        if len(batch):
-            logits = self._process(batch, row)
-            if not self.waiting.late:
-                self._take_in(batch, logits)
-        else:
+        if not len(batch):
             for on_wait in self.on_wait:
                 on_wait(self)
+        elif self._at_once:
+            self._evaluate(batch, self.step.score_and_learn(batch, row))
+        else:
+            prepared = self.step.prepare(batch)
+            logits = self.step.score(prepared)
+            if self.step.accept(logits, row):
+                self.waiting.put(Scored(row, batch, logits, None if self.waiting.late else prepared))
+            if not self.waiting.late:
+                self._learn_due(batch)
+                self._evaluate(batch, logits)
         self._save_if_due(self.rows - before)
         self._stop_if_asked()
 
-    def _take_in(self, batch: Batch, logits: NDArray[np.float32]) -> None:
-        """Count scored rows with labels, call the callbacks, and record the metrics if a record is due."""
+    def _learn_due(self, batch: Batch | None) -> None:
+        """Learn from the batches that have waited long enough; those whose labels came later are evaluated now."""
+        for scored in self.waiting.due(batch, lambda: self._stop_signal is None):
+            if self.waiting.late:
+                self._evaluate(scored.batch, scored.logits)
+            self.step.learn(scored.prepared or scored.batch, scored.row)
+
+    def _evaluate(self, batch: Batch, logits: NDArray[np.float32]) -> None:
+        """Add a scored batch with labels to the metrics, unless a score is not finite, and `_count` it."""
+        if batch.label is not None and np.isfinite(logits).all():
+            self._unmeasured.append((logits, batch.label, *(() if batch.weight is None else (batch.weight,))))
+            self._rows_unmeasured += len(batch)
+            if self._rows_unmeasured >= _ROWS_MEASURED:
+                self._measure()
+        self._count(batch, logits)
+
+    def _count(self, batch: Batch, logits: NDArray[np.float32]) -> None:
+        """Count evaluated rows, call the callbacks, and record the metrics if a record is due."""
         self.rows += len(batch)
         self.batches += 1
         self.seconds = time.perf_counter() - self._started
@@ -236,39 +258,6 @@ class StreamTrainer:
                 self._position = error.next_position
                 self.step.skip(int(error.position["row"]), str(error))
 
-    def _process(self, batch: Batch, row: int) -> NDArray[np.float32]:
-        """Score the batch, evaluate the scores if it has labels, and learn from what is due; returns the logits."""
-        prepared = self.step.prepare(batch)
-        if self._at_once:
-            logits = self.step.score_and_learn(prepared, row)
-            finite = bool(np.isfinite(logits).all())
-        else:
-            logits = self.step.score(prepared)
-            finite = self.step.accept(logits, row)
-            if finite:
-                self.waiting.put(Scored(row, batch, logits, None if self.waiting.late else prepared))
-            if not self.waiting.late:
-                self._learn_due(batch)
-        if finite:
-            self._evaluate(batch, logits)
-        return logits
-
-    def _evaluate(self, batch: Batch, logits: NDArray[np.float32]) -> None:
-        if batch.label is None:
-            return
-        self._unmeasured.append((logits, batch.label, *(() if batch.weight is None else (batch.weight,))))
-        self._rows_unmeasured += len(batch)
-        if self._rows_unmeasured >= _ROWS_MEASURED:
-            self._measure()
-
-    def _learn_due(self, batch: Batch | None) -> None:
-        """Learn from the batches that have waited long enough; those whose labels came later are evaluated now."""
-        for scored in self.waiting.due(batch, lambda: self._stop_signal is None):
-            if self.waiting.late:
-                self._evaluate(scored.batch, scored.logits)
-                self._take_in(scored.batch, scored.logits)
-            self.step.learn(scored.prepared or scored.batch, scored.row)
-
     def _measure(self) -> None:
         """Update the metrics with the rows since the last update."""
         if self._unmeasured:
@@ -284,11 +273,11 @@ class StreamTrainer:
 
     def _save_is_due(self, new: int) -> bool:
         late = time.monotonic() - self._saved_at >= 60 * self.config.checkpoint_minutes
-        late = late and self._position != self._saved
-        if not (late or _crossed(self.config.checkpoint_every, self.rows - new, self.rows)):
-            return False
-        self._saved_at, self._saved = time.monotonic(), self._position
-        return True
+        crossed = _crossed(self.config.checkpoint_every, self.rows - new, self.rows)
+        due = crossed or (late and self._position != self._saved)
+        if due:
+            self._saved_at, self._saved = time.monotonic(), self._position
+        return due
 
     def save(self, *, wait: bool = True) -> None:
         """Write a checkpoint, whether or not the last one failed; without `wait`, nothing may change meanwhile."""

@@ -226,7 +226,7 @@ class ProcessTrainer(StreamTrainer):
         self._set_waiting()
         self._exchanged_at = int(self._position["row"])
         self.exchanges += 1
-        self._take_in(rows, logits)
+        self._count(rows, logits)
         self._save_if_due(len(rows))
         self._stop_if_asked()
 
