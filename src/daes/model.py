@@ -130,13 +130,18 @@ class CTRModel(nn.Module):
     ) -> None:
         super().__init__()
         self.lock = RLock()
-        given = categorical if isinstance(categorical, CategoricalEmbedding) else None
         if not 0 <= l2 < float("inf"):
             raise ValueError(f"l2 must be finite and not negative, got {l2}")
+        table_options = dict(categorical_options or {})
+        if isinstance(categorical, CategoricalEmbedding):
+            _check_sizes("categorical", categorical, num_fields=schema.num_categorical)
+            if table_options:
+                raise ValueError(f"options of the categories must be given to the module itself, got {table_options}")
+            table_options, sizes = categorical.options, dict(zip(schema.categorical, categorical.sizes, strict=True))
         self.schema = schema
         self.dim = _common_dim(dim, embedding, backbone, categorical)
         self.l2 = l2
-        self.sizes = _table_sizes(schema, sizes if given is None else _sizes_of(given, schema))
+        self.sizes = _table_sizes(schema, sizes)
         self.context = _context_names(schema, context, self.sizes, num_context)
         # Presets are stored as options, so that a saved model stays the same if a preset is ever improved.
         method, method_options = _description(METHODS, embedding, embedding_options)
@@ -149,7 +154,7 @@ class CTRModel(nn.Module):
             "context": list(self.context),
             "l2": l2,
             "evidence": _evidence_arguments(evidence) if _takes_plain(backbone) else None,
-            "categorical_options": _categorical_options(given, categorical_options),
+            "categorical_options": table_options,
             "embedding_options": method_options,
             "backbone_options": interaction_options,
         }
@@ -162,7 +167,7 @@ class CTRModel(nn.Module):
         if schema.num_categorical:
             with _drawing_from(seeds[1]):
                 if isinstance(categorical, type):
-                    categorical = categorical(self.sizes, self.dim, **(categorical_options or {}))
+                    categorical = categorical(self.sizes, self.dim, **table_options)
                 self.categorical = categorical
         self.evidence = self._make_evidence(backbone)
         with _drawing_from(seeds[2]):
@@ -530,24 +535,6 @@ def _description(
     else:
         name, spelled = registry.describe(part)
     return name, {key: list(value) if isinstance(value, tuple) else deepcopy(value) for key, value in spelled.items()}
-
-
-def _categorical_options(module: CategoricalEmbedding | None, given: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The options of the table of categories, as they are saved."""
-    if module is None:
-        return dict(given or {})
-    if given:
-        raise ValueError(f"options of the categories must be given to the module itself, got {dict(given)}")
-    return module.options
-
-
-def _sizes_of(categorical: CategoricalEmbedding, schema: Schema) -> dict[str, int]:
-    """The sizes of a module's fields by the names of the schema."""
-    if categorical.num_fields != schema.num_categorical:
-        raise ValueError(
-            f"categorical must have {schema.num_categorical} fields, as the schema has, got {categorical.num_fields}"
-        )
-    return dict(zip(schema.categorical, categorical.sizes, strict=True))
 
 
 def _check_sizes(what: str, module: nn.Module, **expected: int) -> None:
