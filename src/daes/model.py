@@ -373,11 +373,9 @@ class CTRModel(nn.Module):
         saved, config, state = load_model(Path(folder))
         if schema is not None:
             refuse_other_schema(schema, saved)
-        if config.get("embedding") in METHODS and isinstance(config.get("embedding_options"), dict):
-            config = {
-                **config,
-                "embedding_options": METHODS[config["embedding"]].spelled_out(config["embedding_options"]),
-            }
+        options = config.get("embedding_options")
+        if config.get("embedding") in METHODS and isinstance(options, dict):
+            config = {**config, "embedding_options": METHODS[config["embedding"]].spelled_out(options)}
         try:
             model = cls(saved, **config)
         except (TypeError, ValueError, RuntimeError, MemoryError, KeyError, AttributeError) as error:

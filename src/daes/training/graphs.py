@@ -125,16 +125,11 @@ class GraphRecorder:
             self.last = recording
         return recording.replay(inputs)
 
-    def _hold(self, inputs: tuple[Tensor, ...]) -> bool:
-        """Whether these are the tensors that `place` returns."""
-        own = set(map(id, self._places.values()))
-        return all(id(tensor) in own for tensor in inputs)
-
     def _record(self, function: Callable[..., Tensor], inputs: tuple[Tensor, ...], changes: list[Tensor]) -> Recording:
         self._recorded += 1
         if self._recorded > _MAX_RECORDINGS:
             raise RuntimeError(f"they would have to be recorded more than {_MAX_RECORDINGS} times")
-        places = inputs if self._hold(inputs) else self.place(*inputs)
+        places = self.place(*inputs)
         before = [(parameter, parameter.grad) for parameter in self.model.parameters()]
         with _restoring(self.model, changes):
             graph, output = self._capture(lambda: function(*places))

@@ -4,7 +4,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -72,10 +72,10 @@ class TrainedRun:
     folder: RunFolder
     model: CTRModel
     result: TrainResult
-    resumed_at: int | None = None
-    report: Path | None = None
-    bad_rows: BadRows = field(default_factory=BadRows)
-    stopped: str | None = None
+    resumed_at: int | None
+    report: Path | None
+    bad_rows: BadRows
+    stopped: str | None
 
 
 def train_run(

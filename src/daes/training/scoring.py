@@ -41,11 +41,9 @@ def load_trained(folder: str | Path, device: str = "cpu") -> CTRModel:
     """The model of a run, or one that `save_pretrained` wrote."""
     run = RunFolder(folder)
     run.recover()
-    if run.is_run:
-        if not run.model.is_dir():
-            raise FileNotFoundError(f"the run in {run.path} has no model yet: `daes train --out {run.path} --resume`")
-        return CTRModel.from_pretrained(run.model).to(device)
-    return CTRModel.from_pretrained(folder).to(device)
+    if run.is_run and not run.model.is_dir():
+        raise FileNotFoundError(f"the run in {run.path} has no model yet: `daes train --out {run.path} --resume`")
+    return CTRModel.from_pretrained(run.model if run.is_run else folder).to(device)
 
 
 def evaluate(
