@@ -592,7 +592,7 @@ def _context_names(
     names = (context,) if isinstance(context, str) else tuple(context)
     unknown = [name for name in names if name not in schema.categorical]
     if unknown:
-        hint = ' ("ranked" is for CTRModel.from_sample, which has rows to look at)' if context == "ranked" else ""
+        hint = ' ("ranked" needs the rows of CTRModel.from_sample)' if context == "ranked" else ""
         raise ValueError(
             f"context must name categorical columns of the schema ({', '.join(schema.categorical) or 'none'}), "
             f"got {', '.join(map(str, unknown))}{hint}"

@@ -2,7 +2,7 @@
 
 import zlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,9 +10,7 @@ from numpy.typing import NDArray
 from daes.stream.batch import Batch
 from daes.stream.dataset import Dataset
 from daes.training.config import TrainConfig
-
-if TYPE_CHECKING:
-    from daes.training.trainer import StreamTrainer
+from daes.training.trainer import StreamTrainer
 
 
 class DataChangedError(ValueError):
@@ -39,7 +37,7 @@ class ConsumedRows:
         self._stamps = data.stamps()
         self.checksums: dict[str, int] = {}
 
-    def __call__(self, trainer: "StreamTrainer", batch: Batch, logits: NDArray[np.float32]) -> None:
+    def __call__(self, trainer: StreamTrainer, batch: Batch, logits: NDArray[np.float32]) -> None:
         self.add(batch)
 
     def add(self, batch: Batch) -> None:

@@ -135,7 +135,7 @@ class LabelJoin:
         if excess > 0 or time.monotonic() - self._looked > _BETWEEN_LOOKS:
             self._read_labels(moment)
         while excess > 0:
-            yield from self._make_room(min(excess, self._batch_size))
+            yield from self._release(min(excess, self._batch_size))
             excess -= self._batch_size
         while self.pending and (over := self.rows.sent_by(moment - self._window)) >= least:
             rows = min(over, self._batch_size)
@@ -153,15 +153,15 @@ class LabelJoin:
 
     def _labels_until(self, moment: int, going_on: Callable[[], bool]) -> bool:
         """Read all labels that were sent by then; False if `going_on` ended that."""
-        started = said = time.monotonic()
+        started = warned = time.monotonic()
         while self.labels.complete_until() < moment:
             if not going_on():
                 return False
             if not self._read_labels(moment):
                 self.labels.wait(_ONE_WAIT)
-            if time.monotonic() - said > 30:
-                said = time.monotonic()
-                _log.warning("waiting for labels of %s for %.0f seconds", self.labels.name, said - started)
+            if time.monotonic() - warned > 30:
+                warned = time.monotonic()
+                _log.warning("waiting for labels of %s for %.0f seconds", self.labels.name, warned - started)
         self._read_labels(moment)
         return True
 
@@ -195,8 +195,8 @@ class LabelJoin:
             del self._strays[key]
             self.counts.unmatched += 1
 
-    def _make_room(self, rows: int) -> Iterator[Scored]:
-        """Release the oldest rows before their windows are over."""
+    def _release(self, rows: int) -> Iterator[Scored]:
+        """Release the oldest rows before their windows are over, because too many wait."""
         taken = self.rows.take(rows)
         if self._overflow == "drop":
             self.counts.dropped += rows

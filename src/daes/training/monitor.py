@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,9 +17,7 @@ from daes.embedding.distributions import FeatureDistributions
 from daes.metrics.base import sigmoid
 from daes.stream.batch import Batch
 from daes.stream.schema import Schema
-
-if TYPE_CHECKING:
-    from daes.training.trainer import StreamTrainer
+from daes.training.trainer import StreamTrainer
 
 Ints = NDArray[np.int64]
 
@@ -76,7 +74,7 @@ class Monitor:
 
     >>> from daes.model import CTRModel
     >>> from daes.simulation import AdStream
-    >>> from daes.training.trainer import StreamTrainer, TrainConfig
+    >>> from daes.training.config import TrainConfig
     >>> stream = AdStream(num_rows=6000, seed=0)
     >>> monitor = Monitor(stream.schema, reference_rows=2000, segment_rows=500, most_segments=8)
     >>> model = CTRModel(stream.schema, "daes", "fnn", sizes=100)
@@ -124,7 +122,7 @@ class Monitor:
             )
         self._distributions = distributions
 
-    def __call__(self, trainer: "StreamTrainer", batch: Batch, logits: NDArray[np.float32]) -> None:
+    def __call__(self, trainer: StreamTrainer, batch: Batch, logits: NDArray[np.float32]) -> None:
         """Take in a batch that was just scored and learned from."""
         if self._full() and not self._waiting and len(self._segments) == self.most_segments:
             self._join()
@@ -263,7 +261,7 @@ class Monitor:
         self._segments = self._segments[::2]
         self.segment_rows *= 2
 
-    def _knots(self, trainer: "StreamTrainer") -> Floats | None:
+    def _knots(self, trainer: StreamTrainer) -> Floats | None:
         knots = getattr(trainer.model.numerical, "knots", None)
         if knots is None:
             return None

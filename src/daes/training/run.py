@@ -315,7 +315,7 @@ def _restore(
 
 
 def _train(trainer: StreamTrainer, source: Source, *, live: bool, begin: bool) -> tuple[TrainResult, str | None]:
-    """Train to the end of the stream; a live stream ends by a signal, of which the second result tells.
+    """Train to the end of the stream; returns the result and, if a signal ended a live stream, a sentence about it.
 
     The last checkpoint may still be being written on return.
     """

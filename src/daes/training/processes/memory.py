@@ -72,14 +72,14 @@ class SharedMemory:
         file, control = _new(size) if here is not None and rank == 0 else (-1, np.empty(0, np.uint8))
         if len(control):
             control.view(np.int64)[2] = mark
-        told = gather((here, os.getpid(), file, mark))
+        everyone = gather((here, os.getpid(), file, mark))
         found = None
-        if here is not None and all(one[0] == here for one in told):
-            _, pid, number, mark = told[0]
+        if here is not None and all(one[0] == here for one in everyone):
+            _, pid, number, mark = everyone[0]
             with suppress(OSError):  # of another user, or in another namespace of processes
                 control = control if rank == 0 else _map(pid, number, size)
                 if control.view(np.int64)[2] == mark:
-                    found = cls(control.view(np.int64), [one[1] for one in told], rank, timeout)
+                    found = cls(control.view(np.int64), [one[1] for one in everyone], rank, timeout)
         if found is not None:
             found._make_box(0, _LEAST)
             found._make_box(1, _LEAST)
