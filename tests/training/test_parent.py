@@ -75,20 +75,13 @@ def test_settings_of_training_are_ones_own(days, parent, tmp_path):
     assert [group["lr"] for part in state for group in part["param_groups"]] == [0.5]
 
 
-def test_a_child_that_was_interrupted_goes_on_even_without_its_parent(days, parent, tmp_path):
-    class Stop(Exception):
-        pass
-
-    def stop(trainer, *_):
-        if trainer.rows == stop.at:
-            raise Stop
-
+def test_a_child_that_was_interrupted_goes_on_even_without_its_parent(days, parent, tmp_path, interrupted):
     copy = tmp_path / "parent"
     shutil.copytree(parent, copy)
     whole = train(days["second"], tmp_path / "whole", model=None, parent=copy)
-    for stop.at, done in ((200, None), (800, 600)):
-        folder = tmp_path / str(stop.at)
-        with pytest.raises(Stop):
+    for rows, done in ((200, None), (800, 600)):
+        folder = tmp_path / str(rows)
+        with interrupted(rows=rows) as stop:
             train(days["second"], folder, model=None, parent=copy, callbacks=[stop])
         if done:
             shutil.rmtree(copy)
