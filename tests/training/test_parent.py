@@ -13,6 +13,7 @@ from daes.stream.dataset import Dataset
 from daes.training.config import TrainConfig
 from daes.training.parent import ParentRun
 from daes.training.run import train_run
+from daes.training.trainer import StreamTrainer
 
 MODEL = {
     "embedding": "daes",
@@ -89,6 +90,14 @@ def test_a_child_that_was_interrupted_goes_on_even_without_its_parent(days, pare
         assert child.resumed_at == done
         weights = [(run.folder.model / "model.safetensors").read_bytes() for run in (child, whole)]
         assert weights[0] == weights[1]
+
+
+def test_the_state_of_the_parent_is_not_kept_in_memory(days, parent):
+    start = ParentRun.open(parent)
+    trainer = StreamTrainer(start.make_model(days["second"].schema), TrainConfig(optimizer="adam"))
+    start.load_into(trainer)
+    assert trainer.step.has_observed
+    assert not start.load().state
 
 
 def test_what_cannot_be_started_from(days, parent, tmp_path):

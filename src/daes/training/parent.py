@@ -73,6 +73,7 @@ class ParentRun:
         assert checkpoint is not None
         with checkpoint.in_use():
             trainer.start_from(checkpoint.state)
+        checkpoint.state.clear()  # not to be kept in memory during training
 
 
 def read_schema(config: Mapping[str, Any]) -> Schema:
