@@ -273,6 +273,7 @@ class ProcessTrainer(StreamTrainer):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from the state of any number of processes; bit for bit if the number is the same."""
         super().load_state_dict(self._with_own_rows(state))
+        self._measure()  # rows that a single process had scored
         self._exchanged_at = int(self._position["row"])
         found = state.get("random_of_processes", [state["random"]])
         if len(found) == self.processes.count:
