@@ -59,7 +59,7 @@ class Importance:
 
     def to_dict(self) -> dict[str, Any]:
         """As in importance.json, see docs/run-folder.md."""
-        return {**asdict(self), "columns": [asdict(column) for column in self.columns]}
+        return asdict(self)
 
 
 def feature_importance(model: CTRModel, batch: Batch, *, seed: int = 0) -> Importance:

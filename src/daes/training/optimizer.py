@@ -46,6 +46,10 @@ class Adagrad:
         ]
         self._steps = [torch.ones((), device=parameter.device) for parameter in self.parameters]
 
+    def place(self, parameter: Tensor) -> int:
+        """The index of a parameter among `parameters` and `sums`."""
+        return next(place for place, one in enumerate(self.parameters) if one is parameter)
+
     @torch.no_grad()
     def step(self) -> None:
         """Apply the gradients."""
@@ -197,9 +201,8 @@ def make_optimizers(model: CTRModel, config: TrainConfig) -> Optimizers:
         made = Adagrad([*dense, *sparse], lr=rate, **decay)
         tables = [] if model.categorical is None else [model.categorical.weight]
         tables += [] if model.numerical is None else model.numerical.tables
-        for parameter, total in zip(made.parameters, made.sums, strict=True):
-            if any(parameter is table for table in tables):
-                total.fill_((config.table_start / config.batch_size) ** 2)
+        for table in tables:
+            made.sums[made.place(table)].fill_((config.table_start / config.batch_size) ** 2)
         return Optimizers([made])
     kind, sparse_kind = _TORCH_OPTIMIZERS[name]
     parts = [kind(dense, lr=rate, **decay)] if dense else []

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -29,21 +30,23 @@ class DividedState:
     """
 
     def __init__(self, step: TrainingStep, table: DividedEmbedding, processes: Processes) -> None:
-        (self._adagrad,) = step.optimizers.parts
-        self._place = next(place for place, one in enumerate(self._adagrad.parameters) if one is table.weight)
-        self._tensors = (table.weight.detach(), self._adagrad.sums[self._place])
+        (adagrad,) = step.optimizers.parts
+        self._place = adagrad.place(table.weight)
+        self._tensors = (table.weight.detach(), adagrad.sums[self._place])
+        self._shape = table.num_rows, table.dim
         self.table, self.processes = table, processes
 
     def whole(self, state: Mapping[str, Any]) -> dict[str, Any]:
         """The state of the step with the rows of all processes, fetched while it is written, within `asking`."""
-        return self._with_tables(state, *(self._pieces(number) for number in range(len(self._tensors))))
+        pieces = (Pieces(one.dtype, self._shape, partial(self._read, place)) for place, one in enumerate(self._tensors))
+        return self._with_tables(state, *pieces)
 
     def own(self, state: Mapping[str, Any]) -> dict[str, Any]:
         """The part of a state with all rows that belongs to this process."""
         tables = state["model"]["categorical.weight"], state["optimizers"][0]["sums"][self._place]
         for one in tables:
-            if one.shape != (self.table.num_rows, self.table.dim):
-                raise RuntimeError(f"it has a table of shape {tuple(one.shape)}, not {tuple(self._shape)}")
+            if tuple(one.shape) != self._shape:
+                raise RuntimeError(f"it has a table of shape {tuple(one.shape)}, not {self._shape}")
         start, stop = self.table.first_row, self.table.first_row + len(self.table.weight)
         return self._with_tables(state, *(one[start:stop] for one in tables))
 
@@ -65,13 +68,6 @@ class DividedState:
             if number == _DONE:
                 return
             self.processes.send(self._tensors[number][start:stop], 0)
-
-    @property
-    def _shape(self) -> tuple[int, int]:
-        return self.table.num_rows, self.table.dim
-
-    def _pieces(self, number: int) -> Pieces:
-        return Pieces(self._tensors[number].dtype, self._shape, lambda: self._read(number))
 
     def _read(self, number: int) -> Iterator[Tensor]:
         own, each = self._tensors[number], self.table.rows_each

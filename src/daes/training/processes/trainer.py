@@ -114,9 +114,7 @@ class ProcessTrainer(StreamTrainer):
         _, tables = self.model.parameter_groups()
         (optimizer, *more) = self.step.optimizers.parts
         if tables and self._divided is None and isinstance(optimizer, Adagrad) and not more:
-            (table,) = tables
-            place = next(place for place, one in enumerate(optimizer.parameters) if one is table)
-            shared += [table, optimizer.sums[place]]
+            shared += [tables[0], optimizer.sums[optimizer.place(tables[0])]]
             self._gradients.shared = True
         with self.processes.communicating():
             memory.share(shared)
