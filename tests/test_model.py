@@ -827,7 +827,7 @@ class TestCategoricalModule:
         np.testing.assert_array_equal(again.predict_proba(make_rows(9)), model.predict_proba(make_rows(9)))
 
     def test_what_does_not_fit(self, schema):
-        with pytest.raises(ValueError, match="categorical must have 2 fields, as the schema has, got 1"):
+        with pytest.raises(ValueError, match="categorical must have num_fields=2, got num_fields=1"):
             CTRModel(schema, categorical=CategoricalEmbedding([40], 8))
         with pytest.raises(ValueError, match="dim must be the same for all parts, got 16 and 8"):
             CTRModel(schema, dim=16, categorical=CategoricalEmbedding([40, 9], 8))

@@ -1,4 +1,4 @@
-"""Schema + embedding + backbone = a model of clicks."""
+"""The model: schema + embedding + evidence + backbone."""
 
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,12 +40,12 @@ from daes.stream.batch import Batch
 from daes.stream.schema import Schema
 
 DEFAULT_SIZE = 10_000
-"""Rows of a categorical field's table where nothing is known of the field."""
+"""The default number of rows of a categorical field's table."""
 
 
 @dataclass(frozen=True)
 class DeviceBatch:
-    """A batch as tensors on one device, made once and used for scoring and for learning.
+    """A batch as tensors on one device, moved there once for scoring and for learning.
 
     **Shape.** `numerical` (B, q), `categorical` (B, p), `label` and `weight` (B,).
     """
@@ -60,40 +60,40 @@ class DeviceBatch:
 
     @property
     def features(self) -> tuple[Tensor, Tensor]:
-        """What a model scores."""
+        """The inputs of a model."""
         return self.numerical, self.categorical
 
     @property
     def targets(self) -> tuple[Tensor, ...]:
-        """What a loss compares the logits with: the label and, if there is one, the weight."""
+        """The further inputs of a loss: the label and, if there is one, the weight."""
         if self.label is None:
             raise ValueError("batch must have labels to compute a loss, got None")
         return (self.label,) if self.weight is None else (self.label, self.weight)
 
 
 class CTRModel(nn.Module):
-    """Batches in, logits out: numbers and categories become vectors, a backbone lets all of them interact.
+    """Predicts clicks: numbers and categories become vectors, a backbone combines them to a logit per row.
 
     **Shape.** `forward(numerical, categorical)`: (B, q) floats with NaN = missing and (B, p) int64 hashes with 0 =
     missing → logits (B,). A `Batch` may be given in place of both.
 
     Args:
-        schema: which columns there are. All-numerical and all-categorical schemas work.
+        schema: the columns. All-numerical and all-categorical schemas work.
         embedding: the method for numbers: a name of `daes.embedding.METHODS`, or a module.
         backbone: the interaction: a name of `daes.backbone.BACKBONES`, or a module.
-        dim: the dimension d of every embedding; that of the modules given, 16 otherwise.
+        dim: the dimension d of every embedding; by default that of the given modules, else 16.
         sizes: rows of each categorical field's table, by name, or one number for all.
         context: the categorical fields that modulate numbers in field-aware methods: names, "smallest" (the
             `num_context` smallest tables, the paper's rule) or None.
-        num_context: how many fields "smallest" takes.
+        num_context: the number of fields for "smallest".
         l2: λ of the paper's loss, BCE + λ‖Θ‖².
-        evidence: what past clicks say of values, ids and pairs, as inputs of the network that are counted, not learned:
-            an `Evidence`, its arguments, True for its defaults or False for none. A backbone that takes no plain inputs
-            does without, and so does a module whose `plain_dim` has no room for it. Logits start from what was counted:
-            the click rate so far plus the log odds of the row's values and ids, which a learned weight scales.
+        evidence: inputs of the network that are counted from past clicks, not learned, for values, ids and pairs: an
+            `Evidence`, its arguments, True for its defaults or False for none. It is not used with a backbone without
+            plain inputs, or a module whose `plain_dim` does not include it. Logits start from what was counted: the
+            click rate so far plus the log odds of the row's values and ids, scaled by a learned weight.
         categorical_options: further arguments of `CategoricalEmbedding` (mode, min_count, strict, sparse).
         categorical: a module for the categories in place of `CategoricalEmbedding(sizes, dim, **categorical_options)`,
-            as `daes.engines.torchrec.ShardedEmbedding`; `sizes` are its own. Or a subclass, to be called with these.
+            as `daes.engines.torchrec.ShardedEmbedding`; `sizes` are then its own. Or a subclass to call instead.
         embedding_options: further arguments of a method given by name.
         backbone_options: further arguments of a backbone given by name.
 
@@ -130,15 +130,20 @@ class CTRModel(nn.Module):
     ) -> None:
         super().__init__()
         self.lock = RLock()
-        given = categorical if isinstance(categorical, CategoricalEmbedding) else None
         if not 0 <= l2 < float("inf"):
             raise ValueError(f"l2 must be finite and not negative, got {l2}")
+        table_options = dict(categorical_options or {})
+        if isinstance(categorical, CategoricalEmbedding):
+            _check_sizes("categorical", categorical, num_fields=schema.num_categorical)
+            if table_options:
+                raise ValueError(f"options of the categories must be given to the module itself, got {table_options}")
+            table_options, sizes = categorical.options, dict(zip(schema.categorical, categorical.sizes, strict=True))
         self.schema = schema
-        self.dim = _common_dim(dim, embedding, backbone, *([] if given is None else [given]))
+        self.dim = _common_dim(dim, embedding, backbone, categorical)
         self.l2 = l2
-        self.sizes = _table_sizes(schema, sizes if given is None else _sizes_of(given, schema))
+        self.sizes = _table_sizes(schema, sizes)
         self.context = _context_names(schema, context, self.sizes, num_context)
-        # A preset is spelled out, so that a saved model stays what it was if the preset is ever improved.
+        # Presets are stored as options, so that a saved model stays the same if a preset is ever improved.
         method, method_options = _description(METHODS, embedding, embedding_options)
         interaction, interaction_options = _description(BACKBONES, backbone, backbone_options)
         self.config: dict[str, Any] = {
@@ -149,7 +154,7 @@ class CTRModel(nn.Module):
             "context": list(self.context),
             "l2": l2,
             "evidence": _evidence_arguments(evidence) if _takes_plain(backbone) else None,
-            "categorical_options": _categorical_options(given, categorical_options),
+            "categorical_options": table_options,
             "embedding_options": method_options,
             "backbone_options": interaction_options,
         }
@@ -161,11 +166,9 @@ class CTRModel(nn.Module):
                 self.numerical = self._make_embedding(embedding)
         if schema.num_categorical:
             with _drawing_from(seeds[1]):
-                self.categorical = (
-                    categorical(self.sizes, self.dim, **(categorical_options or {}))
-                    if isinstance(categorical, type)
-                    else categorical
-                )
+                if isinstance(categorical, type):
+                    categorical = categorical(self.sizes, self.dim, **table_options)
+                self.categorical = categorical
         self.evidence = self._make_evidence(backbone)
         with _drawing_from(seeds[2]):
             self.backbone = self._make_backbone(backbone)
@@ -184,17 +187,13 @@ class CTRModel(nn.Module):
     def _make_evidence(self, backbone: str | Backbone) -> EvidenceInputs:
         table = self.categorical
         offsets, rows = ([], 0) if table is None else (table.offsets, table.num_rows)
-
-        def make(options: Evidence) -> EvidenceInputs:
-            return EvidenceInputs(options, self.schema.num_numerical, offsets, rows)
-
         if self.config["evidence"] is not None:
-            made = make(Evidence(**self.config["evidence"]))
+            made = EvidenceInputs(Evidence(**self.config["evidence"]), self.schema.num_numerical, offsets, rows)
             numbers = 0 if self.numerical is None else self.numerical.plain_dim
             if isinstance(backbone, str) or backbone.plain_dim == numbers + made.dim:
                 return made
-            self.config["evidence"] = None  # a module that was made without room for it
-        return make(Evidence(numbers=False, categories=False))
+            self.config["evidence"] = None  # the module's inputs do not include it
+        return EvidenceInputs(Evidence(numbers=False, categories=False), self.schema.num_numerical, offsets, rows)
 
     def _make_backbone(self, backbone: str | Backbone) -> Backbone:
         numbers = self.numerical
@@ -206,7 +205,7 @@ class CTRModel(nn.Module):
                     f"backbone must take plain inputs for embedding={self.config['embedding']!r}, which gives no "
                     f"vectors, got {self.config['backbone']!r}"
                 )
-            plain_dim = 0  # the vectors do without
+            plain_dim = 0  # the vectors suffice
         plain_dim += self.evidence.dim
         if isinstance(backbone, Backbone):
             _check_sizes("backbone", backbone, num_fields=num_fields, plain_dim=plain_dim)
@@ -215,10 +214,10 @@ class CTRModel(nn.Module):
 
     @classmethod
     def from_sample(cls, schema: Schema, sample: Batch, **arguments: Any) -> Self:
-        """A model whose tables and context are chosen after a look at some rows.
+        """A model whose tables and context are chosen by a sample of the rows.
 
-        `sizes` follow the cardinalities seen, and `context` may also be "ranked": the fields that a Kruskal–Wallis test
-        finds to change the distribution of the numbers, strongest first. An offline method is fitted on the rows.
+        `sizes` follow the cardinalities in the sample, and `context` may also be "ranked": the fields that change the
+        distribution of the numbers by a Kruskal–Wallis test, strongest first. An offline method is fitted on the rows.
         """
         _check_columns(schema, sample)
         mode = (arguments.get("categorical_options") or {}).get("mode", "hash")
@@ -276,39 +275,38 @@ class CTRModel(nn.Module):
         return logits if combined is None else logits + combined.to(logits.dtype)
 
     def correction(self, numerical: Tensor, categorical: Tensor) -> Tensor | None:
-        """What to add to the logits of rows that come next in the stream, for the errors of the last ones, (B,).
+        """A correction (B,) to the logits of the next rows of a stream, by the errors of the last ones.
 
-        A score by itself, outside of a stream, is that of `forward`. None without `Evidence(recent=…)`.
+        Scores outside of a stream are those of `forward`. None without `Evidence(recent=…)`.
         """
-        if self.evidence.recent is None:
-            return None
-        rows = categorical if self.categorical is None else self.categorical.rows(categorical)
-        return self.evidence.correction(numerical, rows)
+        return None if self.evidence.recent is None else self.evidence.correction(numerical, self.rows(categorical))
+
+    def rows(self, categorical: Tensor) -> Tensor:
+        """The rows of the categories' table that hashes (B, p) look up."""
+        return categorical if self.categorical is None else self.categorical.rows(categorical)
 
     def observe(self, numerical: Tensor, categorical: Tensor) -> None:
-        """Take a batch into the distributions and the vocabularies, as a forward in `train()` does first."""
+        """Update the distributions and the vocabularies with a batch, as a forward in `train()` does first."""
         if self.categorical is not None and self.categorical.vocabulary is not None:
             self.categorical.observe(categorical)
         if self.numerical is not None and self.numerical.observe_in_forward:
             self.numerical.observe(numerical)
 
     def count(self, batch: DeviceBatch, logits: Tensor | None = None, found: Found | None = None) -> None:
-        """Take the labels of a batch that was learned from into the evidence: later batches are scored with them.
+        """Update the evidence with the labels of a batch that was learned from.
 
-        `logits` (B,) are those of the batch before the step, without which no errors are noted; `found` is where it
-        was looked up, if that is known.
+        Args:
+            batch: the rows.
+            logits: their logits (B,) before the step; if None, no errors are recorded.
+            found: where the rows were looked up, if that is known.
         """
-        if batch.label is None:
-            return
-        if found is not None:
-            self.evidence.update(batch.numerical, found.rows, batch.label, logits, found)
-            return
-        rows = batch.categorical if self.categorical is None else self.categorical.rows(batch.categorical)
-        self.evidence.update(batch.numerical, rows, batch.label, logits)
+        if batch.label is not None:
+            rows = self.rows(batch.categorical) if found is None else found.rows
+            self.evidence.update(batch.numerical, rows, batch.label, logits, found)
 
     @contextmanager
     def without_observing(self) -> Iterator[None]:
-        """Within it a forward in `train()` observes nothing, as after `observe`."""
+        """Within it, a forward in `train()` does not observe the batch."""
         numbers = self.numerical
         vocabulary = None if self.categorical is None else self.categorical.vocabulary
         before = numbers is not None and numbers.observe_in_forward, vocabulary is not None and vocabulary.training
@@ -325,15 +323,15 @@ class CTRModel(nn.Module):
                 vocabulary.train(before[1])
 
     def loss(self, batch: Batch) -> Tensor:
-        """Mean binary cross-entropy of the batch, by weight where there are weights, plus λ‖Θ‖²."""
+        """Mean binary cross-entropy of the batch, weighted if there are weights, plus λ‖Θ‖²."""
         rows = self.prepare(batch)
         return self.cross_entropy(self(*rows.features), *rows.targets) + self.penalty()
 
     @staticmethod
     def cross_entropy(logits: Tensor, label: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Mean binary cross-entropy, by weight where there are weights; 0 without rows or without weight.
+        """Mean binary cross-entropy, weighted if there are weights; 0 without rows or if all weights are 0.
 
-        Training uses this method alone, so a subclass that overrides it trains with its own loss.
+        Training uses only this method, so a subclass that overrides it trains with its own loss.
 
         **Shape.** All tensors are (B,); the result is a scalar.
         """
@@ -352,16 +350,16 @@ class CTRModel(nn.Module):
         return self.l2 * torch.stack([parameter.square().sum() for parameter in self.parameters()]).sum()
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write the model to a folder: `model.safetensors` with every tensor, `config.json` with all else.
+        """Write the model to a folder: `model.safetensors` with every tensor, `config.json` with everything else.
 
-        The parts are saved by name and options, so that a module given to the model must be of a registered class.
+        Parts are saved by name and options, so that a module given to the model must be of a registered class.
         """
         self.check_registered()
         with self.lock:
             save_model(self, self.schema, self.config, Path(folder))
 
     def check_registered(self) -> None:
-        """A ValueError if a part is of a class without a registered name, by which it could be saved."""
+        """Raise a ValueError if the class of a part is not registered, since it is saved by its name."""
         for part, registry in (("embedding", METHODS), ("backbone", BACKBONES)):
             if self.config[part] not in registry:
                 raise ValueError(
@@ -375,11 +373,9 @@ class CTRModel(nn.Module):
         saved, config, state = load_model(Path(folder))
         if schema is not None:
             refuse_other_schema(schema, saved)
-        if config.get("embedding") in METHODS and isinstance(config.get("embedding_options"), dict):
-            config = {
-                **config,
-                "embedding_options": METHODS[config["embedding"]].spelled_out(config["embedding_options"]),
-            }
+        options = config.get("embedding_options")
+        if config.get("embedding") in METHODS and isinstance(options, dict):
+            config = {**config, "embedding_options": METHODS[config["embedding"]].spelled_out(options)}
         try:
             model = cls(saved, **config)
         except (TypeError, ValueError, RuntimeError, MemoryError, KeyError, AttributeError) as error:
@@ -391,11 +387,11 @@ class CTRModel(nn.Module):
         return model.eval()
 
     def to_onnx(self, path: str | Path) -> None:
-        """Write the model as ONNX, for onnxruntime: `daes.export` says what goes in and what comes out."""
+        """Write the model as ONNX, for onnxruntime: see `daes.export` for inputs and outputs."""
         self._export(export_onnx, path)
 
     def to_torch(self, path: str | Path) -> None:
-        """Write the model as a program of `torch.export`, for torch without this package: see `daes.export`."""
+        """Write the model as a program of `torch.export`, for use without this package: see `daes.export`."""
         self._export(export_torch, path)
 
     def _export(self, write: Callable[..., None], path: str | Path) -> None:
@@ -409,16 +405,16 @@ class CTRModel(nn.Module):
         """The probability of a click for each row, (B,).
 
         Other threads may learn meanwhile (`TrainingStep.learn`): the scores are those of the model between two steps,
-        and what is learned does not depend on them.
+        and scoring does not affect learning.
         """
         with self.scoring():
             return torch.sigmoid(self(batch).double()).cpu().numpy()
 
     @contextmanager
     def scoring(self) -> Iterator[None]:
-        """Within it the model is in eval mode and no other thread learns; its modes are then as they were before."""
+        """Within it, the model is in eval mode and no other thread learns; the modes are restored afterwards."""
         with self.lock:
-            modes = [(part, part.training) for part in self.modules()]  # a vocabulary may be fixed by itself
+            modes = [(part, part.training) for part in self.modules()]  # a vocabulary may have a mode of its own
             self.eval()
             try:
                 yield
@@ -427,7 +423,7 @@ class CTRModel(nn.Module):
                     part.training = mode
 
     def fit_embedding(self, sample: Batch) -> Self:
-        """Fit an offline method on rows of the stream; nothing to do for the others."""
+        """Fit an offline method on rows of the stream; does nothing for other methods."""
         if self.numerical is not None and self.numerical.offline:
             labels = None if sample.label is None else torch.from_numpy(sample.label)
             self.numerical.fit(torch.from_numpy(sample.numerical).to(self.device), labels)
@@ -435,14 +431,14 @@ class CTRModel(nn.Module):
 
     @property
     def distributions(self) -> FeatureDistributions | None:
-        """The sample of the numerical features that the model keeps while it learns, if it keeps one."""
+        """The sample of the numerical features that the model updates while it learns; None if it has none."""
         known = None if self.numerical is None else self.numerical.distributions
         return known if isinstance(known, FeatureDistributions) and known.follows else None
 
     def freeze(self) -> Self:
-        """Keep what a score needs and drop what only learning needs: the samples of features and rows.
+        """Drop what only learning needs: the samples of features and rows.
 
-        A frozen model is saved in little more space than its parameters, and observes nothing more.
+        A frozen model takes little more space than its parameters and observes nothing more.
         """
         if self.numerical is not None and self.numerical.distributions is not None:
             self.numerical.distributions.freeze()
@@ -451,13 +447,13 @@ class CTRModel(nn.Module):
 
     @property
     def needs_fit(self) -> bool:
-        """Whether the method is offline and still unfitted."""
+        """Whether the method is offline and not fitted yet."""
         return self.numerical is not None and self.numerical.offline and not bool(self.numerical.fitted)
 
     @property
     def device(self) -> torch.device:
-        """Where the parameters are."""
-        return self.evidence.total.device  # to look for a parameter takes longer
+        """The device of the parameters."""
+        return self.evidence.total.device  # finding a parameter takes longer
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "lock"}  # a lock cannot be copied
@@ -470,26 +466,26 @@ class CTRModel(nn.Module):
         """The batch's tensors on the model's device; its columns must be those of the schema."""
         _check_columns(self.schema, batch)
         arrays = batch.numerical, batch.categorical, batch.label, batch.weight
-        found: list[Any] = [None if array is None else torch.from_numpy(array) for array in arrays]
+        tensors: list[Any] = [None if array is None else torch.from_numpy(array) for array in arrays]
         if (device := self.device).type != "cpu":
-            found = [None if one is None else one.to(device, non_blocking=True) for one in found]
-        return DeviceBatch(*found)
+            tensors = [None if one is None else one.to(device, non_blocking=True) for one in tensors]
+        return DeviceBatch(*tensors)
 
     def parameter_groups(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-        """Parameters with dense and with sparse gradients: the latter need an optimiser such as SparseAdam."""
+        """Parameters with dense and with sparse gradients; the latter need an optimiser such as SparseAdam."""
         table = self.categorical
         sparse = [table.weight] if table is not None and table.sparse and not table.sharded else []
         dense = [parameter for parameter in self.parameters() if not any(parameter is other for other in sparse)]
         return dense, sparse
 
     def _context(self, rows: Tensor, vectors: Tensor) -> Tensor | Context:
-        """The context of each row: made once per distinct combination where finding these is cheap."""
+        """The context of each row, computed once per distinct combination if these are cheap to find."""
         assert self.categorical is not None
         pool = getattr(self.numerical, "context_pool", "mean")
         index, table = self._context_index, self.categorical
         total = table.num_rows
-        # On a device, finding distinct contexts would stall it; an exported graph has no data-dependent shapes; other
-        # processes may have other contexts.
+        # Finding distinct contexts would stall a device; an exported graph has no data-dependent shapes; look-ups in a
+        # sharded table need the same shapes in all processes.
         elsewhere = rows.device.type != "cpu" or table.sharded
         if elsewhere or torch.compiler.is_compiling() or total ** len(index) >= 2**63:
             return pool_context(vectors.index_select(1, index), pool)
@@ -506,7 +502,7 @@ def _takes_plain(backbone: str | Backbone) -> bool:
 
 
 def _evidence_arguments(evidence: Evidence | Mapping[str, Any] | bool | None) -> dict[str, Any] | None:
-    """Evidence as it is saved: all of its arguments, or None."""
+    """All arguments of the evidence, as they are saved; None without evidence."""
     if evidence is None or evidence is False:
         return None
     if evidence is True:
@@ -514,10 +510,10 @@ def _evidence_arguments(evidence: Evidence | Mapping[str, Any] | bool | None) ->
     return asdict(evidence if isinstance(evidence, Evidence) else Evidence(**evidence))
 
 
-def _common_dim(dim: int | None, *parts: str | nn.Module) -> int:
-    """The dimension that was asked for and that the modules have."""
+def _common_dim(dim: int | None, *parts: object) -> int:
+    """The dimension that was given and that the modules among the parts have."""
     for part in parts:
-        own = dim if isinstance(part, str) else getattr(part, "dim", dim)
+        own = getattr(part, "dim", dim)
         if dim is not None and own != dim:
             raise ValueError(f"dim must be the same for all parts, got {dim} and {own} in {type(part).__name__}")
         dim = own
@@ -527,7 +523,7 @@ def _common_dim(dim: int | None, *parts: str | nn.Module) -> int:
 def _description(
     registry: Registry[Any], part: str | Configurable, options: Mapping[str, Any] | None
 ) -> tuple[str, dict[str, Any]]:
-    """Name and options of a part as they are saved: with lists for tuples, so that reading gives the same."""
+    """Name and options of a part as they are saved: with lists for tuples, as JSON has them."""
     if isinstance(part, str):
         name, spelled = part, {**registry.find(part).preset, **(options or {})}
     elif not isinstance(part, Configurable):
@@ -539,24 +535,6 @@ def _description(
     return name, {key: list(value) if isinstance(value, tuple) else deepcopy(value) for key, value in spelled.items()}
 
 
-def _categorical_options(module: CategoricalEmbedding | None, given: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The options of the categories' table as they are saved."""
-    if module is None:
-        return dict(given or {})
-    if given:
-        raise ValueError(f"options of the categories must be given to the module itself, got {dict(given)}")
-    return module.options
-
-
-def _sizes_of(categorical: CategoricalEmbedding, schema: Schema) -> dict[str, int]:
-    """The sizes of a module's fields by the names of the schema."""
-    if categorical.num_fields != schema.num_categorical:
-        raise ValueError(
-            f"categorical must have {schema.num_categorical} fields, as the schema has, got {categorical.num_fields}"
-        )
-    return dict(zip(schema.categorical, categorical.sizes, strict=True))
-
-
 def _check_sizes(what: str, module: nn.Module, **expected: int) -> None:
     for name, size in expected.items():
         if getattr(module, name) != size:
@@ -564,7 +542,7 @@ def _check_sizes(what: str, module: nn.Module, **expected: int) -> None:
 
 
 def ranked_context(schema: Schema, sample: Batch, count: int = 3) -> tuple[str, ...]:
-    """The categorical fields that change the distribution of the numbers most, by `rank_context_fields`."""
+    """The categorical fields that most change the distribution of the numbers, by `rank_context_fields`."""
     if not schema.num_numerical or not schema.num_categorical:
         return ()
     ranking = rank_context_fields(
@@ -576,7 +554,7 @@ def ranked_context(schema: Schema, sample: Batch, count: int = 3) -> tuple[str, 
 
 @contextmanager
 def _drawing_from(seed: int) -> Iterator[None]:
-    """Random numbers of a part's own, so that one seed gives models of two methods the same tables and network."""
+    """Draw random numbers from a seed of a part's own: with one seed, two methods have the same tables and network."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         yield
@@ -614,7 +592,7 @@ def _context_names(
     names = (context,) if isinstance(context, str) else tuple(context)
     unknown = [name for name in names if name not in schema.categorical]
     if unknown:
-        hint = ' ("ranked" is for CTRModel.from_sample, which has rows to look at)' if context == "ranked" else ""
+        hint = ' ("ranked" needs the rows of CTRModel.from_sample)' if context == "ranked" else ""
         raise ValueError(
             f"context must name categorical columns of the schema ({', '.join(schema.categorical) or 'none'}), "
             f"got {', '.join(map(str, unknown))}{hint}"

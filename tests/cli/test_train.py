@@ -557,7 +557,7 @@ def test_a_run_on_standard_input_cannot_be_resumed(refused, clicks, tmp_path, mo
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("daes.training.run.write_results", interrupted)
+        patch.setattr("daes.training.results.RunResults.write", interrupted)
         stopped = CliRunner().invoke(build_app(), ["train", "-", "--out", str(out), *QUICK], input=csv)
     assert stopped.exit_code == 130, stopped.output
     on = f"To continue training with the rows of a file: daes train FILE --from {out} --out OTHER\n"

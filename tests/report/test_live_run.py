@@ -13,8 +13,8 @@ from daes.training.run import train_run
 
 
 def test_a_run_in_progress_and_when_it_is_finished(tmp_path, monkeypatch):
-    monkeypatch.setattr("daes.training.progress._LEAST_SECONDS", 0.0)
-    monkeypatch.setattr("daes.training.progress._LARGEST_SHARE", 1e9)
+    monkeypatch.setattr("daes.training.results._LEAST_SECONDS", 0.0)
+    monkeypatch.setattr("daes.training.results._LARGEST_SHARE", 1e9)
     folder, views = tmp_path / "run", []
 
     def look(trainer, record):

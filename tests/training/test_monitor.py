@@ -200,7 +200,7 @@ def test_a_schema_without_numbers(make_rows):
     ("option", "message"),
     [
         ({"most_segments": 7}, "most_segments must be even"),
-        ({"reference_rows": 0}, "reference_rows must be positive"),
+        ({"reference_rows": 0}, "reference_rows must be a positive integer, got 0"),
         ({"num_knots": 1}, "num_knots must be at least 2"),
     ],
 )

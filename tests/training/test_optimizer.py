@@ -27,7 +27,7 @@ def test_dense_gradients_are_applied_as_by_torch(decay, together):
             one.grad = torch.randn_like(one) * step
             other.grad = one.grad.clone()
         if together:  # as on an accelerator
-            ours._step_together(*([tensor.data for tensor in part] for part in (mine[:3],)), *_rest(ours, mine))
+            ours._step_dense(*([tensor.data for tensor in part] for part in (mine[:3],)), *_rest(ours, mine))
         else:
             ours.step()
         oracle.step()

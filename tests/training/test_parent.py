@@ -13,6 +13,7 @@ from daes.stream.dataset import Dataset
 from daes.training.config import TrainConfig
 from daes.training.parent import ParentRun
 from daes.training.run import train_run
+from daes.training.trainer import StreamTrainer
 
 MODEL = {
     "embedding": "daes",
@@ -75,20 +76,13 @@ def test_settings_of_training_are_ones_own(days, parent, tmp_path):
     assert [group["lr"] for part in state for group in part["param_groups"]] == [0.5]
 
 
-def test_a_child_that_was_interrupted_goes_on_even_without_its_parent(days, parent, tmp_path):
-    class Stop(Exception):
-        pass
-
-    def stop(trainer, *_):
-        if trainer.rows == stop.at:
-            raise Stop
-
+def test_a_child_that_was_interrupted_goes_on_even_without_its_parent(days, parent, tmp_path, interrupted):
     copy = tmp_path / "parent"
     shutil.copytree(parent, copy)
     whole = train(days["second"], tmp_path / "whole", model=None, parent=copy)
-    for stop.at, done in ((200, None), (800, 600)):
-        folder = tmp_path / str(stop.at)
-        with pytest.raises(Stop):
+    for rows, done in ((200, None), (800, 600)):
+        folder = tmp_path / str(rows)
+        with interrupted(rows=rows) as stop:
             train(days["second"], folder, model=None, parent=copy, callbacks=[stop])
         if done:
             shutil.rmtree(copy)
@@ -98,10 +92,18 @@ def test_a_child_that_was_interrupted_goes_on_even_without_its_parent(days, pare
         assert weights[0] == weights[1]
 
 
+def test_the_state_of_the_parent_is_not_kept_in_memory(days, parent):
+    start = ParentRun.open(parent)
+    trainer = StreamTrainer(start.make_model(days["second"].schema), TrainConfig(optimizer="adam"))
+    start.load_into(trainer)
+    assert trainer.step.has_observed
+    assert not start.load().state
+
+
 def test_what_cannot_be_started_from(days, parent, tmp_path):
     with pytest.raises(FileNotFoundError, match="no run in"):
         ParentRun.open(tmp_path)
-    with pytest.raises(ValueError, match="the model is the parent's, and no arguments of it can be given, got embed"):
+    with pytest.raises(ValueError, match="the model is the parent's and takes no arguments, got embed"):
         train(days["second"], tmp_path / "child", parent=parent)
     with pytest.raises(ValueError, match="optimizer must be the parent's, adam, got sgd"):
         train(days["second"], tmp_path / "child", model=None, parent=parent, config={"optimizer": "sgd"})

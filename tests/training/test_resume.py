@@ -132,18 +132,10 @@ def small_run(folder, rows, **options):
     return train_run(data, folder, model=model, config=config, sample_rows=500, **options)
 
 
-def test_a_tampered_checkpoint_is_refused_and_the_one_before_is_used(tmp_path):
+def test_a_tampered_checkpoint_is_refused_and_the_one_before_is_used(tmp_path, interrupted):
     whole, other = tmp_path / "whole", tmp_path / "other"
     small_run(whole, 2000)
-
-    class Stop(Exception):
-        pass
-
-    def stop(trainer, *_):
-        if trainer.rows == 1400:
-            raise Stop
-
-    with pytest.raises(Stop):
+    with interrupted(rows=1400) as stop:
         small_run(other, 2000, callbacks=[stop])
     steps = CheckpointStore(other / "checkpoints").steps()
     assert steps == [6, 9, 12]
@@ -184,14 +176,8 @@ def test_a_finished_run_is_resumed_to_the_same_end_and_beyond(tmp_path):
     assert ours["metrics"] == theirs["metrics"]
 
 
-def test_a_run_killed_before_its_first_checkpoint_begins_as_it_did(tmp_path):
-    class Stop(Exception):
-        pass
-
-    def stop(trainer, *_):
-        raise Stop
-
-    with pytest.raises(Stop):
+def test_a_run_killed_before_its_first_checkpoint_begins_as_it_did(tmp_path, interrupted):
+    with interrupted(batches=1) as stop:
         small_run(tmp_path / "run", 1000, callbacks=[stop])
     run = small_run(tmp_path / "run", 1000, resume=True)
     small_run(tmp_path / "whole", 1000)
@@ -236,7 +222,7 @@ class TestOfAnotherVersion:
         now = environment()
         go_on = self.started(tmp_path, daes=now["daes"], torch="1.2.3")
         go_on()
-        said = f"the run was started with torch 1.2.3, and here is torch {now['packages']['torch']}: its result may"
+        said = f"the run was started with torch 1.2.3 and is resumed with torch {now['packages']['torch']}: its result"
         assert said in caplog.text
 
     def test_of_the_same_one_nothing_is_said(self, tmp_path, caplog):

@@ -21,7 +21,7 @@ from daes.storage.nested_state import encode_state
 from daes.storage.run_folder import RunFolder
 from daes.stream.dataset import Dataset
 from daes.stream.files import DataFile
-from daes.training import run as run_module
+from daes.training import results
 from daes.training.config import TrainConfig
 from daes.training.run import RunExistsError, train_run
 from daes.training.step import TrainingError
@@ -53,18 +53,6 @@ def short_run(folder, rows=500, config=None, model=None, **options):
 
 def contents(folder):
     return {path.name: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
-
-
-class Stop(Exception):
-    pass
-
-
-def stop_at(rows):
-    def stop(trainer, *_):
-        if trainer.rows == rows:
-            raise Stop
-
-    return stop
 
 
 @pytest.mark.parametrize(
@@ -102,11 +90,11 @@ def test_a_folder_of_something_else_is_never_overwritten(tmp_path):
     assert contents(tmp_path) == before
 
 
-def test_a_run_stays_until_its_replacement_is_complete(tmp_path):
+def test_a_run_stays_until_its_replacement_is_complete(tmp_path, interrupted):
     folder = tmp_path / "run"
     old = short_run(folder)
-    with pytest.raises(Stop):
-        short_run(folder, 700, overwrite=True, callbacks=[stop_at(500)])
+    with interrupted(rows=500) as stop:
+        short_run(folder, 700, overwrite=True, callbacks=[stop])
     assert CTRModel.from_pretrained(folder / "model").config == old.model.config
     assert RunFolder(folder).read("metrics")["rows"] == 500
     with pytest.raises(RunExistsError, match=r"an unfinished one that was to replace it: --resume .* --overwrite"):
@@ -121,11 +109,11 @@ def test_a_run_stays_until_its_replacement_is_complete(tmp_path):
     assert {path.name for path in folder.iterdir()} == {path.name for path in whole.folder.path.iterdir()}
 
 
-def test_an_unfinished_replacement_can_be_started_again(tmp_path):
+def test_an_unfinished_replacement_can_be_started_again(tmp_path, interrupted):
     folder = tmp_path / "run"
     short_run(folder)
-    with pytest.raises(Stop):
-        short_run(folder, 700, overwrite=True, callbacks=[stop_at(500)])
+    with interrupted(rows=500) as stop:
+        short_run(folder, 700, overwrite=True, callbacks=[stop])
     again = short_run(folder, 600, overwrite=True)
     assert (again.resumed_at, again.result.rows, again.folder.read("metrics")["rows"]) == (None, 600, 600)
     assert not (folder / "replacement").exists()
@@ -180,10 +168,10 @@ def test_the_last_checkpoint_is_of_the_model_that_is_saved(tmp_path, monkeypatch
         genuine(path, encoded)
 
     importance_is_known = threading.Event()
-    measured = run_module.feature_importance
+    measured = results.feature_importance
     monkeypatch.setattr(checkpoint, "write_encoded", slowly)
     monkeypatch.setattr(
-        run_module, "feature_importance", lambda *a, **k: (measured(*a, **k), importance_is_known.set())[0]
+        results, "feature_importance", lambda *a, **k: (measured(*a, **k), importance_is_known.set())[0]
     )
     started = []
     finished = short_run(
@@ -209,10 +197,10 @@ def test_a_last_checkpoint_that_cannot_be_written_ends_the_run(tmp_path, monkeyp
     assert not (tmp_path / "run" / "metrics.json").exists()
 
 
-def test_a_checkpoint_of_something_else_is_named(tmp_path):
+def test_a_checkpoint_of_something_else_is_named(tmp_path, interrupted):
     folder = tmp_path / "run"
-    with pytest.raises(Stop):
-        short_run(folder, callbacks=[stop_at(500)])
+    with interrupted(rows=500) as stop:
+        short_run(folder, callbacks=[stop])
     with CheckpointStore(folder / "checkpoints") as store:
         state = store.load().state
         for part in ("random", "extra", "step"):
@@ -263,7 +251,7 @@ def test_a_run_is_resumed_from_another_working_directory(tmp_path, monkeypatch):
     assert short_run(tmp_path / "run", data=Dataset.open("here/clicks.parquet"), resume=True).resumed_at == 200
 
 
-def test_the_second_trainer_in_a_folder_is_told(tmp_path):
+def test_the_second_trainer_in_a_folder_is_told(tmp_path, interrupted):
     folder = tmp_path / "run"
 
     def enter_again(trainer, *_):
@@ -271,10 +259,9 @@ def test_the_second_trainer_in_a_folder_is_told(tmp_path):
             for options in ({"resume": True}, {"overwrite": True}):
                 with pytest.raises(LockHeldError, match=r"run is in use: process \d+ on .* one writer at a time"):
                     short_run(folder, **options)
-            raise Stop
 
-    with pytest.raises(Stop):
-        short_run(folder, callbacks=[enter_again])
+    with interrupted(rows=100) as stop:
+        short_run(folder, callbacks=[enter_again, stop])
     assert short_run(folder, resume=True).result.rows == 500
 
 

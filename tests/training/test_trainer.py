@@ -410,29 +410,18 @@ def assert_equal_trees(left, right, place="state"):
         ("dae", {"categorical_options": {"sparse": True}}, 1),
     ],
 )
-def test_an_interrupted_run_ends_with_the_same_bits(make_rows, make_model, schema, tmp_path, method, options, delay):
+def test_an_interrupted_run_ends_with_the_same_bits(
+    make_rows, make_model, schema, tmp_path, interrupted, method, options, delay
+):
     rows = make_rows(2050)
     config = replace(CONFIG, label_delay=delay, checkpoint_every=300, bad_batch="skip")
     whole = StreamTrainer(make_model(method, **options), config, store=CheckpointStore(tmp_path / "whole"))
     expected = whole.run(BatchSource(rows, schema))
-
-    class Stop(Exception):
-        pass
-
-    def stop_at(count):
-        def callback(trainer, *_):
-            if trainer.batches == count:
-                raise Stop
-
-        return callback
-
     # Once there is a checkpoint, how the model started does not matter any more.
     for count, seed in ((5, 0), (11, 9), (12, 9), (19, 9)):
-        with CheckpointStore(tmp_path / "parts") as store:
+        with CheckpointStore(tmp_path / "parts") as store, interrupted(batches=count) as stop:
             model = make_model(method, seed=seed, **options)
-            trainer = StreamTrainer(model, config, store=store, callbacks=[stop_at(count)])
-            with pytest.raises(Stop):
-                trainer.run(BatchSource(rows, schema))
+            StreamTrainer(model, config, store=store, callbacks=[stop]).run(BatchSource(rows, schema))
     with CheckpointStore(tmp_path / "parts") as store:
         last = StreamTrainer(make_model(method, seed=9, **options), config, store=store)
         result = last.run(BatchSource(rows, schema))
@@ -478,7 +467,7 @@ def test_training_goes_on_while_the_disk_is_full(make_rows, make_model, schema, 
     full_disk(monkeypatch, lambda name: "step-000000000002" in name)
     with (
         CheckpointStore(tmp_path) as store,
-        pytest.warns(CheckpointWarning, match=r"step-0+2\.safetensors: No space left on device; .* training goes on"),
+        pytest.warns(CheckpointWarning, match=r"step-0+2\.safetensors: No space left on device; .* training continues"),
     ):
         StreamTrainer(model, config, store=store).run(BatchSource(make_rows(500), schema))
     assert store.steps() == [3, 4, 5]

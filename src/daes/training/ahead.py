@@ -1,7 +1,7 @@
-"""The end of a step on a device, parted into what the host does ahead and what the device does, which can be recorded.
+"""The end of a step on a device, divided into what the host does ahead and what the device does, which can be recorded.
 
 After the optimiser's step the model observes the batch and counts its labels. Which values a sample accepts and when
-knots are refreshed depends on the number of rows alone, so the host knows it ahead and the device needs no answer.
+knots are refreshed depends only on the number of rows, so the host knows it ahead and the device need not wait for it.
 """
 
 from dataclasses import dataclass
@@ -22,11 +22,11 @@ class Plan:
 
 
 def plan(model: CTRModel, rows: int, *, observing: bool) -> Plan | None:
-    """The host's share of taking in the next rows, where the device can do the rest; what that is.
+    """Do the host's part of observing and counting the next rows; returns what the device has to do.
 
-    None, and nothing done, where the evidence needs the host: that is too rare to be worth a recording.
+    Does nothing and returns None if the evidence needs the host, which is too rare to be worth a recording.
     """
-    # A vocabulary takes the batch in first, on the host's word: an id that gets a row by it is counted in that row.
+    # A vocabulary observes the batch first, on the host: an id that gets a row by it is counted in that row.
     count = model.evidence.can_count_ahead and not (observing and _has_vocabulary(model))
     if count and model.evidence.due(rows):
         return None
@@ -43,17 +43,16 @@ def plan(model: CTRModel, rows: int, *, observing: bool) -> Plan | None:
 def take_in(
     model: CTRModel, what: Plan, numerical: Tensor, categorical: Tensor, label: Tensor, logits: Tensor | None = None
 ) -> None:
-    """The device's share; without logits no errors are noted."""
+    """Do the device's part; without logits no errors are recorded."""
     if what.observe:
         assert model.distributions is not None
         model.distributions.observe_ahead(numerical, refresh=what.refresh)
     if what.count:
-        rows = categorical if model.categorical is None else model.categorical.rows(categorical)
-        model.evidence.count_ahead(numerical, rows, label, logits)
+        model.evidence.count_ahead(numerical, model.rows(categorical), label, logits)
 
 
 def _observes_ahead(model: CTRModel) -> bool:
-    """Whether distributions are all that observes a batch, by kernels, and their samples are full."""
+    """Whether nothing but distributions observes a batch, they do it by kernels, and their samples are full."""
     method, known = model.numerical, model.distributions
     return (
         method is not None

@@ -1,7 +1,7 @@
-"""Where the metrics of a run can go while it is running: TensorBoard, MLflow, Weights & Biases, or any function.
+"""Callbacks that send the metrics of a run, as they are recorded, to TensorBoard, MLflow or Weights & Biases.
 
-Each class is a `RecordCallback` of `StreamTrainer` and `train_run`. Python's logging needs none of them: the logger
-"daes.training" has every record as INFO and every batch that is skipped as WARNING.
+Each class is a `RecordCallback` of `StreamTrainer` and `train_run`. Python's logging needs no callback: the logger
+"daes.training" logs every record as INFO and every skipped batch as WARNING.
 """
 
 from dataclasses import asdict
@@ -20,7 +20,7 @@ Record = dict[str, float]
 class TensorBoard:
     """Writes every record to a folder for `tensorboard --logdir FOLDER` (extra `tensorboard`).
 
-    A run that is resumed into the same folder replaces what was written after its checkpoint.
+    A run that is resumed with the same folder replaces what was written after its checkpoint.
     """
 
     def __init__(self, folder: str | PathLike[str] = "tensorboard") -> None:
@@ -42,7 +42,7 @@ class MLflow:
     """Logs every record to the active MLflow run, or to a new one (extra `mlflow`).
 
     Args:
-        experiment: the experiment of a new run; None for MLflow's own choice.
+        experiment: the experiment of a new run; None for MLflow's default.
     """
 
     def __init__(self, experiment: str | None = None) -> None:
@@ -62,7 +62,7 @@ class WandB:
     """Logs every record to the active run of Weights & Biases, or to a new one (extra `wandb`).
 
     Args:
-        project: the project of a new run; None for the one of the environment.
+        project: the project of a new run; None for the default of the environment.
     """
 
     def __init__(self, project: str | None = None) -> None:
@@ -86,7 +86,7 @@ CALLBACKS: dict[str, type[TensorBoard | MLflow | WandB]] = {
 
 
 def make_callback(described: str) -> TensorBoard | MLflow | WandB:
-    """A callback from `name` or `name:argument`, as the command line has it.
+    """A callback from `name` or `name:argument`, as given on the command line.
 
     >>> make_callback("neptune")
     Traceback (most recent call last):
@@ -99,7 +99,7 @@ def make_callback(described: str) -> TensorBoard | MLflow | WandB:
 
 
 def measures(record: Record) -> Record:
-    """The numbers of a record that are defined, with the speed in place of the rows and seconds it comes from.
+    """The defined values of a record, with the speed in place of rows and seconds.
 
     >>> measures({"auc": 0.7, "ece": float("nan"), "rows": 3000.0, "seconds": 2.0})
     {'auc': 0.7, 'rows_per_second': 1500.0}
@@ -111,6 +111,6 @@ def measures(record: Record) -> Record:
 
 
 def settings(trainer: "StreamTrainer") -> dict[str, Any]:
-    """What a run was configured with, flat."""
+    """The configuration of a run as a flat dict."""
     model = trainer.model.config
     return {**{name: model[name] for name in ("embedding", "backbone", "dim")}, **asdict(trainer.config)}

@@ -6,39 +6,40 @@ from typing import Literal
 from daes.choices import not_one_of
 
 LEARNING_RATES = {"adagrad": 0.03, "adam": 1e-3, "adamw": 1e-3, "sgd": 0.03}
-"""The step size of each optimiser where none is given."""
+"""The default step size of each optimiser."""
 OVERFLOW = ("no-click", "drop", "spill")
-"""What can be done with rows that wait for their labels when there are too many of them; see `LateLabels`."""
+"""What to do when too many rows wait for their labels; see `LateLabels`."""
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """How to train. Validated once, here.
+    """How to train.
 
-    The defaults are for one pass over a stream: Adagrad, which takes large steps on what it has seen little of, and
-    small batches, since every step is another chance to learn (docs/why.md has what each is worth).
+    The defaults are for one pass over a stream: Adagrad, which takes large steps for rarely seen values, and small
+    batches, since every step is another chance to learn (docs/why.md shows what each is worth).
 
     Args:
-        batch_size: rows per step; `suggest_batch_size` says what suits a number of rows.
+        batch_size: rows per step; `suggest_batch_size` suggests one for a number of rows.
         optimizer: "adagrad", "adam", "adamw" or "sgd".
         learning_rate: the step size; None for the optimiser's in `LEARNING_RATES`.
-        table_start: Adagrad's sums of tables, of ids or of bins, start at (this / batch size)², as if each row had once
-            had that gradient. From 0 the first step of a row has full length, and an id seen twice is memorised.
+        table_start: Adagrad's sums of tables, of ids or of bins, start at (this / batch size)², as if each row had
+            already had that gradient once. From 0 the first step of a row would have full length, and an id seen twice
+            would be memorised.
         clip_norm: gradients of a larger norm are scaled down to it; None for no clipping.
-        max_norm: a batch whose gradient has a larger norm is a bad batch; None: only one whose norm is not finite is.
+        max_norm: a batch whose gradient has a larger norm is a bad batch; None for no limit other than a finite norm.
         amp: compute in bfloat16 where that is safe.
         cuda_graphs: on a CUDA device, record the step on a full batch once and replay it (`daes.training.graphs`); a
             model that cannot be recorded is trained as usual.
-        label_delay: batches between scoring a row and learning its label.
+        label_delay: number of batches between scoring a row and learning its label.
         window: rows in the window of the metrics.
         bad_batch: what to do with a batch whose values are invalid or whose loss, scores or gradient are not finite:
             "stop" the run, or "skip" the batch and report it.
         record_every: rows between two records of the history; None for an eighth of the window, less at the start and
             more on long streams, so that there are at most 400 records.
         checkpoint_every: rows between two checkpoints.
-        checkpoint_minutes: minutes after which a checkpoint is due at the latest, however many rows there were.
-        sync_every: with several processes, rows after which they tell each other what they have learned from, at the
-            latest; sooner while the stream is short.
+        checkpoint_minutes: a checkpoint is due after this many minutes, regardless of the number of rows.
+        sync_every: with several processes, the largest number of rows between two exchanges of their scores; there are
+            fewer while the stream is short.
         seed: seed of torch's random numbers (dropout).
 
     >>> TrainConfig(batch_size=0)
@@ -67,8 +68,8 @@ class TrainConfig:
         problems = []
         if self.optimizer not in LEARNING_RATES:
             problems.append(f"optimizer {not_one_of(self.optimizer, LEARNING_RATES)}")
-        above_zero = ("batch_size", "window", "record_every", "checkpoint_every", "sync_every")
-        for name in (*above_zero, "learning_rate", "clip_norm", "max_norm", "checkpoint_minutes"):
+        counts = ("batch_size", "window", "record_every", "checkpoint_every", "sync_every")
+        for name in (*counts, "learning_rate", "clip_norm", "max_norm", "checkpoint_minutes"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 problems.append(f"{name} must be positive, got {value}")
@@ -82,12 +83,12 @@ class TrainConfig:
 
     @property
     def rate(self) -> float:
-        """The step size, given or the optimiser's own."""
+        """The step size: `learning_rate`, or the optimiser's default."""
         return LEARNING_RATES[self.optimizer] if self.learning_rate is None else self.learning_rate
 
 
 def suggest_batch_size(rows: int | None) -> int:
-    """Rows per step where none is given: as few as their cost allows, a power of two from 8 to 1,024.
+    """The default number of rows per step: as few as their cost allows, a power of two from 8 to 1,024.
 
     A model that has taken few steps has learned little, whatever the number of rows.
 

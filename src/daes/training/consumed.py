@@ -1,8 +1,8 @@
-"""The rows that a run has read: a checksum of them, to know after an interruption whether they are still the same."""
+"""Checksums of the rows that a run has read, to check after an interruption that they are still the same."""
 
 import zlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,9 +10,7 @@ from numpy.typing import NDArray
 from daes.stream.batch import Batch
 from daes.stream.dataset import Dataset
 from daes.training.config import TrainConfig
-
-if TYPE_CHECKING:
-    from daes.training.trainer import StreamTrainer
+from daes.training.trainer import StreamTrainer
 
 
 class DataChangedError(ValueError):
@@ -39,7 +37,7 @@ class ConsumedRows:
         self._stamps = data.stamps()
         self.checksums: dict[str, int] = {}
 
-    def __call__(self, trainer: "StreamTrainer", batch: Batch, logits: NDArray[np.float32]) -> None:
+    def __call__(self, trainer: StreamTrainer, batch: Batch, logits: NDArray[np.float32]) -> None:
         self.add(batch)
 
     def add(self, batch: Batch) -> None:
@@ -48,17 +46,17 @@ class ConsumedRows:
                 self.checksums[part] = zlib.crc32(np.ascontiguousarray(array).data, self.checksums.get(part, 0))
 
     def read(self, rows: int, *, batch_size: int, skip_bad_batches: bool = False) -> None:
-        """Take in the first rows of the data, or all if there are fewer."""
+        """Add the first rows of the data, or all if there are fewer."""
         start = Dataset(self._data.source, self._data.schema, limit=rows)
         for batch in start.batches(batch_size, skip_bad_batches=skip_bad_batches):
             self.add(batch)
 
     def place(self, state: Mapping[str, Any], config: TrainConfig) -> Mapping[str, Any]:
-        """Where a trainer with this state goes on; an error if the rows before that place have changed.
+        """The position at which a trainer with this state continues; an error if the rows before it have changed.
 
-        Files that were changed since, by their sizes and times, are read again up to the place and compared with the
-        checksums; so are data that are not in files. Rows may have been added after them, and further files. A live
-        source is not read again: what it had may be gone.
+        If the size or time of a file has changed, or the data are not in files, the rows are read again up to the
+        position and compared with the checksums. Rows and files may have been added after them. A live source is not
+        read again: its first rows may be gone.
         """
         position, before = state["position"], state["extra"]["consumed"]
         known = before["stamps"]
@@ -70,17 +68,17 @@ class ConsumedRows:
         if rows:
             again.read(rows, batch_size=config.batch_size, skip_bad_batches=config.bad_batch == "skip")
         if again.checksums == before["checksums"]:
-            # The same row may be at another place within its file now.
+            # The same row may be at another position within its file now.
             return {"row": rows} if "file" in position else dict(position)
         raise DataChangedError(
             f"{self._data.name} has changed: it does not begin with the {rows:,} rows that the run has read; rows may "
-            "only be added at the end, and files after those that were there"
+            "only be added at the end, and files after the existing ones"
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """The checksums, and what the files were known by."""
+        """The checksums, and path, size and time of the files."""
         return {"checksums": dict(self.checksums), "stamps": self._stamps}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state; what the files are known by stays as it is now."""
+        """Continue from the checksums of a state; sizes and times of the files stay the present ones."""
         self.checksums = dict(state["checksums"])

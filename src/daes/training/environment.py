@@ -1,4 +1,4 @@
-"""What a result was made with: versions, machine, command, commit."""
+"""The environment of a run: versions, machine, command, commit."""
 
 import os
 import platform
@@ -40,7 +40,7 @@ def environment(device: str = "cpu") -> dict[str, Any]:
 
 
 def find_device(name: str) -> str:
-    """The device of that name, once it is known to be there; "auto" is CUDA where there is a CUDA device.
+    """Check that the device exists and return its name; "auto" is "cuda" if there is a CUDA device, else "cpu".
 
     >>> find_device("cpu")
     'cpu'
@@ -77,7 +77,7 @@ def _processor() -> str | None:
 
 
 def _commit(folder: Path) -> str | None:
-    """The commit of the git repository that a folder is in, with a + where files differ from it; None if in none."""
+    """The commit of the git repository that contains a folder, with a + if files differ from it; None without one."""
     try:
         return _git(folder, "rev-parse", "HEAD") + ("+" if _git(folder, "status", "--porcelain", "-uno") else "")
     except (OSError, subprocess.SubprocessError):

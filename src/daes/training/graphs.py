@@ -42,42 +42,46 @@ class Recording:
 
 
 class GraphRecorder:
-    """Calls functions of a model, from recordings where that is possible: one recording per function and input shapes.
+    """Calls functions of a model, from recordings where possible: one recording per function and input shapes.
 
-    A function takes tensors, returns a tensor and may write gradients; both are overwritten by the next call. What else
-    it changes it changes in place, on the device alone, and all of that is either a buffer of the model or named in the
-    call. If a tensor of the model is reallocated or frozen, functions are recorded again. A function that cannot be
-    recorded, because something in it waits for the device or has hooks, is called as it is.
+    A function takes tensors, returns a tensor and may write gradients; both are overwritten by the next call. Anything
+    else it may change only in place and on the device, and only buffers of the model or tensors named in the call.
+    Functions are recorded again after a tensor of the model was reallocated or frozen. Full batches are recorded,
+    shorter ones being rare. A function that cannot be recorded, because it waits for the device or has hooks, is simply
+    called.
 
-    A recording does not run Python: an option that is changed by hand after recording (a dropout rate, say) has no
-    effect. What a function changes, and random numbers, are restored after recording.
+    A recording does not run Python: an option that is changed after recording (a dropout rate, say) has no effect.
+    Whatever recording itself changes, random numbers included, is restored.
 
     Args:
         model: the model whose parameters and buffers the functions read.
+        batch_size: rows of a full batch.
     """
 
-    def __init__(self, model: CTRModel) -> None:
+    def __init__(self, model: CTRModel, batch_size: int) -> None:
         self.model = model
+        self.batch_size = batch_size
         self.failed = False
-        """Whether a recording failed: from then on functions are called as they are."""
+        """Whether a recording failed: from then on functions are simply called."""
         self.last: Recording | None = None
-        """The recording that wrote the gradients there are, None if no recording did."""
+        """The recording that wrote the present gradients; None if they were not written by one."""
         self._recordings: dict[Any, Recording] = {}
         self._places: dict[Any, Tensor] = {}
         self._addresses: list[Any] = []
         self._recorded = 0
 
     def __getstate__(self) -> dict[str, Any]:
-        # a graph can be neither copied nor saved
+        # A graph can be neither copied nor saved.
         return {**self.__dict__, "_recordings": {}, "_places": {}, "last": None}
 
-    @property
-    def ready(self) -> bool:
-        """Whether functions may be recorded."""
-        return not self.failed and on_cuda(self.model) and not _has_hooks(self.model)
+    def _may_record(self, inputs: tuple[Tensor, ...]) -> bool:
+        full = len(inputs[0]) == self.batch_size
+        return full and not self.failed and on_cuda(self.model) and not _has_hooks(self.model)
 
     def place(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """Copies of the inputs where recordings read them: functions that are called with these copy nothing more."""
+        """Copy the inputs of a recorded function to where recordings read them: calls with the copies copy nothing."""
+        if not self._may_record(inputs):
+            return inputs
         placed = []
         for number, tensor in enumerate(inputs):
             key = number, tensor.shape, tensor.dtype
@@ -98,11 +102,11 @@ class GraphRecorder:
 
         Args:
             function: a function with a name.
-            inputs: the tensors it takes, by `place`.
-            key: what a recording depends on beside the function and the shapes of its inputs.
-            changes: the tensors that the function changes, beside the buffers of the model.
+            inputs: the tensors it takes, as returned by `place`.
+            key: what a recording depends on besides the function and the shapes of its inputs.
+            changes: the tensors that the function changes besides the buffers of the model.
         """
-        if not self.ready:
+        if not self._may_record(inputs):
             self.last = None
             return function(*inputs)
         addresses = _addresses(self.model)
@@ -121,16 +125,11 @@ class GraphRecorder:
             self.last = recording
         return recording.replay(inputs)
 
-    def _hold(self, inputs: tuple[Tensor, ...]) -> bool:
-        """Whether these are the tensors that `place` returns."""
-        own = set(map(id, self._places.values()))
-        return all(id(tensor) in own for tensor in inputs)
-
     def _record(self, function: Callable[..., Tensor], inputs: tuple[Tensor, ...], changes: list[Tensor]) -> Recording:
         self._recorded += 1
         if self._recorded > _MAX_RECORDINGS:
             raise RuntimeError(f"they would have to be recorded more than {_MAX_RECORDINGS} times")
-        places = inputs if self._hold(inputs) else self.place(*inputs)
+        places = self.place(*inputs)
         before = [(parameter, parameter.grad) for parameter in self.model.parameters()]
         with _restoring(self.model, changes):
             graph, output = self._capture(lambda: function(*places))
@@ -146,12 +145,12 @@ class GraphRecorder:
         with torch.cuda.stream(stream):
             for _ in range(_WARM_UPS):
                 function()
-            # A failed capture leaves much behind, so what would make it fail is looked for first.
+            # A failed capture is hard to clean up after, so the usual cause of failure is looked for first.
             with _forbidding_synchronization():
                 function()
         before.wait_stream(stream)
         try:
-            # Other threads may go on using the device meanwhile.
+            # Other threads may use the device meanwhile.
             with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
                 output = function()
         except RuntimeError:
@@ -175,7 +174,7 @@ def _modules(model: nn.Module) -> Iterator[nn.Module]:
 
 
 def _addresses(model: nn.Module) -> list[Any]:
-    """Where the tensors are that a recording reads, and which of them learn."""
+    """The addresses of all tensors that a recording reads, and which of them have gradients."""
     tensors: list[Tensor] = []
     for module in _modules(model):
         tensors += [tensor for tensor in module._parameters.values() if tensor is not None]
@@ -194,7 +193,7 @@ def _has_hooks(model: nn.Module) -> bool:
 
 @contextmanager
 def _restoring(model: CTRModel, changes: list[Tensor]) -> Iterator[None]:
-    """Afterwards buffers, the given tensors and random numbers are as they were, also after a failure."""
+    """Restore buffers, the given tensors and the random state afterwards, also after a failure."""
     device = model.device
     buffers = [*model.buffers(), *changes]
     before = [buffer.clone() for buffer in buffers]

@@ -1,4 +1,4 @@
-"""Which columns the predictions of a model depend on: permutation importance over the last rows, and evidence."""
+"""Which columns the predictions of a model depend on: permutation importance on recent rows, and evidence."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -14,7 +14,7 @@ from daes.stream.batch import Batch
 from daes.training.scoring import logits
 
 MOST_COLUMNS = 200
-"""The most columns that are permuted one by one."""
+"""The largest number of columns that are permuted one by one."""
 
 _CHUNK = 8192
 
@@ -26,12 +26,12 @@ class ColumnImportance:
     Args:
         name: the column.
         kind: "numerical" or "categorical".
-        logloss: by how much LogLoss rises when the column's values are permuted among the rows; NaN for a column that
-            was only permuted together with others.
-        error: the standard error of that.
-        auc: by how much AUC falls; NaN where it is not defined.
-        evidence: what past clicks say of the column alone, the root mean square of its log odds; None for a model that
-            does not count them.
+        logloss: the rise of LogLoss when the column's values are permuted among the rows; NaN for a column that was
+            only permuted together with others.
+        error: the standard error of `logloss`.
+        auc: the fall of AUC; NaN if it is not defined.
+        evidence: how much past clicks say about the column alone: the root mean square of its log odds. None for a
+            model that does not count them.
     """
 
     name: str
@@ -47,8 +47,8 @@ class Importance:
     """The importance of every column, the most important one first.
 
     Args:
-        rows: how many rows were scored.
-        logloss, auc: of the model on these rows as they are.
+        rows: number of rows scored.
+        logloss, auc: of the model on the unchanged rows.
         columns: one entry per column.
     """
 
@@ -59,20 +59,21 @@ class Importance:
 
     def to_dict(self) -> dict[str, Any]:
         """As in importance.json, see docs/run-folder.md."""
-        return {**asdict(self), "columns": [asdict(column) for column in self.columns]}
+        return asdict(self)
 
 
 def feature_importance(model: CTRModel, batch: Batch, *, seed: int = 0) -> Importance:
     """Permutation importance of every column, categories included, on labelled rows.
 
-    A column is permuted among the rows, which keeps its distribution and breaks its ties to the label and to the other
-    columns, and the rows are scored again. Columns that say the same can stand in for each other, so that each of them
-    matters little. Of more than `MOST_COLUMNS` columns, those of the groups that matter most are permuted one by one.
+    A column is permuted among the rows, which keeps its distribution but breaks its relation to the label and to the
+    other columns, and the rows are scored again. Columns with the same information can replace each other, so that each
+    of them has little importance. Of more than `MOST_COLUMNS` columns, only those of the most important groups are
+    permuted one by one.
 
     Args:
         model: a trained model.
         batch: rows with labels, such as the last ones of the stream (`RecentRows`).
-        seed: of the permutations.
+        seed: seed of the permutations.
 
     >>> import torch
     >>> from daes.stream.schema import Schema
@@ -91,7 +92,7 @@ def feature_importance(model: CTRModel, batch: Batch, *, seed: int = 0) -> Impor
     """
     if batch.label is None or not len(batch):
         raise ValueError(f"batch must have rows with labels, got {len(batch)} rows")
-    scored = _Scored(model, batch, seed)
+    scored = _ScoredRows(model, batch, seed)
     names = (*model.schema.numerical, *model.schema.categorical)
     evidence = _evidence(model)
     measured = {place: scored.without([place]) for place in _candidates(len(names), scored)}
@@ -104,8 +105,8 @@ def feature_importance(model: CTRModel, batch: Batch, *, seed: int = 0) -> Impor
     return Importance(len(batch), scored.logloss, scored.auc, tuple(columns))
 
 
-class _Scored:
-    """Rows with their scores, and what changes when columns are permuted."""
+class _ScoredRows:
+    """Rows with their scores, and the loss of accuracy when columns are permuted."""
 
     def __init__(self, model: CTRModel, batch: Batch, seed: int) -> None:
         assert batch.label is not None
@@ -117,13 +118,13 @@ class _Scored:
         self.auc = exact_auc(scores, batch.label, batch.weight)
 
     def without(self, columns: Sequence[int]) -> tuple[float, float, float]:
-        """The rise of LogLoss, its standard error, and the fall of AUC, with these columns permuted together."""
+        """The rise of LogLoss, its standard error, and the fall of AUC when these columns are permuted together."""
         order = self.random.permutation(len(self.batch))
         numerical, categorical = self.batch.numerical.copy(), self.batch.categorical.copy()
+        first_category = numerical.shape[1]
         for column in columns:
-            matrix, place = (
-                (numerical, column) if column < numerical.shape[1] else (categorical, column - numerical.shape[1])
-            )
+            is_number = column < first_category
+            matrix, place = (numerical, column) if is_number else (categorical, column - first_category)
             matrix[:, place] = matrix[order, place]
         scores = self._scores(Batch(numerical, categorical))
         rise = self._losses(scores)[0] - self.losses
@@ -143,10 +144,10 @@ class _Scored:
         return rows.losses, rows.weights
 
 
-def _candidates(columns: int, scored: _Scored) -> list[int]:
+def _candidates(columns: int, scored: _ScoredRows) -> list[int]:
     """The columns to permute one by one: all of them, or at most `MOST_COLUMNS`, found by halving.
 
-    The columns are permuted in groups, and the half of the groups without which LogLoss rises most goes on.
+    The columns are permuted in groups, and the half of the groups with the largest rise of LogLoss is kept.
     """
     places = np.arange(columns)
     while len(places) > MOST_COLUMNS:
@@ -158,7 +159,7 @@ def _candidates(columns: int, scored: _Scored) -> list[int]:
 
 
 def _evidence(model: CTRModel) -> dict[str, float]:
-    """What past clicks say of each column, by name; empty for a model that does not count them."""
+    """How much past clicks say about each column, by name; empty for a model that does not count them."""
     schema, evidence = model.schema, model.evidence
     names = [*(schema.numerical if evidence.options.numbers else ())]
     names += [*(schema.categorical if evidence.options.categories else ())]
@@ -166,14 +167,13 @@ def _evidence(model: CTRModel) -> dict[str, float]:
 
 
 class RecentRows:
-    """A callback of `StreamTrainer` that keeps labelled rows out of the last `window`, evenly spaced, in fixed memory.
+    """A callback of `StreamTrainer` that keeps evenly spaced rows of the last `window` ones, with labels.
 
-    Give it to the trainer as `extra` too, so that it is in the checkpoints.
+    It needs a fixed amount of memory. Give it to the trainer as `extra` too, so that it is in the checkpoints.
 
     Args:
-        columns: features per row; there are fewer rows the more columns there are, since scoring all of them again per
-            column takes the square of that.
-        window: how many of the last rows to keep rows of.
+        columns: features per row; with more columns fewer rows are kept, since importance scores them once per column.
+        window: number of last rows to choose from.
 
     >>> recent = RecentRows(columns=10, window=40_000)
     >>> for start in range(0, 100_000, 1000):
@@ -192,15 +192,13 @@ class RecentRows:
         self._places: list[NDArray[np.int64] | range] = []
         self._parts: list[Batch] = []
         self._kept = 0  # rows of all parts
-        self._views = 0  # how many of the last parts are views of batches of the stream
-        self._settled = 0  # the row up to which none is
+        self._copied_at = 0  # from this row on, parts are views of batches of the stream
 
     def __call__(self, _trainer: Any, batch: Batch, _logits: Any) -> None:
-        """Take in a batch of the stream."""
         self.update(batch)
 
     def update(self, batch: Batch) -> None:
-        """Take in the next rows; those without a label or a weight are not kept."""
+        """Add the next rows of the stream; those without a label or with weight 0 are not kept."""
         first = -self.rows % self._spacing
         if batch.label is not None and first < len(batch):
             picked = batch[first :: self._spacing]
@@ -211,37 +209,35 @@ class RecentRows:
             if len(picked):
                 self._places.append(places)
                 self._parts.append(picked)
-                self._views += 1
                 self._kept += len(picked)
         self.rows += len(batch)
         if self._kept > 2 * self.most:
             self._thin()
-        elif self.rows - self._settled >= _CHUNK:
-            self._settle()
+        elif self.rows - self._copied_at >= _CHUNK:
+            self._copy()
 
-    def _settle(self) -> None:
-        """Copy rows out of the batches that they are views of: some batches together, since small ones are many."""
-        if self._views:
-            self._places[-self._views :] = [np.concatenate(self._places[-self._views :])]
-            self._parts[-self._views :] = [Batch.concat(self._parts[-self._views :])]
-        self._views, self._settled = 0, self.rows
+    def _copy(self) -> None:
+        """Copy the rows out of the batches of which they are views, so that these can be freed."""
+        if self._parts:
+            self._places, self._parts = [np.concatenate(self._places)], [Batch.concat(self._parts)]
+        self._copied_at = self.rows
 
     def sample(self) -> Batch | None:
-        """The rows that are kept, in the order of the stream; None if there is none."""
+        """The rows that are kept, in the order of the stream; None if there are none."""
         self._thin()
         return self._parts[0] if self._parts and len(self._parts[0]) else None
 
     def _thin(self) -> None:
-        """Drop rows that the window has passed, and every other row as long as there are too many."""
+        """Drop rows before the window, and every other row while there are too many."""
+        self._copy()
         if not self._parts:
             return
-        places, rows = np.concatenate(self._places), Batch.concat(self._parts)
+        places, rows = np.asarray(self._places[0]), self._parts[0]
         kept = places >= self.rows - self.window
         while kept.sum() > self.most:
             self._spacing *= 2
             kept &= places % self._spacing == 0
         self._places, self._parts, self._kept = [places[kept]], [rows[kept]], int(kept.sum())
-        self._views, self._settled = 0, self.rows
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to continue with the same rows."""
@@ -259,4 +255,4 @@ class RecentRows:
         self._places = [state["places"]] if state["kept"] else []
         self._parts = [Batch(**state["kept"])] if state["kept"] else []
         self._kept = sum(map(len, self._parts))
-        self._views, self._settled = 0, self.rows
+        self._copied_at = self.rows

@@ -1,12 +1,12 @@
-"""Labels that come in messages of their own: joined to their rows by a key, within a window of time.
+"""Labels that come in messages of their own: joined to their rows by a key, within a time window.
 
-A row is scored when its impression comes. It is judged and learned from when its window is over, with the label that
-has come by then: a click by a message, no click by the absence of one. Rows are learned from in the order in which they
-came, clicked or not, so that what is learned from at any time is not richer in clicks than the stream.
+A row is scored when its impression arrives. It is evaluated and learned from when its window is over, with the label
+that has arrived by then: a message means a click, no message means no click. Rows are learned from in the order in
+which they arrived, clicked or not, so that the rows learned from have the click rate of the stream.
 
-Time is that of the messages. A row that was sent at t has the labels sent up to t + window, whenever they are read; it
-is learned from before the first row sent after t + window is scored. So a stream that is read late, or again after a
-crash, is learned from as one that is read at once.
+Times are those of the messages. A row sent at t gets the labels sent up to t + window, whenever they are read; it is
+learned from before the first row sent after t + window is scored. So the result is the same if the stream is read late,
+or again after a crash.
 """
 
 import logging
@@ -32,16 +32,16 @@ _SECOND = 1_000_000_000
 
 @dataclass(frozen=True)
 class LateLabels:
-    """Where labels come from, and how long they are waited for. Validated once, here.
+    """The source of labels, and how long to wait for them.
 
     Args:
         topic: the address of the topic with the labels, as `nats://localhost/CLICKS`.
-        key: the field by which a label is found, in the messages of both topics.
-        window: seconds after its impression in which a row's label may come.
-        max_pending: rows that wait in memory at most.
-        overflow: what is done when there are more: "no-click" learns from the oldest before its window is over, with
-            the label it has; "drop" neither judges nor learns from it; "spill" writes the features of the newest to
-            disk (`PendingRows`).
+        key: the field that joins labels to rows, in the messages of both topics.
+        window: seconds after its impression within which a row's label may arrive.
+        max_pending: largest number of rows that wait in memory.
+        overflow: what to do with more rows: "no-click" learns from the oldest ones before their windows are over, with
+            the labels they have; "drop" neither evaluates nor learns from the oldest ones; "spill" writes the features
+            of the newest ones to disk (`PendingRows`).
 
     >>> LateLabels("nats://localhost/CLICKS", key="id", window=0)
     Traceback (most recent call last):
@@ -64,18 +64,18 @@ class LateLabels:
 
 @dataclass
 class LabelCounts:
-    """What became of rows and labels."""
+    """Numbers of rows and labels by what happened to them."""
 
     matched: int = 0
-    """Labels that found their row."""
+    """Labels that were joined to a row."""
     unmatched: int = 0
-    """Labels without a row: there was none, or its window was over."""
+    """Labels without a row, or whose row's window was over."""
     early: int = 0
     """Rows that were learned from before their window was over, because too many waited."""
     dropped: int = 0
-    """Rows that were neither judged nor learned from, because too many waited."""
+    """Rows that were neither evaluated nor learned from, because too many waited."""
     repeated: int = 0
-    """Rows with the key of a row that waited; a label is that of the later one."""
+    """Rows with the key of a row that waited; a label belongs to the later one."""
 
 
 class LabelJoin:
@@ -83,8 +83,8 @@ class LabelJoin:
 
     Args:
         labels: the messages with the labels.
-        config: how long labels are waited for, and what is done when too many rows wait.
-        batch_size: rows that are learned from at once.
+        config: how long to wait for labels, and what to do if too many rows wait.
+        batch_size: rows per step.
         segments: where features are spilled to.
     """
 
@@ -100,7 +100,7 @@ class LabelJoin:
         self.rows = PendingRows(segments if config.overflow == "spill" else None, config.max_pending)
         self._looked = 0.0
         self._strays: dict[int, tuple[int, float]] = {}
-        """Labels whose rows have not come: when they were sent, and the label."""
+        """Labels whose rows have not arrived, by key: when they were sent, and the label."""
 
     @property
     def pending(self) -> int:
@@ -111,7 +111,7 @@ class LabelJoin:
         return f"{self.pending:,} rows wait for labels"
 
     def describe(self) -> dict[str, int]:
-        """What became of rows and labels, and how many rows wait."""
+        """Numbers of rows and labels by what happened to them, and how many rows wait."""
         return {**vars(self.counts), "pending": self.pending, "spilled": self.rows.spilled}
 
     def put(self, scored: Scored) -> None:
@@ -125,9 +125,9 @@ class LabelJoin:
                     self._give(key, *self._strays.pop(key))
 
     def due(self, batch: Batch | None, going_on: Callable[[], bool]) -> Iterator[Scored]:
-        """Rows whose windows are over when `batch` was sent, `batch_size` at a time; fewer while nothing comes.
+        """Rows whose windows were over when `batch` was sent, `batch_size` at a time; fewer while no rows arrive.
 
-        At the end of the stream all windows are waited for.
+        At the end of the stream it waits for the end of all windows.
         """
         moment = self._moment(batch)
         least = self._batch_size if batch is not None and len(batch) else 1
@@ -135,7 +135,7 @@ class LabelJoin:
         if excess > 0 or time.monotonic() - self._looked > _BETWEEN_LOOKS:
             self._read_labels(moment)
         while excess > 0:
-            yield from self._make_room(min(excess, self._batch_size))
+            yield from self._release(min(excess, self._batch_size))
             excess -= self._batch_size
         while self.pending and (over := self.rows.sent_by(moment - self._window)) >= least:
             rows = min(over, self._batch_size)
@@ -144,7 +144,7 @@ class LabelJoin:
             yield self.rows.take(rows)
 
     def _moment(self, batch: Batch | None) -> int:
-        """The time that the stream has come to: that of the batch, now if it has no rows, the end of all windows."""
+        """The time that the stream has reached: that of the batch, now if it has no rows, or the end of all windows."""
         if batch is None:
             return self.rows.last_sent(self.pending) + self._window
         if isinstance(batch, KeyedBatch) and batch.sent is not None and len(batch):
@@ -152,27 +152,24 @@ class LabelJoin:
         return time.time_ns()
 
     def _labels_until(self, moment: int, going_on: Callable[[], bool]) -> bool:
-        """Read all labels that were sent by then; False if that was given up."""
-        started = said = time.monotonic()
+        """Read all labels that were sent by then; False if `going_on` ended that."""
+        started = warned = time.monotonic()
         while self.labels.complete_until() < moment:
             if not going_on():
                 return False
             if not self._read_labels(moment):
                 self.labels.wait(_ONE_WAIT)
-            if time.monotonic() - said > 30:
-                said = time.monotonic()
-                _log.warning("waiting for labels of %s since %.0f seconds", self.labels.name, said - started)
+            if time.monotonic() - warned > 30:
+                warned = time.monotonic()
+                _log.warning("waiting for labels of %s for %.0f seconds", self.labels.name, warned - started)
         self._read_labels(moment)
         return True
 
     def _read_labels(self, moment: int) -> bool:
-        """Read the labels sent by then, as far as they are there; whether there were some."""
+        """Read the labels sent by then that are available; whether there were any."""
         found = False
         self._looked = time.monotonic()
-        while True:
-            labels = self.labels.read(_LABELS_AT_ONCE, moment)
-            if not len(labels.key):
-                break
+        while len((labels := self.labels.read(_LABELS_AT_ONCE, moment)).key):
             found = True
             for key, sent, label in zip(*(column.tolist() for column in labels), strict=True):
                 self._give(key, sent, label)
@@ -180,7 +177,7 @@ class LabelJoin:
         return found
 
     def _give(self, key: int, sent: int, label: float) -> None:
-        """Give a label to its row; keep it for a while if that row has not come."""
+        """Give a label to its row; keep it for a while if that row has not arrived."""
         found = self.rows.give(key, sent, label, self._window)
         if found is None:
             self._strays[key] = (sent, label)
@@ -190,7 +187,7 @@ class LabelJoin:
             self.counts.unmatched += 1
 
     def _forget_strays(self, moment: int) -> None:
-        """Give up labels whose rows would have come by then, and the oldest ones if there are too many."""
+        """Forget labels whose rows should have arrived by then, and the oldest ones if there are too many."""
         while self._strays:
             key, (sent, _) = next(iter(self._strays.items()))
             if sent + self._window > moment and len(self._strays) <= self._max_pending:
@@ -198,8 +195,8 @@ class LabelJoin:
             del self._strays[key]
             self.counts.unmatched += 1
 
-    def _make_room(self, rows: int) -> Iterator[Scored]:
-        """Release the oldest rows before their windows are over."""
+    def _release(self, rows: int) -> Iterator[Scored]:
+        """Release the oldest rows before their windows are over, because too many wait."""
         taken = self.rows.take(rows)
         if self._overflow == "drop":
             self.counts.dropped += rows
@@ -208,7 +205,7 @@ class LabelJoin:
         yield taken
 
     def state_dict(self) -> dict[str, Any]:
-        """The rows that wait with their scores and labels, and the place among the labels."""
+        """The rows that wait with their scores and labels, and the position among the labels."""
         return {
             "rows": self.rows.state_dict(),
             "strays": [[key, sent, label] for key, (sent, label) in self._strays.items()],

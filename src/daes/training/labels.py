@@ -1,4 +1,4 @@
-"""Where scored batches wait until their labels may be learned from."""
+"""Queues in which scored batches wait until the model may learn their labels."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,9 +12,10 @@ from daes.stream.batch import Batch
 
 
 class Scored(NamedTuple):
-    """A batch, the stream's row it starts at, and its logits from when it was scored."""
+    """A batch that was scored."""
 
     row: int
+    """The row of the stream at which it starts."""
     batch: Batch
     logits: NDArray[np.float32]
     prepared: DeviceBatch | None = None
@@ -25,26 +26,26 @@ class WaitingLabels(Protocol):
     """A queue between scoring and learning."""
 
     late: bool
-    """Whether labels come later than their rows; otherwise a batch is judged when it is scored."""
+    """Whether labels come later than their rows; otherwise a batch is evaluated when it is scored."""
 
     @property
     def status(self) -> str:
-        """What waits, as text for people; empty if there is nothing to say."""
+        """A description of what waits, for people; may be empty."""
 
     def put(self, scored: Scored) -> None:
-        """Take in a batch that was scored."""
+        """Add a batch that was scored."""
 
     def due(self, batch: Batch | None, going_on: Callable[[], bool]) -> Iterator[Scored]:
         """The batches to learn from now, with labels, before `batch` is scored; None at the end of the stream.
 
-        It may wait for labels as long as `going_on()`.
+        It may wait for labels while `going_on()` is true.
         """
 
     def state_dict(self) -> Any:
-        """Everything needed to go on."""
+        """Everything needed to continue."""
 
     def load_state_dict(self, state: Any) -> None:
-        """Go on from a state."""
+        """Continue from a state."""
 
 
 class LabelDelay:
@@ -52,31 +53,26 @@ class LabelDelay:
 
     Args:
         batches: how many batches are scored between scoring a batch and learning from it.
-        prepare: moves a batch to the model's device.
     """
 
     late = False
     status = ""
 
-    def __init__(self, batches: int, prepare: Callable[[Batch], DeviceBatch]) -> None:
+    def __init__(self, batches: int) -> None:
         self._batches = batches
-        self._prepare = prepare
         self._waiting: deque[Scored] = deque()
 
     def put(self, scored: Scored) -> None:
         self._waiting.append(scored)
 
     def due(self, batch: Batch | None, going_on: Callable[[], bool]) -> Iterator[Scored]:
-        """Those that have waited for so many batches; all of them at the end of the stream."""
+        """The batches that have waited for `batches` others; all of them at the end of the stream."""
         while len(self._waiting) > (0 if batch is None else self._batches):
             yield self._waiting.popleft()
 
     def state_dict(self) -> list[Any]:
-        """The batches that wait; their logits were judged."""
+        """The batches that wait; their logits are not needed any more."""
         return [[scored.row, scored.batch.arrays()] for scored in self._waiting]
 
     def load_state_dict(self, state: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
-        self._waiting = deque()
-        for row, arrays in state:
-            batch = Batch(**arrays)
-            self._waiting.append(Scored(row, batch, np.zeros(0, np.float32), self._prepare(batch)))
+        self._waiting = deque(Scored(row, Batch(**arrays), np.empty(0, np.float32)) for row, arrays in state)

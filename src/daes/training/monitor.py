@@ -1,26 +1,24 @@
-"""What happens along a stream while a model is trained on it: drift, missing values, clicks, knots, speed."""
+"""Drift, missing values, clicks, knots and speed along the stream that a model is trained on."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from daes.distribution.base import Floats, check_positive
 from daes.distribution.binned import DriftBins
 from daes.distribution.distinct import DistinctCounts
 from daes.embedding.distributions import FeatureDistributions
 from daes.metrics.base import sigmoid
 from daes.stream.batch import Batch
 from daes.stream.schema import Schema
+from daes.training.trainer import StreamTrainer
 
-if TYPE_CHECKING:
-    from daes.training.trainer import StreamTrainer
-
-Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _RESERVOIR = 10_000
@@ -32,16 +30,16 @@ class _Segment:
 
     rows: int
     seconds: float
-    """Of training, from the start of the run to the end of the segment."""
+    """Training time from the start of the run to the end of the segment."""
     counts: Ints
-    """(q, C+1) of `DriftBins`; (q, 0) as long as there is no reference."""
+    """(q, C+1) of `DriftBins`; (q, 0) until there is a reference."""
     missing: Ints
     """(q + p,)."""
     scores: Floats
-    """Rows scored, clicks, sum of predictions, sum of losses."""
+    """Number of rows scored, clicks, sum of predictions, sum of losses."""
     knots: Floats | None
     distinct: Floats | None = None
-    """(p,) distinct categories from the start of the stream to the end of the segment; None before its end."""
+    """(p,) distinct categories from the start of the stream to the end of the segment; None until then."""
 
     def add(self, later: "_Segment") -> None:
         self.rows += later.rows
@@ -56,27 +54,27 @@ class _Segment:
 class Monitor:
     """A callback of `StreamTrainer` that cuts the stream into segments and keeps a summary of each, in fixed memory.
 
-    A segment has `segment_rows` rows at first, rounded up to whole batches. When there are more than `most_segments`,
-    neighbours are joined and segments are twice as long from then on: an endless stream has between half as many and
-    `most_segments`, as long a one as its length asks for. Give it to the trainer as a callback and as `extra`, so that
-    it is in the checkpoints.
+    A segment initially has `segment_rows` rows, rounded up to whole batches. When there are more than `most_segments`,
+    neighbours are joined and segments are twice as long from then on: a long stream has between half of `most_segments`
+    and `most_segments` of them. Give the monitor to the trainer as a callback and as `extra`, so that it is in the
+    checkpoints.
 
-    Drift is measured against the first `reference_rows` rows, which stay the reference when segments grow. Of larger
-    batches `sample_rows` evenly spaced rows stand for the batch, so that watching costs little.
+    Drift is measured against the first `reference_rows` rows, also after segments were joined. Of larger batches only
+    `sample_rows` evenly spaced rows are counted, so that monitoring costs little.
 
     Args:
         schema: names the columns.
-        distributions: the sample that the model keeps of its features (`CTRModel.distributions`); without one the
-            monitor keeps a small one of its own.
-        reference_rows: rows that PSI and KS compare with.
-        segment_rows: rows of a segment, to begin with.
-        most_segments: above this, segments are joined; even.
-        sample_rows: rows of a batch that are looked at for PSI and KS.
-        num_knots: how many of an embedding's knots are kept, evenly spaced, the first and the last included.
+        distributions: the sample that the model keeps of its features (`CTRModel.distributions`); if None, the monitor
+            keeps a small one of its own.
+        reference_rows: number of rows that PSI and KS compare with.
+        segment_rows: initial number of rows of a segment.
+        most_segments: largest number of segments; even.
+        sample_rows: largest number of rows of a batch that are counted for PSI and KS.
+        num_knots: number of an embedding's knots to keep, evenly spaced, the first and the last included.
 
     >>> from daes.model import CTRModel
     >>> from daes.simulation import AdStream
-    >>> from daes.training.trainer import StreamTrainer, TrainConfig
+    >>> from daes.training.config import TrainConfig
     >>> stream = AdStream(num_rows=6000, seed=0)
     >>> monitor = Monitor(stream.schema, reference_rows=2000, segment_rows=500, most_segments=8)
     >>> model = CTRModel(stream.schema, "daes", "fnn", sizes=100)
@@ -97,10 +95,7 @@ class Monitor:
         sample_rows: int = 1_024,
         num_knots: int = 11,
     ) -> None:
-        settings = {"reference_rows": reference_rows, "segment_rows": segment_rows, "sample_rows": sample_rows}
-        for name, value in settings.items():
-            if value < 1:
-                raise ValueError(f"{name} must be positive, got {value}")
+        check_positive(reference_rows=reference_rows, segment_rows=segment_rows, sample_rows=sample_rows)
         if most_segments < 2 or most_segments % 2:
             raise ValueError(f"most_segments must be even and positive, got {most_segments}")
         if num_knots < 2:
@@ -121,18 +116,18 @@ class Monitor:
         self._seconds = 0.0
         self._own: FeatureDistributions | None = None
         if distributions is None and schema.numerical:
-            # No one reads its knots while the stream goes on: they need hardly ever be refreshed.
+            # Its knots are not read during training, so they need hardly ever be refreshed.
             distributions = self._own = FeatureDistributions(
                 schema.num_numerical, num_knots=1, reservoir_size=_RESERVOIR, tolerance=0.99
             )
         self._distributions = distributions
 
-    def __call__(self, trainer: "StreamTrainer", batch: Batch, logits: NDArray[np.float32]) -> None:
+    def __call__(self, trainer: StreamTrainer, batch: Batch, logits: NDArray[np.float32]) -> None:
         """Take in a batch that was just scored and learned from."""
         if self._full() and not self._waiting and len(self._segments) == self.most_segments:
             self._join()
         waiting = sum(len(rows) for rows, _ in self._waiting)
-        # Small batches are looked at together: one by one they would cost more than their steps.
+        # Small batches are processed together: one by one they would cost more than their steps.
         if self._waiting and waiting + len(batch) > self.sample_rows:
             self._take_in()
             waiting = 0
@@ -148,20 +143,24 @@ class Monitor:
             self._segments[-1].distinct = self._categories.estimate()
 
     def _full(self) -> bool:
-        """Whether the next rows begin a segment."""
+        """Whether the next rows begin a new segment."""
         return bool(self._segments) and self._segments[-1].rows >= self.segment_rows
 
     def _take_in(self) -> None:
-        """Look at the batches that wait."""
+        """Update everything with the batches that wait."""
         batch, logits = self._waiting[0]
         if len(self._waiting) > 1:
             batch = Batch.concat([rows for rows, _ in self._waiting])
             logits = np.concatenate([scores for _, scores in self._waiting])
         self._waiting = []
+        if self.bins is None:
+            counts = np.zeros((self.schema.num_numerical, 0), np.int64)
+        else:
+            counts = self.bins.count(batch.numerical[:: -(-len(batch) // self.sample_rows)])
         new = _Segment(
             rows=len(batch),
             seconds=self._seconds,
-            counts=self._count(batch),
+            counts=counts,
             missing=np.append(np.isnan(batch.numerical).sum(axis=0), (batch.categorical == 0).sum(axis=0)),
             scores=_scores(batch, logits),
             knots=None,
@@ -174,10 +173,13 @@ class Monitor:
         if self._own is not None:
             self._own.observe(torch.from_numpy(batch.numerical))
         if self.schema.numerical and self.bins is None:
-            self._gather(batch)
+            self._first.append((len(self._segments) - 1, batch.numerical))
+            self._reference_seen += len(batch)
+            if self._reference_seen >= self.reference_rows:
+                self._fix_reference()
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything by name, one entry a segment: the layout of `monitor.json`, see docs/run-folder.md."""
+        """Everything by name, with one entry per segment: the layout of `monitor.json`, see docs/run-folder.md."""
         if self._waiting or (self.bins is None and self._first):
             early = deepcopy(self)
             if early._waiting:
@@ -186,17 +188,15 @@ class Monitor:
                 early._fix_reference()
             return early.to_dict()
         segments = self._segments
-        rows = np.cumsum([segment.rows for segment in segments])
-        shape = (len(segments), self.schema.num_numerical, 0)
-        counts = np.stack([segment.counts for segment in segments]) if segments else np.zeros(shape, np.int64)
-        series = {} if self.bins is None else {"psi": self.bins.psi(counts), "ks": self.bins.ks(counts)}
-        chance = self._by_chance(counts)
+        sizes, seconds = [segment.rows for segment in segments], [segment.seconds for segment in segments]
+        rows, passed = np.cumsum(sizes), np.diff(seconds, prepend=0.0)
+        drift = self._drift()
         missing = np.array([segment.missing / segment.rows for segment in segments])
         scores = np.array([segment.scores for segment in segments]).reshape(-1, 4).T
         with np.errstate(invalid="ignore"):
             clicks, predictions, losses = scores[1:] / np.where(scores[0] > 0, scores[0], np.nan)
         features = {
-            name: {kind: plain(values[:, place]) for kind, values in {**series, **chance}.items()}
+            name: {kind: plain(values[:, place]) for kind, values in drift.items()}
             for place, name in enumerate(self.schema.numerical)
         }
         columns = (*self.schema.numerical, *self.schema.categorical)
@@ -204,20 +204,20 @@ class Monitor:
             "reference_rows": self._reference_seen,
             "segment_rows": self.segment_rows,
             "rows": plain(rows),
-            "seconds": plain([segment.seconds for segment in segments]),
-            "rows_per_second": plain(_speed([segment.rows for segment in segments], [s.seconds for s in segments])),
+            "seconds": plain(seconds),
+            "rows_per_second": plain(np.array(sizes) / np.where(passed > 0, passed, np.nan)),
             "click_rate": plain(clicks),
             "mean_prediction": plain(predictions),
             "logloss": plain(losses),
             "features": features,
-            "missing": {name: plain(missing[:, place]) for place, name in enumerate(columns)} if segments else {},
+            "missing": _by_name(columns, missing) if segments else {},
             "distinct": self._distinct_dict(),
-            "knots": self._knots_dict(),
+            "knots": self._knots_dict(rows),
             "quantiles": self._quantiles_dict(rows),
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on bit for bit."""
+        """Everything needed to continue bit for bit."""
         return {
             "segment_rows": self.segment_rows,
             "bins": None if self.bins is None else self.bins.state_dict(),
@@ -232,7 +232,7 @@ class Monitor:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state that a monitor of the same settings saved."""
+        """Continue from a state that a monitor with the same settings saved."""
         self.segment_rows = state["segment_rows"]
         self.bins = None if state["bins"] is None else DriftBins.from_state(state["bins"])
         self._first = [(segment, values) for segment, values in state["first"]]
@@ -244,20 +244,8 @@ class Monitor:
         if self._own is not None:
             self._own.load_state_dict(state["values"])
 
-    def _count(self, batch: Batch) -> Ints:
-        if self.bins is None:
-            return np.zeros((self.schema.num_numerical, 0), dtype=np.int64)
-        return self.bins.count(batch.numerical[:: -(-len(batch) // self.sample_rows)])
-
-    def _gather(self, batch: Batch) -> None:
-        """Keep the first rows, with the segment they are in, until there are enough for a reference."""
-        self._first.append((len(self._segments) - 1, batch.numerical))
-        self._reference_seen += len(batch)
-        if self._reference_seen >= self.reference_rows:
-            self._fix_reference()
-
     def _fix_reference(self) -> None:
-        """Cut the bins at the quantiles of the rows that were gathered, and count those rows."""
+        """Cut the bins at the quantiles of the first rows, and count those rows."""
         self.bins = DriftBins(np.concatenate([values for _, values in self._first]))
         for segment in self._segments:
             segment.counts = np.zeros_like(self.bins.expected)
@@ -273,7 +261,7 @@ class Monitor:
         self._segments = self._segments[::2]
         self.segment_rows *= 2
 
-    def _knots(self, trainer: "StreamTrainer") -> Floats | None:
+    def _knots(self, trainer: StreamTrainer) -> Floats | None:
         knots = getattr(trainer.model.numerical, "knots", None)
         if knots is None:
             return None
@@ -284,17 +272,13 @@ class Monitor:
     def _picked(self) -> NDArray[np.intp]:
         return np.unique(np.linspace(0, self._intervals, self.num_knots).round().astype(np.intp))
 
-    def _knots_dict(self) -> dict[str, Any] | None:
+    def _knots_dict(self, rows: Ints) -> dict[str, Any] | None:
         kept = [place for place, segment in enumerate(self._segments) if segment.knots is not None]
         if not kept:
             return None
-        rows = np.cumsum([segment.rows for segment in self._segments])
         knots = np.stack([np.asarray(self._segments[place].knots) for place in kept])
-        return {
-            "rows": plain(rows[kept]),
-            "levels": plain(self._picked() / self._intervals),
-            "features": {name: plain(knots[:, place]) for place, name in enumerate(self.schema.numerical)},
-        }
+        features = _by_name(self.schema.numerical, knots)
+        return {"rows": plain(rows[kept]), "levels": plain(self._picked() / self._intervals), "features": features}
 
     def _distinct_dict(self) -> dict[str, Any]:
         """Distinct categories of each column up to the end of each segment."""
@@ -302,27 +286,31 @@ class Monitor:
             return {}
         ends = [segment.distinct for segment in self._segments]
         counts = np.stack([self._categories.estimate() if end is None else end for end in ends])
-        return {name: plain(counts[:, place]) for place, name in enumerate(self.schema.categorical)}
+        return _by_name(self.schema.categorical, counts)
 
     def _quantiles_dict(self, rows: Ints) -> dict[str, Any] | None:
-        """Where the values of the whole stream lie, by a sample of them: what methods without knots do not know."""
+        """Quantiles of the whole stream, estimated from a sample; also for methods without knots."""
         if self._distributions is None or not len(rows):
             return None
         levels = np.linspace(0, 1, 101)
-        quantiles = self._distributions.quantile(levels)
-        features = {name: [plain(quantiles[place])] for place, name in enumerate(self.schema.numerical)}
+        features = _by_name(self.schema.numerical, self._distributions.quantile(levels)[None])
         return {"rows": plain(rows[-1:]), "levels": plain(levels), "features": features}
 
-    def _by_chance(self, counts: Ints) -> dict[str, Floats]:
-        """What a feature without drift would show on average; see `DriftProfile`."""
+    def _drift(self) -> dict[str, Floats]:
+        """PSI and KS of each segment, (S, q), and their means for a feature without drift (see `DriftProfile`)."""
         if self.bins is None:
             return {}
+        counts = np.stack([segment.counts for segment in self._segments])
         seen = counts.sum(axis=2).astype(np.float64)
         reference = self.bins.expected.sum(axis=1).astype(np.float64)
         with np.errstate(divide="ignore"):
             inverse = np.where((seen > 0) & (reference > 0), 1 / seen + 1 / reference, np.nan)
-        ks = float(np.sqrt(np.pi / 2) * np.log(2)) * np.sqrt(inverse)
-        return {"psi_by_chance": (self.bins.filled.astype(np.float64) - 1.0) * inverse, "ks_by_chance": ks}
+        return {
+            "psi": self.bins.psi(counts),
+            "ks": self.bins.ks(counts),
+            "psi_by_chance": (self.bins.filled.astype(np.float64) - 1.0) * inverse,
+            "ks_by_chance": float(np.sqrt(np.pi / 2) * np.log(2)) * np.sqrt(inverse),
+        }
 
 
 def plain(values: Any) -> Any:
@@ -340,7 +328,7 @@ def plain(values: Any) -> Any:
 
 
 def _scores(batch: Batch, logits: NDArray[np.float32]) -> Floats:
-    """Rows with a label and a finite score, their clicks, and the sums of their predictions and losses."""
+    """The number of rows with a label and a finite score, their clicks, and sums of their predictions and losses."""
     if batch.label is None:
         return np.zeros(4)
     usable = np.isfinite(logits)
@@ -349,8 +337,6 @@ def _scores(batch: Batch, logits: NDArray[np.float32]) -> Floats:
     return np.array([z.size, y.sum(), sigmoid(z).sum(), losses.sum()])
 
 
-def _speed(rows: list[int], seconds: list[float]) -> Floats:
-    """Rows a second of each segment; NaN where the clock did not move."""
-    passed = np.diff(seconds, prepend=0.0)
-    speed: Floats = np.array(rows) / np.where(passed > 0, passed, np.nan)
-    return speed
+def _by_name(names: Sequence[str], values: NDArray[Any]) -> dict[str, Any]:
+    """The columns of an array (S, columns, …) as lists for JSON, by name."""
+    return {name: plain(values[:, place]) for place, name in enumerate(names)}

@@ -1,4 +1,4 @@
-"""The paper's protocol: a chronological split, several epochs, the epoch with the lowest validation LogLoss."""
+"""The paper's protocol: a chronological split and several epochs, of which the best on validation rows is kept."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -22,17 +22,17 @@ from daes.training.step import BadBatch, TrainingError, TrainingStep
 
 @dataclass(frozen=True)
 class OfflineConfig:
-    """The configuration of the paper's protocol. Validated once, here.
+    """The configuration of the paper's protocol.
 
     Args:
-        train: batch size, optimiser and so on; what concerns a single pass (label delay, window, records, checkpoints)
-            is not used.
+        train: batch size, optimiser and so on; options for a single pass (label delay, window, records, checkpoints)
+            are not used.
         split: shares of the rows for training, validation and test, in the order of the stream.
         epochs: maximum number of passes over the training part.
-        patience: training ends after this many epochs in a row without a lower validation LogLoss.
+        patience: training ends after this many consecutive epochs without a lower validation LogLoss.
         shuffle: whether each epoch reads the training part in another random order, by the seed; the part is then kept
             in memory.
-        fit_rows: number of rows of the training part, evenly spaced, that an offline method is fitted on; None for all.
+        fit_rows: number of evenly spaced rows of the training part on which an offline method is fitted; None for all.
     """
 
     # NOTE[DIFF]: the paper does not say whether rows are shuffled. Here they are not by default, because its estimators
@@ -64,7 +64,7 @@ class OfflineResult:
         epoch: the best epoch, counted from 1.
         history: one record per epoch: `epoch`, `train_logloss` (of each batch before its step), `valid_auc`,
             `valid_logloss`, `seconds`.
-        rows: rows of the three parts.
+        rows: number of rows of the three parts.
         seconds: total time.
         bad_batches: batches that were not learned from.
     """
@@ -79,7 +79,7 @@ class OfflineResult:
 
 
 OfflineProgress = Callable[[int, int], None]
-"""Called with the rows learned from so far and the rows of all epochs together."""
+"""Called with the number of rows learned from so far and that of all epochs together."""
 
 OnScored = Callable[[Batch, NDArray[np.float32]], None]
 """Called with a batch and its logits."""
@@ -93,17 +93,17 @@ def train_offline(
     progress: OfflineProgress | None = None,
     on_test: OnScored | None = None,
 ) -> OfflineResult:
-    """Train on the first part of the rows, choose the epoch on the second, test on the third.
+    """Train on the first part of the rows, choose the best epoch on the second, test on the third.
 
-    An offline method that is not fitted yet is fitted on the training part. Online estimates and vocabularies are
-    updated in the first epoch only, which makes them a single pass. Afterwards the model is that of the best epoch.
+    An offline method that is not fitted yet is fitted on the training part. Distributions and vocabularies are updated
+    in the first epoch only, so that they see each row once. Afterwards the model is that of the best epoch.
 
     Args:
         model: the model to train.
-        source: the rows; read from row 0, several times.
+        source: the rows; read several times from row 0.
         config: how to train.
         progress: called after every batch of training.
-        on_test: called with every batch of the test part and its logits, by the model of the best epoch.
+        on_test: called with every batch of the test part and its logits from the model of the best epoch.
 
     >>> from daes.simulation import AdStream
     >>> stream = AdStream(num_rows=5000, seed=0)
@@ -125,7 +125,7 @@ def train_offline(
     best: dict[str, Any] = {}
     for epoch in range(1, config.epochs + 1):
         step.observing = epoch == 1
-        model.evidence.reset()  # no row may be learned with its own label, counted in the epoch before
+        model.evidence.reset()  # else rows would be learned with their own labels, counted in the epoch before
         if in_memory is None:
             batches = iter_part(source, model.schema, train, config.train.batch_size)
         else:
@@ -182,7 +182,7 @@ def iter_part(source: Source, schema: Schema, rows: range, batch_size: int) -> I
 
 
 def read_part(source: Source, schema: Schema, rows: range, at_most: int | None = None) -> Batch:
-    """These rows of the source in memory, or at most `at_most` of them, evenly spaced."""
+    """These rows of the source in memory, or at most `at_most` of them that are evenly spaced."""
     step = 1 if at_most is None else -(-len(rows) // at_most)
     pieces, done = [], 0
     for batch in iter_part(source, schema, rows, 65_536):
@@ -194,7 +194,7 @@ def read_part(source: Source, schema: Schema, rows: range, at_most: int | None =
 def evaluate_part(
     step: TrainingStep, source: Source, rows: range, on_batch: OnScored | None = None
 ) -> dict[str, float]:
-    """Metrics on these rows, with the exact AUC; nothing is learned. All are NaN if a score is."""
+    """Metrics on these rows, with the exact AUC; nothing is learned. All are NaN if any score is."""
     metrics, exact = StreamMetrics(window=None), WindowAUC(len(rows))
     for batch in iter_part(source, step.model.schema, rows, step.config.batch_size):
         assert batch.label is not None

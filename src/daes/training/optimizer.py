@@ -1,4 +1,4 @@
-"""Optimisers for a model whose tables may have sparse gradients."""
+"""Optimisers of a model whose tables may have sparse gradients."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,9 +15,9 @@ from daes.training.config import TrainConfig
 
 
 def coalesced(gradient: Tensor) -> Tensor:
-    """A sparse gradient with one entry for each row; without sorting where that is so already."""
+    """A sparse gradient with one entry per row; sorts only if needed."""
     if not gradient.is_coalesced() and gradient.device.type == "cpu":
-        rows = gradient._indices()[0].numpy()  # autograd forgets what it knew of them
+        rows = gradient._indices()[0].numpy()  # autograd does not record that they are sorted
         gradient._coalesced_(bool((rows[1:] > rows[:-1]).all()))
     return gradient.coalesce()
 
@@ -25,13 +25,14 @@ def coalesced(gradient: Tensor) -> Tensor:
 class Adagrad:
     """Adagrad: s ← s + g², θ ← θ − η·g / (√s + ε), for dense gradients and for the rows of sparse ones.
 
-    The same as `torch.optim.Adagrad`, in few operations: a step on a small batch is mostly their number. It is no
-    subclass of torch's optimisers, the first of which in a process loads torch's compiler, for seconds.
+    The same as `torch.optim.Adagrad` in fewer operations, whose number determines the time of a step on a small batch.
+    It is not a subclass of `torch.optim.Optimizer`, because the first one in a process takes seconds to load torch's
+    compiler.
 
     Args:
-        parameters: what to learn; a parameter without a gradient stays as it is.
+        parameters: what to learn; a parameter without a gradient does not change.
         lr: the step size η.
-        weight_decay: λ of λθ, which is added to dense gradients.
+        weight_decay: λ of the term λθ that is added to dense gradients.
         eps: ε.
     """
 
@@ -45,32 +46,30 @@ class Adagrad:
         ]
         self._steps = [torch.ones((), device=parameter.device) for parameter in self.parameters]
 
+    def place(self, parameter: Tensor) -> int:
+        """The index of a parameter among `parameters` and `sums`."""
+        return next(place for place, one in enumerate(self.parameters) if one is parameter)
+
     @torch.no_grad()
     def step(self) -> None:
         """Apply the gradients."""
-        (group,) = self.param_groups
-        parameters: list[Tensor] = []
-        gradients: list[Tensor] = []
-        totals: list[Tensor] = []
-        steps: list[Tensor] = []
+        dense: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
         for parameter, total, step in zip(self.parameters, self.sums, self._steps, strict=True):
             gradient = parameter.grad
             if gradient is None:
                 continue
             if gradient.is_sparse:
                 self._step_rows(parameter, coalesced(gradient), total)
-                continue
-            parameters.append(parameter)
-            gradients.append(gradient)
-            totals.append(total)
-            steps.append(step)
-        if not parameters:
+            else:
+                dense.append((parameter, gradient, total, step))
+        if not dense:
             return
+        parameters, gradients, totals, steps = (list(column) for column in zip(*dense, strict=True))
         if parameters[0].device.type == "cpu":
-            settings = {"lr": group["lr"], "weight_decay": group["weight_decay"], "eps": group["eps"]}
+            settings = self._settings()
             torch._fused_adagrad_(parameters, gradients, totals, steps, lr_decay=0.0, maximize=False, **settings)
         else:
-            self._step_together(parameters, gradients, totals)
+            self._step_dense(parameters, gradients, totals)
 
     def _step_rows(self, parameter: Tensor, gradient: Tensor, total: Tensor) -> None:
         (group,) = self.param_groups
@@ -82,7 +81,7 @@ class Adagrad:
         total.index_copy_(0, rows, sums)
         parameter.index_add_(0, rows, values.div(sums.sqrt_().add_(group["eps"])), alpha=-group["lr"])
 
-    def _step_together(self, parameters: list[Tensor], gradients: list[Tensor], sums: list[Tensor]) -> None:
+    def _step_dense(self, parameters: list[Tensor], gradients: list[Tensor], sums: list[Tensor]) -> None:
         (group,) = self.param_groups
         if group["weight_decay"]:
             gradients = list(torch._foreach_add(gradients, parameters, alpha=group["weight_decay"]))
@@ -91,13 +90,15 @@ class Adagrad:
         torch._foreach_add_(spread, group["eps"])
         torch._foreach_addcdiv_(parameters, gradients, spread, value=-group["lr"])
 
+    def _settings(self) -> dict[str, Any]:
+        return {name: value for name, value in self.param_groups[0].items() if name != "params"}
+
     def state_dict(self) -> dict[str, Any]:
-        """What was gathered, and the settings; the tensors are shared."""
-        settings = {name: value for name, value in self.param_groups[0].items() if name != "params"}
-        return {"sums": list(self.sums), "param_groups": [settings]}
+        """The sums, whose tensors are shared, and the settings."""
+        return {"sums": list(self.sums), "param_groups": [self._settings()]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a state that the same optimiser saved."""
+        """Continue from a state that an optimiser of the same parameters saved."""
         shapes = [tuple(total.shape) for total in self.sums]
         if (found := [tuple(total.shape) for total in state["sums"]]) != shapes:
             raise ValueError(f"state must be of parameters of the shapes {shapes}, got {found}")
@@ -106,21 +107,15 @@ class Adagrad:
         self.param_groups[0].update(state["param_groups"][0])
 
 
-# Fused kernels read a table once per step, not once per operation; with large tables that is most of a step.
-OPTIMIZERS: dict[str, Callable[..., Any]] = {
-    "adam": partial(torch.optim.Adam, fused=True),
-    "adamw": partial(torch.optim.AdamW, fused=True),
-    "adagrad": Adagrad,
-    "sgd": torch.optim.SGD,
-}
-
-
 class Optimizers:
-    """One optimiser for dense gradients and, where that does not take them, one for sparse gradients."""
+    """One optimiser for dense gradients and, if it cannot take them, another one for sparse gradients."""
 
     def __init__(self, parts: list[Any]) -> None:
         self.parts = parts
-        self._parameters = [one for part in parts for group in part.param_groups for one in group["params"]]
+        self._parameters: list[Tensor] = [one for group in self._groups() for one in group["params"]]
+
+    def _groups(self) -> list[dict[str, Any]]:
+        return [group for part in self.parts for group in part.param_groups]
 
     def zero_grad(self) -> None:
         """Set all gradients to None."""
@@ -134,12 +129,12 @@ class Optimizers:
 
     @property
     def can_record(self) -> bool:
-        """Whether a step is the same operations on the same tensors every time: torch's own make some at the first."""
+        """Whether a step does the same operations on the same tensors each time; torch's create some in the first."""
         return all(isinstance(part, Adagrad | torch.optim.SGD) or part.state for part in self.parts)
 
     def changes(self) -> list[Tensor]:
-        """All tensors that a step changes: parameters, and what was gathered of their gradients."""
-        found: list[Tensor] = list(self._parameters)
+        """All tensors that a step changes: parameters, and the optimisers' statistics of their gradients."""
+        found = list(self._parameters)
         for part in self.parts:
             if isinstance(part, Adagrad):
                 found += part.sums
@@ -149,10 +144,10 @@ class Optimizers:
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """Within it a step may be recorded as a CUDA graph: torch's fused optimisers ask to be told."""
-        groups = [group for part in self.parts for group in part.param_groups if "capturable" in group]
+        """Within it a step may be recorded as a CUDA graph, which torch's fused optimisers must know."""
+        groups = [group for group in self._groups() if "capturable" in group]
         for part in self.parts:
-            part._warned_capturable_if_run_uncaptured = True  # a recording is tried without recording first
+            part._warned_capturable_if_run_uncaptured = True  # steps to be recorded are first run without recording
         for group in groups:
             group["capturable"] = True
         try:
@@ -173,21 +168,26 @@ class Optimizers:
             part.load_state_dict(dict(own))
 
     def start_from(self, state: list[Mapping[str, Any]]) -> None:
-        """Take what other optimisers of the same kinds have gathered, and keep the settings (step size, decay)."""
-        settings = [
-            [{name: value for name, value in group.items() if name != "params"} for group in part.param_groups]
-            for part in self.parts
-        ]
+        """Take the statistics of other optimisers of the same kinds, and keep the settings (step size, decay)."""
+        settings = [dict(group) for group in self._groups()]
         self.load_state_dict(state)
-        for part, own in zip(self.parts, settings, strict=True):
-            for group, kept in zip(part.param_groups, own, strict=True):
-                group.update(kept)
+        for group, own in zip(self._groups(), settings, strict=True):
+            group.update(own)
+
+
+# Fused kernels read a table once per step, not once per operation; with large tables that is most of a step.
+_TORCH_OPTIMIZERS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "adam": (partial(torch.optim.Adam, fused=True), torch.optim.SparseAdam),
+    "adamw": (partial(torch.optim.AdamW, fused=True), torch.optim.SparseAdam),
+    "sgd": (torch.optim.SGD, torch.optim.SGD),
+}
+"""Torch's optimisers for dense and for sparse gradients."""
 
 
 def make_optimizers(model: CTRModel, config: TrainConfig) -> Optimizers:
-    """Optimisers of a model's parameters.
+    """Optimisers for a model's parameters.
 
-    The gradient of the paper's λ‖Θ‖² is 2λΘ, which is weight decay 2λ and needs no sum over the parameters.
+    The gradient of the paper's λ‖Θ‖² is 2λΘ: weight decay of 2λ, which needs no sum over the parameters.
     """
     name, rate = config.optimizer, config.rate
     dense, sparse = model.parameter_groups()
@@ -201,21 +201,16 @@ def make_optimizers(model: CTRModel, config: TrainConfig) -> Optimizers:
         made = Adagrad([*dense, *sparse], lr=rate, **decay)
         tables = [] if model.categorical is None else [model.categorical.weight]
         tables += [] if model.numerical is None else model.numerical.tables
-        for parameter, total in zip(made.parameters, made.sums, strict=True):
-            if any(parameter is table for table in tables):
-                total.fill_((config.table_start / config.batch_size) ** 2)
+        for table in tables:
+            made.sums[made.place(table)].fill_((config.table_start / config.batch_size) ** 2)
         return Optimizers([made])
-    parts = [OPTIMIZERS[name](dense, lr=rate, **decay)] if dense else []
-    if sparse:
-        parts.append(_sparse_optimizer(name)(sparse, lr=rate))
+    kind, sparse_kind = _TORCH_OPTIMIZERS[name]
+    parts = [kind(dense, lr=rate, **decay)] if dense else []
+    parts += [sparse_kind(sparse, lr=rate)] if sparse else []
     return Optimizers(parts)
 
 
-def _sparse_optimizer(name: str) -> Callable[..., torch.optim.Optimizer]:
-    return torch.optim.SGD if name == "sgd" else torch.optim.SparseAdam
-
-
 def count_parameters(model: nn.Module) -> int:
-    """The number of learned numbers, over all parameters; of a divided table, over those of all processes."""
+    """The number of entries of all parameters; those of a divided table are counted in all processes."""
     counts = (part.elsewhere for part in model.modules() if isinstance(part, DividedEmbedding))
     return sum(parameter.numel() for parameter in model.parameters()) + sum(counts)

@@ -1,8 +1,9 @@
-"""The run that another one starts from: yesterday's model, optimisers and statistics, for the rows of today."""
+"""A run that another one starts from: yesterday's model, optimisers and statistics for today's rows."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,19 +24,23 @@ class ParentRun:
         schema: the columns it was trained on.
         arguments: those of its `CTRModel`.
         description: `run` (the folder, absolute), `step` (of the checkpoint) and `rows` (read by then).
-        checkpoint: the checkpoint, if it is read already.
-        map_above: of `CheckpointStore`, to read it with.
+        load: returns the checkpoint.
     """
 
     schema: Schema
     arguments: Mapping[str, Any]
     description: Mapping[str, Any]
-    checkpoint: Checkpoint | None = None
-    map_above: int | None = None
+    load: Callable[[], Checkpoint | None]
 
     @classmethod
     def open(cls, folder: str | Path, optimizer: str | None = None, map_above: int | None = None) -> Self:
-        """A run at its newest checkpoint; its state is of use to the optimiser that it was trained with."""
+        """A run at its newest checkpoint.
+
+        Args:
+            folder: the run.
+            optimizer: an error unless the run was trained with it; None for any.
+            map_above: as of `CheckpointStore`.
+        """
         run = RunFolder(Path(folder).absolute())
         config = run.read_config("schema", "model", "training")
         own = config["training"].get("optimizer")
@@ -46,28 +51,29 @@ class ParentRun:
             raise CheckpointError(f"{run.path} has no checkpoint to start from")
         with checkpoint.in_use():
             description = {"run": str(run.path), "step": checkpoint.step, "rows": checkpoint.state["rows"]}
-        return cls(read_schema(config), config["model"], description, checkpoint)
+        return cls(read_schema(config), config["model"], description, lambda: checkpoint)
 
     @classmethod
     def of(cls, config: Mapping[str, Any], map_above: int | None = None) -> Self | None:
-        """The parent that the configuration of a run names; None if it has none."""
+        """The parent named in the configuration of a run; None if it has none."""
         found = config.get("parent")
-        return None if found is None else cls(read_schema(config), config["model"], found, map_above=map_above)
+        if found is None:
+            return None
+        store = CheckpointStore(RunFolder(found["run"]).checkpoints, map_above=map_above)
+        return cls(read_schema(config), config["model"], found, partial(store.load, found["step"]))
 
     def make_model(self, schema: Schema, tables: type[CategoricalEmbedding] = CategoricalEmbedding) -> CTRModel:
-        """A new model that the parent's state fits; other columns are an error."""
+        """A new model that fits the parent's state; other columns are an error."""
         refuse_other_schema(schema, self.schema)
         return CTRModel(schema, **self.arguments, categorical=tables)
 
     def load_into(self, trainer: StreamTrainer) -> None:
-        """Let a trainer of such a model start from the parent's state."""
-        checkpoint = self.checkpoint
-        if checkpoint is None:
-            folder = RunFolder(self.description["run"]).checkpoints
-            checkpoint = CheckpointStore(folder, map_above=self.map_above).load(self.description["step"])
+        """Start a trainer of a `make_model` from the parent's state."""
+        checkpoint = self.load()
         assert checkpoint is not None
         with checkpoint.in_use():
             trainer.start_from(checkpoint.state)
+        checkpoint.state.clear()  # not to be kept in memory during training
 
 
 def read_schema(config: Mapping[str, Any]) -> Schema:

@@ -1,4 +1,4 @@
-"""Scored rows in the order in which they came, found by their keys; features may be on disk."""
+"""A queue of scored rows that are found by their keys; their features may be on disk."""
 
 from bisect import bisect_right
 from collections import deque
@@ -18,7 +18,7 @@ _SEGMENT_ROWS = 8192
 
 @dataclass
 class _Piece:
-    """Some consecutive rows; features are a batch, or the name of a segment."""
+    """Some consecutive rows; `features` is a batch, or the name of a segment on disk."""
 
     key: NDArray[np.int64]
     sent: NDArray[np.int64]
@@ -31,11 +31,13 @@ class _Piece:
 
 
 class PendingRows:
-    """A queue of scored rows; a label is given by key, and rows leave at the front.
+    """A queue of scored rows; labels are assigned by key, and rows leave at the front.
 
     Args:
-        segments: where features go of rows beyond `most_in_memory`; None to keep all in memory. Of such a row about 150
-            bytes stay in memory: key, time, score, label, and its place in the index.
+        segments: where the features of rows beyond `most_in_memory` go; None to keep all in memory. About 150 bytes of
+            such a row stay in memory: key, time, score, label, and its entry in the index.
+        most_in_memory: rows whose features are kept in memory.
+        segment_rows: smallest number of rows of a segment.
     """
 
     def __init__(
@@ -56,17 +58,17 @@ class PendingRows:
         return self.count - self._in_memory
 
     def add(self, batch: KeyedBatch, logits: NDArray[np.float32]) -> int:
-        """Take in rows that were scored; how many have the key of a row that waits, which is not found any more."""
+        """Add scored rows; returns how many have the key of a waiting row, which then can get no label any more."""
         assert batch.key is not None
         assert batch.sent is not None
-        label = np.zeros(len(batch), np.float32)
-        repeated = self._append(_Piece(batch.key, batch.sent, logits, label, _features(batch)))
+        features = Batch(**{name: array for name, array in batch.arrays().items() if name not in ("key", "sent")})
+        repeated = self._append(_Piece(batch.key, batch.sent, logits, np.zeros(len(batch), np.float32), features))
         if self.segments is not None and self._in_memory - self._most >= self._segment_rows:
             self._spill(self.segments)
         return repeated
 
     def give(self, key: int, sent: int, label: float, window: int) -> bool | None:
-        """Give a row its label; False if that was sent after the row's window, None if there is no such row."""
+        """Give a row its label; False if it was sent after the row's window, None if there is no row with the key."""
         number = self._rows_of.get(key)
         if number is None:
             return None
@@ -78,7 +80,7 @@ class PendingRows:
         return True
 
     def sent_by(self, moment: int) -> int:
-        """How many of the first rows were sent by then, up to the first that was not."""
+        """The number of rows before the first one that was sent later."""
         found = 0
         for piece in self._pieces:
             by_then = piece.sent <= moment
@@ -88,7 +90,7 @@ class PendingRows:
         return found
 
     def last_sent(self, rows: int) -> int:
-        """When the latest of the first rows was sent; 0 if there are none."""
+        """The latest time at which one of the first rows was sent; 0 if there are none."""
         latest = 0
         for piece in self._pieces:
             if rows <= 0:
@@ -177,13 +179,5 @@ class PendingRows:
             self._pieces.popleft()
             self._starts.popleft()
             return
-        assert isinstance(piece.features, Batch)
-        rest = slice(rows, None)
-        self._pieces[0] = _Piece(
-            piece.key[rest], piece.sent[rest], piece.logits[rest], piece.label[rest], piece.features[rest]
-        )
+        self._pieces[0] = _Piece(**{name: values[rows:] for name, values in vars(piece).items()})
         self._starts[0] += rows
-
-
-def _features(batch: KeyedBatch) -> Batch:
-    return Batch(**{name: array for name, array in batch.arrays().items() if name not in ("key", "sent")})

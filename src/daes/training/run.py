@@ -2,9 +2,9 @@
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -15,32 +15,26 @@ import torch
 from daes import native
 from daes.embedding import CategoricalEmbedding, DividedEmbedding
 from daes.model import CTRModel
-from daes.storage.checkpoint import CheckpointStore
-from daes.storage.dead_letters import DeadLetters
-from daes.storage.durable import write_text
+from daes.storage.checkpoint import Checkpoint, CheckpointStore
 from daes.storage.run_folder import FORMAT, VERSION, RunFolder, strict
 from daes.storage.segments import Segments
 from daes.stream.bad_rows import BadRows
-from daes.stream.batch import Batch
 from daes.stream.broker_url import connect
 from daes.stream.dataset import Dataset
-from daes.stream.messages import LabelReader, MessageSource, parse_offsets
+from daes.stream.messages import LabelReader, MessageSource
 from daes.stream.source import Source
 from daes.training.config import TrainConfig
 from daes.training.consumed import ConsumedRows
 from daes.training.environment import environment, find_device
-from daes.training.importance import Importance, RecentRows, feature_importance
 from daes.training.label_join import LabelJoin, LateLabels
-from daes.training.monitor import Monitor
 from daes.training.optimizer import count_parameters
 from daes.training.parent import ParentRun
 from daes.training.processes.checksum import model_checksum
-from daes.training.processes.group import Processes
+from daes.training.processes.group import Processes, first_difference
 from daes.training.processes.reading import read_together
 from daes.training.processes.tables import MAP_ABOVE
 from daes.training.processes.trainer import ProcessTrainer
-from daes.training.progress import ProgressFile, history_by_name, reliability_of
-from daes.training.step import TrainingError
+from daes.training.results import RunResults
 from daes.training.stopping import TrainingStopped, on_stop_signal
 from daes.training.trainer import BatchCallback, RecordCallback, StreamTrainer, TrainResult, WaitCallback
 
@@ -48,18 +42,17 @@ _log = logging.getLogger("daes.training")
 
 _PARTS = ("data", "schema", "model", "training", "run", "options")
 _CHANGEABLE = {
-    "data": ("limit", "rows"),
-    "training": ("checkpoint_every", "checkpoint_minutes", "cuda_graphs", "sync_every"),
-    "run": ("keep", "prefetch", "world_size"),
+    *("data.limit", "data.rows", "run.keep", "run.prefetch", "run.world_size", "training.cuda_graphs"),
+    *("training.checkpoint_every", "training.checkpoint_minutes", "training.sync_every"),
 }
+"""What may change when a run is resumed, since it does not change the result."""
 
 _ROWS_AHEAD = 4096
-"""Rows read ahead, if the batches are small: every change between the threads costs."""
-_LISTED_BAD_ROWS = 20
+"""Rows to read ahead if batches are small: every switch between the threads has a cost."""
 
 
 class RunExistsError(ValueError):
-    """The folder of a new run exists already."""
+    """The folder of a new run already exists."""
 
 
 @dataclass(frozen=True)
@@ -68,21 +61,21 @@ class TrainedRun:
 
     Args:
         folder: its files.
-        model: the trained model, in eval mode; with divided tables, one with all rows in the first process alone.
+        model: the trained model, in eval mode. Divided tables are put together in the first process only.
         result: metrics, history and bad batches.
-        resumed_at: rows that were done when it was resumed; None if it started from the beginning.
+        resumed_at: the row at which it was resumed; None if it started from the beginning.
         report: the HTML report, None if none was written.
         bad_rows: the rows that were left out.
-        stopped: the signal that ended a run on a live stream, as a sentence; None if its rows came to an end.
+        stopped: for a run on a live stream that was ended by a signal, a sentence about that; None otherwise.
     """
 
     folder: RunFolder
     model: CTRModel
     result: TrainResult
-    resumed_at: int | None = None
-    report: Path | None = None
-    bad_rows: BadRows = field(default_factory=BadRows)
-    stopped: str | None = None
+    resumed_at: int | None
+    report: Path | None
+    bad_rows: BadRows
+    stopped: str | None
 
 
 def train_run(
@@ -110,39 +103,39 @@ def train_run(
     """Train a model in one pass over a stream and write everything about it to a folder (docs/run-folder.md).
 
     Ctrl-C and SIGTERM end training after the current batch: a checkpoint is written, then `TrainingStopped` is raised.
-    A run on a live stream (`Dataset.is_live`) has no other end: it then writes its model and its metrics.
+    A run on a live stream (`Dataset.is_live`) has no other end: a signal makes it write its model and its metrics.
 
     Args:
         data: the rows.
-        folder: where to write. It must not hold anything, unless `resume` or `overwrite` is given. It is locked from
-            before the first byte is written to the end: a second trainer in it is an error.
+        folder: where to write. It must be empty or not exist, unless `resume` or `overwrite` is given. It is locked
+            before anything is written until the end of the run: a second trainer in it is an error.
         model: arguments of `CTRModel.from_sample`, as `{"embedding": "daes", "backbone": "deepfm"}`.
         config: how to train; its seed is also that of the initial weights.
-        sample_rows: first rows, from which table sizes, context fields and offline methods are determined.
+        sample_rows: number of first rows that determine table sizes and context fields and fit offline methods.
         device: "cpu", "cuda", "cuda:1", … or "auto" for a CUDA device if there is one.
         keep: number of checkpoints to keep.
-        prefetch: batches read ahead in a thread, more of small ones; 0 for none.
-        resume: continue the run in the folder from its newest checkpoint, to the same bits as without the
-            interruption; whatever determines the result must be unchanged. Data may have grown at the end since, by
-            rows or by files; if the rows read so far have changed, that is an error. Starts a new run if there is none.
-        overwrite: replace the run in the folder. The old run stays as it is until the new one, in the folder's
-            `replacement`, is complete; `resume` continues an interrupted one. A folder without a run is an error.
-        parent: a run to start from: its model with distributions, vocabularies and evidence, and its optimisers, as
-            they were at its newest checkpoint. The columns are the parent's, and `model` is not given.
+        prefetch: number of batches that a thread reads ahead, more if they are small; 0 for none.
+        resume: continue the run in the folder from its newest checkpoint, with the same bits as without the
+            interruption. Everything that determines the result must be unchanged. The data may have grown at the end,
+            by rows or by files; if the rows read so far have changed, that is an error. Starts a new run if there is
+            none.
+        overwrite: replace the run in the folder. The old run stays until the new one, in the subfolder `replacement`,
+            is complete; `resume` continues an interrupted replacement. A folder without a run is an error.
+        parent: a run to start from: its model with distributions, vocabularies and evidence, and its optimisers, as of
+            its newest checkpoint. The columns are the parent's, and `model` must not be given.
         report: writes a page about the finished folder, as `daes.report.page.write_report` does.
         options: the user's own options, stored in config.json.
-        on_start: called before the first batch with the trainer and the number of rows, None if that is not known.
+        on_start: called before the first batch with the trainer and the number of rows, None if that is unknown.
         callbacks: called after every batch.
         on_record: called with every record of the metrics, as those of `daes.training.callbacks`.
         on_wait: called while a live stream has no rows.
-        labels: where labels come from that are not in the rows; the data are then messages opened with the `key` by
-            which labels are found.
-        tables: `CategoricalEmbedding`, or a `DividedEmbedding`, of which each of several processes has a part of the
-            rows. The checkpoints and the saved model are the same.
+        labels: another topic that labels come from; the data are then messages opened with the `key` that joins both.
+        tables: `CategoricalEmbedding`, or `DividedEmbedding` to divide the rows of the tables among several processes.
+            Checkpoints and the saved model are the same.
 
-    Where `torch.distributed` has a group of several processes (`process_group` makes one of those that `torchrun` has
-    started), all of them call this with the same arguments and train one model together: see `ProcessTrainer`. The
-    first process writes and calls what is to be called; the folder must be visible to all.
+    If `torch.distributed` has a group of several processes (`process_group` makes one of those that `torchrun`
+    started), all of them call this with the same arguments and train one model together: see `ProcessTrainer`. Only the
+    first process writes files and calls callbacks; all processes must be able to read the folder.
 
     >>> import tempfile
     >>> data = Dataset.open("adstream:3000")
@@ -155,10 +148,13 @@ def train_run(
     processes = Processes()
     device = find_device(device)
     run_folder = RunFolder(folder)
+    divided = issubclass(tables, DividedEmbedding)
+    map_above = MAP_ABOVE if divided else None
+    # Whatever is wrong with options and data is found here, before anything is written.
     with processes.together():
         if processes.count > 1 and (data.is_live or labels is not None):
             raise ValueError(f"live streams and labels that come later need one process, got {processes.count}")
-        if processes.count == 1 and issubclass(tables, DividedEmbedding):
+        if processes.count == 1 and divided:
             raise ValueError("tables can be divided among several processes (torchrun starts them), got one process")
         if processes.first:
             run_folder.recover()
@@ -166,32 +162,27 @@ def train_run(
     with processes.together():
         continued = run_folder.replacement if run_folder.replacement.exists else run_folder
         stored = continued.read_config(*_PARTS) if resume and continued.is_run else None
-        # Whatever can be wrong with options and data shows here, before anything is written.
-        map_above = MAP_ABOVE if issubclass(tables, DividedEmbedding) else None
         start = _find_parent(parent, stored, model, config, map_above)
         if start is None:
             arguments = {"categorical": tables, **(model or {})}
             make, sampled = _find_model(data, continued, stored, arguments, config, sample_rows)
         else:
             make, sampled = partial(start.make_model, data.schema, tables), 0
-    with processes.together():  # what is read is there in all of them: TorchRec's tables are made together
+    with processes.together():  # once all have read the sample: TorchRec makes tables in all processes at once
         torch.manual_seed(config.seed)
-        ctr_model = make()
-        bad_rows = data.bad_rows
-        consumed, monitor = ConsumedRows(data), Monitor(data.schema, ctr_model.distributions)
+        ctr_model = make().to(processes.device(device))
+        consumed, results = ConsumedRows(data), RunResults(data, ctr_model, config.window)
+        monitor, recent, bad_rows = results.monitor, results.recent, results.bad_rows
         join = None if labels is None else _join(labels, data, config, keep)
-        recent = RecentRows(data.schema.num_numerical + data.schema.num_categorical, config.window)
-        progress = ProgressFile(monitor)
-        ctr_model.to(processes.device(device))
         watching: dict[str, Any] = {
             "callbacks": [consumed, monitor, recent, *callbacks],
-            "on_record": [progress, *on_record],
+            "on_record": [results.write_progress, *on_record],
             "on_wait": on_wait,
             "extra": {"consumed": consumed, "monitor": monitor, "recent": recent, "bad_rows": bad_rows},
         }
         if processes.count == 1:
             trainer = StreamTrainer(ctr_model, config, waiting=join, **watching)
-        else:  # the first process alone watches and writes
+        else:
             trainer = ProcessTrainer(ctr_model, config, processes, **(watching if processes.first else {}))
     description = {
         "data": data.describe(),
@@ -217,69 +208,33 @@ def train_run(
                 held.enter_context(run_folder.locked())
                 written = _choose_folder(run_folder, resume, overwrite)
                 trainer.store = held.enter_context(CheckpointStore(written.checkpoints, keep=keep, map_above=map_above))
+                results.folder = written
                 if join is not None and join.rows.segments is not None:
                     join.rows.segments.folder = written.pending
                 if not written.is_run or (data.is_live and not trainer.store.steps()):
-                    stored = {
-                        "format": FORMAT,
-                        "version": VERSION,
-                        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-                        **description,
-                        "parameters": count_parameters(ctr_model),
-                        "options": dict(options or {}),
-                        "environment": environment(device),
-                    }
-                    written.write("config", stored)
+                    _write_config(written, description, ctr_model, device, options)
         written = RunFolder(processes.gather(written.path)[0])
         with processes.together():
             ahead = max(prefetch, _ROWS_AHEAD // config.batch_size) if prefetch and not data.is_live else prefetch
             source = read_together(data, processes, prefetch=ahead)
             checkpoint = (trainer.store or CheckpointStore(written.checkpoints, map_above=map_above)).load()
-            _check_same_run(written, description, ("data", "schema"))
-            place = None
             if checkpoint is not None:
-                with checkpoint.in_use():
-                    place = consumed.place(checkpoint.state, config)
-            # Changed rows would also change the model: report the rows first.
-            _check_same_run(written, description, ("model", "training", "run"))
-            if checkpoint is not None and place is not None:
-                if processes.first and (other := _other_versions(written)):
-                    _log.warning("the run %s: its result may differ from that of a run without a break", other)
-                with checkpoint.in_use():
-                    trainer.load_state_dict(checkpoint.state)
-                source.seek(place)
-                checkpoint.state.clear()  # what was needed of it is in the trainer
+                _restore(trainer, source, checkpoint, consumed, written, description, warn=processes.first)
             else:
+                _check_same_run(written, description)
                 if start is not None:
                     start.load_into(trainer)
                 if data.is_live:
                     source.seek({"row": 0})
         resumed_at = None if checkpoint is None else trainer.rows
-        progress.folder = written if processes.first else None
         if on_start is not None and processes.first:
             on_start(trainer, data.num_rows)
-        letters = _open_dead_letters(written, data, source, trainer, join)
+        results.open_dead_letters(source, trainer)
         result, stopped = _train(trainer, source, live=data.is_live, begin=checkpoint is None)
         ctr_model.eval()
-        page, divided, last_rows = None, isinstance(ctr_model.categorical, DividedEmbedding), recent.sample()
-        # While the last checkpoint is being written; a divided table has its rows together only afterwards.
-        importance = _importance(ctr_model, last_rows, config) if processes.first and not divided else None
-        if trainer.store is not None:
-            trainer.store.close()
+        page = None
         if processes.first:
-            if trainer.store is not None and isinstance(ctr_model.categorical, DividedEmbedding):
-                last = trainer.store.load()
-                assert last is not None
-                ctr_model.categorical = ctr_model.categorical.with_rows(
-                    last.state["step"]["model"]["categorical.weight"]
-                )
-            with _safe_in(written):
-                ctr_model.save_pretrained(written.model)
-                write_results(written, trainer, result, monitor, bad_rows, processes.count, letters)
-                importance = importance or _importance(ctr_model, last_rows, config)
-                if importance is not None:
-                    written.write("importance", importance.to_dict())
-                progress.remove()
+            results.write(trainer, result, processes.count)
             if written.path != run_folder.path:
                 run_folder.replace()
             page = report(run_folder.path) if report else None
@@ -295,9 +250,9 @@ def _find_model(
     config: TrainConfig,
     sample_rows: int,
 ) -> tuple[Callable[[], CTRModel], int]:
-    """A function that makes a new model, and the number of rows it is based on."""
+    """A function that makes a new model, and the number of rows in the sample it is based on."""
     if stored is not None and data.is_live and CheckpointStore(continued.checkpoints).steps():
-        # The first rows may be gone; what was derived from them is in the checkpoint and in the run's configuration.
+        # The first rows may be gone; what was derived from them is in the checkpoint and in config.json.
         arguments, chosen = dict(model), stored["model"]
         sizes = arguments.get("sizes", {})
         arguments["sizes"] = {**chosen["sizes"], **sizes} if isinstance(sizes, Mapping) else sizes
@@ -310,7 +265,7 @@ def _find_model(
 
 
 def _join(labels: LateLabels, data: Dataset, config: TrainConfig, keep: int) -> LabelJoin:
-    """The queue in which rows wait for labels of another topic."""
+    """The queue in which rows wait for the labels of another topic."""
     if not isinstance(data.source, MessageSource) or data.source.key != labels.key:
         raise ValueError(f"labels are joined to messages opened with key={labels.key!r}, got {data.name}")
     if config.label_delay:
@@ -319,28 +274,50 @@ def _join(labels: LateLabels, data: Dataset, config: TrainConfig, keep: int) -> 
     return LabelJoin(reader, labels, config.batch_size, Segments("pending", keep))
 
 
-def _open_dead_letters(
-    run_folder: RunFolder, data: Dataset, source: Source, trainer: StreamTrainer, join: LabelJoin | None
-) -> DeadLetters | None:
-    """Write messages that cannot be read to a file of the run; None if the data are not messages."""
-    messages = data.source
-    if not isinstance(messages, MessageSource):
-        return None
-    letters = DeadLetters(run_folder.dead_letters)
-    positions = {messages.consumer.name: parse_offsets(str(source.position()["offsets"]))[0]}
-    if join is not None:
-        positions[join.labels.name] = join.labels.offsets()
-        join.labels.on_dead_letter = letters.add
-    letters.open(positions)
-    messages.on_dead_letter = letters.add
-    trainer.extra["dead_letters"] = letters
-    return letters
+def _write_config(
+    written: RunFolder, description: Mapping[str, Any], model: CTRModel, device: str, options: Mapping[str, Any] | None
+) -> None:
+    """Write config.json, with which a run begins."""
+    content = {
+        "format": FORMAT,
+        "version": VERSION,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        **description,
+        "parameters": count_parameters(model),
+        "options": dict(options or {}),
+        "environment": environment(device),
+    }
+    written.write("config", content)
+
+
+def _restore(
+    trainer: StreamTrainer,
+    source: Source,
+    checkpoint: Checkpoint,
+    consumed: ConsumedRows,
+    written: RunFolder,
+    description: Mapping[str, Any],
+    *,
+    warn: bool,
+) -> None:
+    """Continue from a checkpoint; an error if the configuration, or the rows that were read before it, have changed."""
+    _check_same_run(written, description, ("data", "schema"))
+    with checkpoint.in_use():
+        position = consumed.place(checkpoint.state, trainer.config)
+    # Changed rows would also change the model: report the rows first.
+    _check_same_run(written, description)
+    if warn and (other := _other_versions(written)):
+        _log.warning("the run %s: its result may differ from that of an uninterrupted run", other)
+    with checkpoint.in_use():
+        trainer.load_state_dict(checkpoint.state)
+    source.seek(position)
+    checkpoint.state.clear()  # the trainer has what it needs
 
 
 def _train(trainer: StreamTrainer, source: Source, *, live: bool, begin: bool) -> tuple[TrainResult, str | None]:
-    """The result, and what ended a run on a live stream, which ends by a signal as others do by their last row.
+    """Train to the end of the stream; returns the result and, if a signal ended a live stream, a sentence about it.
 
-    The last checkpoint may still be written.
+    The last checkpoint may still be being written on return.
     """
     with on_stop_signal(trainer.stop):
         try:
@@ -351,64 +328,16 @@ def _train(trainer: StreamTrainer, source: Source, *, live: bool, begin: bool) -
             return trainer.result(), str(stopped)
 
 
-def _importance(model: CTRModel, rows: Batch | None, config: TrainConfig) -> Importance | None:
-    return None if rows is None else feature_importance(model, rows, seed=config.seed)
-
-
 def _check_same_start(processes: Processes, description: Mapping[str, Any], data: Dataset, model: CTRModel) -> None:
-    """An error unless all processes have the same options, files of the same sizes, and the same initial model."""
+    """Raise unless all processes have the same options, files of the same sizes, and the same initial model."""
     if processes.count == 1:
         return
     read = {name: value for name, value in description["data"].items() if name != "what"}
     sizes = [size for _, size, _ in data.stamps() or []]
-    kind = {"torch": torch.__version__, "compiled loops": native.serves()}  # other ones round differently
+    kind = {"torch": torch.__version__, "compiled loops": native.serves()}  # both change how numbers are rounded
     processes.compare(
         {**description, "data": {**read, "bytes of the files": sizes}, **kind, "initial model": model_checksum(model)}
     )
-
-
-@contextmanager
-def _safe_in(run_folder: RunFolder) -> Iterator[None]:
-    """A context in which a file that cannot be written is an error that names where the trained model is."""
-    try:
-        yield
-    except OSError as error:
-        raise TrainingError(
-            f"{error.filename or run_folder.path} could not be written: {error.strerror or error}; training is done "
-            f"and the model is safe in {run_folder.checkpoints}, from where resuming the run writes the rest"
-        ) from error
-
-
-def write_results(
-    run_folder: RunFolder,
-    trainer: StreamTrainer,
-    result: TrainResult,
-    monitor: Monitor,
-    bad_rows: BadRows,
-    world_size: int = 1,
-    letters: DeadLetters | None = None,
-) -> None:
-    """Write metrics.json, history.json, monitor.json and, if rows were left out, bad_rows.csv."""
-    run_folder.write(
-        "metrics",
-        {
-            "rows": result.rows,
-            "seconds": result.seconds,
-            "rows_per_second": result.rows_per_second,
-            "world_size": world_size,
-            "metrics": result.metrics,
-            "undefined": trainer.metrics.undefined(),
-            "bad_batches": [asdict(bad) for bad in result.bad_batches],
-            "bad_rows": {"count": bad_rows.count, "first": [asdict(bad) for bad in bad_rows.first[:_LISTED_BAD_ROWS]]},
-            "dead_letters": 0 if letters is None else letters.count,
-            **({"labels": trainer.waiting.describe()} if isinstance(trainer.waiting, LabelJoin) else {}),
-            "reliability": reliability_of(trainer),
-        },
-    )
-    run_folder.write("history", history_by_name(result.history))
-    run_folder.write("monitor", monitor.to_dict())
-    if bad_rows.count:
-        write_text(run_folder.bad_rows, bad_rows.to_csv())
 
 
 def _check_folder(run_folder: RunFolder, resume: bool, overwrite: bool) -> None:
@@ -433,7 +362,7 @@ def _check_folder(run_folder: RunFolder, resume: bool, overwrite: bool) -> None:
 
 
 def _choose_folder(run_folder: RunFolder, resume: bool, overwrite: bool) -> RunFolder:
-    """Where to write, once the lock is held: the folder itself, or its replacement."""
+    """The folder to write to, once the lock is held: the run's own or its replacement."""
     _check_folder(run_folder, resume, overwrite)
     if not run_folder.exists or (resume and not run_folder.replacement.exists):
         return run_folder
@@ -449,7 +378,7 @@ def _find_parent(
     config: TrainConfig,
     map_above: int | None,
 ) -> ParentRun | None:
-    """The run to start from: the one that is given, or that of the run that is continued."""
+    """The run to start from: the given one, or the parent of the run that is continued."""
     if stored is None:
         found = None if parent is None else ParentRun.open(parent, config.optimizer, map_above)
     else:
@@ -458,42 +387,33 @@ def _find_parent(
         if parent is not None and str(Path(parent).absolute()) != recorded:
             raise ValueError(f"the run was started from {recorded} and cannot be resumed from {parent}")
     if found is not None and model:
-        raise ValueError(f"the model is the parent's, and no arguments of it can be given, got {', '.join(model)}")
+        raise ValueError(f"the model is the parent's and takes no arguments, got {', '.join(model)}")
     return found
 
 
-def _check_same_run(run_folder: RunFolder, description: Mapping[str, Any], parts: Sequence[str]) -> None:
-    """A run is resumed as it was configured, except for options that do not change the result."""
-    stored, given = run_folder.read_config(*_PARTS), strict(description)
+def _check_same_run(
+    written: RunFolder,
+    description: Mapping[str, Any],
+    parts: Sequence[str] = ("data", "schema", "model", "training", "run"),
+) -> None:
+    """Raise if a run is resumed with another configuration, except for options that do not change the result."""
+    stored, given = written.read_config(*_PARTS), strict(description)
     for part in parts:
-        free = _CHANGEABLE.get(part, ())
-        for name in dict.fromkeys([*stored[part], *given[part]]):
-            old, new = stored[part].get(name), given[part].get(name)
-            if name not in free and old != new:
-                name, old, new = _difference(name, old, new)
-                raise ValueError(
-                    f"{run_folder.path} was started with {part}.{name}={old!r} and cannot be resumed with {new!r}: "
-                    "start a new run, or keep the old value"
-                )
+        if difference := first_difference(stored[part], given[part], part, ignore=_CHANGEABLE):
+            name, old, new = difference
+            raise ValueError(
+                f"{written.path} was started with {name}={old!r} and cannot be resumed with {new!r}: "
+                "start a new run, or keep the old value"
+            )
 
 
-def _other_versions(run_folder: RunFolder) -> str:
-    """A sentence about versions that have changed since the run was started; empty if none has."""
-    stored, now = run_folder.read_config().get("environment", {}), environment()
-    before = {"daes": stored.get("daes"), "torch": stored.get("packages", {}).get("torch")}
-    after = {"daes": now["daes"], "torch": now["packages"]["torch"]}
-    changed = [name for name in before if before[name] not in (None, after[name])]
-    if not changed:
-        return ""
-    return (
-        f"was started with {' and '.join(f'{name} {before[name]}' for name in changed)}, "
-        f"and here is {' and '.join(f'{name} {after[name]}' for name in changed)}"
-    )
-
-
-def _difference(name: str, old: Any, new: Any) -> tuple[str, Any, Any]:
-    """The dotted name of the first option that differs, and its two values."""
-    while isinstance(old, Mapping) and isinstance(new, Mapping):
-        key = next(key for key in (*old, *new) if old.get(key) != new.get(key))
-        name, old, new = f"{name}.{key}", old.get(key), new.get(key)
-    return name, old, new
+def _other_versions(written: RunFolder) -> str:
+    """A phrase about versions that have changed since the run was started; empty if none has."""
+    stored, now = written.read_config().get("environment", {}), environment()
+    versions = {
+        "daes": (stored.get("daes"), now["daes"]),
+        "torch": (stored.get("packages", {}).get("torch"), now["packages"]["torch"]),
+    }
+    changed = {name: pair for name, pair in versions.items() if pair[0] not in (None, pair[1])}
+    before, after = (" and ".join(f"{name} {pair[place]}" for name, pair in changed.items()) for place in (0, 1))
+    return f"was started with {before} and is resumed with {after}" if changed else ""

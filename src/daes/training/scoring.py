@@ -1,4 +1,4 @@
-"""A trained model on other rows: how well it predicts them, or what it predicts, in constant memory."""
+"""Evaluate a trained model on other rows, or write its predictions for them, in constant memory."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -21,7 +21,7 @@ from daes.stream.dataset import Dataset
 from daes.stream.schema import Schema
 
 Progress = Callable[[int], None]
-"""Called with the rows of each batch."""
+"""Called with the number of rows of each batch."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class Predicted:
     """What `predict` wrote.
 
     Args:
-        rows: rows of the output.
-        bad_rows: those of them without a score, because they cannot be read.
+        rows: number of rows of the output.
+        bad_rows: the rows without a score, because they cannot be read.
     """
 
     rows: int
@@ -41,11 +41,9 @@ def load_trained(folder: str | Path, device: str = "cpu") -> CTRModel:
     """The model of a run, or one that `save_pretrained` wrote."""
     run = RunFolder(folder)
     run.recover()
-    if run.is_run:
-        if not run.model.is_dir():
-            raise FileNotFoundError(f"the run in {run.path} has no model yet: `daes train --out {run.path} --resume`")
-        return CTRModel.from_pretrained(run.model).to(device)
-    return CTRModel.from_pretrained(folder).to(device)
+    if run.is_run and not run.model.is_dir():
+        raise FileNotFoundError(f"the run in {run.path} has no model yet: `daes train --out {run.path} --resume`")
+    return CTRModel.from_pretrained(run.model if run.is_run else folder).to(device)
 
 
 def evaluate(
@@ -56,12 +54,12 @@ def evaluate(
     batch_size: int = 8192,
     progress: Progress | None = None,
 ) -> StreamMetrics:
-    """Metrics of a model on rows that it does not learn from.
+    """Metrics of a model on some rows; it does not learn from them.
 
     Args:
         model: a trained model.
         data: the rows: a `Dataset`, or anything that `Dataset.open` takes; the columns are those of the model's schema.
-        label: the column of clicks, if it is not called as in training.
+        label: the column of clicks, if its name is not that of training.
         batch_size: rows scored at once.
         progress: called after every batch.
     """
@@ -90,15 +88,15 @@ def predict(
 ) -> Predicted:
     """Write the probability of a click for every row, in the order of the rows.
 
-    The file is there whole or not at all. No label is needed. Where bad rows are skipped (`Dataset.open(…,
-    bad_rows="skip")`), they have an empty score.
+    The file is written completely or not at all. No label is needed. If bad rows are skipped (`Dataset.open(…,
+    bad_rows="skip")`), their score is empty.
 
     Args:
         model: a trained model.
         data: the rows: a `Dataset`, or anything that `Dataset.open` takes.
-        out: a path that ends in .parquet or .csv, and is none of the files read; or a binary stream, for CSV.
-        keep: columns of the data to write beside the score; of a CSV file as text, as it stands there.
-        column: what the scores are called.
+        out: a path that ends in .parquet or .csv and is not one of the files read, or a binary stream, for CSV.
+        keep: columns of the data to write beside the score; those of a CSV file are copied as text.
+        column: the name of the column of scores.
         batch_size: rows scored at once.
         progress: called after every batch.
     """
@@ -117,7 +115,7 @@ def predict(
             scores = np.empty(len(good))
             scores[good] = sigmoid(logits(model, batch))
             values = pa.array(scores, mask=~good)
-            # A table without columns has no number of rows to agree with.
+            # A table without columns has no number of rows.
             write(kept.append_column(column, values) if keep else pa.table({column: values}))
             done += len(scores)
             if progress is not None:
@@ -143,7 +141,7 @@ def logits(model: CTRModel, batch: Any) -> Any:
 
 @contextmanager
 def _writing(out: str | Path | BinaryIO) -> Iterator[Callable[[Any], None]]:
-    """A function that appends tables to a file, which is replaced when it is complete, or to a stream as CSV."""
+    """A function that appends tables to a file, which is replaced at the end, or to a stream as CSV."""
     make = pa_csv.CSVWriter
     opened: AbstractContextManager[BinaryIO]
     if isinstance(out, str | Path):

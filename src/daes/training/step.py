@@ -1,4 +1,4 @@
-"""One training step: score a batch, learn from a batch, and what happens to a batch that cannot be learned from."""
+"""One training step: score a batch, learn from it, and handle batches that cannot be learned from."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -17,7 +17,6 @@ from daes.backbone import Backbone
 from daes.embedding.processes import refuse_several_processes
 from daes.evidence import EvidenceInputs
 from daes.model import CTRModel, DeviceBatch
-from daes.native.evidence import Found
 from daes.native.whole import MANY_ROWS, aside, wait
 from daes.stream.batch import Batch
 from daes.training.ahead import Plan, plan, take_in
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("daes.training")
 
 MAX_CONSECUTIVE_BAD = 20
-"""More bad batches one after the other end a run even where bad batches are skipped."""
+"""More consecutive bad batches end a run even where bad batches are skipped."""
 
 
 class TrainingError(RuntimeError):
@@ -44,26 +43,26 @@ class BadBatch:
     """A batch that was not learned from."""
 
     row: int
-    """The stream's row that the batch starts at."""
+    """The row of the stream at which the batch starts."""
     reason: str
 
 
 class TrainingStep:
     """A model, its optimisers, and the policy on bad batches: the step that every kind of training takes.
 
-    `prepare` moves a batch to the model's device; `score`, `learn` and `score_and_learn` take what it returns, or a
+    `prepare` moves a batch to the model's device; `score`, `learn` and `score_and_learn` take either the result or a
     `Batch`, which they prepare themselves. On a CUDA device, steps on full batches are replayed from a recording
     (`daes.training.graphs`).
 
     A step is: forward, backward, optimiser; then distributions and vocabularies observe the batch and the evidence
-    counts its labels. So a batch is scored, and learned from, with what was known before it, and both take one forward.
-    Only the very first batch is observed before its step.
+    counts its labels. So a batch is scored and learned from with the statistics of the rows before it, and one forward
+    serves both. Only the very first batch is observed before its step.
 
     Args:
         model: the model to train.
         config: batch size, optimiser, precision, policy on bad batches.
-        exchange: what averages gradients where several processes train one model. Whoever gives it also gives the rows
-            of all of them to `observe` and to `CTRModel.count`: a step then does neither.
+        exchange: averages the gradients of several processes that train one model. A step then neither observes nor
+            counts: the caller gives the rows of all processes to `observe` and to `CTRModel.count`.
 
     >>> from daes.simulation import AdStream
     >>> stream = AdStream(num_rows=500, seed=0)
@@ -88,7 +87,8 @@ class TrainingStep:
         self.observing = True
         """Whether batches that are learned from also update distributions and vocabularies."""
         self.correcting = False
-        """Whether the errors of the last rows correct the next scores (`CTRModel.correction`): in a stream, at once."""
+        """Whether the errors of the last rows correct the next scores (`CTRModel.correction`), as in a stream whose
+        labels are learned at once."""
         self.loss = nan
         """Mean cross-entropy of the last batch given to `learn`, before its step."""
         self._consecutive_bad = 0
@@ -96,16 +96,17 @@ class TrainingStep:
         """Whether distributions and vocabularies have seen any rows."""
         self._one_forward = _learns_as_it_scores(model)
         self._whole = None if config.amp else WholeModel(model)
-        self._recorder = GraphRecorder(model) if exchange is None and _can_record(model, config) else None
+        can_record = exchange is None and _can_record(model, config)
+        self._recorder = GraphRecorder(model, config.batch_size) if can_record else None
 
     @property
     def uses_loops(self) -> bool:
-        """Whether compiled loops do the work of a step: threads of torch help little then."""
+        """Whether compiled loops do the work of a step, so that further threads of torch help little."""
         return self._whole is not None and self._whole.fits
 
     @property
     def halves_batches(self) -> bool:
-        """Whether two threads work on a batch where torch has one: two of torch are not quicker then."""
+        """Whether the backbone uses two threads of its own where torch has one: two of torch are no faster then."""
         backbone = self.model.backbone
         large = self.config.batch_size >= MANY_ROWS and self.model.device.type == "cpu" and not self.config.amp
         return large and isinstance(backbone, Backbone) and backbone.halves_batches
@@ -125,7 +126,7 @@ class TrainingStep:
     def learn(self, batch: Batch | DeviceBatch, row: int) -> bool:
         """Take a step on the batch, which starts at that row of the stream; False if it cannot be learned from.
 
-        Other threads may score meanwhile, with `score` or `CTRModel.predict_proba`: they wait for the end of the step.
+        Other threads may call `score` or `CTRModel.predict_proba` meanwhile: they wait for the end of the step.
         """
         rows = self.prepare(batch)
         with self.model.lock:
@@ -135,7 +136,7 @@ class TrainingStep:
     def score_and_learn(self, batch: Batch | DeviceBatch, row: int) -> NDArray[np.float32]:
         """`score`, then `learn`, bit for bit; a batch with scores that are not finite is not learned from.
 
-        A model that computes the same in eval and in train mode scores with the forward of its step.
+        A model that computes the same in eval and in train mode scores with the forward pass of its step.
         """
         rows = self.prepare(batch)
         if self._one_forward and (self.has_observed or not self.observing):
@@ -149,23 +150,26 @@ class TrainingStep:
         return logits
 
     def accept(self, logits: NDArray[np.float32], row: int) -> bool:
-        """Whether all scores of the batch at that row are finite; otherwise the batch is reported as a bad one."""
+        """Whether all scores of the batch at that row are finite; otherwise the batch is reported as bad."""
         reason = _not_finite(logits)
         if reason is not None:
             self.skip(row, reason)
         return reason is None
 
     def _take_step(self, rows: DeviceBatch, row: int) -> tuple[NDArray[np.float32], str | None]:
-        """Change the model; if the rows do not allow it, say why and leave no trace in it. The logits before that."""
-        inputs = self._place(*rows.features, *rows.targets)
-        # The first rows are observed before their step: without them nothing is known that a step could build on.
+        """Learn from the rows. Returns their logits before that and, if the model was left unchanged, the reason."""
+        inputs = (*rows.features, *rows.targets)
+        if self._recorder is not None:
+            inputs = self._recorder.place(*inputs)
+        # The first rows are observed before their step, since there are no statistics yet.
         first = self.observing and not self.has_observed and self.exchange is None
         if first:
             self.observe(rows)
         self._set_mode(training=True)
-        # A batch without a step must not change BatchNorm either: a NaN would stay in its running statistics.
-        kept = [buffer.clone() for buffer in self._running_statistics()] if self.config.bad_batch == "skip" else []
-        # Loss, norm and logits are read together, so that an accelerator is waited for once.
+        # A batch that is skipped must not change BatchNorm either: a NaN would stay in its running statistics.
+        skips = self.config.bad_batch == "skip"
+        kept = [(buffer, buffer.clone()) for buffer in self._running_statistics()] if skips else []
+        # Loss, norm and logits come in one tensor, so that there is one wait for an accelerator.
         if self.exchange is None:
             result = self._call(self._differentiate, *inputs)
         else:
@@ -178,68 +182,54 @@ class TrainingStep:
         elif not isfinite(norm) or (self.config.max_norm is not None and norm > self.config.max_norm):
             reason = f"the gradient's norm is {norm:.6g}"
         if reason is None:
-            # A first batch was scored with nothing known: its errors are not those of the model.
+            # The first batch was scored without statistics: its errors say nothing about the model.
             noted = None if first else result[2:]
-            self._descend(rows, inputs, noted, observing=self.observing and not first)
+            self._end_step(rows, inputs, noted, observing=self.observing and not first)
         else:
             self.optimizers.zero_grad()
-            for old, buffer in zip(kept, self._running_statistics() if kept else (), strict=True):
+            for buffer, old in kept:
                 buffer.copy_(old)
         return found[2:], reason
 
-    def _descend(
+    def _end_step(
         self, rows: DeviceBatch, inputs: tuple[Tensor, ...], logits: Tensor | None, *, observing: bool
     ) -> None:
-        """The rest of a step once there are gradients: optimiser, then distributions and evidence take the batch in."""
+        """Apply the gradients; in a single process, distributions then observe the batch and evidence counts it."""
         if self.exchange is not None:
             self.optimizers.step()
             self.exchange.applied()
             return
-        found = None if self._whole is None else self._whole.found
-        if found is not None or self._may_count_aside():
-            self._descend_on_the_cpu(rows, logits, found, observing=observing)
-            return
-        done = None
-        if self._recorder is not None and self._recorder.last is not None and self.optimizers.can_record:
-            done = plan(self.model, len(rows), observing=observing)
-        if done is None:
-            done = Plan()
-            self.optimizers.step()
-        else:
-            self._replay_end((*inputs[:3], *(() if logits is None else (logits,))), done)
-        if observing and not done.observe:
-            self.observe(rows)
-        if not done.count:
-            self.model.count(rows, logits)
+        model, found = self.model, None if self._whole is None else self._whole.found
+        done = self._replay_end(inputs, logits, observing) if found is None else None
+        # Combinations that are chosen anew get new weights, so that they are counted after the optimiser's step.
+        independent = done is None and (found is not None or self._counts_independently())
+        in_parallel = independent and not model.evidence.due(len(rows))
+        counting = [aside(len(rows), model.count, rows, logits, found)] if in_parallel else []
+        try:
+            if done is None:
+                self.optimizers.step()
+            if observing and (done is None or not done.observe):
+                self.observe(rows)
+        finally:
+            wait(counting)
+        if not in_parallel and (done is None or not done.count):
+            model.count(rows, logits, found)
 
-    def _may_count_aside(self) -> bool:
-        """Whether what is counted depends on nothing that is learned or observed meanwhile, and nothing is recorded."""
+    def _counts_independently(self) -> bool:
+        """Whether counting depends on nothing that is learned or observed meanwhile: another thread may do it."""
         model = self.model
         known = type(model).count is CTRModel.count and type(model.evidence) is EvidenceInputs
         hashed = model.categorical is None or model.categorical.vocabulary is None
         return known and hashed and model.device.type == "cpu" and self._recorder is None
 
-    def _descend_on_the_cpu(
-        self, rows: DeviceBatch, logits: Tensor | None, found: Found | None, *, observing: bool
-    ) -> None:
-        """The same; what is counted has no part in what is learned and observed, so that another thread may do it.
-
-        Unless combinations may be chosen anew: new ones start with a weight of their own.
-        """
-        after = self.model.evidence.due(len(rows))
-        counting = [] if after else [aside(len(rows), self.model.count, rows, logits, found)]
-        try:
-            self.optimizers.step()
-            if observing:
-                self.observe(rows)
-        finally:
-            wait(counting)
-        if after:
-            self.model.count(rows, logits, found)
-
-    def _replay_end(self, inputs: tuple[Tensor, ...], what: Plan) -> None:
-        """The optimiser's step and the plan, from a recording."""
-        assert self._recorder is not None
+    def _replay_end(self, inputs: tuple[Tensor, ...], logits: Tensor | None, observing: bool) -> Plan | None:
+        """Replay the optimiser's step and the plan for the batch, from a recording; None if there can be none."""
+        recorder = self._recorder
+        if recorder is None or recorder.last is None or not self.optimizers.can_record:
+            return None
+        what = plan(self.model, len(inputs[0]), observing=observing)
+        if what is None:
+            return None
 
         def end_step(numerical: Tensor, categorical: Tensor, label: Tensor, logits: Tensor | None = None) -> Tensor:
             with self.optimizers.recording():
@@ -247,11 +237,13 @@ class TrainingStep:
             take_in(self.model, what, numerical, categorical, label, logits)
             return label
 
+        given = inputs[:3] if logits is None else (*inputs[:3], logits)
         # Gradients lie where the recording that wrote them put them.
-        self._recorder(end_step, *inputs, key=(what, id(self._recorder.last)), changes=self.optimizers.changes)
+        recorder(end_step, *given, key=(what, id(recorder.last)), changes=self.optimizers.changes)
+        return what
 
     def observe(self, rows: DeviceBatch) -> None:
-        """Take rows into distributions and vocabularies."""
+        """Update distributions and vocabularies with rows."""
         self.model.observe(*rows.features)
         self.has_observed = True
 
@@ -260,7 +252,7 @@ class TrainingStep:
             self.model.train(training)
 
     def _close(self, row: int, reason: str | None) -> bool:
-        """Note how a step ended: whether the batch was learned from."""
+        """Record how a step ended; whether the batch was learned from."""
         if reason is None:
             self._consecutive_bad = 0
             return True
@@ -301,28 +293,14 @@ class TrainingStep:
         self.has_observed = state.get("has_observed", True)
 
     def start_from(self, state: Mapping[str, Any]) -> None:
-        """Take model and optimisers from the state of another step; step sizes and the like stay as configured here."""
+        """Take model and optimisers from the state of another step; the configuration stays."""
         with self.model.lock:
             self.model.load_state_dict(state["model"])
         self.optimizers.start_from(state["optimizers"])
         self.has_observed = state.get("has_observed", True)
 
-    def _place(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """The inputs where recordings read them, if there are any."""
-        records = self._records(inputs) and self._recorder is not None and self._recorder.ready
-        return self._recorder.place(*inputs) if records and self._recorder is not None else inputs
-
     def _call(self, function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
-        """`function(*inputs)`, from a recording for full batches: others are too rare to be worth one."""
-        if self._recorder is None:
-            return function(*inputs)
-        if not self._records(inputs):
-            self._recorder.last = None
-            return function(*inputs)
-        return self._recorder(function, *inputs)
-
-    def _records(self, inputs: tuple[Tensor, ...]) -> bool:
-        return self._recorder is not None and len(inputs[0]) == self.config.batch_size
+        return function(*inputs) if self._recorder is None else self._recorder(function, *inputs)
 
     @torch.no_grad()
     def _logits(self, numerical: Tensor, categorical: Tensor) -> Tensor:
@@ -332,12 +310,12 @@ class TrainingStep:
     def _differentiate(
         self, numerical: Tensor, categorical: Tensor, label: Tensor, weight: Tensor | None = None
     ) -> Tensor:
-        """Write the gradients of the mean cross-entropy; the loss, the gradients' norm and the logits, (2 + B,)."""
+        """Write the gradients of the mean cross-entropy; returns loss, norm of the gradients and logits, (2 + B,)."""
         loss, logits = self._backward(numerical, categorical, label, weight)
         return torch.cat([loss.view(1), self._clip().to(loss).view(1), logits])
 
     def _differentiate_together(self, rows: DeviceBatch, row: int, exchange: "GradientExchange") -> Tensor:
-        """The same over the rows of all processes, of which this one may have none; the logits are those of its own."""
+        """The same over the rows of all processes; this one may have none. The logits are those of its own rows."""
         if len(rows):
             loss, logits = self._backward(*rows.features, *rows.targets)
         else:
@@ -350,15 +328,14 @@ class TrainingStep:
     def _backward(
         self, numerical: Tensor, categorical: Tensor, label: Tensor, weight: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Write the gradients of the mean cross-entropy; the loss and the logits."""
+        """Write the gradients of the mean cross-entropy; returns the loss and the logits."""
         # Gradients become None, not zero: a recording then writes them instead of adding to them.
         self.optimizers.zero_grad()
         # λ‖Θ‖² is in the optimiser's weight decay, which adds its gradient without the sum over all parameters.
-        if (
-            self._whole is not None
-            and (found := self._whole(numerical, categorical, label, weight, correcting=self.correcting)) is not None
-        ):
-            return found
+        if self._whole is not None:
+            found = self._whole(numerical, categorical, label, weight, correcting=self.correcting)
+            if found is not None:
+                return found
         with self.model.without_observing():
             logits = self._forward(numerical, categorical)
         loss = self.model.cross_entropy(logits, label, weight)
@@ -366,7 +343,7 @@ class TrainingStep:
         return loss.detach(), logits.detach()
 
     def _forward(self, numerical: Tensor, categorical: Tensor) -> Tensor:
-        """Logits in float32, computed in the precision that the configuration asks for."""
+        """Logits in float32, computed in the configured precision."""
         with self._precision():
             logits: Tensor = self.model(numerical, categorical)
         correction = self.model.correction(numerical, categorical) if self.correcting else None
@@ -376,25 +353,25 @@ class TrainingStep:
         if not self.config.amp:
             return nullcontext()
         # A recorded step must not depend on weights that were cast outside of it.
-        return torch.autocast(
-            self.model.device.type, dtype=torch.bfloat16, cache_enabled=self._recorder is None or self._recorder.failed
-        )
+        cached = self._recorder is None or self._recorder.failed
+        return torch.autocast(self.model.device.type, dtype=torch.bfloat16, cache_enabled=cached)
 
     def _clip(self) -> Tensor:
-        """The norm of all gradients together, which are scaled down where it is too large."""
-        if self._whole is not None and self.exchange is None and self.config.clip_norm is None:
+        """Scale all gradients down if their common norm is too large; returns the norm before that."""
+        exchange = self.exchange
+        if self._whole is not None and exchange is None and self.config.clip_norm is None:
             known = self._whole.norm()
             if known is not None:
                 return torch.tensor(known)
-        table = None if self.exchange is None else self.exchange.own_rows
+        table = None if exchange is None else exchange.own_rows
         gradients = [_values(one) for one in self._parameters if one.grad is not None and one is not table]
         if native.serves(*gradients) and all(one.dtype == torch.float32 for one in gradients):
             norm = torch.tensor(native.norm(gradients))
         else:
             norms = torch._foreach_norm(gradients)
             norm = torch.linalg.vector_norm(torch.stack(norms)) if norms else torch.zeros(())
-        if table is not None and self.exchange is not None:
-            norm = torch.tensor(hypot(float(norm), self.exchange.norm_of_rows))
+        if exchange is not None and table is not None:
+            norm = torch.tensor(hypot(float(norm), exchange.norm_of_rows))
             gradients.append(_values(table))
         if self.config.clip_norm is not None:
             factor = (self.config.clip_norm / (norm + 1e-6)).clamp(max=1.0)
@@ -403,31 +380,30 @@ class TrainingStep:
         return norm
 
     def _running_statistics(self) -> list[Tensor]:
-        """What a forward in `train()` changes in the backbone: the running statistics of BatchNorm."""
+        """The tensors that a forward pass in `train()` changes in the backbone: running statistics of BatchNorm."""
         return [buffer for buffer in self.model.backbone.buffers() if buffer.is_floating_point()]
 
 
 def _may_be_sparse(model: CTRModel, config: TrainConfig) -> bool:
-    """Whether the tables' gradients may be sparse without changing what is learned: Adagrad leaves other rows alone.
+    """Whether sparse gradients of the tables leave the result the same: Adagrad does not touch rows without a gradient.
 
     On a CUDA device sparse gradients would make steps wait.
     """
-    return (
-        model.categorical is not None and config.optimizer == "adagrad" and not model.l2 and model.device.type == "cpu"
-    )
+    on_cpu = model.device.type == "cpu"
+    return model.categorical is not None and config.optimizer == "adagrad" and not model.l2 and on_cpu
 
 
 def _choose_unchecked_sparse_tensors() -> None:
-    """Say explicitly what is the default anyway, since some versions of torch warn where nobody did."""
+    """Set torch's default explicitly, since some versions warn if nobody has."""
     checks = torch.sparse.check_sparse_tensor_invariants
     if not checks.is_enabled():  # type: ignore[no-untyped-call, unused-ignore]
         checks.disable()  # type: ignore[no-untyped-call, unused-ignore]
 
 
 def _learns_as_it_scores(model: CTRModel) -> bool:
-    """Whether a forward is the same in eval and in train mode, but for what is observed in it.
+    """Whether a forward pass gives the same in eval and in train mode, apart from observing the batch.
 
-    Of modules that are neither PyTorch's nor ours nothing is known.
+    That is not known of modules that are neither PyTorch's nor ours.
     """
 
     def differs(module: nn.Module) -> bool:
@@ -438,7 +414,7 @@ def _learns_as_it_scores(model: CTRModel) -> bool:
         return foreign or drops or isinstance(module, nn.modules.batchnorm._NormBase)
 
     if model.categorical is not None and model.categorical.strict:
-        return False  # only a score refuses unseen ids
+        return False  # only scoring refuses unseen ids
     return not any(differs(module) for module in model.modules())
 
 
@@ -456,18 +432,18 @@ def _can_record(model: CTRModel, config: TrainConfig) -> bool:
 
 
 def _values(parameter: Tensor) -> Tensor:
-    """The numbers of a parameter's gradient, to read and to scale; of a sparse one, those of the rows it has."""
+    """The entries of a parameter's gradient, to read and to scale; of a sparse gradient, those of its rows."""
     gradient = parameter.grad
     assert gradient is not None
     if not gradient.is_sparse:
         return gradient
-    # A row that was looked up twice has two entries until they are added up, which the optimiser would do anyway.
+    # A row that was looked up twice has two entries until they are summed, which the optimiser would do anyway.
     parameter.grad = coalesced(gradient)
     return parameter.grad._values()
 
 
 def random_state(device: torch.device) -> dict[str, Tensor]:
-    """The states of the random numbers that a step on the device draws (dropout)."""
+    """The states of the generators that a step on the device draws from (dropout)."""
     state = {"cpu": torch.get_rng_state()}
     if device.type == "cuda":
         state["cuda"] = torch.cuda.get_rng_state(device)
@@ -475,7 +451,7 @@ def random_state(device: torch.device) -> dict[str, Tensor]:
 
 
 def set_random_state(state: Mapping[str, Tensor], device: torch.device) -> None:
-    """Go back to a state that `random_state` returned."""
+    """Restore a state that `random_state` returned."""
     torch.set_rng_state(state["cpu"])
     if device.type == "cuda" and "cuda" in state:
         torch.cuda.set_rng_state(state["cuda"], device)

@@ -1,4 +1,4 @@
-"""Stopping a run by a signal: the first Ctrl-C or SIGTERM ends it after the current batch, with a checkpoint."""
+"""Ending a run by a signal: the first Ctrl-C or SIGTERM ends it after the current batch, with a checkpoint."""
 
 import signal
 import threading
@@ -11,23 +11,23 @@ class TrainingStopped(KeyboardInterrupt):
     """Training was ended by a signal, between two batches.
 
     Args:
-        number: of the signal.
-        rows: that were learned from.
-        saved: whether there is a checkpoint of them.
+        number: the number of the signal.
+        rows: number of rows learned from.
+        saved: whether they are in a checkpoint.
     """
 
     def __init__(self, number: int, rows: int, saved: bool) -> None:
         kept = "; a checkpoint has all of it" if saved else ""
         super().__init__(f"stopped by {signal.Signals(number).name} after {rows:,} rows{kept}")
         self.exit_code = 128 + number
-        """Of a process that ends for this reason, as a shell gives it: 130 for Ctrl-C, 143 for SIGTERM."""
+        """The exit code of a process that ends for this reason: 130 for Ctrl-C, 143 for SIGTERM."""
 
 
 @contextmanager
 def on_stop_signal(stop: Callable[[int], None]) -> Iterator[None]:
     """Within it, the first Ctrl-C or SIGTERM calls `stop` with its number, and a second one interrupts at once.
 
-    Only the main thread of a process can receive signals: in another one nothing changes.
+    Only the main thread of a process receives signals: in other threads this does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -46,5 +46,5 @@ def on_stop_signal(stop: Callable[[int], None]) -> Iterator[None]:
         yield
     finally:
         for number, handler in before.items():
-            # None: a handler that was not installed from Python, which cannot be put back.
+            # None stands for a handler that was not installed from Python and cannot be restored.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)

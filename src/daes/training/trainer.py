@@ -25,7 +25,7 @@ from daes.training.stopping import TrainingStopped
 
 _log = logging.getLogger("daes.training")
 _ROWS_MEASURED = 4096
-"""Metrics take in so many rows at a time: of a small batch they would cost more than its step."""
+"""Rows with which metrics are updated at once: after every small batch that would cost more than its step."""
 _MAX_RECORDS = 400
 """A history without a given interval is thinned to half of this many records whenever it is full."""
 
@@ -35,7 +35,7 @@ class TrainResult:
     """The result of one pass over a stream.
 
     Args:
-        rows: rows that were read.
+        rows: number of rows read.
         seconds: time spent reading, scoring and learning.
         metrics: `StreamMetrics.compute()` at the end; every row was scored before it was learned from.
         history: the same at intervals, with `rows` and `seconds`.
@@ -50,16 +50,15 @@ class TrainResult:
 
     @property
     def rows_per_second(self) -> float:
-        """Throughput of reading, scoring and learning together."""
+        """Throughput of reading, scoring and learning."""
         return self.rows / self.seconds if self.seconds else float("nan")
 
 
 BatchCallback = Callable[["StreamTrainer", Batch, NDArray[np.float32]], None]
-"""Called after every batch with the trainer, the batch, and its logits from before the model learned from it."""
+"""Called after every batch with the trainer, the batch, and its logits before the model learned from it."""
 
 RecordCallback = Callable[["StreamTrainer", dict[str, float]], None]
-"""Called with the trainer and each record of the history when it is made; `daes.training.callbacks` has some."""
-
+"""Called with the trainer and each new record of the history; `daes.training.callbacks` has some."""
 
 WaitCallback = Callable[["StreamTrainer"], None]
 """Called with the trainer while a live source has no rows, about every second."""
@@ -68,20 +67,20 @@ WaitCallback = Callable[["StreamTrainer"], None]
 class StreamTrainer:
     """Trains a model in one pass over a stream, scoring every batch before the model learns from it.
 
-    With a `CheckpointStore` the process may be killed at any time: `run` then continues from the newest valid
-    checkpoint and ends with the same bits as a run that was never interrupted, on the same machine. On a CUDA device
-    that needs deterministic kernels (`torch.use_deterministic_algorithms`).
+    With a `CheckpointStore` the process may be killed at any time: another `run` continues from the newest valid
+    checkpoint and, on the same machine, ends with the same bits as a run without interruption. On a CUDA device that
+    requires deterministic kernels (`torch.use_deterministic_algorithms`).
 
     Args:
         model: the model to train; an offline method must be fitted (`CTRModel.from_sample` does that).
         config: how to train.
-        store: where checkpoints are written; None for none.
+        store: the checkpoints; None for none.
         callbacks: called after every batch.
         on_record: called with every record of the metrics.
         on_wait: called while a live source has no rows.
-        extra: further objects with `state_dict` and `load_state_dict` that are part of the checkpoints, by name.
-        waiting: where scored batches wait until they are learned from, such as a `LabelJoin`; by default the queue that
-            `label_delay` asks for.
+        extra: further objects with `state_dict` and `load_state_dict` to include in the checkpoints, by name.
+        waiting: the queue in which scored batches wait until the model learns from them, such as a `LabelJoin`; by
+            default one that holds them for `label_delay` batches.
 
     >>> from daes.simulation import AdStream
     >>> stream = AdStream(num_rows=4000, seed=0)
@@ -114,7 +113,7 @@ class StreamTrainer:
         self.seed = self.config.seed
         self.step = self._make_step()
         self.metrics = StreamMetrics(self.config.window)
-        """Of the rows scored so far, but for the last few thousand: they are taken in together, and for each record."""
+        """Metrics of the rows scored so far, up to a few thousand rows behind except when a record is made."""
         self._unmeasured: list[tuple[NDArray[np.float32], ...]] = []
         self._rows_unmeasured = 0
         self.rows = 0
@@ -122,7 +121,7 @@ class StreamTrainer:
         self.seconds = 0.0
         self.history: list[dict[str, float]] = []
         self._spacing = 1
-        self.waiting: WaitingLabels = waiting or LabelDelay(self.config.label_delay, self.step.prepare)
+        self.waiting: WaitingLabels = waiting or LabelDelay(self.config.label_delay)
         self._at_once = waiting is None and not self.config.label_delay
         self.step.correcting = self._at_once
         self._position: Mapping[str, int | str] = {"row": 0}
@@ -142,14 +141,14 @@ class StreamTrainer:
     def run(self, source: Source, *, resume: bool = True, save_first: bool = False, wait: bool = True) -> TrainResult:
         """Train on the source from its position, or from that of the newest checkpoint.
 
-        A checkpoint that cannot be written on the way (a full disk) is a `CheckpointWarning`, and the next one is tried
-        when it is due; at the end of the stream it is an error.
+        A checkpoint that cannot be written during training (a full disk) gives a `CheckpointWarning`, and the next one
+        is written when it is due; at the end of the stream it is an error.
 
         Args:
             source: the rows; their columns are those of the model's schema.
             resume: continue from a checkpoint of the store, if there is one.
-            save_first: write a checkpoint before the first batch, which says where a live stream was begun.
-            wait: for the last checkpoint. Otherwise it may still be written, in the background, on return: nothing may
+            save_first: write a checkpoint before the first batch, to record where in a live stream the run began.
+            wait: wait for the last checkpoint. Otherwise it may still be being written in the background: nothing may
                 change the model before `store.wait` or `store.close`, which raise its error.
 
         Raises:
@@ -177,22 +176,44 @@ class StreamTrainer:
         return self.result()
 
     def _advance(self, row: int, batch: Batch) -> None:
-        """Score and learn from a batch; one without rows is that of a live stream that waits."""
+        """Score a batch and learn from it, or from batches before it; a live stream without rows gives an empty one."""
         before = self.rows
         if self.waiting.late:
             self._learn_due(batch)
-        if len(batch):
-            logits = self._process(batch, row)
-            if not self.waiting.late:
-                self._take_in(batch, logits)
-        else:
+        if not len(batch):
             for on_wait in self.on_wait:
                 on_wait(self)
+        elif self._at_once:
+            self._evaluate(batch, self.step.score_and_learn(batch, row))
+        else:
+            prepared = self.step.prepare(batch)
+            logits = self.step.score(prepared)
+            if self.step.accept(logits, row):
+                self.waiting.put(Scored(row, batch, logits, None if self.waiting.late else prepared))
+            if not self.waiting.late:
+                self._learn_due(batch)
+                self._evaluate(batch, logits)
         self._save_if_due(self.rows - before)
         self._stop_if_asked()
 
-    def _take_in(self, batch: Batch, logits: NDArray[np.float32]) -> None:
-        """Count scored rows with labels, call the callbacks, and record the metrics if that is due."""
+    def _learn_due(self, batch: Batch | None) -> None:
+        """Learn from the batches that have waited long enough; those whose labels came later are evaluated now."""
+        for scored in self.waiting.due(batch, lambda: self._stop_signal is None):
+            if self.waiting.late:
+                self._evaluate(scored.batch, scored.logits)
+            self.step.learn(scored.prepared or scored.batch, scored.row)
+
+    def _evaluate(self, batch: Batch, logits: NDArray[np.float32]) -> None:
+        """Add a scored batch with labels to the metrics, unless a score is not finite, and `_count` it."""
+        if batch.label is not None and np.isfinite(logits).all():
+            self._unmeasured.append((logits, batch.label, *(() if batch.weight is None else (batch.weight,))))
+            self._rows_unmeasured += len(batch)
+            if self._rows_unmeasured >= _ROWS_MEASURED:
+                self._measure()
+        self._count(batch, logits)
+
+    def _count(self, batch: Batch, logits: NDArray[np.float32]) -> None:
+        """Count evaluated rows, call the callbacks, and record the metrics if a record is due."""
         self.rows += len(batch)
         self.batches += 1
         self.seconds = time.perf_counter() - self._started
@@ -210,7 +231,7 @@ class StreamTrainer:
             raise TrainingStopped(self._stop_signal, self.rows, saved=self.store is not None)
 
     def _finish(self) -> None:
-        """The stream has ended: learn from what still waits."""
+        """At the end of the stream, learn from the batches that still wait."""
         self._learn_due(None)
         self._stop_if_asked()
 
@@ -224,7 +245,7 @@ class StreamTrainer:
         self._stop_signal = number
 
     def _batches(self, source: Source) -> Iterator[tuple[int, Batch]]:
-        """The batches with the rows they start at, without those that cannot be read, if the policy is "skip"."""
+        """Each batch and the row it starts at; batches that cannot be read are left out if the policy is "skip"."""
         while True:
             try:
                 for batch in source.iter_batches(self.model.schema, self.config.batch_size):
@@ -238,41 +259,8 @@ class StreamTrainer:
                 self._position = error.next_position
                 self.step.skip(int(error.position["row"]), str(error))
 
-    def _process(self, batch: Batch, row: int) -> NDArray[np.float32]:
-        """Score the batch, judge it if it has labels, and learn from what is due; the logits."""
-        prepared = self.step.prepare(batch)
-        if self._at_once:
-            logits = self.step.score_and_learn(prepared, row)
-            finite = bool(np.isfinite(logits).all())
-        else:
-            logits = self.step.score(prepared)
-            finite = self.step.accept(logits, row)
-            if finite:
-                self.waiting.put(Scored(row, batch, logits, None if self.waiting.late else prepared))
-            if not self.waiting.late:
-                self._learn_due(batch)
-        if finite:
-            self._judge(batch, logits)
-        return logits
-
-    def _judge(self, batch: Batch, logits: NDArray[np.float32]) -> None:
-        if batch.label is None:
-            return
-        self._unmeasured.append((logits, batch.label, *(() if batch.weight is None else (batch.weight,))))
-        self._rows_unmeasured += len(batch)
-        if self._rows_unmeasured >= _ROWS_MEASURED:
-            self._measure()
-
-    def _learn_due(self, batch: Batch | None) -> None:
-        """Learn from what has waited long enough; batches whose labels came later are judged now."""
-        for scored in self.waiting.due(batch, lambda: self._stop_signal is None):
-            if self.waiting.late:
-                self._judge(scored.batch, scored.logits)
-                self._take_in(scored.batch, scored.logits)
-            self.step.learn(scored.prepared or scored.batch, scored.row)
-
     def _measure(self) -> None:
-        """Take the rows since the last time into the metrics."""
+        """Update the metrics with the rows since the last update."""
         if self._unmeasured:
             self.metrics.update(*(np.concatenate(column) for column in zip(*self._unmeasured, strict=True)))
             self._unmeasured, self._rows_unmeasured = [], 0
@@ -286,14 +274,14 @@ class StreamTrainer:
 
     def _save_is_due(self, new: int) -> bool:
         late = time.monotonic() - self._saved_at >= 60 * self.config.checkpoint_minutes
-        late = late and self._position != self._saved
-        if not (late or _crossed(self.config.checkpoint_every, self.rows - new, self.rows)):
-            return False
-        self._saved_at, self._saved = time.monotonic(), self._position
-        return True
+        crossed = _crossed(self.config.checkpoint_every, self.rows - new, self.rows)
+        due = crossed or (late and self._position != self._saved)
+        if due:
+            self._saved_at, self._saved = time.monotonic(), self._position
+        return due
 
     def save(self, *, wait: bool = True) -> None:
-        """Write a checkpoint and, unless nothing changes any more, wait for it; an error of the last one is ignored."""
+        """Write a checkpoint, whether or not the last one failed; without `wait`, nothing may change meanwhile."""
         if self.store is not None:
             with suppress(CheckpointError):
                 self.store.wait()
@@ -305,7 +293,7 @@ class StreamTrainer:
     def _record_is_due(self, new: int) -> bool:
         if self.config.record_every is not None:
             return _crossed(self.config.record_every, self.rows - new, self.rows)
-        # A record sorts the window: once per eighth of the window is cheap, and records closer than that hardly differ.
+        # A record sorts the window, which is cheap once per eighth of the window; closer records hardly differ.
         last = self.history[-1]["rows"] if self.history else 0
         return self.rows - last >= self._spacing * min(self.rows, self.config.window) / 8
 
@@ -351,11 +339,11 @@ class StreamTrainer:
             part.load_state_dict(state["extra"][name])
 
     def start_from(self, state: Mapping[str, Any]) -> None:
-        """Take model and optimisers from the state of another run's trainer; step sizes and the like stay as given."""
+        """Take model and optimisers from the state of another run's trainer; the configuration stays."""
         self.step.start_from(state["step"])
 
     def restore(self, source: Source) -> int | None:
-        """Load the newest valid checkpoint and seek the source to it; the rows done, None if there is none."""
+        """Load the newest valid checkpoint and seek the source to it; returns its rows, None without a checkpoint."""
         checkpoint = None if self.store is None else self.store.load()
         if checkpoint is None:
             return None
@@ -366,16 +354,16 @@ class StreamTrainer:
 
 @contextmanager
 def as_warning() -> Iterator[None]:
-    """A checkpoint that cannot be written does not end the training of the model in memory."""
+    """Within it, a checkpoint that cannot be written is a warning: training continues."""
     try:
         yield
     except CheckpointError as error:
-        warnings.warn(f"{error}; training goes on", CheckpointWarning, stacklevel=4)
+        warnings.warn(f"{error}; training continues", CheckpointWarning, stacklevel=4)
 
 
 @contextmanager
 def _core_to_read(step: TrainingStep) -> Iterator[None]:
-    """A context in which torch leaves one core to the reading thread, where that costs training little."""
+    """Within it, torch leaves one core to the reading thread, where that costs training little."""
     threads = torch.get_num_threads()
     if step.uses_loops or (threads == 2 and step.halves_batches):
         torch.set_num_threads(max(1, threads - 1))

@@ -17,7 +17,7 @@ def _tell(rank):
     processes = Processes()
     assert (processes.rank, processes.count, processes.first) == (rank, 3, rank == 0)
     assert processes.gather({"rank": rank}) == [{"rank": 0}, {"rank": 1}, {"rank": 2}]
-    assert processes.meet("step", 7, 2.5 * rank).tolist() == [[0.0], [2.5], [5.0]]
+    assert processes.gather_numbers("step", 7, 2.5 * rank).tolist() == [[0.0], [2.5], [5.0]]
     total = torch.full((2,), float(rank))
     processes.add(total)
     assert total.tolist() == [3.0, 3.0]
@@ -30,13 +30,13 @@ def _tell(rank):
     processes.compare({"data": {"rows": 3}})
     sentence = raised(ProcessesDisagreeError, lambda: processes.compare({"training": {"seed": rank // 2}}))
     assert "training.seed is 0 in process 0 and 1 in process 2" in sentence
-    sentence = raised(ProcessesDisagreeError, lambda: processes.meet("step", 100 + rank))
+    sentence = raised(ProcessesDisagreeError, lambda: processes.gather_numbers("step", 100 + rank))
     assert "at different rows (100, 101, 102)" in sentence
     late = 2**24 + (rank > 0)
-    sentence = raised(ProcessesDisagreeError, lambda: processes.meet("step", late, 1.5))
+    sentence = raised(ProcessesDisagreeError, lambda: processes.gather_numbers("step", late, 1.5))
     assert "at different rows (16,777,216, 16,777,217, 16,777,217)" in sentence
     assert "different rows (5, 5, 5)" in raised(
-        ProcessesDisagreeError, lambda: processes.meet("exchange" if rank else "step", 5)
+        ProcessesDisagreeError, lambda: processes.gather_numbers("exchange" if rank else "step", 5)
     )
     with processes.together():
         pass
@@ -60,7 +60,7 @@ def test_alone(monkeypatch):
     with process_group() as processes:
         assert not torch.distributed.is_initialized()
         assert (processes.count, processes.first, processes.device("cuda")) == (1, True, "cuda")
-        assert processes.meet("step", 7, 2.5).tolist() == [[2.5]]
+        assert processes.gather_numbers("step", 7, 2.5).tolist() == [[2.5]]
         with pytest.raises(ValueError, match="as it is"), processes.together():
             raise ValueError("as it is")
 
@@ -77,7 +77,9 @@ def test_a_process_that_does_not_answer(in_processes):
         workers[1].kill()
 
     first, _ = in_processes(2, _silent, may_fail=True, timeout=2, meanwhile=stop_waiting)
-    assert "LostProcessError: process 0 of 2 has lost another one, which has ended or does not answer" in first.error
+    said = first.error.splitlines()[0]
+    assert said.startswith("LostProcessError: process 0 of 2 has lost another one, which has ended or does not answer")
+    assert said.count("has lost another one") == 1
 
 
 def test_a_timeout_is_positive():

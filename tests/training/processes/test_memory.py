@@ -28,12 +28,12 @@ def _tell(rank):
     processes.memory.share(own)
     with torch.no_grad():
         own[0].flatten()[rank] = 10.0 + rank
-    processes.memory.meet()
+    processes.memory.barrier()
     assert own[0].tolist() == [[10.0, 11.0, 12.0], [3.0, 4.0, 5.0]]
-    processes.memory.take_back()
-    processes.memory.meet()
+    processes.memory.unshare()
+    processes.memory.barrier()
     own[1].add_(rank)
-    processes.memory.meet()
+    processes.memory.barrier()
     return own[1].tolist()
 
 

@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -86,12 +87,26 @@ def test_resumed_by_other_numbers_of_processes(clicks, in_processes, tmp_path):
     assert RunFolder(folder).read("metrics")["world_size"] == 1
 
 
-def _stop(rank, path, folder):
+def _stop(rank, path, folder, config=CONFIG):
     def stop(trainer, batch, logits):
         if trainer.rows >= 200:
             trainer.stop(signal.SIGTERM)
 
-    return _run(rank, path, folder, callbacks=[stop], resume=True)
+    return _run(rank, path, folder, config, callbacks=[stop], resume=True)
+
+
+def test_rows_that_one_process_has_scored_are_evaluated_once_by_several(clicks, in_processes, tmp_path):
+    config = replace(CONFIG, record_every=150)
+    with pytest.raises(KeyboardInterrupt):
+        _stop(0, clicks, tmp_path / "run", config)
+    assert len(_state(tmp_path / "run")["unmeasured"]) == 2  # batches that are not in the metrics yet
+    one, other = in_processes(2, _resume, clicks, tmp_path / "run", config)
+    assert one == other
+    assert one[0]["rows"] == ROWS
+
+
+def _resume(rank, path, folder, config):
+    return _run(rank, path, folder, config, resume=True)
 
 
 def _interrupted(rank, path, folder):

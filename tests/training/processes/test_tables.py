@@ -205,7 +205,7 @@ def _full_disk(rank, path, folder):
 
     write, checkpoint.write_encoded = checkpoint.write_encoded, fail
     with (
-        pytest.warns(CheckpointWarning, match="No space left on device; .* training goes on")
+        pytest.warns(CheckpointWarning, match="No space left on device; .* training continues")
         if not rank
         else nullcontext()
     ):

@@ -2,10 +2,10 @@
 
 Every process has all rows and learns from its part of every batch; Parquet files are read by all together
 (`DividedReading`). Gradients are averaged over all rows of a step (`GradientExchange`). From time to time the processes
-tell each other their scores, and all rows are taken, in the order of the stream, into distributions, vocabularies,
-evidence and metrics: these are then the same in every process, and those of one process that has read all rows
-(`ProcessTrainer`). On one machine this and the tables lie in memory that the processes share (`SharedMemory`), and
-each does a part of the work.
+exchange their scores and update distributions, vocabularies, evidence and metrics with all rows, in the order of the
+stream: these are then the same in every process, and equal those of one process that has read all rows
+(`ProcessTrainer`). On one machine the processes share the memory of statistics and tables (`SharedMemory`), and each
+does a part of the work.
 """
 
 from daes.training.processes.gradients import GradientExchange

@@ -1,4 +1,4 @@
-"""A checksum of a model's tensors, to see that several processes still have the same model."""
+"""Checksums of a model's tensors, to check that several processes still have the same model."""
 
 from zlib import crc32
 
@@ -15,10 +15,10 @@ _AT_ONCE = 1 << 14
 def model_checksum(model: CTRModel, turn: int = 0) -> dict[str, int]:
     """A checksum of every parameter and buffer by name; equal bits have equal checksums.
 
-    Of a larger tensor it is that of 16,384 entries, at another `turn` of the next ones: what it costs does not grow
-    with the tables. Left out are a divided table, of which each process has a part of its own; how many batches
-    BatchNorm has seen, since a process may have had no rows at times; and evidence that fades, on a device, which adds
-    fractions up in any order.
+    Of a larger tensor only 16,384 entries are used, the next ones at each `turn`, so that the cost does not grow with
+    the tables. Left out are a divided table, of which each process has its own part; the number of batches that
+    BatchNorm has seen, since a process may have had no rows at times; and fading evidence on a device, where the order
+    of sums is not fixed.
     """
     divided = isinstance(model.categorical, DividedEmbedding)
     fading = model.evidence.options.half_life is not None and model.device.type != "cpu"

@@ -1,4 +1,4 @@
-"""Memory that the processes of one machine share: for what they tell each other, and for tensors of all of them."""
+"""Memory that the processes of one machine share, for messages and for tensors that all of them write."""
 
 import mmap
 import os
@@ -19,35 +19,35 @@ from daes import native
 from daes.embedding.processes import ProcessesDisagreeError
 
 _SLICE = 200
-"""Milliseconds after which a process that waits looks whether the others are still there."""
+"""Milliseconds after which a waiting process checks whether the others still exist."""
 _LEAST = 1 << 16
-"""Bytes of a mailbox, at the least."""
+"""The smallest size of a mailbox, in bytes."""
 _HEAD = 8
-"""Numbers before the entries of the processes: the meeting, who has left, and what shows that it is this memory."""
-
+"""Numbers before the entries of the processes: the state of the barrier, whether a process has left, and a random mark
+by which the memory is recognised."""
 
 Bytes = NDArray[np.uint8]
 
 
 class SharedMemory:
-    """Memory of processes of one machine.
+    """Memory shared by the processes of one machine.
 
-    Each process has a mailbox, into which it alone writes; there are two of each, used in turn, so that one can be read
-    while the other is written. The processes `meet` after writing and before reading. Of all this the kernel keeps no
-    names: it is gone with the processes, however these end.
+    Each process has two mailboxes that only it writes to, used in turn, so that one can be read while the other is
+    written. Between writing and reading there is a `barrier`. The memory has no name in the file system: it is freed
+    when the processes end, for whatever reason.
 
     Use `open`, which finds out whether all processes can share memory.
 
     Args:
-        control: one for all of them, mapped: 8 numbers, then for each process and mailbox its file, its size and
-            where in it the parts for the processes begin.
+        control: memory mapped by all processes: `_HEAD` numbers, then for each process and mailbox its file, its size
+            and where in it the parts for the processes begin.
         pids: the processes, by rank.
-        timeout: seconds after which a process that has not come is given up.
+        timeout: seconds to wait for another process.
     """
 
     def __init__(self, control: NDArray[np.int64], pids: Sequence[int], rank: int, timeout: float) -> None:
         self.pids, self.rank, self.count = list(pids), rank, len(pids)
-        self._control, self._place = control, control.ctypes.data
+        self._control, self._address = control, control.ctypes.data
         self._entries = control[_HEAD:].reshape(self.count, 2, self.count + 3)
         self._timeout = timeout
         self._watch = select.poll()
@@ -62,25 +62,28 @@ class SharedMemory:
 
     @classmethod
     def open(cls, rank: int, count: int, gather: Callable[[Any], list[Any]], timeout: float) -> Self | None:
-        """Memory of all processes, if they are on one machine and there are compiled loops; called in all of them.
+        """Memory of all processes, if they are on one machine and have compiled loops; called in all of them.
 
         Args:
-            gather: the values of all processes, told in another way.
+            gather: exchanges the values of all processes by other means.
         """
         here, mark = _machine(), int.from_bytes(os.urandom(7))
         size = 8 * (_HEAD + 2 * count * (count + 3))
         file, control = _new(size) if here is not None and rank == 0 else (-1, np.empty(0, np.uint8))
         if len(control):
             control.view(np.int64)[2] = mark
-        told = gather((here, os.getpid(), file, mark))
+        everyone = gather((here, os.getpid(), file, mark))
         found = None
-        if here is not None and all(one[0] == here for one in told):
-            _, pid, number, mark = told[0]
-            with suppress(OSError):  # another user's, or another one's view of processes
+        if here is not None and all(one[0] == here for one in everyone):
+            _, pid, number, mark = everyone[0]
+            with suppress(OSError):  # of another user, or in another namespace of processes
                 control = control if rank == 0 else _map(pid, number, size)
                 if control.view(np.int64)[2] == mark:
-                    found = cls(control.view(np.int64), [one[1] for one in told], rank, timeout)
-        if not all(gather(found is not None and found._make_boxes())):
+                    found = cls(control.view(np.int64), [one[1] for one in everyone], rank, timeout)
+        if found is not None:
+            found._make_box(0, _LEAST)
+            found._make_box(1, _LEAST)
+        if not all(gather(found is not None)):
             found = None
         ready = False
         with suppress(RuntimeError):
@@ -91,11 +94,6 @@ class SharedMemory:
             os.close(file)
         return found
 
-    def _make_boxes(self) -> bool:
-        for turn in range(2):
-            self._make_box(turn, _LEAST)
-        return True
-
     def _make_box(self, turn: int, size: int) -> Bytes:
         if turn in self._files:
             os.close(self._files[turn])  # all have read it
@@ -105,7 +103,7 @@ class SharedMemory:
         return box
 
     def _find_boxes(self, turn: int) -> bool:
-        """Map the mailboxes that are new; whether there are any, of whatever process, which all see alike."""
+        """Map new mailboxes of other processes; whether any process has a new one, the same answer in all of them."""
         sizes = self._entries[:, turn, 1].tolist()
         if sizes == self._sizes[turn]:
             return False
@@ -114,7 +112,7 @@ class SharedMemory:
                 try:
                     self._mapped[rank, turn] = _map(self.pids[rank], file, size)
                 except OSError as error:
-                    raise RuntimeError(f"process {rank} is gone with what it has told") from error
+                    raise RuntimeError(f"process {rank} has ended, and its message is lost") from error
         self._sizes[turn] = sizes
         return True
 
@@ -122,29 +120,29 @@ class SharedMemory:
         for one in (*getattr(self, "_files", {}).values(), *getattr(self, "_handles", ())):
             os.close(one)
 
-    def meet(self) -> None:
-        """Wait until all processes have come here.
+    def barrier(self) -> None:
+        """Wait until all processes have called this.
 
         Raises:
-            RuntimeError: if one of them has ended or left, or does not come in time.
+            RuntimeError: if one of them has ended or left, or does not call it in time.
         """
-        place, library = self._place, native._library
-        number = library.daes_arrive(place, self.count)
+        address, library = self._address, native._library
+        number = library.daes_arrive(address, self.count)
         started = time.monotonic()
-        while not library.daes_await(place, number, _SLICE):
+        while not library.daes_await(address, number, _SLICE):
             if self._watch.poll(0) or self._control[1]:
-                if library.daes_await(place, number, 0):  # it came before it went
+                if library.daes_await(address, number, 0):  # it arrived before it ended
                     return
                 raise RuntimeError("a process has ended")
             if time.monotonic() - started > self._timeout:
                 raise RuntimeError(f"timed out after {self._timeout:g} s")
 
     def leave(self) -> None:
-        """This process will not come any more, which those that wait for it learn."""
+        """Let processes that wait for this one know that it does not take part any more."""
         self._control[1] = 1
 
-    def room(self, count: int, like: Tensor) -> Tensor:
-        """Where the next message, a vector of so many numbers, may be written, so that it is not copied."""
+    def send_buffer(self, count: int, like: Tensor) -> Tensor:
+        """A vector of `count` numbers in the mailbox, for the next message: it is then not copied."""
         size = count * like.element_size()
         box = self._mapped[self.rank, self._turn]
         if len(box) < size:
@@ -162,28 +160,28 @@ class SharedMemory:
         return self._parts(rows, turn, [(0, stop) for stop in self._entries[:, turn, -1].tolist()], counts)
 
     def _write(self, rows: Tensor, to: Sequence[int]) -> int:
-        """Rows, those for process 0 first, into a mailbox of this process; which of the two it is, once all have."""
+        """Write rows, those for process 0 first, to a mailbox; returns which of the two, once all have written."""
         rows, turn = rows.contiguous(), self._turn
         data = rows.view(-1).view(torch.uint8)
-        room = self.room(len(data), data)
-        if room.data_ptr() != data.data_ptr():
-            room.copy_(data)
+        buffer = self.send_buffer(len(data), data)
+        if buffer.data_ptr() != data.data_ptr():
+            buffer.copy_(data)
         self._turn = 1 - turn
         each = len(data) // max(len(rows), 1)
         self._entries[self.rank, turn, 2:] = list(accumulate((each * number for number in to), initial=0))
-        self.meet()
+        self.barrier()
         if self._find_boxes(turn):
-            self.meet()  # a process that has got a larger one may end when all have found it
+            self.barrier()  # a process with a new mailbox may end once all have mapped it
         return turn
 
     def _parts(self, like: Tensor, turn: int, places: Sequence[Sequence[int]], counts: Sequence[int]) -> list[Tensor]:
-        """What is in all mailboxes at these places: so many rows in each, which stay there until the next but one."""
+        """The rows at these places of all mailboxes, `counts` of each; valid until the next but one message."""
         shape = like.shape[1:]
         each, found = like.element_size() * shape.numel(), []
         for rank, ((start, stop), number) in enumerate(zip(places, counts, strict=True)):
             if stop - start != each * number:
                 raise ProcessesDisagreeError(
-                    f"process {rank} has given {stop - start} bytes in place of {each * number}: "
+                    f"process {rank} has sent {stop - start} bytes instead of {each * number}: "
                     "it is at another place of the stream"
                 )
             part = torch.from_numpy(self._mapped[rank, turn][start:stop])
@@ -191,14 +189,14 @@ class SharedMemory:
         return found
 
     def share(self, tensors: Sequence[Tensor]) -> None:
-        """Let these tensors, equal in all processes, lie in memory that all of them write; called in all of them."""
+        """Move tensors that are equal in all processes to memory that all of them write; called in all of them."""
         sizes = [one.numel() * one.element_size() for one in tensors]
         starts = list(accumulate((-(-size // 64) * 64 for size in sizes), initial=0))
         size = max(starts[-1], 1)
         file, memory = _new(size) if self.rank == 0 else (-1, None)
-        told = int(self.gather(torch.tensor([file]), [1] * self.count)[0].item())
+        number = int(self.gather(torch.tensor([file]), [1] * self.count)[0].item())
         if memory is None:
-            file = os.open(f"/proc/{self.pids[0]}/fd/{told}", os.O_RDWR | os.O_CLOEXEC)
+            file = os.open(f"/proc/{self.pids[0]}/fd/{number}", os.O_RDWR | os.O_CLOEXEC)
             memory = np.frombuffer(mmap.mmap(file, size), np.uint8)
         self._shared = file, size, list(zip(tensors, starts, sizes, strict=False))
         if self.rank == 0:
@@ -206,10 +204,10 @@ class SharedMemory:
                 data = torch.from_numpy(memory[start : start + size])
                 data.view(one.dtype).view(one.shape).copy_(one.detach())
         self._place_tensors(memory)
-        self.meet()
+        self.barrier()
 
-    def take_back(self) -> None:
-        """Let the tensors be those of this process alone again; what it does not change needs no memory of its own."""
+    def unshare(self) -> None:
+        """Make the tensors private to this process again; only pages that it changes are copied."""
         if self._shared is not None:
             file, size, _ = self._shared
             self._place_tensors(np.frombuffer(mmap.mmap(file, size, flags=mmap.MAP_PRIVATE), np.uint8))
@@ -223,7 +221,7 @@ class SharedMemory:
 
 
 def _machine() -> str | None:
-    """What processes have in common that can share memory: a kernel, and the numbers of processes; None without."""
+    """An identifier that processes have in common if they can share memory: kernel, process namespace and user."""
     if native._library is None or not hasattr(os, "memfd_create") or not hasattr(os, "pidfd_open"):
         return None
     try:
@@ -234,7 +232,7 @@ def _machine() -> str | None:
 
 
 def _new(size: int) -> tuple[int, Bytes]:
-    """A file without a name, in memory, and its bytes."""
+    """An anonymous file in memory, and its bytes."""
     file = os.memfd_create("daes")
     os.ftruncate(file, size)
     return file, np.frombuffer(mmap.mmap(file, size), np.uint8)

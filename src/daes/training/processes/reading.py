@@ -1,4 +1,4 @@
-"""Parquet files that several processes read together: each reads a share of the columns and sends it to the others."""
+"""Parquet files that several processes read together: each reads some of the columns and sends them to the others."""
 
 import copy
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -24,8 +24,8 @@ _ROWS_AT_ONCE = 65_536
 def read_together(data: Dataset, processes: Processes, *, prefetch: int = 0) -> Source:
     """All rows, in every process.
 
-    Of Parquet files every process reads its share of the columns, see `DividedReading`. Rows in memory are there, and
-    text has to be parsed to know where a row ends: every process then reads everything.
+    Of Parquet files every process reads its share of the columns, see `DividedReading`. Otherwise every process reads
+    everything: rows in memory cost nothing, and text has to be parsed to find the end of a row.
     """
     if processes.count > 1 and isinstance(data.source, ParquetSource):
         return DividedReading(data, processes, prefetch=prefetch)
@@ -35,16 +35,16 @@ def read_together(data: Dataset, processes: Processes, *, prefetch: int = 0) -> 
 class DividedReading:
     """Rows whose columns the processes read together.
 
-    Process r of N reads features r, r + N, …, and label, weight and time, of some 65,000 rows at a time. The processes
-    tell each other what they have read, so that each has all rows, in their order.
-    Since a file stores each column by itself, files are read and decoded once, by all processes together.
+    Process r of N reads features r, r + N, …, and label, weight and time, of about 65,000 rows at a time. The processes
+    exchange what they have read, so that each has all rows in order. Since a file stores each column separately, files
+    are read and decoded once, by all processes together.
 
-    If some rows cannot be read or are refused, every process reads all columns of the next 65,000 rows: errors are the
-    same as without division.
+    If some rows cannot be read or are refused, every process reads all columns of the next 65,000 rows, so that errors
+    are the same as with one process.
 
     Args:
         data: Parquet files; the same in all processes.
-        processes: who takes part. All of them iterate in step.
+        processes: the processes, which must all iterate in step.
         prefetch: whether a thread reads ahead.
     """
 
@@ -52,12 +52,12 @@ class DividedReading:
         self._data, self._processes = data, processes
         source = copy.copy(data.source)
         assert isinstance(source, ParquetSource)
-        source.bad_rows = BadRows()  # rows that are refused are read once more, and noted then
+        source.bad_rows = BadRows()  # rows that are refused are read and recorded again by each process
         source.configure(bad_rows="error")
         columns = data.with_source(source)
         self._columns: Source = Prefetch(columns, 1) if prefetch else columns
         self._position: Position = {"row": 0}
-        self._alone = (0, 0)  # rows that each process reads alone
+        self._alone = (0, 0)  # the range of rows that each process reads alone
 
     @property
     def num_rows(self) -> int | None:
@@ -68,7 +68,7 @@ class DividedReading:
         return self._data.arrow_schema
 
     def position(self) -> Position:
-        """The place of the next batch, the same in all processes."""
+        """The position of the next batch, the same in all processes."""
         return dict(self._position)
 
     def seek(self, position: Mapping[str, int | str]) -> None:
@@ -85,7 +85,7 @@ class DividedReading:
             ended = yield from self._together(schema, batch_size)
 
     def _each_alone(self, schema: Schema, batch_size: int) -> Iterator[Batch]:
-        """What could not be read together, to its end; also after an error in it."""
+        """The rest of the rows that could not be read together, also after an error in them."""
         start, stop = self._alone
         if start <= int(self._position["row"]) < stop:
             rows = self._data.head(stop)
@@ -95,7 +95,7 @@ class DividedReading:
                 yield batch
 
     def _together(self, schema: Schema, batch_size: int) -> Generator[Batch, None, bool]:
-        """The next rows, to what one of the processes cannot read; whether they have come to the end."""
+        """The next rows, up to some that a process cannot read; returns whether the data have ended."""
         rank, world = self._processes.rank, self._processes.count
         shares = [_share(schema, number, world) for number in range(world)]
         at_once = batch_size * max(1, _ROWS_AT_ONCE // batch_size)
@@ -104,11 +104,11 @@ class DividedReading:
         while True:
             row = int(self._position["row"])
             own = self._read(pieces, shares[rank])
-            told = self._processes.gather(None if own is None else (own.numerical, own.categorical))
-            if own is None or any(one is None for one in told):
+            everyone = self._processes.gather(None if own is None else (own.numerical, own.categorical))
+            if own is None or any(one is None for one in everyone):
                 self._alone = (row, row + at_once)
                 return False
-            rows = _joined(own, told, shares, schema)
+            rows = _joined(own, everyone, shares, schema)
             if not len(rows):
                 return True
             for start in range(0, len(rows), batch_size):
@@ -117,15 +117,15 @@ class DividedReading:
                 yield rows[start:stop]
 
     def _read(self, pieces: Iterator[Batch], share: Schema) -> Batch | None:
-        """The next rows of this process's columns, none at the end of the data; None where they cannot be read."""
+        """The next rows of this process's columns, an empty batch at the end of the data; None if there is an error."""
         try:
             return next(pieces, None) or Batch.empty(share)
-        except Exception:  # each process then reads these rows alone and meets the error there
+        except Exception:  # raised again when each process reads these rows alone
             return None
 
 
 def _share(schema: Schema, rank: int, world: int) -> Schema:
-    """The columns that process `rank` reads: its features, at least one, and what every process needs of all rows."""
+    """The columns that process `rank` reads: its features, at least one, and label, weight and time."""
     features = (*schema.numerical, *schema.categorical)
     own = set(features[rank::world] or features[:1])
     numerical, categorical = (
@@ -134,9 +134,9 @@ def _share(schema: Schema, rank: int, world: int) -> Schema:
     return replace(schema, numerical=numerical, categorical=categorical)
 
 
-def _joined(own: Batch, told: Sequence[tuple[Any, Any]], shares: Sequence[Schema], schema: Schema) -> Batch:
+def _joined(own: Batch, parts: Sequence[tuple[Any, Any]], shares: Sequence[Schema], schema: Schema) -> Batch:
     """The rows with the features that all processes have read."""
-    lengths = [len(numerical) for numerical, _ in told]
+    lengths = [len(numerical) for numerical, _ in parts]
     if len(set(lengths)) > 1:
         raise ProcessesDisagreeError(
             f"the processes have read different numbers of rows ({', '.join(map(str, lengths))}): they do not read the "
@@ -144,7 +144,7 @@ def _joined(own: Batch, told: Sequence[tuple[Any, Any]], shares: Sequence[Schema
         )
     numerical = np.empty((len(own), schema.num_numerical), np.float32)
     categorical = np.empty((len(own), schema.num_categorical), np.int64)
-    for share, (numbers, ids) in zip(shares, told, strict=True):
+    for share, (numbers, ids) in zip(shares, parts, strict=True):
         numerical[:, [schema.numerical.index(name) for name in share.numerical]] = numbers
         categorical[:, [schema.categorical.index(name) for name in share.categorical]] = ids
     return replace(own, numerical=numerical, categorical=categorical)

@@ -1,7 +1,8 @@
-"""A divided table and its Adagrad sums in checkpoints, which have all rows: any number of processes reads them."""
+"""A divided table and its Adagrad sums in checkpoints, which have all rows: any number of processes can read them."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from daes.training.processes.group import Processes
 from daes.training.step import TrainingStep
 
 MAP_ABOVE = 1 << 24
-"""Arrays of more bytes are mapped from a checkpoint, of which each process needs its rows alone."""
+"""Larger arrays, in bytes, are mapped from a checkpoint, since each process needs only its own rows of them."""
 _AT_ONCE = 1 << 16
 _DONE = -1
 
@@ -21,35 +22,37 @@ _DONE = -1
 class DividedState:
     """The state of a `TrainingStep` whose model has a divided table.
 
-    To save it, the first process asks the others for their rows while it writes (`asking`), and these answer
-    (`answer`): no process has more than some rows of another in its memory.
+    To save it, the first process requests the others' rows while it writes (`asking`), and they `answer`: no process
+    has more than a few rows of another one in its memory.
 
     Args:
         step: the step; its only optimiser is Adagrad.
     """
 
     def __init__(self, step: TrainingStep, table: DividedEmbedding, processes: Processes) -> None:
-        (self._adagrad,) = step.optimizers.parts
-        self._place = next(place for place, one in enumerate(self._adagrad.parameters) if one is table.weight)
-        self._tensors = (table.weight.detach(), self._adagrad.sums[self._place])
+        (adagrad,) = step.optimizers.parts
+        self._place = adagrad.place(table.weight)
+        self._tensors = (table.weight.detach(), adagrad.sums[self._place])
+        self._shape = table.num_rows, table.dim
         self.table, self.processes = table, processes
 
     def whole(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """The state of the step with all rows, which are there when it is written, within `asking`."""
-        return self._with_tables(state, *(self._pieces(number) for number in range(len(self._tensors))))
+        """The state of the step with the rows of all processes, fetched while it is written, within `asking`."""
+        pieces = (Pieces(one.dtype, self._shape, partial(self._read, place)) for place, one in enumerate(self._tensors))
+        return self._with_tables(state, *pieces)
 
     def own(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """The state of a step with all rows, with those of this process alone."""
+        """The part of a state with all rows that belongs to this process."""
         tables = state["model"]["categorical.weight"], state["optimizers"][0]["sums"][self._place]
         for one in tables:
-            if one.shape != (self.table.num_rows, self.table.dim):
-                raise RuntimeError(f"it has a table of shape {tuple(one.shape)}, not {tuple(self._shape)}")
+            if tuple(one.shape) != self._shape:
+                raise RuntimeError(f"it has a table of shape {tuple(one.shape)}, not {self._shape}")
         start, stop = self.table.first_row, self.table.first_row + len(self.table.weight)
         return self._with_tables(state, *(one[start:stop] for one in tables))
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """Within it the first process may write what `whole` returns; the others `answer`."""
+        """Within it, the first process may write what `whole` returns, while the others `answer`."""
         try:
             yield
         finally:
@@ -57,7 +60,7 @@ class DividedState:
                 self._ask(other, _DONE, 0, 0)
 
     def answer(self) -> None:
-        """Give the first process rows of this one as long as it asks."""
+        """Send rows of this process to the first one until it is `_DONE`."""
         while True:
             asked = torch.empty(3, dtype=torch.int64)
             self.processes.receive(asked, 0)
@@ -65,13 +68,6 @@ class DividedState:
             if number == _DONE:
                 return
             self.processes.send(self._tensors[number][start:stop], 0)
-
-    @property
-    def _shape(self) -> tuple[int, int]:
-        return self.table.num_rows, self.table.dim
-
-    def _pieces(self, number: int) -> Pieces:
-        return Pieces(self._tensors[number].dtype, self._shape, lambda: self._read(number))
 
     def _read(self, number: int) -> Iterator[Tensor]:
         own, each = self._tensors[number], self.table.rows_each

@@ -1,6 +1,7 @@
 """One pass over a stream by several processes."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,15 +27,16 @@ from daes.training.step import TrainingStep, random_state, set_random_state
 from daes.training.trainer import StreamTrainer, TrainResult, as_warning
 
 _GROWTH = 50
-"""While the stream is short, rows are exchanged whenever it has grown by this part of itself: one in so many."""
+"""While the stream is short, scores are exchanged whenever it has grown by 1/50."""
 
 
 @dataclass(frozen=True)
-class _Taken:
-    """A batch that a step was taken on, and what this process has made of its part of it."""
+class _Unexchanged:
+    """A batch that a step was taken on, since the last exchange."""
 
     batch: Batch
     logits: NDArray[np.float32]
+    """Those of this process's part of it."""
     learned: bool
     observed: bool
 
@@ -42,29 +44,31 @@ class _Taken:
 class ProcessTrainer(StreamTrainer):
     """Trains one model in several processes, each of which takes its part of every batch, see `part_of`.
 
-    A step is that of one process with the whole batch: gradients are the mean over its rows. What is counted and not
-    learned by gradients (distributions, vocabularies, evidence) and what only watches (metrics, callbacks, records)
-    wants the whole stream, and its scores. So the processes tell each other the scores of their parts, after every
-    `TrainConfig.sync_every` rows and after every fiftieth part of the stream while that is less.
-    All rows are then taken in, in the order of the stream and once: statistics are, bit for bit, those of one process
-    that has read the same rows, and equal in all processes, which is checked at every exchange. In between, rows are
-    encoded and scored with the statistics of the last exchange. With an exchange after every step (`sync_every=1`) all
-    is as in one process, but for the rounding of gradients.
+    A step equals that of one process with the whole batch: gradients are the mean over all its rows. Statistics that
+    are counted rather than learned (distributions, vocabularies, evidence), metrics, callbacks and records need the
+    whole stream and its scores. So the processes exchange the scores of their parts, after every
+    `TrainConfig.sync_every` rows, or whenever the stream has grown by 1/50 if that is less. All rows are then processed
+    once, in the order of the stream: statistics are, bit for bit, those of one process that has read the same rows.
+    Every exchange checks that they are equal in all processes. In between, rows are encoded and scored with the
+    statistics of the last exchange. With an exchange after every step (`sync_every=1`) the result differs from that of
+    one process only by the rounding of gradients.
 
-    The first process alone has metrics; the others get them at the end. Processes that share memory have one table and
-    one set of statistics: each changes its share of the rows, and those but the first take in a part of the columns.
+    Only the first process has metrics; the others get them at the end. Processes that share memory have one table and
+    one set of statistics: each updates its share of the table's rows, and all but the first update the statistics of
+    some columns.
 
-    Checkpoints are written after an exchange. There the processes have one state and one position, so that any number
-    of processes can go on from it, one included.
+    Checkpoints are written after an exchange, when all processes have the same state and position, so that any number
+    of processes can continue from them, also a single one.
 
-    The model's table may be divided (`DividedEmbedding`). Each process then has a part of its rows and of their Adagrad
-    sums, and steps are those with a whole table. Training waits for its checkpoints, which are those of a whole table.
+    The model's table may be divided (`DividedEmbedding`): each process then has a part of its rows and of their Adagrad
+    sums. Steps and checkpoints equal those with a whole table; training waits until a checkpoint is written.
 
     Args:
         model: the model, with the same parameters in all processes.
         config: how to train; `batch_size` is that of all processes together.
-        arguments: of `StreamTrainer`. Callbacks are called after every exchange with the rows of all processes; give
-            them, `extra` and the store to the first process alone.
+        processes: the processes.
+        arguments: further arguments of `StreamTrainer`. Callbacks are called after every exchange with the rows of all
+            processes; give them, `extra` and the store to the first process only.
     """
 
     def __init__(self, model: CTRModel, config: TrainConfig, processes: Processes, **arguments: Any) -> None:
@@ -78,73 +82,64 @@ class ProcessTrainer(StreamTrainer):
             )
         self.processes = processes
         super().__init__(model, config, **arguments)
-        self.seed = config.seed + (processes.rank << 32)  # each has dropout of its own
+        self.seed = config.seed + (processes.rank << 32)  # each draws its own dropout
         self._divided = None if divided is None else DividedState(self.step, divided, processes)
         self.exchanges = 0
-        """How often scores were exchanged, by this process."""
-        self._taken: list[_Taken] = []
+        """How often this process has exchanged scores."""
+        self._unexchanged: list[_Unexchanged] = []
         self._exchanged_at = 0
         self._asked_to_stop: int | None = None
         self._random: list[dict[str, torch.Tensor]] = []
 
     def _make_step(self) -> TrainingStep:
-        self._exchange_of_gradients = GradientExchange(self.model, self.processes)
-        return TrainingStep(self.model, self.config, self._exchange_of_gradients)
+        self._gradients = GradientExchange(self.model, self.processes)
+        return TrainingStep(self.model, self.config, self._gradients)
 
     def run(self, source: Source, *, resume: bool = True, save_first: bool = False, wait: bool = True) -> TrainResult:
-        """As of `StreamTrainer`, called in all processes; the source has all rows, in each of them."""
+        """As `StreamTrainer.run`, called in all processes; the source has all rows in each of them."""
         self._exchanged_at = int(source.position()["row"])
         if resume and not self.rows:
             self.restore(source)
         memory = self.processes.memory if self.model.device.type == "cpu" else None
-        if memory is None:
+        with nullcontext() if memory is None else self._sharing(memory):
             return super().run(source, resume=False, save_first=save_first, wait=wait)
-        self._share(memory)
+
+    @contextmanager
+    def _sharing(self, memory: SharedMemory) -> Iterator[None]:
+        """Within it, tensors that the processes of one machine update together are in memory that they share."""
+        self._check_equal(self.processes.gather(model_checksum(self.model)))
+        # Only the first process computes metrics; meanwhile the others update the statistics.
+        count, rank = self.processes.count, self.processes.rank
+        shared = self._divide_statistics((rank - 1) % count, count - 1, self.processes.barrier)
+        _, tables = self.model.parameter_groups()
+        (optimizer, *more) = self.step.optimizers.parts
+        if tables and self._divided is None and isinstance(optimizer, Adagrad) and not more:
+            shared += [tables[0], optimizer.sums[optimizer.place(tables[0])]]
+            self._gradients.shared = True
+        with self.processes.communicating():
+            memory.share(shared)
         try:
-            return super().run(source, resume=False, save_first=save_first, wait=wait)
+            yield
         except BaseException:
             memory.leave()
             raise
         finally:
-            self._take_back(memory)
+            memory.unshare()
+            self._gradients.shared = False
+            self._divide_statistics(0, 1, lambda: None)
 
-    def _share(self, memory: SharedMemory) -> None:
-        """Put what the processes of one machine change together into memory that they share."""
-        self._check_equal([{"checksum": one} for one in self.processes.gather(model_checksum(self.model))])
-        # The first process watches all rows, as nobody else does; meanwhile the others take them into the statistics.
-        others = self.processes.count - 1
-        part = (self.processes.rank - 1) % self.processes.count, others
-        shared: list[Tensor] = self.model.evidence.divide(*part, self.processes.wait)
-        numbers = None if self.model.numerical is None else self.model.numerical.distributions
-        if isinstance(numbers, FeatureDistributions):
-            shared += numbers.divide(*part)
-        _, tables = self.model.parameter_groups()
-        (optimizer, *more) = self.step.optimizers.parts
-        if tables and self._divided is None and isinstance(optimizer, Adagrad) and not more:
-            shared += [
-                one
-                for parameter, total in zip(optimizer.parameters, optimizer.sums, strict=True)
-                if parameter is tables[0]
-                for one in (parameter, total)
-            ]
-            self._exchange_of_gradients.shared = True
-        with self.processes.telling():
-            memory.share(shared)
-
-    def _take_back(self, memory: SharedMemory) -> None:
-        """Let this process have all of it for itself again."""
-        memory.take_back()
-        self._exchange_of_gradients.shared = False
-        self.model.evidence.divide(0, 1, lambda: None)
-        if isinstance(numbers := getattr(self.model.numerical, "distributions", None), FeatureDistributions):
-            numbers.divide(0, 1)
+    def _divide_statistics(self, part: int, parts: int, wait: Callable[[], None]) -> list[Tensor]:
+        """Let this process update only the statistics of its part of the columns; returns the tensors of all parts."""
+        shared = self.model.evidence.divide(part, parts, wait)
+        numbers = getattr(self.model.numerical, "distributions", None)
+        return [*shared, *(numbers.divide(part, parts) if isinstance(numbers, FeatureDistributions) else ())]
 
     def stop(self, number: int) -> None:
         """End `run` in all processes after the next exchange, with a checkpoint."""
         self._asked_to_stop = number
 
     def _advance(self, row: int, batch: Batch) -> None:
-        """Take part in a step, also without rows."""
+        """Take part in a step, even without rows of its own."""
         own = self.step.prepare(batch[slice(*part_of(0, len(batch), self.processes.rank, self.processes.count))])
         bad, logits = len(self.bad_batches), np.empty(0, np.float32)
         first = self.step.observing and not self.step.has_observed
@@ -152,22 +147,22 @@ class ProcessTrainer(StreamTrainer):
         if len(own):
             logits = self.step.score(own) if first else self.step.score_and_learn(own, row)
         if first:  # observed before its step, by all, as in one process
-            self.processes.wait()  # until all have scored with what was known before
+            self.processes.barrier()  # all have scored before any statistics change
             self._observe(self.step.prepare(batch))
-            self.processes.wait()
+            self.processes.barrier()
             self._fetch(own)  # a vocabulary has other rows for them now
         if first or not len(own):
             self.step.learn(own, row)
-        self._taken.append(_Taken(batch, logits, learned=len(self.bad_batches) == bad, observed=first))
+        self._unexchanged.append(_Unexchanged(batch, logits, learned=len(self.bad_batches) == bad, observed=first))
         self._set_waiting()
         here = int(self._position["row"])
         if first or here - self._exchanged_at >= min(self.config.sync_every, self._exchanged_at / _GROWTH):
             self._exchange()
 
     def _fetch(self, own: DeviceBatch) -> None:
-        """Get what the model needs of a divided table for these rows; called in all processes, also without rows."""
+        """Fetch the rows of a divided table that this batch looks up; called in all processes, also without rows."""
         if self._divided is not None:
-            with self.processes.telling():
+            with self.processes.communicating():
                 self._divided.table.fetch(own.categorical)
 
     def _save_if_due(self, new: int) -> None:
@@ -178,7 +173,7 @@ class ProcessTrainer(StreamTrainer):
                 self.save()
 
     def save(self, *, wait: bool = True) -> None:
-        """As of `StreamTrainer`; with a divided table in all processes at once, which always wait."""
+        """As `StreamTrainer.save`; with a divided table, called in all processes, which always wait."""
         if self._divided is None:
             super().save(wait=wait)
         elif self.processes.first:
@@ -189,74 +184,74 @@ class ProcessTrainer(StreamTrainer):
 
     def _finish(self) -> None:
         self._exchange()
-        self.processes.meet("end", int(self._position["row"]))
-        watched = {"metrics": self.metrics.state_dict(), "history": self.history, "seconds": self.seconds}
-        watched = self.processes.gather(watched if self.processes.first else None)[0]
-        self.metrics.load_state_dict(watched["metrics"])
-        self.history, self.seconds = watched["history"], watched["seconds"]
+        self.processes.gather_numbers("end", int(self._position["row"]))
+        own = (self.metrics.state_dict(), self.history, self.seconds) if self.processes.first else None
+        metrics, self.history, self.seconds = self.processes.gather(own)[0]
+        self.metrics.load_state_dict(metrics)
 
     def _record_is_due(self, new: int) -> bool:
         return self.processes.first and super()._record_is_due(new)
 
     def _exchange(self) -> None:
-        """Exchange the scores since the last exchange; update statistics and metrics with all processes' rows."""
-        if not self._taken:
+        """Exchange the scores since the last exchange; update statistics and metrics with the rows of all processes."""
+        if not self._unexchanged:
             return
-        self.processes.meet("exchange", int(self._position["row"]))
-        told = self.processes.gather(self._to_tell())
-        self._check_equal(told)
-        lengths = [len(one.batch) for one in self._taken]
-        rows = Batch.concat([one.batch for one in self._taken])
-        logits = _in_order([one["logits"] for one in told], lengths)
-        learned = np.repeat(np.all([one["learned"] for one in told], axis=0), lengths)
+        self.processes.gather_numbers("exchange", int(self._position["row"]))
+        everyone = self.processes.gather(self._message())
+        self._check_equal([one["checksum"] for one in everyone])
+        lengths = [len(one.batch) for one in self._unexchanged]
+        rows = Batch.concat([one.batch for one in self._unexchanged])
+        logits = _in_order([one["logits"] for one in everyone], lengths)
+        learned = np.repeat(np.all([one["learned"] for one in everyone], axis=0), lengths)
         with self.model.lock:
             prepared = self.step.prepare(rows if learned.all() else rows[learned])
-            first = self._taken[0].observed  # and exchanged alone
+            first = self._unexchanged[0].observed  # the first batch is exchanged alone
             if self.step.observing and not first:
                 self._observe(prepared)
             scores = torch.from_numpy(logits if learned.all() else logits[learned]).to(self.model.device)
             self.model.count(prepared, logits=None if first else scores)
-        self.processes.wait()
+        self.processes.barrier()
         if rows.label is not None and self.processes.first:
-            # A batch of which a score is not finite is not evaluated, as in one process.
+            # As in one process, batches with scores that are not finite are not evaluated.
             numbers = np.repeat(np.arange(len(lengths)), lengths)
-            judged = ~np.isin(numbers, numbers[~np.isfinite(logits)])
-            self.metrics.update(
-                logits[judged], rows.label[judged], None if rows.weight is None else rows.weight[judged]
-            )
-        self._stop_signal = next((one["stop"] for one in told if one["stop"] is not None), None)
-        self._random = [{name: torch.from_numpy(part) for name, part in one["random"].items()} for one in told]
+            usable = ~np.isin(numbers, numbers[~np.isfinite(logits)])
+            weight = None if rows.weight is None else rows.weight[usable]
+            self.metrics.update(logits[usable], rows.label[usable], weight)
+        self._stop_signal = next((one["stop"] for one in everyone if one["stop"] is not None), None)
+        self._random = [{name: torch.from_numpy(part) for name, part in one["random"].items()} for one in everyone]
         self.batches += len(lengths) - 1
-        self._taken = []
+        self._unexchanged = []
         self._set_waiting()
         self._exchanged_at = int(self._position["row"])
         self.exchanges += 1
-        self._take_in(rows, logits)
+        self._count(rows, logits)
         self._save_if_due(len(rows))
         self._stop_if_asked()
 
     def _set_waiting(self) -> None:
-        """Let recent errors age by the rows that were learned from and not exchanged yet."""
+        """Let recent errors age by the rows that were learned from but not yet exchanged."""
         if self.model.evidence.recent is not None:
-            self.model.evidence.recent.waiting = sum(len(one.batch) for one in self._taken if one.learned)
+            self.model.evidence.recent.waiting = sum(len(one.batch) for one in self._unexchanged if one.learned)
 
-    def _to_tell(self) -> dict[str, Any]:
+    def _message(self) -> dict[str, Any]:
+        """What this process sends to the others in an exchange."""
         return {
-            "logits": np.concatenate([one.logits for one in self._taken]),
-            "learned": [one.learned for one in self._taken],
+            "logits": np.concatenate([one.logits for one in self._unexchanged]),
+            "learned": [one.learned for one in self._unexchanged],
             "stop": self._asked_to_stop,
-            # As arrays: pickle writes a file of its own for a tensor.
+            # As arrays, since pickled tensors are much larger.
             "random": {name: part.numpy() for name, part in random_state(self.model.device).items()},
             "checksum": model_checksum(self.model, self.exchanges),
         }
 
-    def _check_equal(self, told: list[dict[str, Any]]) -> None:
-        for number, one in enumerate(told):
-            differing = [name for name, value in told[0]["checksum"].items() if one["checksum"][name] != value]
+    def _check_equal(self, checksums: list[dict[str, int]]) -> None:
+        """Raise unless the models of all processes have the same checksums."""
+        for number, checksum in enumerate(checksums):
+            differing = [name for name, value in checksums[0].items() if checksum[name] != value]
             if differing:
                 raise ProcessesDisagreeError(
                     f"processes 0 and {number} have different models before row {int(self._position['row']):,} "
-                    f"({', '.join(differing[:3])}): they need processors, devices and versions of torch of one kind"
+                    f"({', '.join(differing[:3])}): they need the same kind of processor and device and the same torch"
                 )
 
     def _observe(self, rows: DeviceBatch) -> None:
@@ -265,17 +260,18 @@ class ProcessTrainer(StreamTrainer):
             self.step.observe(rows)
 
     def state_dict(self) -> dict[str, Any]:
-        """That of one process, and the random numbers of the others.
+        """The state of one process, and the random states of all.
 
-        Rows of a divided table come from the other processes while it is written, see `save`.
+        Rows of a divided table are fetched from the other processes while it is written, see `save`.
         """
         state = super().state_dict()
         step = state["step"] if self._divided is None else self._divided.whole(state["step"])
         return {**state, "step": step, "random_of_processes": self._random}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from the state of any number of processes, bit for bit if there were as many."""
+        """Continue from the state of any number of processes; bit for bit if the number is the same."""
         super().load_state_dict(self._with_own_rows(state))
+        self._measure()  # rows that a single process had scored
         self._exchanged_at = int(self._position["row"])
         found = state.get("random_of_processes", [state["random"]])
         if len(found) == self.processes.count:
@@ -284,7 +280,7 @@ class ProcessTrainer(StreamTrainer):
             torch.manual_seed(self.seed + self.rows)
 
     def start_from(self, state: Mapping[str, Any]) -> None:
-        """As of `StreamTrainer`, from the state of any number of processes."""
+        """As `StreamTrainer.start_from`, from the state of any number of processes."""
         super().start_from(self._with_own_rows(state))
 
     def _with_own_rows(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -292,7 +288,7 @@ class ProcessTrainer(StreamTrainer):
 
 
 def part_of(start: int, stop: int, rank: int, count: int) -> tuple[int, int]:
-    """The rows of a batch from `start` to `stop` that process `rank` of `count` takes: of about equal size, in order.
+    """The part of the rows from `start` to `stop` that process `rank` of `count` takes; all have about the same size.
 
     >>> [part_of(100, 110, rank, 3) for rank in range(3)]
     [(100, 103), (103, 106), (106, 110)]
@@ -301,13 +297,13 @@ def part_of(start: int, stop: int, rank: int, count: int) -> tuple[int, int]:
     return start + rows * rank // count, start + rows * (rank + 1) // count
 
 
-def _in_order(told: list[NDArray[np.float32]], lengths: list[int]) -> NDArray[np.float32]:
+def _in_order(parts: list[NDArray[np.float32]], lengths: list[int]) -> NDArray[np.float32]:
     """The scores of batches of these lengths, put together from the parts of all processes."""
     found = np.empty(sum(lengths), np.float32)
-    for rank, own in enumerate(told):
+    for rank, own in enumerate(parts):
         start = taken = 0
         for length in lengths:
-            first, last = part_of(start, start + length, rank, len(told))
+            first, last = part_of(start, start + length, rank, len(parts))
             found[first:last] = own[taken : taken + last - first]
             start, taken = start + length, taken + last - first
     return found
