@@ -17,7 +17,7 @@
 #endif
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__linux__)
-#define FAST __attribute__((target_clones("avx2", "default")))
+#define FAST __attribute__((target_clones("arch=x86-64-v4", "avx2", "default")))
 #else
 #define FAST
 #endif
@@ -233,7 +233,7 @@ typedef struct {
 /* The cells of a batch: `count` different ones, of which the first `bins` are of numbers and the others, of ids, are
  * ascending; slots (rows, q + p): which of them a row has. There is room for twice as many cells as rows have. odds and
  * sure (count,) and errors (2, count) are what is known of the cells, sums (count, 8) what a batch adds to them; values
- * (rows, q + p) are what the fields are in Combinations, if there are any. */
+ * (rows, q + p) are what the fields are in Combinations, modulo its cells, if there are any. */
 typedef struct {
     int64_t count, bins;
     int64_t *cells;
@@ -272,23 +272,51 @@ INLINE void find_bins(const evidence *e, const float *numbers, int64_t rows, int
         }
 }
 
+/* A number to divide by, as a multiplication and a shift where all numbers to be divided are below 2^31 then; and
+ * COMBINING modulo it. */
+typedef struct {
+    int64_t by, factor;
+    uint64_t inverse;
+    int shift;
+} divisor;
+
+static inline divisor divisor_of(int64_t by) {
+    divisor found = {by, by > 0 ? COMBINING % by : 0, 0, 31};
+    if (by < 1 || by > 46340) return found; /* whose square is above 2^31 */
+    while ((int64_t)1 << (found.shift - 31) < by) found.shift++;
+    found.inverse = ((uint64_t)1 << found.shift) / (uint64_t)by + 1;
+    return found;
+}
+
+/* value % by, of what is not negative and below 2^31, or below by * by. */
+static inline int64_t remainder_of(const divisor *d, int64_t value) {
+    if (!d->inverse) return value % d->by;
+    return value - (int64_t)((uint64_t)value * d->inverse >> d->shift) * d->by;
+}
+
+/* What the bin of number f that a cell is of is in Combinations. */
+static inline int32_t value_of_bin(const evidence *e, const divisor *by, int64_t f, int64_t cell) {
+    return (int32_t)remainder_of(by, (uint32_t)(cell - f * (e->bins + 1)) / (uint32_t)e->each);
+}
+
 /* The cells of numbers (rows, q) and of places (rows, p) in the table; if not `distinct`, one slot for each of them.
  * Of columns, every `parts`-th is looked up, from `part` on. */
 INLINE void find_cells(const evidence *e, const float *numbers, const int64_t *places, int64_t rows, int distinct,
                        int64_t part, int64_t parts, found_cells *to) {
     const int64_t q = e->q, p = e->p, n = q + p, first = q * (e->bins + 1), combined = e->num_combined;
+    const divisor by = divisor_of(e->combined_cells);
     int64_t *cells = to->cells, found = 0;
     int32_t *slots = to->slots, *known = e->slots;
     find_bins(e, numbers, rows, slots, n);
     for (int64_t i = 0; combined && parts > 1 && i < rows; i++) { /* combinations are of all columns */
         for (int64_t f = 0; f < q; f++)
-            to->values[i * n + f] = (int32_t)((slots[i * n + f] - f * (e->bins + 1)) / e->each);
-        for (int64_t f = 0; f < p; f++) to->values[i * n + q + f] = (int32_t)places[i * p + f];
+            to->values[i * n + f] = value_of_bin(e, &by, f, slots[i * n + f]);
+        for (int64_t f = 0; f < p; f++) to->values[i * n + q + f] = (int32_t)remainder_of(&by, places[i * p + f]);
     }
     for (int64_t i = 0; i < rows; i++)
         for (int64_t f = part; f < q; f += parts) {
             int64_t cell = slots[i * n + f], fresh = !distinct || known[cell] < 0;
-            if (combined) to->values[i * n + f] = (int32_t)((cell - f * (e->bins + 1)) / e->each);
+            if (combined) to->values[i * n + f] = value_of_bin(e, &by, f, cell);
             int32_t slot = fresh ? (int32_t)found : known[cell];
             cells[found] = cell;
             if (distinct) known[cell] = slot;
@@ -299,7 +327,7 @@ INLINE void find_cells(const evidence *e, const float *numbers, const int64_t *p
     for (int64_t i = 0; i < rows; i++)
         for (int64_t f = part; f < p; f += parts) {
             int64_t k = i * p + f, cell = first + places[k];
-            if (combined) to->values[i * n + q + f] = (int32_t)places[k];
+            if (combined) to->values[i * n + q + f] = (int32_t)remainder_of(&by, places[k]);
             if (distinct && k + AHEAD < rows * p) PREFETCH(known + first + places[k + AHEAD]);
             if (!distinct) slots[i * n + q + f] = (int32_t)found;
             cells[found] = cell;
@@ -418,20 +446,21 @@ FAST void daes_recall(const evidence *e, found_cells *to, const float *numbers, 
 }
 
 /* The cell of a combination of values, of which those of fields that there are not are 0 (Combinations.places). */
-static inline int64_t combined_cell(const int32_t *values, int64_t n, const int64_t *fields, int64_t cells) {
+static inline int64_t combined_cell(const divisor *cells, const int32_t *values, int64_t n, const int64_t *fields) {
     int64_t value[3];
     for (int k = 0; k < 3; k++) value[k] = fields[k] < 0 || fields[k] >= n ? 0 : values[fields[k]];
-    return ((value[0] * COMBINING + value[1]) % cells * COMBINING + value[2]) % cells;
+    return remainder_of(cells, remainder_of(cells, value[0] * cells->factor + value[1]) * cells->factor + value[2]);
 }
 
 /* The cells of every `parts`-th of Combinations from `start` on, at most COMBINED, that a row of the values has, counted
  * through all. */
-INLINE int64_t find_combined(const evidence *e, const int32_t *values, int64_t start, int64_t parts, int64_t *places) {
-    const int64_t left = (e->num_combined - start + parts - 1) / parts, cells = e->combined_cells;
+INLINE int64_t find_combined(const evidence *e, const divisor *cells, const int32_t *values, int64_t start,
+                             int64_t parts, int64_t *places) {
+    const int64_t left = (e->num_combined - start + parts - 1) / parts, n = e->q + (e->ids ? e->p : 0);
     const int64_t count = left < COMBINED ? left : COMBINED;
     for (int64_t k = 0; k < count; k++) {
-        const int64_t *fields = e->combined + 3 * (start + k * parts);
-        places[k] = (start + k * parts) * cells + combined_cell(values, e->q + (e->ids ? e->p : 0), fields, cells);
+        const int64_t which = start + k * parts;
+        places[k] = which * cells->by + combined_cell(cells, values, n, e->combined + 3 * which);
         if (e->combined_odds)
             PREFETCH(e->combined_odds + places[k]);
         else
@@ -441,23 +470,31 @@ INLINE int64_t find_combined(const evidence *e, const int32_t *values, int64_t s
 }
 
 /* The z of Combinations of one row, (num_combined,). */
-INLINE void put_combined(const evidence *e, const int32_t *values, float *out) {
+INLINE void put_combined(const evidence *e, const divisor *cells, const int32_t *values, float *out) {
     const double more = e->strength * click_rate(e) * (1 - click_rate(e));
     int64_t places[COMBINED];
+    double errors[COMBINED], variances[COMBINED];
     for (int64_t start = 0; start < e->num_combined; start += COMBINED) {
-        const int64_t count = find_combined(e, values, start, 1, places);
-        for (int64_t k = 0; k < count; k++) {
-            const double *own = e->combined_errors + 2 * places[k];
-            out[start + k] = e->combined_odds ? e->combined_odds[places[k]] : (float)(own[0] / (own[1] + more));
+        const int64_t count = find_combined(e, cells, values, start, 1, places);
+        if (e->combined_odds) {
+            for (int64_t k = 0; k < count; k++) out[start + k] = e->combined_odds[places[k]];
+            continue;
         }
+        for (int64_t k = 0; k < count; k++) {
+            errors[k] = e->combined_errors[2 * places[k]];
+            variances[k] = e->combined_errors[2 * places[k] + 1];
+        }
+        for (int64_t k = 0; k < count; k++) out[start + k] = (float)(errors[k] / (variances[k] + more));
     }
 }
 
 /* EvidenceInputs.combined, before its weights: numbers (rows, q), places (rows, p) -> out (rows, num_combined). */
 FAST void daes_combine(const evidence *e, found_cells *of, const float *numbers, const int64_t *places, int64_t rows,
                        float *out) {
+    const divisor cells = divisor_of(e->combined_cells);
     find_cells(e, numbers, places, rows, 0, 0, 1, of);
-    for (int64_t i = 0; i < rows; i++) put_combined(e, of->values + i * (e->q + e->p), out + i * e->num_combined);
+    for (int64_t i = 0; i < rows; i++)
+        put_combined(e, &cells, of->values + i * (e->q + e->p), out + i * e->num_combined);
 }
 
 /* 2 to the power of x <= 0, to one unit in the last place, as vectors: a power of two times a Taylor series. */
@@ -539,12 +576,13 @@ static inline void add_errors(double *errors, double factor, double faster, cons
 /* Note the errors of scored rows (Combinations.update). */
 INLINE void note_combined(const evidence *e, const found_cells *of, const float *labels, const float *logits,
                           int64_t rows, int64_t part, int64_t parts) {
+    const divisor cells = divisor_of(e->combined_cells);
     int64_t places[COMBINED];
     for (int64_t i = 0; i < rows; i++) {
         const double score = 1 / (1 + exp(-(double)logits[i]));
         const double error = grained(labels[i] - score), variance = grained(score * (1 - score));
         for (int64_t start = part; start < e->num_combined; start += COMBINED * parts) {
-            const int64_t count = find_combined(e, of->values + i * (e->q + e->p), start, parts, places);
+            const int64_t count = find_combined(e, &cells, of->values + i * (e->q + e->p), start, parts, places);
             for (int64_t k = 0; k < count; k++) {
                 if (e->combined[3 * (start + k * parts)] < 0) continue;
                 e->combined_errors[2 * places[k]] += error;
@@ -618,13 +656,16 @@ static int64_t first_after(const int64_t *positions, int64_t count, int64_t seen
 /* Add the errors of scored rows with values (rows, n), so many times, to those of some combinations (Combinations.read):
  * `which` (count,) of fields (K, 3) and errors (K, cells, 2). */
 void daes_read(const int32_t *values, int64_t rows, int64_t n, const float *labels, const float *logits, double times,
-               const int64_t *fields, const int64_t *which, int64_t count, int64_t cells, double *errors) {
+               const int64_t *fields, const int64_t *which, int64_t count, int64_t num_cells, double *errors,
+               int32_t *own_values) {
+    const divisor cells = divisor_of(num_cells);
     for (int64_t i = 0; i < rows; i++) {
+        for (int64_t f = 0; f < n; f++) own_values[f] = (int32_t)remainder_of(&cells, values[i * n + f]);
         const double score = 1 / (1 + exp(-(double)logits[i]));
         const double error = grained((labels[i] - score) * times), variance = grained(score * (1 - score) * times);
         for (int64_t k = 0; k < count; k++) {
-            const int64_t cell = combined_cell(values + i * n, n, fields + 3 * which[k], cells);
-            double *own = errors + 2 * (which[k] * cells + cell);
+            const int64_t cell = combined_cell(&cells, own_values, n, fields + 3 * which[k]);
+            double *own = errors + 2 * (which[k] * num_cells + cell);
             own[0] += error;
             own[1] += variance;
         }
@@ -782,6 +823,7 @@ INLINE void find_places(const float *values, int64_t count, int64_t q, const flo
 }
 
 typedef float eight __attribute__((vector_size(32), aligned(4), may_alias)); /* one register, or two smaller ones */
+typedef float sixteen __attribute__((vector_size(64), aligned(4), may_alias)); /* the same, or two of them */
 
 INLINE float sum_of(eight x) { return ((x[0] + x[4]) + (x[1] + x[5])) + ((x[2] + x[6]) + (x[3] + x[7])); }
 
@@ -1239,6 +1281,7 @@ FAST void daes_inputs(const whole_model *m, const workspace *w, const float *num
     const int64_t q = m->q, p = m->p, d = m->d, width = m->widths[0], stride = w->stride;
     const int64_t cells = 2 * (1 + e->q + counted_ids(m));
     const float logit = (float)click_logit(e) + *m->layers[2 * m->num_layers - 1];
+    const divisor cells_combined = divisor_of(e->combined_cells);
     int64_t plain_stride;
     for (int64_t i = start; i < stop; i += ROWS) {
         int64_t count = stop - i < ROWS ? stop - i : ROWS;
@@ -1251,7 +1294,8 @@ FAST void daes_inputs(const whole_model *m, const workspace *w, const float *num
             put_clicks(e, w->found, slots, x + width - counted(m));
             w->logits[k] = around(x, width, q + p, d, m->first_order, m->pairs, m->evidence, counted(m), logit,
                                   w->sums + k * d);
-            if (e->num_combined) put_combined(e, w->found->values + k * (e->q + p), w->odds + k * e->num_combined);
+            if (e->num_combined)
+                put_combined(e, &cells_combined, w->found->values + k * (e->q + p), w->odds + k * e->num_combined);
             if (!m->recent) continue;
             put_errors(e, w->found, slots, w->of_all, w->errors + k * cells);
             w->logits[k] += dot(w->errors + k * cells, m->recent, cells);
@@ -1322,22 +1366,35 @@ typedef struct {
 } projection;
 
 enum { LATER = 4 }; /* rows are asked for so long before they are added */
+enum { ACROSS = 2 };
 enum { TALL = 6 }; /* rows of a product whose sums stay in registers, with two vectors of columns */
 
-/* to (rows, 8 wide) = a (rows, k) times b (k, 8 wide), or += if `more`; a[i, t] is at i * down + t * right. */
+/* to (rows, 8) = a (rows, k) times b (k, 8), or += if `more`; a[i, t] is at i * down + t * right. */
 INLINE void put_tile(const float *a, int64_t down, int64_t right, const float *b, int64_t b_stride, int64_t k, float *to,
-                     int64_t stride, const int rows, const int wide, int more) {
-    eight sums[TALL][2];
-    for (int i = 0; i < rows; i++)
-        for (int c = 0; c < wide; c++) sums[i][c] = more ? *(const eight *)(to + i * stride + 8 * c) : (eight){0};
+                     int64_t stride, const int rows, int more) {
+    eight sums[TALL];
+    for (int i = 0; i < rows; i++) sums[i] = more ? *(const eight *)(to + i * stride) : (eight){0};
     for (int64_t t = 0; t < k; t++, a += right, b += b_stride) {
-        eight here[2];
-        for (int c = 0; c < wide; c++) here[c] = *(const eight *)(b + 8 * c);
+        const eight here = *(const eight *)b;
+        for (int i = 0; i < rows; i++) sums[i] += a[i * down] * here;
+    }
+    for (int i = 0; i < rows; i++) *(eight *)(to + i * stride) = sums[i];
+}
+
+/* The same of sixteen columns times `wide`. */
+INLINE void put_wide_tile(const float *a, int64_t down, int64_t right, const float *b, int64_t b_stride, int64_t k,
+                          float *to, int64_t stride, const int rows, const int wide, int more) {
+    sixteen sums[TALL][ACROSS];
+    for (int i = 0; i < rows; i++)
+        for (int c = 0; c < wide; c++) sums[i][c] = more ? *(const sixteen *)(to + i * stride + 16 * c) : (sixteen){0};
+    for (int64_t t = 0; t < k; t++, a += right, b += b_stride) {
+        sixteen here[ACROSS];
+        for (int c = 0; c < wide; c++) here[c] = *(const sixteen *)(b + 16 * c);
         for (int i = 0; i < rows; i++)
             for (int c = 0; c < wide; c++) sums[i][c] += a[i * down] * here[c];
     }
     for (int i = 0; i < rows; i++)
-        for (int c = 0; c < wide; c++) *(eight *)(to + i * stride + 8 * c) = sums[i][c];
+        for (int c = 0; c < wide; c++) *(sixteen *)(to + i * stride + 16 * c) = sums[i][c];
 }
 
 /* to (rows, columns) = a (rows, k) times b (k, columns), or +=, as above. */
@@ -1346,15 +1403,17 @@ INLINE void put_product(const float *a, int64_t down, int64_t right, const float
     for (int64_t i = 0, tall; i < rows; i += tall, a += tall * down, to += tall * stride) {
         int64_t j = 0;
         tall = rows - i >= TALL ? TALL : rows - i >= TALL / 2 ? TALL / 2 : 1;
+        for (; tall == TALL && j + 16 * ACROSS <= columns; j += 16 * ACROSS)
+            put_wide_tile(a, down, right, b + j, b_stride, k, to + j, stride, TALL, ACROSS, more);
         for (; tall == TALL && j + 16 <= columns; j += 16)
-            put_tile(a, down, right, b + j, b_stride, k, to + j, stride, TALL, 2, more);
+            put_wide_tile(a, down, right, b + j, b_stride, k, to + j, stride, TALL, 1, more);
         for (; tall == TALL && j + 8 <= columns; j += 8)
-            put_tile(a, down, right, b + j, b_stride, k, to + j, stride, TALL, 1, more);
+            put_tile(a, down, right, b + j, b_stride, k, to + j, stride, TALL, more);
         for (; tall > 1 && j + 16 <= columns; j += 16)
-            put_tile(a, down, right, b + j, b_stride, k, to + j, stride, TALL / 2, 2, more);
+            put_wide_tile(a, down, right, b + j, b_stride, k, to + j, stride, TALL / 2, 1, more);
         for (; tall > 1 && j + 8 <= columns; j += 8)
-            put_tile(a, down, right, b + j, b_stride, k, to + j, stride, TALL / 2, 1, more);
-        for (; j + 8 <= columns; j += 8) put_tile(a, down, right, b + j, b_stride, k, to + j, stride, 1, 1, more);
+            put_tile(a, down, right, b + j, b_stride, k, to + j, stride, TALL / 2, more);
+        for (; j + 8 <= columns; j += 8) put_tile(a, down, right, b + j, b_stride, k, to + j, stride, 1, more);
         for (; j < columns; j++)
             for (int64_t r = 0; r < tall; r++) {
                 float sum = more ? to[r * stride + j] : 0;
@@ -1477,35 +1536,51 @@ static inline void blended(const whole_model *m, const workspace *w, int64_t row
     weight[1] = high;
 }
 
-/* to (8 wide) += the sum of vectors, rows of (..., width), by weights if there are any. With `ahead` vectors are asked for
+/* to (16 wide) += the sum of vectors, rows of (..., width), by weights if there are any. With `ahead` vectors are asked for
  * so long before they are read; there are that many more. */
 INLINE void add_columns(float *to, const float *vectors, int64_t width, const int32_t *vector, const float *weight,
                         int64_t count, const int wide, const int ahead) {
-    eight sums[8];
-    for (int c = 0; c < wide; c++) sums[c] = *(const eight *)(to + 8 * c);
+    sixteen sums[8];
+    for (int c = 0; c < wide; c++) sums[c] = *(const sixteen *)(to + 16 * c);
     for (int64_t k = 0; k < count; k++) {
-        const eight *from = (const eight *)(vectors + vector[k] * width);
-        for (int c = 0; ahead && c < wide; c += 2) PREFETCH(vectors + vector[k + ahead] * width + 8 * c);
+        const sixteen *from = (const sixteen *)(vectors + vector[k] * width);
+        for (int c = 0; ahead && c < wide; c++) PREFETCH(vectors + vector[k + ahead] * width + 16 * c);
         for (int c = 0; weight && c < wide; c++) sums[c] += weight[k] * from[c];
         for (int c = 0; !weight && c < wide; c++) sums[c] += from[c];
     }
-    for (int c = 0; c < wide; c++) *(eight *)(to + 8 * c) = sums[c];
+    for (int c = 0; c < wide; c++) *(sixteen *)(to + 16 * c) = sums[c];
+}
+
+/* The same of eight numbers. */
+INLINE void add_eight(float *to, const float *vectors, int64_t width, const int32_t *vector, const float *weight,
+                      int64_t count, const int ahead) {
+    eight sum = *(const eight *)to;
+    for (int64_t k = 0; k < count; k++) {
+        const eight here = *(const eight *)(vectors + vector[k] * width);
+        if (ahead) PREFETCH(vectors + vector[k + ahead] * width);
+        if (weight)
+            sum += weight[k] * here;
+        else
+            sum += here;
+    }
+    *(eight *)to = sum;
 }
 
 /* The same of `columns` numbers, a multiple of eight. */
 INLINE void add_vectors(float *to, const float *vectors, int64_t width, int64_t columns, const int32_t *vector,
                         const float *weight, int64_t count, const int ahead) {
     int64_t j = 0;
-    for (; j + 64 <= columns; j += 64) add_columns(to + j, vectors + j, width, vector, weight, count, 8, ahead);
-    for (; j + 16 <= columns; j += 16) add_columns(to + j, vectors + j, width, vector, weight, count, 2, ahead);
-    for (; j < columns; j += 8) add_columns(to + j, vectors + j, width, vector, weight, count, 1, ahead);
+    for (; j + 128 <= columns; j += 128) add_columns(to + j, vectors + j, width, vector, weight, count, 8, ahead);
+    for (; j + 64 <= columns; j += 64) add_columns(to + j, vectors + j, width, vector, weight, count, 4, ahead);
+    for (; j + 16 <= columns; j += 16) add_columns(to + j, vectors + j, width, vector, weight, count, 1, ahead);
+    for (; j < columns; j += 8) add_eight(to + j, vectors + j, width, vector, weight, count, ahead);
 }
 
 /* to (width) += weight * from */
 INLINE void add_wide(float *to, const float *from, float weight, int64_t width) {
     int64_t j = 0;
-    for (; j + 32 <= width; j += 32)
-        for (int c = 0; c < 32; c += 8) *(eight *)(to + j + c) += weight * *(const eight *)(from + j + c);
+    for (; j + 64 <= width; j += 64)
+        for (int c = 0; c < 64; c += 16) *(sixteen *)(to + j + c) += weight * *(const sixteen *)(from + j + c);
     for (; j < width; j += 8) *(eight *)(to + j) += weight * *(const eight *)(from + j);
 }
 
@@ -1582,6 +1657,7 @@ FAST void daes_gather(const whole_model *m, const workspace *w, const projection
     const int64_t q = m->q, n = q + m->p, d = m->d, width = l->width, dense = dense_of(m), inputs = vector_size(m);
     const int64_t used = l->logit + 8;
     const float logit = (float)click_logit(e) + *m->layers[2 * m->num_layers - 1], *bias = m->layers[1];
+    const divisor cells_combined = divisor_of(e->combined_cells);
     for (int64_t i = start; i < stop; i += SIDE) {
         const int64_t here = stop - i < SIDE ? stop - i : SIDE;
         const int32_t *slots = w->found->slots + i * (e->q + m->p) + e->q - q;
@@ -1603,7 +1679,7 @@ FAST void daes_gather(const whole_model *m, const workspace *w, const projection
             for (int64_t j = 0; j < l->hidden; j++) to[j] = leak(row[j] + bias[j], row[j] + bias[j], m->slope);
             w->logits[k] = logit + row[l->logit] + around_numbers(m, w, l, k);
             if (e->num_combined)
-                put_combined(e, w->found->values + k * (e->q + m->p), w->odds + k * e->num_combined);
+                put_combined(e, &cells_combined, w->found->values + k * (e->q + m->p), w->odds + k * e->num_combined);
             if (!m->first_order) continue;
             memcpy(w->sums + k * d, row + l->pairs, d * sizeof(float));
             w->logits[k] += m->pairs / 2 * dot(row + l->pairs, row + l->pairs, d);
