@@ -206,7 +206,6 @@ static inline void exp_of(float x, float *result, float *rest) {
 
 enum { ROWS = 32 };  /* so many rows at a time, which stay in the cache */
 enum { CELLS = 64 }; /* and so many cells, as vectors */
-enum { COMBINED = 64 }; /* and so many combinations */
 enum { COMBINING = 1000003 }; /* as in daes/evidence/combinations.py */
 enum { FASTER = 10 }; /* as in daes/evidence/recent.py */
 
@@ -230,12 +229,12 @@ typedef struct {
     int64_t waiting;
 } evidence;
 
-/* The cells of a batch: `count` different ones, of which the first `bins` are of numbers and the others, of ids, are
- * ascending; slots (rows, q + p): which of them a row has. There is room for twice as many cells as rows have. odds and
- * sure (count,) and errors (2, count) are what is known of the cells, sums (count, 8) what a batch adds to them; values
- * (rows, q + p) are what the fields are in Combinations, modulo its cells, if there are any. */
+/* The cells of a batch of `rows`: `count` different ones, of which the first `bins` are of numbers and the others, of
+ * ids, are ascending; slots (rows, q + p): which of them a row has. There is room for twice as many cells as rows have.
+ * odds and sure (count,) and errors (2, count) are what is known of the cells, sums (count, 8) what a batch adds to them;
+ * values (q + p, rows) are what the fields are in Combinations, modulo its cells, if there are any. */
 typedef struct {
-    int64_t count, bins;
+    int64_t rows, count, bins;
     int64_t *cells;
     int32_t *slots, *values;
     float *odds, *sure, *errors;
@@ -294,6 +293,11 @@ static inline int64_t remainder_of(const divisor *d, int64_t value) {
     return value - (int64_t)((uint64_t)value * d->inverse >> d->shift) * d->by;
 }
 
+/* The cell of a combination of three values, each below `by` (Combinations.places). */
+static inline int64_t combined_cell(const divisor *by, int64_t first, int64_t second, int64_t third) {
+    return remainder_of(by, remainder_of(by, first * by->factor + second) * by->factor + third);
+}
+
 /* What the bin of number f that a cell is of is in Combinations. */
 static inline int32_t value_of_bin(const evidence *e, const divisor *by, int64_t f, int64_t cell) {
     return (int32_t)remainder_of(by, (uint32_t)(cell - f * (e->bins + 1)) / (uint32_t)e->each);
@@ -307,16 +311,17 @@ INLINE void find_cells(const evidence *e, const float *numbers, const int64_t *p
     const divisor by = divisor_of(e->combined_cells);
     int64_t *cells = to->cells, found = 0;
     int32_t *slots = to->slots, *known = e->slots;
+    to->rows = rows;
     find_bins(e, numbers, rows, slots, n);
     for (int64_t i = 0; combined && parts > 1 && i < rows; i++) { /* combinations are of all columns */
         for (int64_t f = 0; f < q; f++)
-            to->values[i * n + f] = value_of_bin(e, &by, f, slots[i * n + f]);
-        for (int64_t f = 0; f < p; f++) to->values[i * n + q + f] = (int32_t)remainder_of(&by, places[i * p + f]);
+            to->values[f * rows + i] = value_of_bin(e, &by, f, slots[i * n + f]);
+        for (int64_t f = 0; f < p; f++) to->values[(q + f) * rows + i] = (int32_t)remainder_of(&by, places[i * p + f]);
     }
     for (int64_t i = 0; i < rows; i++)
         for (int64_t f = part; f < q; f += parts) {
             int64_t cell = slots[i * n + f], fresh = !distinct || known[cell] < 0;
-            if (combined) to->values[i * n + f] = value_of_bin(e, &by, f, cell);
+            if (combined) to->values[f * rows + i] = value_of_bin(e, &by, f, cell);
             int32_t slot = fresh ? (int32_t)found : known[cell];
             cells[found] = cell;
             if (distinct) known[cell] = slot;
@@ -327,7 +332,7 @@ INLINE void find_cells(const evidence *e, const float *numbers, const int64_t *p
     for (int64_t i = 0; i < rows; i++)
         for (int64_t f = part; f < p; f += parts) {
             int64_t k = i * p + f, cell = first + places[k];
-            if (combined) to->values[i * n + q + f] = (int32_t)remainder_of(&by, places[k]);
+            if (combined) to->values[(q + f) * rows + i] = (int32_t)remainder_of(&by, places[k]);
             if (distinct && k + AHEAD < rows * p) PREFETCH(known + first + places[k + AHEAD]);
             if (!distinct) slots[i * n + q + f] = (int32_t)found;
             cells[found] = cell;
@@ -445,56 +450,61 @@ FAST void daes_recall(const evidence *e, found_cells *to, const float *numbers, 
         put_errors(e, to, to->slots + i * (e->q + e->p), of_all, out + i * 2 * (1 + e->q + (e->ids ? e->p : 0)));
 }
 
-/* The cell of a combination of values, of which those of fields that there are not are 0 (Combinations.places). */
-static inline int64_t combined_cell(const divisor *cells, const int32_t *values, int64_t n, const int64_t *fields) {
-    int64_t value[3];
-    for (int k = 0; k < 3; k++) value[k] = fields[k] < 0 || fields[k] >= n ? 0 : values[fields[k]];
-    return remainder_of(cells, remainder_of(cells, value[0] * cells->factor + value[1]) * cells->factor + value[2]);
-}
-
-/* The cells of every `parts`-th of Combinations from `start` on, at most COMBINED, that a row of the values has, counted
- * through all. */
-INLINE int64_t find_combined(const evidence *e, const divisor *cells, const int32_t *values, int64_t start,
-                             int64_t parts, int64_t *places) {
-    const int64_t left = (e->num_combined - start + parts - 1) / parts, n = e->q + (e->ids ? e->p : 0);
-    const int64_t count = left < COMBINED ? left : COMBINED;
-    for (int64_t k = 0; k < count; k++) {
-        const int64_t which = start + k * parts;
-        places[k] = which * cells->by + combined_cell(cells, values, n, e->combined + 3 * which);
-        if (e->combined_odds)
-            PREFETCH(e->combined_odds + places[k]);
-        else
-            PREFETCH(e->combined_errors + 2 * places[k]);
+/* The cells of combination k (Combinations.places) that at most BLOCK rows from `start` on have; a field that there is not
+ * has the value 0. */
+INLINE void find_combined(const evidence *e, const found_cells *of, const divisor *by, int64_t k, int64_t start,
+                          int64_t count, int32_t *cells) {
+    static const int32_t none[BLOCK] = {0};
+    const int64_t n = e->q + (e->ids ? e->p : 0), *fields = e->combined + 3 * k;
+    const int32_t *values[3];
+    for (int j = 0; j < 3; j++)
+        values[j] = fields[j] < 0 || fields[j] >= n ? none : of->values + fields[j] * of->rows + start;
+    if (!by->inverse) {
+        for (int64_t i = 0; i < count; i++)
+            cells[i] = (int32_t)combined_cell(by, values[0][i], values[1][i], values[2][i]);
+        return;
     }
-    return count;
+    const uint32_t factor = (uint32_t)by->factor, cell_count = (uint32_t)by->by, inverse = (uint32_t)by->inverse;
+    const int shift = by->shift;
+    for (int64_t i = 0; i < count; i++) { /* `combined_cell`, as vectors */
+        uint32_t x = (uint32_t)values[0][i] * factor + (uint32_t)values[1][i];
+        x -= (uint32_t)((uint64_t)x * inverse >> shift) * cell_count;
+        x = x * factor + (uint32_t)values[2][i];
+        cells[i] = (int32_t)(x - (uint32_t)((uint64_t)x * inverse >> shift) * cell_count);
+    }
 }
 
-/* The z of Combinations of one row, (num_combined,). */
-INLINE void put_combined(const evidence *e, const divisor *cells, const int32_t *values, float *out) {
+/* The z of Combinations of the rows from `start` to `stop`, into out (rows, num_combined). All rows of one combination
+ * come before the next one, so that its cells stay in the cache. */
+INLINE void put_combined(const evidence *e, const found_cells *of, int64_t start, int64_t stop, float *out) {
     const double more = e->strength * click_rate(e) * (1 - click_rate(e));
-    int64_t places[COMBINED];
-    double errors[COMBINED], variances[COMBINED];
-    for (int64_t start = 0; start < e->num_combined; start += COMBINED) {
-        const int64_t count = find_combined(e, cells, values, start, 1, places);
-        if (e->combined_odds) {
-            for (int64_t k = 0; k < count; k++) out[start + k] = e->combined_odds[places[k]];
-            continue;
+    const divisor by = divisor_of(e->combined_cells);
+    int32_t cells[BLOCK];
+    double errors[BLOCK], variances[BLOCK];
+    float odds[BLOCK];
+    for (int64_t k = 0; k < e->num_combined; k++)
+        for (int64_t i = start, count; i < stop; i += count) {
+            count = stop - i < BLOCK ? stop - i : BLOCK;
+            find_combined(e, of, &by, k, i, count, cells);
+            if (e->combined_odds) {
+                for (int64_t r = 0; r < count; r++) odds[r] = e->combined_odds[k * by.by + cells[r]];
+            } else {
+                const double *own = e->combined_errors + 2 * k * by.by;
+                for (int64_t r = 0; r < count; r++) {
+                    errors[r] = own[2 * cells[r]];
+                    variances[r] = own[2 * cells[r] + 1];
+                }
+                for (int64_t r = 0; r < count; r++) odds[r] = (float)(errors[r] / (variances[r] + more));
+            }
+            for (int64_t r = 0; r < count; r++) out[(i + r) * e->num_combined + k] = odds[r];
         }
-        for (int64_t k = 0; k < count; k++) {
-            errors[k] = e->combined_errors[2 * places[k]];
-            variances[k] = e->combined_errors[2 * places[k] + 1];
-        }
-        for (int64_t k = 0; k < count; k++) out[start + k] = (float)(errors[k] / (variances[k] + more));
-    }
 }
 
 /* EvidenceInputs.combined, before its weights: numbers (rows, q), places (rows, p) -> out (rows, num_combined). */
 FAST void daes_combine(const evidence *e, found_cells *of, const float *numbers, const int64_t *places, int64_t rows,
                        float *out) {
-    const divisor cells = divisor_of(e->combined_cells);
     find_cells(e, numbers, places, rows, 0, 0, 1, of);
-    for (int64_t i = 0; i < rows; i++)
-        put_combined(e, &cells, of->values + i * (e->q + e->p), out + i * e->num_combined);
+    put_combined(e, of, 0, rows, out);
 }
 
 /* 2 to the power of x <= 0, to one unit in the last place, as vectors: a power of two times a Taylor series. */
@@ -576,20 +586,24 @@ static inline void add_errors(double *errors, double factor, double faster, cons
 /* Note the errors of scored rows (Combinations.update). */
 INLINE void note_combined(const evidence *e, const found_cells *of, const float *labels, const float *logits,
                           int64_t rows, int64_t part, int64_t parts) {
-    const divisor cells = divisor_of(e->combined_cells);
-    int64_t places[COMBINED];
+    const divisor by = divisor_of(e->combined_cells);
+    double *errors = of->sums, *variances = of->sums + rows; /* which are summed up later */
+    int32_t cells[BLOCK];
     for (int64_t i = 0; i < rows; i++) {
         const double score = 1 / (1 + exp(-(double)logits[i]));
-        const double error = grained(labels[i] - score), variance = grained(score * (1 - score));
-        for (int64_t start = part; start < e->num_combined; start += COMBINED * parts) {
-            const int64_t count = find_combined(e, &cells, of->values + i * (e->q + e->p), start, parts, places);
-            for (int64_t k = 0; k < count; k++) {
-                if (e->combined[3 * (start + k * parts)] < 0) continue;
-                e->combined_errors[2 * places[k]] += error;
-                e->combined_errors[2 * places[k] + 1] += variance;
+        errors[i] = grained(labels[i] - score);
+        variances[i] = grained(score * (1 - score));
+    }
+    for (int64_t k = part; k < e->num_combined; k += parts)
+        for (int64_t i = 0, count; e->combined[3 * k] >= 0 && i < rows; i += count) {
+            double *own = e->combined_errors + 2 * k * by.by;
+            count = rows - i < BLOCK ? rows - i : BLOCK;
+            find_combined(e, of, &by, k, i, count, cells);
+            for (int64_t r = 0; r < count; r++) {
+                own[2 * cells[r]] += errors[i + r];
+                own[2 * cells[r] + 1] += variances[i + r];
             }
         }
-    }
 }
 
 /* Count labelled rows (EvidenceInputs.update), in bins of numbers only where `numbers_too` says so, and note the errors
@@ -664,7 +678,12 @@ void daes_read(const int32_t *values, int64_t rows, int64_t n, const float *labe
         const double score = 1 / (1 + exp(-(double)logits[i]));
         const double error = grained((labels[i] - score) * times), variance = grained(score * (1 - score) * times);
         for (int64_t k = 0; k < count; k++) {
-            const int64_t cell = combined_cell(&cells, own_values, n, fields + 3 * which[k]);
+            int64_t value[3];
+            for (int j = 0; j < 3; j++) {
+                const int64_t field = fields[3 * which[k] + j];
+                value[j] = field < 0 || field >= n ? 0 : own_values[field];
+            }
+            const int64_t cell = combined_cell(&cells, value[0], value[1], value[2]);
             double *own = errors + 2 * (which[k] * num_cells + cell);
             own[0] += error;
             own[1] += variance;
@@ -1281,7 +1300,6 @@ FAST void daes_inputs(const whole_model *m, const workspace *w, const float *num
     const int64_t q = m->q, p = m->p, d = m->d, width = m->widths[0], stride = w->stride;
     const int64_t cells = 2 * (1 + e->q + counted_ids(m));
     const float logit = (float)click_logit(e) + *m->layers[2 * m->num_layers - 1];
-    const divisor cells_combined = divisor_of(e->combined_cells);
     int64_t plain_stride;
     for (int64_t i = start; i < stop; i += ROWS) {
         int64_t count = stop - i < ROWS ? stop - i : ROWS;
@@ -1294,13 +1312,12 @@ FAST void daes_inputs(const whole_model *m, const workspace *w, const float *num
             put_clicks(e, w->found, slots, x + width - counted(m));
             w->logits[k] = around(x, width, q + p, d, m->first_order, m->pairs, m->evidence, counted(m), logit,
                                   w->sums + k * d);
-            if (e->num_combined)
-                put_combined(e, &cells_combined, w->found->values + k * (e->q + p), w->odds + k * e->num_combined);
             if (!m->recent) continue;
             put_errors(e, w->found, slots, w->of_all, w->errors + k * cells);
             w->logits[k] += dot(w->errors + k * cells, m->recent, cells);
         }
     }
+    put_combined(e, w->found, start, stop, w->odds);
 }
 
 /* Where the gradients of a model go. */
@@ -1657,7 +1674,6 @@ FAST void daes_gather(const whole_model *m, const workspace *w, const projection
     const int64_t q = m->q, n = q + m->p, d = m->d, width = l->width, dense = dense_of(m), inputs = vector_size(m);
     const int64_t used = l->logit + 8;
     const float logit = (float)click_logit(e) + *m->layers[2 * m->num_layers - 1], *bias = m->layers[1];
-    const divisor cells_combined = divisor_of(e->combined_cells);
     for (int64_t i = start; i < stop; i += SIDE) {
         const int64_t here = stop - i < SIDE ? stop - i : SIDE;
         const int32_t *slots = w->found->slots + i * (e->q + m->p) + e->q - q;
@@ -1678,13 +1694,12 @@ FAST void daes_gather(const whole_model *m, const workspace *w, const projection
             add_fields(m, w, l, k, row);
             for (int64_t j = 0; j < l->hidden; j++) to[j] = leak(row[j] + bias[j], row[j] + bias[j], m->slope);
             w->logits[k] = logit + row[l->logit] + around_numbers(m, w, l, k);
-            if (e->num_combined)
-                put_combined(e, &cells_combined, w->found->values + k * (e->q + m->p), w->odds + k * e->num_combined);
             if (!m->first_order) continue;
             memcpy(w->sums + k * d, row + l->pairs, d * sizeof(float));
             w->logits[k] += m->pairs / 2 * dot(row + l->pairs, row + l->pairs, d);
         }
     }
+    put_combined(e, w->found, start, stop, w->odds);
 }
 
 /* Sum up the gradients of what the vectors of numbers and the dense inputs gave, from those of rows (rows, width). */
@@ -1812,7 +1827,7 @@ int64_t daes_score(const whole_model *m, const float *numbers, const int64_t *id
     float *x = sums + rows * d, *y = x + rows * widest, *odds = y + rows * widest, *sure = odds + rows * cells;
     float *together = sure + rows * cells;
     int32_t *lower = (int32_t *)(together + rows * combined), *slots = lower + rows * q;
-    found_cells found = {0, 0, places + rows * p, slots, slots + rows * cells, odds, sure, NULL, NULL};
+    found_cells found = {0, 0, 0, places + rows * p, slots, slots + rows * cells, odds, sure, NULL, NULL};
     workspace w = {places, m->widths[0], x, inputs, upper, sums, logits, NULL, together, lower, &found, {0}};
     daes_find(m, &w, numbers, ids, rows, 0);
     daes_inputs(m, &w, numbers, 0, rows);
