@@ -849,6 +849,11 @@ INLINE float sum_of(eight x) { return ((x[0] + x[4]) + (x[1] + x[5])) + ((x[2] +
 /* to = (1 - high) * a + high * b + z * u, without the last if u is NULL. */
 static inline void blend_row(float *to, const float *a, const float *b, float high, const float *u, float z, int64_t d) {
     int64_t k = 0;
+    for (; k + 16 <= d; k += 16) {
+        sixteen sum = (1 - high) * *(const sixteen *)(a + k) + high * *(const sixteen *)(b + k);
+        if (u) sum += z * *(const sixteen *)(u + k);
+        *(sixteen *)(to + k) = sum;
+    }
     for (; k + 8 <= d; k += 8) {
         eight sum = (1 - high) * *(const eight *)(a + k) + high * *(const eight *)(b + k);
         if (u) sum += z * *(const eight *)(u + k);
@@ -863,6 +868,7 @@ static inline void blend_row(float *to, const float *a, const float *b, float hi
 /* to += factor * from */
 static inline void add_row(float *to, const float *from, float factor, int64_t d) {
     int64_t k = 0;
+    for (; k + 16 <= d; k += 16) *(sixteen *)(to + k) += factor * *(const sixteen *)(from + k);
     for (; k + 8 <= d; k += 8) *(eight *)(to + k) += factor * *(const eight *)(from + k);
     for (; k < d; k++) to[k] += factor * from[k];
 }
