@@ -6,7 +6,7 @@ from torch.utils.checkpoint import checkpoint
 
 from daes import native
 from daes.backbone import dcnv2
-from daes.backbone.dcnv2 import DCNv2, MatrixCross
+from daes.backbone.dcnv2 import DCNv2
 from daes.backbone.layers import Readout
 from daes.native import products, whole
 
@@ -38,92 +38,112 @@ def test_options_must_be_positive(option):
         DCNv2(4, 3, **option)
 
 
+def make(fields=3, dim=2, plain_dim=1, layers=3, hidden=(5, 4), slope=0.1):
+    torch.manual_seed(0)
+    return DCNv2(fields, dim, plain_dim=plain_dim, layers=layers, hidden=hidden, slope=slope)
+
+
+def rows_of(backbone, count, **options):
+    return (
+        torch.randn(count, backbone.num_fields, backbone.dim, **options),
+        torch.randn(count, backbone.plain_dim, **options) if backbone.plain_dim else None,
+    )
+
+
+def is_fast(backbone):
+    return backbone._layers(torch.zeros(1, backbone.input_dim)) is not None or native._library is None
+
+
 class TestFewOperations:
-    """The crosses in single precision on the CPU against the same by autograd in double precision."""
+    """The network in single precision on the CPU against the same by autograd in double precision."""
 
     @pytest.mark.parametrize("smallest", [1, 2**40])
-    @pytest.mark.parametrize("width", [7, 8, 30])
+    @pytest.mark.parametrize("options", [{}, {"plain_dim": 0, "dim": 8}, {"hidden": ()}, {"slope": 0.0, "layers": 1}])
     @pytest.mark.parametrize("rows", [0, 1, 50])
     @pytest.mark.parametrize("many", [2, 1000])
-    def test_gradients(self, rows, width, smallest, many, monkeypatch):
+    def test_gradients(self, rows, options, smallest, many, monkeypatch):
         monkeypatch.setattr(products, "_SMALLEST", smallest)
         monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
         monkeypatch.setattr(dcnv2, "_ROWS", 16)
         monkeypatch.setattr(whole, "MANY_ROWS", many)  # from 2 rows on by two threads
-        torch.manual_seed(0)
-        cross, inputs = MatrixCross(width, 3, None), torch.randn(rows, width, requires_grad=True)
-        weights = torch.randn(rows, width)
-        assert cross._weights(inputs) is not None or native._library is None
-        outputs = cross(inputs)
-        found = torch.autograd.grad(outputs, [inputs, *cross.parameters()], weights)
-        slow, twice = deepcopy(cross).double(), inputs.detach().double().requires_grad_()
-        assert slow._weights(twice) is None
-        assert torch.allclose(outputs.double(), slow(twice), atol=1e-5)
-        expected = torch.autograd.grad(slow(twice), [twice, *slow.parameters()], weights.double())
+        backbone = make(**options)
+        given = [one for one in rows_of(backbone, rows, requires_grad=True) if one is not None]
+        weights = torch.randn(rows)
+        assert is_fast(backbone)
+        logits = backbone(*given)
+        found = torch.autograd.grad(logits, [*given, *backbone.parameters()], weights)
+        slow, twice = deepcopy(backbone).double(), [one.detach().double().requires_grad_() for one in given]
+        assert slow._layers(torch.zeros(1, slow.input_dim).double()) is None
+        assert torch.allclose(logits.double(), slow(*twice), atol=1e-5)
+        expected = torch.autograd.grad(slow(*twice), [*twice, *slow.parameters()], weights.double())
         for one, other in zip(found, expected, strict=True):
             assert one.shape == other.shape
             assert torch.allclose(one.double(), other, rtol=1e-4, atol=1e-4)
 
-    def test_parts_of_a_gradient_that_is_one_number(self, monkeypatch):
-        monkeypatch.setattr(products, "_SMALLEST", 1)
-        monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-        monkeypatch.setattr(dcnv2, "_ROWS", 2)
-        torch.manual_seed(0)
-        cross, inputs = MatrixCross(6, 2, None), torch.randn(5, 6)
-        cross(inputs).sum().backward()
-        slow = deepcopy(cross).double()
-        slow.zero_grad()
-        slow(inputs.double()).sum().backward()
-        for one, other in zip(cross.parameters(), slow.parameters(), strict=True):
-            assert torch.allclose(one.grad.double(), other.grad, rtol=1e-4, atol=1e-4)
+    def test_gradients_that_are_not_wanted(self):
+        backbone = make()
+        given = rows_of(backbone, 5)
+        backbone(*given).sum().backward()
+        expected = backbone.cross.maps[0].weight.grad
+        for one in (backbone.readout.weight, backbone.deep[0].bias):
+            one.requires_grad = False
+            one.grad = None
+        backbone.zero_grad()
+        backbone(*given).sum().backward()
+        assert torch.equal(backbone.cross.maps[0].weight.grad, expected)
+        assert backbone.readout.weight.grad is None
 
     @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
     def test_without_gradients(self, mode, monkeypatch):
         monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
         monkeypatch.setattr(dcnv2, "_ROWS", 2)
         monkeypatch.setattr(whole, "MANY_ROWS", 2)
-        cross, inputs = MatrixCross(6, 2, None), torch.randn(9, 6)
-        expected = cross(inputs).detach()
+        backbone = make()
+        given = rows_of(backbone, 9)
+        expected = backbone(*given).detach()
         with mode():
-            assert torch.equal(cross(inputs.clone()), expected)
+            assert torch.equal(backbone(*[one.clone() for one in given]), expected)
 
-    def test_a_hook_is_called(self):
-        cross, seen = MatrixCross(4, 2, None), []
-        cross.maps[1].register_forward_hook(lambda *_: seen.append(1))
-        cross(torch.randn(3, 4))
+    @pytest.mark.parametrize("name", ["cross", "cross.maps.1", "deep", "deep.0", "readout"])
+    def test_a_hook_is_called(self, name):
+        backbone, seen = make(), []
+        backbone.get_submodule(name).register_forward_hook(lambda *_: seen.append(1))
+        assert not is_fast(backbone) or native._library is None
+        backbone(*rows_of(backbone, 3))
         assert seen == [1]
+
+    def test_what_else_does_not_fit(self):
+        assert not is_fast(DCNv2(3, 2, dropout=0.5)) or native._library is None
+        assert not is_fast(DCNv2(3, 2, batch_norm=True)) or native._library is None
+        assert is_fast(DCNv2(3, 2, dropout=0.5).eval())
+        backbone = make()
+        backbone.cross.maps[0].bias = None
+        assert backbone(*rows_of(backbone, 3)).shape == (3,)
 
     @pytest.mark.parametrize("smallest", [1, 2**40])
     def test_what_else_follows_operations(self, smallest, monkeypatch):
         monkeypatch.setattr(products, "_SMALLEST", smallest)
-        torch.manual_seed(0)
-        cross, inputs = MatrixCross(5, 2, None), torch.randn(3, 5, requires_grad=True)
-        jacobian = torch.autograd.functional.jacobian(cross, inputs)
-        checkpoint(cross, inputs, use_reentrant=False).sum().backward()
-        assert torch.allclose(inputs.grad, jacobian.sum((0, 1)), atol=1e-5)
+        backbone = make(plain_dim=0)
+        (inputs, _) = rows_of(backbone, 3, requires_grad=True)
+        jacobian = torch.autograd.functional.jacobian(backbone, inputs)
+        checkpoint(backbone, inputs, use_reentrant=False).sum().backward()
+        assert torch.allclose(inputs.grad, jacobian.sum(0), atol=1e-5)
         for other in (
-            torch.autograd.functional.jacobian(cross, inputs, vectorize=True),
-            torch.func.jacrev(cross)(inputs),
-            torch.func.jacfwd(cross)(inputs),
+            torch.autograd.functional.jacobian(backbone, inputs, vectorize=True),
+            torch.func.jacrev(backbone)(inputs),
+            torch.func.jacfwd(backbone)(inputs),
         ):
             assert torch.allclose(other, jacobian, atol=1e-5)
-        traced = torch.jit.trace(cross, (inputs,))
-        assert torch.allclose(traced(inputs), cross(inputs), atol=1e-6)
+        traced = torch.jit.trace(backbone, (inputs,))
+        assert torch.allclose(traced(inputs), backbone(inputs), atol=1e-6)
 
     def test_second_derivatives(self):
-        torch.manual_seed(0)
-        cross, inputs = MatrixCross(5, 2, None), torch.randn(2, 5)
-        slow = deepcopy(cross).double()
-        found = torch.autograd.functional.hessian(lambda given: cross(given).square().sum(), inputs)
+        backbone = make(plain_dim=0)
+        (inputs, _) = rows_of(backbone, 2)
+        slow = deepcopy(backbone).double()
+        found = torch.autograd.functional.hessian(lambda given: backbone(given).square().sum(), inputs)
         expected = torch.autograd.functional.hessian(lambda given: slow(given).square().sum(), inputs.double())
         assert torch.allclose(found.double(), expected, rtol=1e-4, atol=1e-4)
-
-    def test_shapes_and_uses_as_of_any_module(self):
-        cross = MatrixCross(5, 2, None)
-        assert cross(torch.randn(2, 3, 5)).shape == (2, 3, 5)
-        cross(torch.randn(3, 5)).relu_().view(-1)
-        cross.maps[0].bias = None
-        assert cross(torch.randn(3, 5)).shape == (3, 5)
 
     def test_a_readout_of_parts(self):
         parts, readout = [torch.randn(5, 3), torch.randn(5, 2)], Readout(5)

@@ -158,18 +158,35 @@ def evidence(rows_=600, batch=50, **options):
     return made, (numbers, ids, labels, logits)
 
 
-def test_loops_do_what_tensors_do(monkeypatch):
+@pytest.mark.parametrize("cells", [2, 7, 8191, 46_340, 46_341, 70_001])
+def test_loops_do_what_tensors_do(cells, monkeypatch):
     torch.manual_seed(0)
-    fast, (numbers, ids, *_) = evidence()
+    fast, (numbers, ids, *_) = evidence(pair_cells=cells)
     given = fast.combined(numbers, ids)
     monkeypatch.setattr(native, "_library", None)
     torch.manual_seed(0)
-    plain, _ = evidence()
+    plain, _ = evidence(pair_cells=cells)
     assert fast.counts() is None
     assert plain.combinations.fields.tolist() == fast.combinations.fields.tolist()
     torch.testing.assert_close(plain.combinations.errors, fast.combinations.errors, atol=1e-8, rtol=0)
     torch.testing.assert_close(plain.combined(numbers, ids), given)
-    assert given.abs().max() > 0.01
+    assert given.abs().max() > 0.01 or cells == 2
+
+
+@pytest.mark.parametrize("cells", [1, 2, 3, 127, 128, 129, 8191, 32_768, 46_340, 46_341, 65_537, 1_000_003])
+def test_cells_of_large_values(cells, monkeypatch):
+    """The loops divide by a multiplication where that is exact, up to the largest value that there can be."""
+    values, labels, logits = rows(2000, values=2**31 - 1)
+    values[:40] = (
+        torch.tensor([0, 1, cells - 1, cells, 2**31 - 2, 2**31 - 1, (2**31 - 1) // cells * cells, 5])
+        .view(2, 4)
+        .repeat(20, 1)
+    )
+    fast, plain = chosen(cells=cells), chosen(cells=cells)
+    fast.read(values, labels, logits, 2000, [0, 1, 2])
+    monkeypatch.setattr(native, "_library", None)
+    plain.read(values, labels, logits, 2000, [0, 1, 2])
+    torch.testing.assert_close(fast.errors, plain.errors, atol=1e-8, rtol=0)
 
 
 @pytest.mark.parametrize("options", [{"numbers": False}, {"categories": False}, {"recent": None}, {"triples": 0}])

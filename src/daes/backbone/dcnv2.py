@@ -6,18 +6,20 @@ from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from daes import native
 from daes.backbone.arguments import check_count
 from daes.backbone.base import Backbone, Settings
 from daes.backbone.layers import HiddenLayers, Readout, unchanged
 from daes.backbone.registry import register_backbone
-from daes.native.products import product, transformed, weight_gradient
+from daes.native.network import leak_, leak_backward_
+from daes.native.products import product, put_product, transformed, weight_gradient
 from daes.native.whole import together
 from daes.registry import Reference
 
 _ROWS = 512
-"""Rows that are crossed at a time, which stay in the cache. Several threads of torch share operations on all rows."""
+"""Rows computed at a time, which stay in the cache. Several threads of torch share operations on all rows."""
 
 
 @register_backbone(
@@ -69,7 +71,37 @@ class DCNv2(Backbone):
 
     def _logit(self, fields: Tensor, plain: Tensor | None) -> Tensor:
         inputs = self.flatten(fields, plain)
-        return self.readout.of_parts(self.cross(inputs), self.deep(inputs))
+        layers = self._layers(inputs)
+        if layers is None:
+            return self.readout.of_parts(self.cross(inputs), self.deep(inputs))
+        weights, slope = layers
+        found: Tensor = _Logits.apply(inputs, self.layers, slope, *weights)  # type: ignore[no-untyped-call]
+        return found
+
+    def _layers(self, inputs: Tensor) -> tuple[list[Tensor], float] | None:
+        """Weight and bias of every cross, hidden layer and of the readout, and the slope of hidden units.
+
+        None unless all is of single precision on the CPU and nothing but autograd follows the operations.
+        """
+        if self.rank is not None or torch.is_autocast_enabled("cpu") or transformed():
+            return None
+        parts: list[Any] = [self._modules[name] for name in ("cross", "deep", "readout")]
+        cross, deep, readout = parts
+        if not (unchanged(cross, MatrixCross) and unchanged(deep, HiddenLayers) and unchanged(readout, Readout)):
+            return None
+        hidden = deep.weights()
+        if hidden is None:
+            return None
+        found: list[Any] = []
+        for linear in cross.maps._modules.values():
+            if not unchanged(linear, nn.Linear):
+                return None
+            found += linear._parameters.values()
+        found += (*hidden[0], *readout._parameters.values())
+        if not native.serves(inputs, *found):
+            return None
+        fits = all(one is not None and one.dtype == torch.float32 for one in (inputs, *found))
+        return (found, hidden[1]) if fits else None
 
 
 class MatrixCross(nn.Module):
@@ -85,70 +117,73 @@ class MatrixCross(nn.Module):
         )
 
     def forward(self, inputs: Tensor) -> Tensor:
-        weights = self._weights(inputs)
-        if weights is not None:
-            found: Tensor = _Crosses.apply(inputs, *weights)  # type: ignore[no-untyped-call]
-            return found
         crossed = inputs
         for linear in self.maps:
             crossed = inputs * linear(crossed) + crossed
         return crossed
 
-    def _weights(self, inputs: Tensor) -> list[Tensor] | None:
-        """Weight and bias of every cross, if all is of single precision on the CPU and only autograd looks on."""
-        if inputs.ndim != 2 or torch.is_autocast_enabled("cpu") or transformed():
-            return None
-        found: list[Any] = [inputs]
-        for linear in self.maps._modules.values():
-            if not unchanged(linear, nn.Linear):
-                return None
-            found += linear._parameters.values()
-        if not native.serves(*found):
-            return None
-        fits = all(one is not None and one.dtype == torch.float32 for one in found)
-        return found[1:] if fits else None
 
+class _Logits(torch.autograd.Function):
+    """Logits (B,) of inputs (B, D), given weight and bias of L crosses, of hidden layers and of the readout.
 
-class _Crosses(torch.autograd.Function):
-    """The crosses of inputs (B, D), given weight and bias of each; another thread may do half of the rows."""
+    A second thread may compute half of the rows (`daes.native.whole.together`).
+    """
 
     @staticmethod
-    def forward(ctx: Any, inputs: Tensor, *weights: Tensor) -> Tensor:
-        outputs = torch.empty_like(inputs)
+    def forward(ctx: Any, inputs: Tensor, num_crosses: int, slope: float, *weights: Tensor) -> Tensor:
+        logits = inputs.new_empty(len(inputs))
         rows = 0 if torch.is_inference_mode_enabled() else len(inputs)  # whose tensors no other thread may write
         ctx.halves = _halves(len(inputs))
-        kept = together(rows, _cross, [(inputs, outputs, weights, parts) for parts in ctx.halves])
+        kept = together(rows, _score, [(inputs, logits, num_crosses, slope, weights, half) for half in ctx.halves])
         ctx.save_for_backward(inputs, *weights, *chain(*kept))
-        ctx.depth = len(weights) // 2
-        return outputs
+        ctx.num_crosses, ctx.slope, ctx.num_weights = num_crosses, slope, len(weights)
+        return logits
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
         inputs, *saved = ctx.saved_tensors
-        weights, kept = saved[: 2 * ctx.depth], iter(saved[2 * ctx.depth :])
+        weights, kept = saved[: ctx.num_weights], iter(saved[ctx.num_weights :])
         if torch.is_grad_enabled() or transformed(gradient):
-            return _Crosses._by_autograd(ctx.needs_input_grad, gradient, inputs, weights)
+            needed = ctx.needs_input_grad[0], *ctx.needs_input_grad[3:]
+            found = _by_autograd(needed, gradient, inputs, ctx.num_crosses, ctx.slope, weights)
+            return found[0], None, None, *found[1:]
         gradient, to_inputs = gradient.contiguous(), torch.empty_like(inputs)
-        lots = [
-            (inputs, gradient, to_inputs, weights, [(part, list(islice(kept, 2 * ctx.depth))) for part in parts])
-            for parts in ctx.halves
+        each = ctx.num_crosses + ctx.num_weights // 2 - 1  # tensors that a part keeps
+        halves = [
+            (
+                inputs,
+                gradient,
+                to_inputs,
+                ctx.num_crosses,
+                ctx.slope,
+                weights,
+                [(rows, list(islice(kept, each))) for rows in half],
+            )
+            for half in ctx.halves
         ]
-        found, *others = together(len(inputs), _cross_back, lots)
+        found, *others = together(len(inputs), _learn, halves)
         for other in others:
             torch._foreach_add_(found, other)
-        return to_inputs, *found
+        return to_inputs, None, None, *found
 
-    @staticmethod
-    def _by_autograd(needed: tuple[bool, ...], gradient: Tensor, inputs: Tensor, weights: list[Tensor]) -> Any:
-        """The gradients in operations that autograd and vmap know, to be differentiated again if it is on."""
-        again = torch.is_grad_enabled()
-        with torch.enable_grad():
-            crossed = inputs
-            for weight, bias in zip(weights[::2], weights[1::2], strict=True):
-                crossed = inputs * nn.functional.linear(crossed, weight, bias) + crossed
-        wanted = [one for one, asked in zip((inputs, *weights), needed, strict=True) if asked]
-        found = iter(torch.autograd.grad(crossed, wanted, gradient, create_graph=again))
-        return tuple(next(found) if asked else None for asked in needed)
+
+def _by_autograd(
+    needed: Sequence[bool], gradient: Tensor, inputs: Tensor, num_crosses: int, slope: float, weights: Sequence[Tensor]
+) -> list[Tensor | None]:
+    """The gradients in operations that autograd and vmap know, to be differentiated again if it is on."""
+    again = torch.is_grad_enabled()
+    with torch.enable_grad():
+        crossed = hidden = inputs
+        *layers, last, bias = weights
+        for place in range(0, len(layers), 2):
+            if place < 2 * num_crosses:
+                crossed = inputs * F.linear(crossed, *layers[place : place + 2]) + crossed
+            else:
+                hidden = F.leaky_relu(F.linear(hidden, *layers[place : place + 2]), slope)
+        logits = F.linear(torch.cat([crossed, hidden], 1), last, bias).squeeze(1)
+    wanted = [one for one, asked in zip((inputs, *weights), needed, strict=True) if asked]
+    found = iter(torch.autograd.grad(logits, wanted, gradient, create_graph=again))
+    return [next(found) if asked else None for asked in needed]
 
 
 def _halves(rows: int) -> list[list[slice]]:
@@ -160,38 +195,66 @@ def _halves(rows: int) -> list[list[slice]]:
 
 
 @torch.no_grad()
-def _cross(inputs: Tensor, outputs: Tensor, weights: Sequence[Tensor], parts: list[slice]) -> list[Tensor]:
-    """Write the crosses of some rows; what each was made of, x_l and W_l x_l + b_l."""
+def _score(
+    inputs: Tensor, logits: Tensor, num_crosses: int, slope: float, weights: Sequence[Tensor], parts: Sequence[slice]
+) -> list[Tensor]:
+    """Write the logits of some rows; per part, W_l x_l + b_l and x_{l+1} of every cross, then the hidden layers."""
     kept = list[Tensor]()
+    *layers, last, bias = weights
     for rows in parts:
-        first = crossed = inputs[rows]
-        for place in range(0, len(weights), 2):
-            mapped = product(crossed, *weights[place : place + 2])
-            kept += crossed, mapped
-            into = outputs[rows] if place == len(weights) - 2 else None
-            crossed = torch.addcmul(crossed, first, mapped, out=into)
+        first = crossed = hidden = inputs[rows]
+        for place in range(0, len(layers), 2):
+            if place < 2 * num_crosses:
+                mapped = product(crossed, *layers[place : place + 2])
+                crossed = torch.addcmul(crossed, first, mapped)
+                kept += mapped, crossed
+            else:
+                into = hidden.new_empty(len(hidden), len(layers[place]))
+                put_product(into, hidden, *layers[place : place + 2])
+                hidden = leak_(into, slope)
+                kept.append(hidden)
+        of_crosses, of_hidden = last[0].split_with_sizes([crossed.shape[1], hidden.shape[1]])
+        torch.add(crossed.mv(of_crosses) + bias, hidden.mv(of_hidden), out=logits[rows])
     return kept
 
 
 @torch.no_grad()
-def _cross_back(
+def _learn(
     inputs: Tensor,
     gradient: Tensor,
     to_inputs: Tensor,
+    num_crosses: int,
+    slope: float,
     weights: Sequence[Tensor],
-    parts: list[tuple[slice, list[Tensor]]],
+    parts: Sequence[tuple[slice, list[Tensor]]],
 ) -> list[Tensor]:
-    """Write the gradients of some rows; those of weights and biases."""
+    """Write the gradients of some rows of inputs; those of weights and biases."""
     found: list[Any] = [None] * len(weights)
+    width = inputs.shape[1]
+
+    def add(place: int, more: Tensor) -> None:
+        found[place] = more if found[place] is None else found[place].add_(more)
+
     for rows, kept in parts:
         first, own = inputs[rows], gradient[rows]
-        to_first = torch.zeros_like(first)
-        for place in reversed(range(0, len(weights), 2)):
-            crossed, mapped = kept[place : place + 2]
-            to_first.addcmul_(own, mapped)
-            down, bias = own * first, found[place + 1]
-            found[place] = weight_gradient(down, crossed, found[place])
-            found[place + 1] = down.sum(0) if bias is None else bias.add_(down.sum(0))
-            own = product(down, weights[place].t(), own)
-        torch.add(own, to_first, out=to_inputs[rows])
+        mapped, crossed = kept[: 2 * num_crosses : 2], [first, *kept[1 : 2 * num_crosses : 2]]
+        hidden = [first, *kept[2 * num_crosses :]]
+        add(-2, torch.cat([crossed[-1].t().mv(own), hidden[-1].t().mv(own)]).unsqueeze(0))
+        add(-1, own.sum(0, keepdim=True))
+        by_crosses, by_hidden = (own.unsqueeze(1) * weights[-2]).split_with_sizes([width, hidden[-1].shape[1]], 1)
+        down, up = by_hidden.contiguous(), by_crosses.contiguous()
+        for layer in reversed(range(len(hidden) - 1)):
+            place = 2 * (num_crosses + layer)
+            add(place + 1, leak_backward_(down, hidden[layer + 1], slope))
+            found[place] = weight_gradient(down, hidden[layer], found[place])
+            down = product(down, weights[place].t())
+        to_first = down
+        for layer in reversed(range(num_crosses)):
+            place = 2 * layer
+            to_first.addcmul_(up, mapped[layer])
+            down = up * first
+            found[place] = weight_gradient(down, crossed[layer], found[place])
+            add(place + 1, down.sum(0))
+            up = product(down, weights[place].t(), up)
+        torch.add(up, to_first, out=to_inputs[rows])
     return found

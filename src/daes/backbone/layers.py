@@ -68,6 +68,25 @@ class HiddenLayers(nn.Sequential):
                 input = module(input)
         return input
 
+    def weights(self) -> tuple[list[Tensor], float] | None:
+        """Weight and bias of every layer, and the slope, if a layer does h ← ReLU(W h + b) alone."""
+        layers: list[Any] = list(self._modules.values())
+        if len(layers) % 3:
+            return None
+        found: list[Any] = []
+        slopes: set[float] = set()
+        for linear, relu, dropout in zip(layers[::3], layers[1::3], layers[2::3], strict=True):
+            if not (unchanged(linear, nn.Linear) and unchanged(dropout, nn.Dropout)):
+                return None
+            if not (unchanged(relu, nn.ReLU) or unchanged(relu, nn.LeakyReLU)):
+                return None
+            if (dropout.p and dropout.training) or linear.bias is None:
+                return None
+            found += linear._parameters.values()
+            slopes.add(getattr(relu, "negative_slope", 0.0))
+        slope = slopes.pop() if slopes else 0.0
+        return None if slopes or not 0 <= slope < 1 else (found, slope)
+
 
 class Readout(nn.Linear):
     """⟨w, x⟩ + b, one number per row, in the precision of w even under autocast.
@@ -129,27 +148,14 @@ class MLP(nn.Module):
 
     def weights(self) -> tuple[list[Tensor], float] | None:
         """Weight and bias of every layer, and the slope, if there are hidden ones that do h ← ReLU(W h + b) alone."""
-        hidden, readout = self._modules["hidden"], self._modules["readout"]
+        parts: list[Any] = [self._modules["hidden"], self._modules["readout"]]
+        hidden, readout = parts
         if not (unchanged(self, MLP) and unchanged(hidden, HiddenLayers) and unchanged(readout, Readout)):
             return None
-        layers: list[Any] = list(hidden._modules.values())  # type: ignore[union-attr]
-        if not layers or len(layers) % 3:
+        found, last = hidden.weights(), list(readout._parameters.values())
+        if not found or not found[0] or any(one is None for one in last):
             return None
-        found: list[Any] = []
-        slopes: list[float] = []
-        for linear, relu, dropout in zip(layers[::3], layers[1::3], layers[2::3], strict=True):
-            if not (unchanged(linear, nn.Linear) and unchanged(dropout, nn.Dropout)):
-                return None
-            if not (unchanged(relu, nn.ReLU) or unchanged(relu, nn.LeakyReLU)):
-                return None
-            if dropout.p and dropout.training:
-                return None
-            found += linear._parameters.values()
-            slopes.append(getattr(relu, "negative_slope", 0.0))
-        found += readout._parameters.values()  # type: ignore[union-attr]
-        if any(one is None for one in found) or len(set(slopes)) > 1 or not 0 <= slopes[0] < 1:
-            return None
-        return found, slopes[0]
+        return [*found[0], *last], found[1]
 
 
 def unchanged(module: nn.Module | None, kind: type[nn.Module]) -> bool:

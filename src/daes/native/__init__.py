@@ -88,7 +88,7 @@ def _load() -> Any:
         "combine": "ppppnp",
         "count": "ppppppnnnnn",
         "rate": "pnnpppnndppp",
-        "read": "pnnppdppnnp",
+        "read": "pnnppdppnnpp",
         "keep": "pppppnppn",
         "blend": "pnnpnppppnnpppnpnpp",
         "gate": "ppnnnnnp",

@@ -199,6 +199,7 @@ def read_errors(
     errors: NDArray[np.float64],
 ) -> None:
     """`Combinations.read`: add the errors of rows, so many times, to those `which` of the combinations."""
+    scratch = np.empty(values.shape[1], np.int32)
     native._library.daes_read(
         values.ctypes.data,
         *values.shape,
@@ -210,6 +211,7 @@ def read_errors(
         len(which),
         errors.shape[1],
         errors.ctypes.data,
+        scratch.ctypes.data,
     )
 
 

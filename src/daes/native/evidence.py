@@ -17,8 +17,7 @@ class _Cells(ctypes.Structure):
     """`found_cells` of `kernels.c`."""
 
     _fields_ = (
-        ("count", ctypes.c_int64),
-        ("bins", ctypes.c_int64),
+        *((name, ctypes.c_int64) for name in ("rows", "count", "bins")),
         *((name, ctypes.c_void_p) for name in ("cells", "slots", "values", "odds", "sure", "errors", "sums")),
     )
 
@@ -41,7 +40,7 @@ class Found:
             torch.empty(2 * count, dtype=torch.float32),
             torch.empty(8 * count, dtype=torch.float64),
         )
-        self._cells = _Cells(0, 0, *[one.data_ptr() for one in self._memory])
+        self._cells = _Cells(0, 0, 0, *[one.data_ptr() for one in self._memory])
         self.address = ctypes.addressof(self._cells)
 
     @property

@@ -17,7 +17,7 @@
 #endif
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__linux__)
-#define FAST __attribute__((target_clones("avx2", "default")))
+#define FAST __attribute__((target_clones("arch=x86-64-v4", "avx2", "default")))
 #else
 #define FAST
 #endif
@@ -206,7 +206,6 @@ static inline void exp_of(float x, float *result, float *rest) {
 
 enum { ROWS = 32 };  /* so many rows at a time, which stay in the cache */
 enum { CELLS = 64 }; /* and so many cells, as vectors */
-enum { COMBINED = 64 }; /* and so many combinations */
 enum { COMBINING = 1000003 }; /* as in daes/evidence/combinations.py */
 enum { FASTER = 10 }; /* as in daes/evidence/recent.py */
 
@@ -230,12 +229,12 @@ typedef struct {
     int64_t waiting;
 } evidence;
 
-/* The cells of a batch: `count` different ones, of which the first `bins` are of numbers and the others, of ids, are
- * ascending; slots (rows, q + p): which of them a row has. There is room for twice as many cells as rows have. odds and
- * sure (count,) and errors (2, count) are what is known of the cells, sums (count, 8) what a batch adds to them; values
- * (rows, q + p) are what the fields are in Combinations, if there are any. */
+/* The cells of a batch of `rows`: `count` different ones, of which the first `bins` are of numbers and the others, of
+ * ids, are ascending; slots (rows, q + p): which of them a row has. There is room for twice as many cells as rows have.
+ * odds and sure (count,) and errors (2, count) are what is known of the cells, sums (count, 8) what a batch adds to them;
+ * values (q + p, rows) are what the fields are in Combinations, modulo its cells, if there are any. */
 typedef struct {
-    int64_t count, bins;
+    int64_t rows, count, bins;
     int64_t *cells;
     int32_t *slots, *values;
     float *odds, *sure, *errors;
@@ -272,23 +271,57 @@ INLINE void find_bins(const evidence *e, const float *numbers, int64_t rows, int
         }
 }
 
+/* A number to divide by, as a multiplication and a shift where all numbers to be divided are below 2^31 then; and
+ * COMBINING modulo it. */
+typedef struct {
+    int64_t by, factor;
+    uint64_t inverse;
+    int shift;
+} divisor;
+
+static inline divisor divisor_of(int64_t by) {
+    divisor found = {by, by > 0 ? COMBINING % by : 0, 0, 31};
+    if (by < 1 || by > 46340) return found; /* whose square is above 2^31 */
+    while ((int64_t)1 << (found.shift - 31) < by) found.shift++;
+    found.inverse = ((uint64_t)1 << found.shift) / (uint64_t)by + 1;
+    return found;
+}
+
+/* value % by, of what is not negative and below 2^31, or below by * by. */
+static inline int64_t remainder_of(const divisor *d, int64_t value) {
+    if (!d->inverse) return value % d->by;
+    return value - (int64_t)((uint64_t)value * d->inverse >> d->shift) * d->by;
+}
+
+/* The cell of a combination of three values, each below `by` (Combinations.places). */
+static inline int64_t combined_cell(const divisor *by, int64_t first, int64_t second, int64_t third) {
+    return remainder_of(by, remainder_of(by, first * by->factor + second) * by->factor + third);
+}
+
+/* What the bin of number f that a cell is of is in Combinations. */
+static inline int32_t value_of_bin(const evidence *e, const divisor *by, int64_t f, int64_t cell) {
+    return (int32_t)remainder_of(by, (uint32_t)(cell - f * (e->bins + 1)) / (uint32_t)e->each);
+}
+
 /* The cells of numbers (rows, q) and of places (rows, p) in the table; if not `distinct`, one slot for each of them.
  * Of columns, every `parts`-th is looked up, from `part` on. */
 INLINE void find_cells(const evidence *e, const float *numbers, const int64_t *places, int64_t rows, int distinct,
                        int64_t part, int64_t parts, found_cells *to) {
     const int64_t q = e->q, p = e->p, n = q + p, first = q * (e->bins + 1), combined = e->num_combined;
+    const divisor by = divisor_of(e->combined_cells);
     int64_t *cells = to->cells, found = 0;
     int32_t *slots = to->slots, *known = e->slots;
+    to->rows = rows;
     find_bins(e, numbers, rows, slots, n);
     for (int64_t i = 0; combined && parts > 1 && i < rows; i++) { /* combinations are of all columns */
         for (int64_t f = 0; f < q; f++)
-            to->values[i * n + f] = (int32_t)((slots[i * n + f] - f * (e->bins + 1)) / e->each);
-        for (int64_t f = 0; f < p; f++) to->values[i * n + q + f] = (int32_t)places[i * p + f];
+            to->values[f * rows + i] = value_of_bin(e, &by, f, slots[i * n + f]);
+        for (int64_t f = 0; f < p; f++) to->values[(q + f) * rows + i] = (int32_t)remainder_of(&by, places[i * p + f]);
     }
     for (int64_t i = 0; i < rows; i++)
         for (int64_t f = part; f < q; f += parts) {
             int64_t cell = slots[i * n + f], fresh = !distinct || known[cell] < 0;
-            if (combined) to->values[i * n + f] = (int32_t)((cell - f * (e->bins + 1)) / e->each);
+            if (combined) to->values[f * rows + i] = value_of_bin(e, &by, f, cell);
             int32_t slot = fresh ? (int32_t)found : known[cell];
             cells[found] = cell;
             if (distinct) known[cell] = slot;
@@ -299,7 +332,7 @@ INLINE void find_cells(const evidence *e, const float *numbers, const int64_t *p
     for (int64_t i = 0; i < rows; i++)
         for (int64_t f = part; f < p; f += parts) {
             int64_t k = i * p + f, cell = first + places[k];
-            if (combined) to->values[i * n + q + f] = (int32_t)places[k];
+            if (combined) to->values[(q + f) * rows + i] = (int32_t)remainder_of(&by, places[k]);
             if (distinct && k + AHEAD < rows * p) PREFETCH(known + first + places[k + AHEAD]);
             if (!distinct) slots[i * n + q + f] = (int32_t)found;
             cells[found] = cell;
@@ -417,47 +450,61 @@ FAST void daes_recall(const evidence *e, found_cells *to, const float *numbers, 
         put_errors(e, to, to->slots + i * (e->q + e->p), of_all, out + i * 2 * (1 + e->q + (e->ids ? e->p : 0)));
 }
 
-/* The cell of a combination of values, of which those of fields that there are not are 0 (Combinations.places). */
-static inline int64_t combined_cell(const int32_t *values, int64_t n, const int64_t *fields, int64_t cells) {
-    int64_t value[3];
-    for (int k = 0; k < 3; k++) value[k] = fields[k] < 0 || fields[k] >= n ? 0 : values[fields[k]];
-    return ((value[0] * COMBINING + value[1]) % cells * COMBINING + value[2]) % cells;
-}
-
-/* The cells of every `parts`-th of Combinations from `start` on, at most COMBINED, that a row of the values has, counted
- * through all. */
-INLINE int64_t find_combined(const evidence *e, const int32_t *values, int64_t start, int64_t parts, int64_t *places) {
-    const int64_t left = (e->num_combined - start + parts - 1) / parts, cells = e->combined_cells;
-    const int64_t count = left < COMBINED ? left : COMBINED;
-    for (int64_t k = 0; k < count; k++) {
-        const int64_t *fields = e->combined + 3 * (start + k * parts);
-        places[k] = (start + k * parts) * cells + combined_cell(values, e->q + (e->ids ? e->p : 0), fields, cells);
-        if (e->combined_odds)
-            PREFETCH(e->combined_odds + places[k]);
-        else
-            PREFETCH(e->combined_errors + 2 * places[k]);
+/* The cells of combination k (Combinations.places) that at most BLOCK rows from `start` on have; a field that there is not
+ * has the value 0. */
+INLINE void find_combined(const evidence *e, const found_cells *of, const divisor *by, int64_t k, int64_t start,
+                          int64_t count, int32_t *cells) {
+    static const int32_t none[BLOCK] = {0};
+    const int64_t n = e->q + (e->ids ? e->p : 0), *fields = e->combined + 3 * k;
+    const int32_t *values[3];
+    for (int j = 0; j < 3; j++)
+        values[j] = fields[j] < 0 || fields[j] >= n ? none : of->values + fields[j] * of->rows + start;
+    if (!by->inverse) {
+        for (int64_t i = 0; i < count; i++)
+            cells[i] = (int32_t)combined_cell(by, values[0][i], values[1][i], values[2][i]);
+        return;
     }
-    return count;
+    const uint32_t factor = (uint32_t)by->factor, cell_count = (uint32_t)by->by, inverse = (uint32_t)by->inverse;
+    const int shift = by->shift;
+    for (int64_t i = 0; i < count; i++) { /* `combined_cell`, as vectors */
+        uint32_t x = (uint32_t)values[0][i] * factor + (uint32_t)values[1][i];
+        x -= (uint32_t)((uint64_t)x * inverse >> shift) * cell_count;
+        x = x * factor + (uint32_t)values[2][i];
+        cells[i] = (int32_t)(x - (uint32_t)((uint64_t)x * inverse >> shift) * cell_count);
+    }
 }
 
-/* The z of Combinations of one row, (num_combined,). */
-INLINE void put_combined(const evidence *e, const int32_t *values, float *out) {
+/* The z of Combinations of the rows from `start` to `stop`, into out (rows, num_combined). All rows of one combination
+ * come before the next one, so that its cells stay in the cache. */
+INLINE void put_combined(const evidence *e, const found_cells *of, int64_t start, int64_t stop, float *out) {
     const double more = e->strength * click_rate(e) * (1 - click_rate(e));
-    int64_t places[COMBINED];
-    for (int64_t start = 0; start < e->num_combined; start += COMBINED) {
-        const int64_t count = find_combined(e, values, start, 1, places);
-        for (int64_t k = 0; k < count; k++) {
-            const double *own = e->combined_errors + 2 * places[k];
-            out[start + k] = e->combined_odds ? e->combined_odds[places[k]] : (float)(own[0] / (own[1] + more));
+    const divisor by = divisor_of(e->combined_cells);
+    int32_t cells[BLOCK];
+    double errors[BLOCK], variances[BLOCK];
+    float odds[BLOCK];
+    for (int64_t k = 0; k < e->num_combined; k++)
+        for (int64_t i = start, count; i < stop; i += count) {
+            count = stop - i < BLOCK ? stop - i : BLOCK;
+            find_combined(e, of, &by, k, i, count, cells);
+            if (e->combined_odds) {
+                for (int64_t r = 0; r < count; r++) odds[r] = e->combined_odds[k * by.by + cells[r]];
+            } else {
+                const double *own = e->combined_errors + 2 * k * by.by;
+                for (int64_t r = 0; r < count; r++) {
+                    errors[r] = own[2 * cells[r]];
+                    variances[r] = own[2 * cells[r] + 1];
+                }
+                for (int64_t r = 0; r < count; r++) odds[r] = (float)(errors[r] / (variances[r] + more));
+            }
+            for (int64_t r = 0; r < count; r++) out[(i + r) * e->num_combined + k] = odds[r];
         }
-    }
 }
 
 /* EvidenceInputs.combined, before its weights: numbers (rows, q), places (rows, p) -> out (rows, num_combined). */
 FAST void daes_combine(const evidence *e, found_cells *of, const float *numbers, const int64_t *places, int64_t rows,
                        float *out) {
     find_cells(e, numbers, places, rows, 0, 0, 1, of);
-    for (int64_t i = 0; i < rows; i++) put_combined(e, of->values + i * (e->q + e->p), out + i * e->num_combined);
+    put_combined(e, of, 0, rows, out);
 }
 
 /* 2 to the power of x <= 0, to one unit in the last place, as vectors: a power of two times a Taylor series. */
@@ -539,19 +586,24 @@ static inline void add_errors(double *errors, double factor, double faster, cons
 /* Note the errors of scored rows (Combinations.update). */
 INLINE void note_combined(const evidence *e, const found_cells *of, const float *labels, const float *logits,
                           int64_t rows, int64_t part, int64_t parts) {
-    int64_t places[COMBINED];
+    const divisor by = divisor_of(e->combined_cells);
+    double *errors = of->sums, *variances = of->sums + rows; /* which are summed up later */
+    int32_t cells[BLOCK];
     for (int64_t i = 0; i < rows; i++) {
         const double score = 1 / (1 + exp(-(double)logits[i]));
-        const double error = grained(labels[i] - score), variance = grained(score * (1 - score));
-        for (int64_t start = part; start < e->num_combined; start += COMBINED * parts) {
-            const int64_t count = find_combined(e, of->values + i * (e->q + e->p), start, parts, places);
-            for (int64_t k = 0; k < count; k++) {
-                if (e->combined[3 * (start + k * parts)] < 0) continue;
-                e->combined_errors[2 * places[k]] += error;
-                e->combined_errors[2 * places[k] + 1] += variance;
+        errors[i] = grained(labels[i] - score);
+        variances[i] = grained(score * (1 - score));
+    }
+    for (int64_t k = part; k < e->num_combined; k += parts)
+        for (int64_t i = 0, count; e->combined[3 * k] >= 0 && i < rows; i += count) {
+            double *own = e->combined_errors + 2 * k * by.by;
+            count = rows - i < BLOCK ? rows - i : BLOCK;
+            find_combined(e, of, &by, k, i, count, cells);
+            for (int64_t r = 0; r < count; r++) {
+                own[2 * cells[r]] += errors[i + r];
+                own[2 * cells[r] + 1] += variances[i + r];
             }
         }
-    }
 }
 
 /* Count labelled rows (EvidenceInputs.update), in bins of numbers only where `numbers_too` says so, and note the errors
@@ -618,13 +670,21 @@ static int64_t first_after(const int64_t *positions, int64_t count, int64_t seen
 /* Add the errors of scored rows with values (rows, n), so many times, to those of some combinations (Combinations.read):
  * `which` (count,) of fields (K, 3) and errors (K, cells, 2). */
 void daes_read(const int32_t *values, int64_t rows, int64_t n, const float *labels, const float *logits, double times,
-               const int64_t *fields, const int64_t *which, int64_t count, int64_t cells, double *errors) {
+               const int64_t *fields, const int64_t *which, int64_t count, int64_t num_cells, double *errors,
+               int32_t *own_values) {
+    const divisor cells = divisor_of(num_cells);
     for (int64_t i = 0; i < rows; i++) {
+        for (int64_t f = 0; f < n; f++) own_values[f] = (int32_t)remainder_of(&cells, values[i * n + f]);
         const double score = 1 / (1 + exp(-(double)logits[i]));
         const double error = grained((labels[i] - score) * times), variance = grained(score * (1 - score) * times);
         for (int64_t k = 0; k < count; k++) {
-            const int64_t cell = combined_cell(values + i * n, n, fields + 3 * which[k], cells);
-            double *own = errors + 2 * (which[k] * cells + cell);
+            int64_t value[3];
+            for (int j = 0; j < 3; j++) {
+                const int64_t field = fields[3 * which[k] + j];
+                value[j] = field < 0 || field >= n ? 0 : own_values[field];
+            }
+            const int64_t cell = combined_cell(&cells, value[0], value[1], value[2]);
+            double *own = errors + 2 * (which[k] * num_cells + cell);
             own[0] += error;
             own[1] += variance;
         }
@@ -782,12 +842,18 @@ INLINE void find_places(const float *values, int64_t count, int64_t q, const flo
 }
 
 typedef float eight __attribute__((vector_size(32), aligned(4), may_alias)); /* one register, or two smaller ones */
+typedef float sixteen __attribute__((vector_size(64), aligned(4), may_alias)); /* the same, or two of them */
 
 INLINE float sum_of(eight x) { return ((x[0] + x[4]) + (x[1] + x[5])) + ((x[2] + x[6]) + (x[3] + x[7])); }
 
 /* to = (1 - high) * a + high * b + z * u, without the last if u is NULL. */
 static inline void blend_row(float *to, const float *a, const float *b, float high, const float *u, float z, int64_t d) {
     int64_t k = 0;
+    for (; k + 16 <= d; k += 16) {
+        sixteen sum = (1 - high) * *(const sixteen *)(a + k) + high * *(const sixteen *)(b + k);
+        if (u) sum += z * *(const sixteen *)(u + k);
+        *(sixteen *)(to + k) = sum;
+    }
     for (; k + 8 <= d; k += 8) {
         eight sum = (1 - high) * *(const eight *)(a + k) + high * *(const eight *)(b + k);
         if (u) sum += z * *(const eight *)(u + k);
@@ -802,6 +868,7 @@ static inline void blend_row(float *to, const float *a, const float *b, float hi
 /* to += factor * from */
 static inline void add_row(float *to, const float *from, float factor, int64_t d) {
     int64_t k = 0;
+    for (; k + 16 <= d; k += 16) *(sixteen *)(to + k) += factor * *(const sixteen *)(from + k);
     for (; k + 8 <= d; k += 8) *(eight *)(to + k) += factor * *(const eight *)(from + k);
     for (; k < d; k++) to[k] += factor * from[k];
 }
@@ -1251,12 +1318,12 @@ FAST void daes_inputs(const whole_model *m, const workspace *w, const float *num
             put_clicks(e, w->found, slots, x + width - counted(m));
             w->logits[k] = around(x, width, q + p, d, m->first_order, m->pairs, m->evidence, counted(m), logit,
                                   w->sums + k * d);
-            if (e->num_combined) put_combined(e, w->found->values + k * (e->q + p), w->odds + k * e->num_combined);
             if (!m->recent) continue;
             put_errors(e, w->found, slots, w->of_all, w->errors + k * cells);
             w->logits[k] += dot(w->errors + k * cells, m->recent, cells);
         }
     }
+    put_combined(e, w->found, start, stop, w->odds);
 }
 
 /* Where the gradients of a model go. */
@@ -1322,22 +1389,35 @@ typedef struct {
 } projection;
 
 enum { LATER = 4 }; /* rows are asked for so long before they are added */
+enum { ACROSS = 2 };
 enum { TALL = 6 }; /* rows of a product whose sums stay in registers, with two vectors of columns */
 
-/* to (rows, 8 wide) = a (rows, k) times b (k, 8 wide), or += if `more`; a[i, t] is at i * down + t * right. */
+/* to (rows, 8) = a (rows, k) times b (k, 8), or += if `more`; a[i, t] is at i * down + t * right. */
 INLINE void put_tile(const float *a, int64_t down, int64_t right, const float *b, int64_t b_stride, int64_t k, float *to,
-                     int64_t stride, const int rows, const int wide, int more) {
-    eight sums[TALL][2];
-    for (int i = 0; i < rows; i++)
-        for (int c = 0; c < wide; c++) sums[i][c] = more ? *(const eight *)(to + i * stride + 8 * c) : (eight){0};
+                     int64_t stride, const int rows, int more) {
+    eight sums[TALL];
+    for (int i = 0; i < rows; i++) sums[i] = more ? *(const eight *)(to + i * stride) : (eight){0};
     for (int64_t t = 0; t < k; t++, a += right, b += b_stride) {
-        eight here[2];
-        for (int c = 0; c < wide; c++) here[c] = *(const eight *)(b + 8 * c);
+        const eight here = *(const eight *)b;
+        for (int i = 0; i < rows; i++) sums[i] += a[i * down] * here;
+    }
+    for (int i = 0; i < rows; i++) *(eight *)(to + i * stride) = sums[i];
+}
+
+/* The same of sixteen columns times `wide`. */
+INLINE void put_wide_tile(const float *a, int64_t down, int64_t right, const float *b, int64_t b_stride, int64_t k,
+                          float *to, int64_t stride, const int rows, const int wide, int more) {
+    sixteen sums[TALL][ACROSS];
+    for (int i = 0; i < rows; i++)
+        for (int c = 0; c < wide; c++) sums[i][c] = more ? *(const sixteen *)(to + i * stride + 16 * c) : (sixteen){0};
+    for (int64_t t = 0; t < k; t++, a += right, b += b_stride) {
+        sixteen here[ACROSS];
+        for (int c = 0; c < wide; c++) here[c] = *(const sixteen *)(b + 16 * c);
         for (int i = 0; i < rows; i++)
             for (int c = 0; c < wide; c++) sums[i][c] += a[i * down] * here[c];
     }
     for (int i = 0; i < rows; i++)
-        for (int c = 0; c < wide; c++) *(eight *)(to + i * stride + 8 * c) = sums[i][c];
+        for (int c = 0; c < wide; c++) *(sixteen *)(to + i * stride + 16 * c) = sums[i][c];
 }
 
 /* to (rows, columns) = a (rows, k) times b (k, columns), or +=, as above. */
@@ -1346,15 +1426,17 @@ INLINE void put_product(const float *a, int64_t down, int64_t right, const float
     for (int64_t i = 0, tall; i < rows; i += tall, a += tall * down, to += tall * stride) {
         int64_t j = 0;
         tall = rows - i >= TALL ? TALL : rows - i >= TALL / 2 ? TALL / 2 : 1;
+        for (; tall == TALL && j + 16 * ACROSS <= columns; j += 16 * ACROSS)
+            put_wide_tile(a, down, right, b + j, b_stride, k, to + j, stride, TALL, ACROSS, more);
         for (; tall == TALL && j + 16 <= columns; j += 16)
-            put_tile(a, down, right, b + j, b_stride, k, to + j, stride, TALL, 2, more);
+            put_wide_tile(a, down, right, b + j, b_stride, k, to + j, stride, TALL, 1, more);
         for (; tall == TALL && j + 8 <= columns; j += 8)
-            put_tile(a, down, right, b + j, b_stride, k, to + j, stride, TALL, 1, more);
+            put_tile(a, down, right, b + j, b_stride, k, to + j, stride, TALL, more);
         for (; tall > 1 && j + 16 <= columns; j += 16)
-            put_tile(a, down, right, b + j, b_stride, k, to + j, stride, TALL / 2, 2, more);
+            put_wide_tile(a, down, right, b + j, b_stride, k, to + j, stride, TALL / 2, 1, more);
         for (; tall > 1 && j + 8 <= columns; j += 8)
-            put_tile(a, down, right, b + j, b_stride, k, to + j, stride, TALL / 2, 1, more);
-        for (; j + 8 <= columns; j += 8) put_tile(a, down, right, b + j, b_stride, k, to + j, stride, 1, 1, more);
+            put_tile(a, down, right, b + j, b_stride, k, to + j, stride, TALL / 2, more);
+        for (; j + 8 <= columns; j += 8) put_tile(a, down, right, b + j, b_stride, k, to + j, stride, 1, more);
         for (; j < columns; j++)
             for (int64_t r = 0; r < tall; r++) {
                 float sum = more ? to[r * stride + j] : 0;
@@ -1477,35 +1559,51 @@ static inline void blended(const whole_model *m, const workspace *w, int64_t row
     weight[1] = high;
 }
 
-/* to (8 wide) += the sum of vectors, rows of (..., width), by weights if there are any. With `ahead` vectors are asked for
+/* to (16 wide) += the sum of vectors, rows of (..., width), by weights if there are any. With `ahead` vectors are asked for
  * so long before they are read; there are that many more. */
 INLINE void add_columns(float *to, const float *vectors, int64_t width, const int32_t *vector, const float *weight,
                         int64_t count, const int wide, const int ahead) {
-    eight sums[8];
-    for (int c = 0; c < wide; c++) sums[c] = *(const eight *)(to + 8 * c);
+    sixteen sums[8];
+    for (int c = 0; c < wide; c++) sums[c] = *(const sixteen *)(to + 16 * c);
     for (int64_t k = 0; k < count; k++) {
-        const eight *from = (const eight *)(vectors + vector[k] * width);
-        for (int c = 0; ahead && c < wide; c += 2) PREFETCH(vectors + vector[k + ahead] * width + 8 * c);
+        const sixteen *from = (const sixteen *)(vectors + vector[k] * width);
+        for (int c = 0; ahead && c < wide; c++) PREFETCH(vectors + vector[k + ahead] * width + 16 * c);
         for (int c = 0; weight && c < wide; c++) sums[c] += weight[k] * from[c];
         for (int c = 0; !weight && c < wide; c++) sums[c] += from[c];
     }
-    for (int c = 0; c < wide; c++) *(eight *)(to + 8 * c) = sums[c];
+    for (int c = 0; c < wide; c++) *(sixteen *)(to + 16 * c) = sums[c];
+}
+
+/* The same of eight numbers. */
+INLINE void add_eight(float *to, const float *vectors, int64_t width, const int32_t *vector, const float *weight,
+                      int64_t count, const int ahead) {
+    eight sum = *(const eight *)to;
+    for (int64_t k = 0; k < count; k++) {
+        const eight here = *(const eight *)(vectors + vector[k] * width);
+        if (ahead) PREFETCH(vectors + vector[k + ahead] * width);
+        if (weight)
+            sum += weight[k] * here;
+        else
+            sum += here;
+    }
+    *(eight *)to = sum;
 }
 
 /* The same of `columns` numbers, a multiple of eight. */
 INLINE void add_vectors(float *to, const float *vectors, int64_t width, int64_t columns, const int32_t *vector,
                         const float *weight, int64_t count, const int ahead) {
     int64_t j = 0;
-    for (; j + 64 <= columns; j += 64) add_columns(to + j, vectors + j, width, vector, weight, count, 8, ahead);
-    for (; j + 16 <= columns; j += 16) add_columns(to + j, vectors + j, width, vector, weight, count, 2, ahead);
-    for (; j < columns; j += 8) add_columns(to + j, vectors + j, width, vector, weight, count, 1, ahead);
+    for (; j + 128 <= columns; j += 128) add_columns(to + j, vectors + j, width, vector, weight, count, 8, ahead);
+    for (; j + 64 <= columns; j += 64) add_columns(to + j, vectors + j, width, vector, weight, count, 4, ahead);
+    for (; j + 16 <= columns; j += 16) add_columns(to + j, vectors + j, width, vector, weight, count, 1, ahead);
+    for (; j < columns; j += 8) add_eight(to + j, vectors + j, width, vector, weight, count, ahead);
 }
 
 /* to (width) += weight * from */
 INLINE void add_wide(float *to, const float *from, float weight, int64_t width) {
     int64_t j = 0;
-    for (; j + 32 <= width; j += 32)
-        for (int c = 0; c < 32; c += 8) *(eight *)(to + j + c) += weight * *(const eight *)(from + j + c);
+    for (; j + 64 <= width; j += 64)
+        for (int c = 0; c < 64; c += 16) *(sixteen *)(to + j + c) += weight * *(const sixteen *)(from + j + c);
     for (; j < width; j += 8) *(eight *)(to + j) += weight * *(const eight *)(from + j);
 }
 
@@ -1602,13 +1700,12 @@ FAST void daes_gather(const whole_model *m, const workspace *w, const projection
             add_fields(m, w, l, k, row);
             for (int64_t j = 0; j < l->hidden; j++) to[j] = leak(row[j] + bias[j], row[j] + bias[j], m->slope);
             w->logits[k] = logit + row[l->logit] + around_numbers(m, w, l, k);
-            if (e->num_combined)
-                put_combined(e, w->found->values + k * (e->q + m->p), w->odds + k * e->num_combined);
             if (!m->first_order) continue;
             memcpy(w->sums + k * d, row + l->pairs, d * sizeof(float));
             w->logits[k] += m->pairs / 2 * dot(row + l->pairs, row + l->pairs, d);
         }
     }
+    put_combined(e, w->found, start, stop, w->odds);
 }
 
 /* Sum up the gradients of what the vectors of numbers and the dense inputs gave, from those of rows (rows, width). */
@@ -1736,7 +1833,7 @@ int64_t daes_score(const whole_model *m, const float *numbers, const int64_t *id
     float *x = sums + rows * d, *y = x + rows * widest, *odds = y + rows * widest, *sure = odds + rows * cells;
     float *together = sure + rows * cells;
     int32_t *lower = (int32_t *)(together + rows * combined), *slots = lower + rows * q;
-    found_cells found = {0, 0, places + rows * p, slots, slots + rows * cells, odds, sure, NULL, NULL};
+    found_cells found = {0, 0, 0, places + rows * p, slots, slots + rows * cells, odds, sure, NULL, NULL};
     workspace w = {places, m->widths[0], x, inputs, upper, sums, logits, NULL, together, lower, &found, {0}};
     daes_find(m, &w, numbers, ids, rows, 0);
     daes_inputs(m, &w, numbers, 0, rows);

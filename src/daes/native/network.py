@@ -20,6 +20,15 @@ def leak_(inputs: Tensor, slope: float) -> Tensor:
     return leaky_relu(inputs, slope, inplace=True) if slope else inputs.relu_()
 
 
+def leak_backward_(gradient: Tensor, outputs: Tensor, slope: float) -> Tensor:
+    """The gradient (B, n) behind a leaky ReLU, in place, from its outputs; its sum over the rows (n,)."""
+    found = torch.empty(outputs.shape[1])
+    native._library.daes_relu_backward(
+        gradient.data_ptr(), gradient.stride(0), outputs.data_ptr(), *outputs.shape, slope, found.data_ptr()
+    )
+    return found
+
+
 class Network(NamedTuple):
     """The weights of logit = MLP(inputs), plus, with `linear` (1, n·d), Σ_i ⟨w_i, e_i⟩ + `pairs`·Σ_{i<j} ⟨e_i, e_j⟩.
 
@@ -134,10 +143,7 @@ class _Logits(torch.autograd.Function):
         down = gradient.unsqueeze(1) * layers[-2]
         for place in reversed(range(depth)):
             weight, outputs = layers[2 * place], hidden[place + 1]
-            bias = torch.empty(outputs.shape[1])
-            native._library.daes_relu_backward(
-                down.data_ptr(), down.stride(0), outputs.data_ptr(), *outputs.shape, ctx.slope, bias.data_ptr()
-            )
+            bias = leak_backward_(down, outputs, ctx.slope)
             found[:0] = weight_gradient(down, hidden[place]), bias
             into = down.new_empty(rows, weight.shape[1] if place else fields * dim)  # plain inputs stand last
             put_product(into, down, weight.t())
