@@ -196,3 +196,15 @@ def test_several_processes_of_each(machines, clicks, here, tmp_path):
     machines.train(clicks, *OPTIONS, "--out", tmp_path / "run", processes=2)
     _same(_state(tmp_path / "run")["step"], _state(here)["step"], rtol=1e-3, atol=1e-4)
     assert RunFolder(tmp_path / "run").read("metrics")["world_size"] == 4
+
+
+def test_machines_without_a_file_system_that_they_share(machines, clicks, tmp_path):
+    (tmp_path / "local").mkdir()
+    run, own = tmp_path / "local" / "run", f"mount -t tmpfs tmpfs {tmp_path / 'local'}"
+    agents = machines.start(clicks, *OPTIONS, "--out", run, prepare=own)
+    assert [agent.wait(120) for agent in agents] == [1, 1]
+    assert (
+        f"process 1 on machine-1 does not see the run that process 0 has written to {run}: the machines need a file "
+        "system that they share"
+    ) in machines.said(1)
+    assert "process 1 has failed" in machines.said(0)

@@ -2,6 +2,8 @@
 
 import json
 import logging
+import platform
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -49,6 +51,10 @@ _CHANGEABLE = {
 
 _ROWS_AHEAD = 4096
 """Rows to read ahead if batches are small: every switch between the threads has a cost."""
+
+
+_SECONDS_TO_SEE = 10.0
+"""How long a process waits for the run folder that the first process has written."""
 
 
 class RunExistsError(ValueError):
@@ -201,13 +207,15 @@ def train_run(
         "parent": None if start is None else start.description,
     }
     _check_same_start(processes, description, data, ctr_model)
-    with ExitStack() as held:
+    with ExitStack() as resources:
         written = run_folder
         with processes.together():
             if processes.first:
-                held.enter_context(run_folder.locked())
+                resources.enter_context(run_folder.locked())
                 written = _choose_folder(run_folder, resume, overwrite)
-                trainer.store = held.enter_context(CheckpointStore(written.checkpoints, keep=keep, map_above=map_above))
+                trainer.store = resources.enter_context(
+                    CheckpointStore(written.checkpoints, keep=keep, map_above=map_above)
+                )
                 results.folder = written
                 if join is not None and join.rows.segments is not None:
                     join.rows.segments.folder = written.pending
@@ -215,6 +223,7 @@ def train_run(
                     _write_config(written, description, ctr_model, device, options)
         written = RunFolder(processes.gather(written.path)[0])
         with processes.together():
+            _wait_for_folder(written, processes)
             ahead = max(prefetch, _ROWS_AHEAD // config.batch_size) if prefetch and not data.is_live else prefetch
             source = read_together(data, processes, prefetch=ahead)
             checkpoint = (trainer.store or CheckpointStore(written.checkpoints, map_above=map_above)).load()
@@ -338,6 +347,18 @@ def _check_same_start(processes: Processes, description: Mapping[str, Any], data
     processes.compare(
         {**description, "data": {**read, "bytes of the files": sizes}, **kind, "initial model": model_checksum(model)}
     )
+
+
+def _wait_for_folder(run_folder: RunFolder, processes: Processes) -> None:
+    """Wait until this process sees what the first one has written, which takes a network file system seconds."""
+    give_up = time.monotonic() + _SECONDS_TO_SEE
+    while not run_folder.is_run:
+        if time.monotonic() > give_up:
+            raise ValueError(
+                f"process {processes.rank} on {platform.node()} does not see the run that process 0 has written to "
+                f"{run_folder.path}: the machines need a file system that they share"
+            )
+        time.sleep(0.1)
 
 
 def _check_folder(run_folder: RunFolder, resume: bool, overwrite: bool) -> None:
