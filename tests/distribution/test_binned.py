@@ -4,7 +4,7 @@ import pytest
 from daes import native
 from daes.distribution import ks_statistic, psi
 from daes.distribution.binned import DriftBins
-from daes.distribution.drift import _psi
+from daes.distribution.drift import psi_of_masses
 
 
 def columns(count, seed, shift=0.0):
@@ -65,7 +65,7 @@ def test_psi_of_many_rows_is_that_of_each_bit_for_bit(rows):
         for row, part in zip(found[:, feature], parts[:, feature], strict=True):
             others = np.add.reduceat(part, starts)
             if others.sum():
-                assert row == _psi(reference / reference.sum(), others / others.sum(), bins.floor)
+                assert row == psi_of_masses(reference / reference.sum(), others / others.sum(), bins.floor)
             else:
                 assert np.isnan(row)
 

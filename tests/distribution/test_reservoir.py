@@ -309,7 +309,7 @@ def test_error_messages_name_argument_and_value():
         (lambda: JumpReservoir(0), "size must be a positive integer, got 0"),
         (lambda: JumpReservoir(-3), "size must be a positive integer, got -3"),
         (lambda: Reservoir(2.5), "size must be .*, got 2.5"),
-        (lambda: JumpReservoir(10, "quick"), "skip must be 'exact' or 'paper', got 'quick'"),
+        (lambda: JumpReservoir(10, "quick"), "skip must be one of exact, paper, got 'quick'"),
         (lambda: JumpReservoir(10, seed=-1), "seed must be a non-negative integer, got -1"),
         (lambda: JumpReservoir(10, expiry=5, half_life=5), "only one of .* can be set, got expiry, half_life"),
         (lambda: JumpReservoir(10, "paper", expiry=5), "expiry needs skip='exact'"),

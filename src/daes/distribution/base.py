@@ -181,16 +181,14 @@ class Estimator(ABC):
         """Restore the subclass's part of the state."""
 
 
-def check_values(values: ArrayLike) -> Floats:
-    """The values as a 1-D float64 array; raises if they are not numeric or not 1-D."""
+def check_values(values: ArrayLike, name: str = "values") -> Floats:
+    """The values as a 1-D float64 array; raises if they are not numeric or not 1-D. `name` is for the error."""
     array = np.asarray(values)
     if array.ndim != 1:
-        raise ValueError(f"values must be one-dimensional, got shape {array.shape}")
-    if array.dtype == np.float64:
-        return array
+        raise ValueError(f"{name} must be one-dimensional, got shape {array.shape}")
     if array.size and array.dtype.kind not in "fiub":
-        raise TypeError(f"values must be numeric, got dtype {array.dtype}")
-    return array.astype(np.float64)
+        raise TypeError(f"{name} must be numeric, got dtype {array.dtype}")
+    return array.astype(np.float64, copy=False)
 
 
 def check_levels(levels: ArrayLike) -> Floats:
@@ -207,6 +205,12 @@ def check_positive(**arguments: int) -> None:
     for name, value in arguments.items():
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value <= 0:
             raise ValueError(f"{name} must be a positive integer, got {value!r}")
+
+
+def check_seed(seed: int) -> None:
+    """Raise unless the seed is a non-negative integer."""
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise ValueError(f"seed must be a non-negative integer, got {seed!r}")
 
 
 def inverted_cdf(ordered: Floats, levels: Floats) -> Floats:

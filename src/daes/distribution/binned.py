@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from daes.distribution.base import Floats, State, check_positive
-from daes.distribution.drift import _check_binning, _cuts, _raised, _Sample
+from daes.distribution.drift import SortedSample, bin_cuts, check_binning, raise_masses
 from daes.native import arrays
 
 Counts = NDArray[np.int64]
@@ -44,12 +44,12 @@ class DriftBins:
         values = given.astype(np.float64, copy=False)
         if values.ndim != 2:
             raise ValueError(f"reference must have shape (N, q), got {values.shape}")
-        _check_binning(bins, floor)
+        check_binning(bins, floor)
         check_positive(resolution=resolution)
         if resolution % bins:
             raise ValueError(f"bins must be a divisor of resolution={resolution}, got {bins!r}")
         self.bins, self.resolution, self.floor = bins, resolution, floor
-        samples = [_Sample(column[np.isfinite(column)]) for column in values.T]
+        samples = [SortedSample(column[np.isfinite(column)]) for column in values.T]
         # The i/bins quantiles are among the i/resolution quantiles, so that every coarse cut is a fine one.
         self.cuts = _stack([_cuts_or_none(sample, resolution) for sample in samples])
         self._coarse_cuts = _stack([_cuts_or_none(sample, bins) for sample in samples])
@@ -139,13 +139,13 @@ def _psi_of_rows(expected: Floats, actual: Floats, floor: float) -> Floats:
         raised = np.where(pattern & (actual[rows] < floor), floor, actual[rows])
         low = (raised != actual[rows]).any(axis=1, keepdims=True)
         a = np.ascontiguousarray(np.where(low, raised / raised.sum(axis=1, keepdims=True), raised)[:, pattern])
-        e = _raised(expected, pattern, floor)[pattern]
+        e = raise_masses(expected, pattern, floor)[pattern]
         result[rows] = ((a - e) * np.log(a / e)).sum(axis=1)
     return result
 
 
-def _cuts_or_none(sample: _Sample, bins: int) -> Floats:
-    return _cuts(sample, bins) if sample.ordered.size else np.empty(0)
+def _cuts_or_none(sample: SortedSample, bins: int) -> Floats:
+    return bin_cuts(sample, bins) if sample.ordered.size else np.empty(0)
 
 
 def _stack(rows: list[Floats]) -> Floats:

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from daes.distribution.base import DistributionEstimator, Floats, check_levels, check_positive, check_values
+from daes.distribution.base import DistributionEstimator, Floats, check_levels, check_positive, check_seed, check_values
 from daes.distribution.drift import kl_divergence
 from daes.distribution.jump import JumpReservoir
-from daes.distribution.reservoir import check_seed
 
 PERCENTILES = tuple(level / 100 for level in range(1, 100))
 """Default quantile levels: 1 %, 2 %, … 99 %."""

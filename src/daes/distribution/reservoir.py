@@ -6,9 +6,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from daes.distribution.base import Estimator, Floats, State, check_positive, inverted_cdf
+from daes.distribution.base import Estimator, Floats, State, check_positive, check_seed, inverted_cdf
 from daes.distribution.ordered import OrderedView
-from daes.distribution.schedule import Ints, smallest_keys
+from daes.distribution.schedule import Ints, bit_generator, smallest_keys
 from daes.distribution.tracked import TrackedQuantiles
 
 
@@ -174,8 +174,7 @@ class Reservoir(SampleEstimator):
         return self._drawn + self._drawn_by_others
 
     def _generator(self, *key: int, drawn: int = 0) -> np.random.Generator:
-        bits = np.random.PCG64(np.random.SeedSequence(self.seed, spawn_key=key))
-        return np.random.Generator(bits.advance(drawn))
+        return np.random.Generator(bit_generator(self.seed, *key).advance(drawn))
 
     def _absorb(self, values: Floats) -> None:
         start = self.count
@@ -206,9 +205,3 @@ class Reservoir(SampleEstimator):
         self._drawn_by_others = int(state["drawn_by_others"])
         self._merges = int(state["merges"])
         self._rng = self._generator(drawn=self._drawn)
-
-
-def check_seed(seed: int) -> None:
-    """Raise unless the seed is a non-negative integer."""
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise ValueError(f"seed must be a non-negative integer, got {seed!r}")

@@ -7,9 +7,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from daes.distribution.bank import EstimatorBank
-from daes.distribution.base import Floats
+from daes.distribution.base import Floats, check_seed
 from daes.distribution.jump import JumpReservoir
-from daes.distribution.reservoir import check_seed
 
 SUMMARY_LEVELS = (0.01, 0.25, 0.5, 0.75, 0.99)
 """Default quantile levels of a summary."""
