@@ -16,7 +16,7 @@ Counts = NDArray[np.int64]
 class DriftBins:
     """Bins of q features, cut at the quantiles of a reference, with PSI and KS computed from the counts of other rows.
 
-    Counts are additive, so segments of a stream can be joined afterwards without keeping their values. `psi` equals
+    Counts are additive, so segments of a stream can be joined without keeping their values. `psi` equals
     `daes.distribution.psi` on the same values. `ks` is the largest difference between the CDFs at the i/`resolution`
     quantiles of the reference: at most 1/`resolution` below the supremum if the reference has no ties.
 
@@ -50,9 +50,11 @@ class DriftBins:
             raise ValueError(f"bins must be a divisor of resolution={resolution}, got {bins!r}")
         self.bins, self.resolution, self.floor = bins, resolution, floor
         samples = [SortedSample(column[np.isfinite(column)]) for column in values.T]
-        # The i/bins quantiles are among the i/resolution quantiles, so that every coarse cut is a fine one.
-        self.cuts = _stack([_cuts_or_none(sample, resolution) for sample in samples])
-        self._coarse_cuts = _stack([_cuts_or_none(sample, bins) for sample in samples])
+        # The i/bins quantiles are among the i/resolution quantiles, so every coarse cut is also a fine one.
+        self.cuts, self._coarse_cuts = (
+            _stack([bin_cuts(sample, parts) if sample.ordered.size else np.empty(0) for sample in samples])
+            for parts in (resolution, bins)
+        )
         self.expected: Counts = self.count(given)
 
     @property
@@ -80,9 +82,7 @@ class DriftBins:
         flat = counts.reshape(-1, *self.expected.shape)
         result = np.full(flat.shape[:2], np.nan)
         for feature in range(self.num_features):
-            starts = self._coarse_starts(feature)
-            reference = np.add.reduceat(self.expected[feature], starts)
-            others = np.add.reduceat(flat[:, feature], starts, axis=1)
+            reference, others = self._coarse(self.expected, feature), self._coarse(flat, feature)
             rows = np.flatnonzero(others.sum(axis=1) * reference.sum())
             masses = others[rows] / others[rows].sum(axis=1, keepdims=True)
             result[rows, feature] = _psi_of_rows(reference / max(reference.sum(), 1), masses, self.floor)
@@ -96,10 +96,7 @@ class DriftBins:
     @property
     def filled(self) -> Counts:
         """Number of bins of the PSI with reference values, (q,): fewer than requested if values tie."""
-        filled = [
-            int((np.add.reduceat(self.expected[feature], self._coarse_starts(feature)) > 0).sum())
-            for feature in range(self.num_features)
-        ]
+        filled = [np.count_nonzero(self._coarse(self.expected, feature)) for feature in range(self.num_features)]
         return np.array(filled, dtype=np.int64)
 
     def state_dict(self) -> State:
@@ -124,14 +121,15 @@ class DriftBins:
         made.expected = np.array(state["expected"])
         return made
 
-    def _coarse_starts(self, feature: int) -> NDArray[np.intp]:
-        """The first fine bin of each bin of the PSI."""
-        coarse = self._coarse_cuts[feature]
-        return np.append(0, self.cuts[feature].searchsorted(coarse[coarse < np.inf]) + 1)
+    def _coarse(self, counts: Counts, feature: int) -> Counts:
+        """The counts (…, q, C+1) of one feature in the bins of the PSI."""
+        cuts = self._coarse_cuts[feature]
+        first_fine_bins = np.append(0, self.cuts[feature].searchsorted(cuts[cuts < np.inf]) + 1)
+        return np.add.reduceat(counts[..., feature, :], first_fine_bins, axis=-1)
 
 
 def _psi_of_rows(expected: Floats, actual: Floats, floor: float) -> Floats:
-    """`_psi` of each row, bit for bit: rows that fill the same bins together, since it sums up those alone."""
+    """`psi_of_masses` of each row, bit for bit. Rows that fill the same bins are computed together."""
     result = np.empty(len(actual))
     filled = (expected > 0) | (actual > 0)
     for pattern in np.unique(filled, axis=0):
@@ -144,15 +142,11 @@ def _psi_of_rows(expected: Floats, actual: Floats, floor: float) -> Floats:
     return result
 
 
-def _cuts_or_none(sample: SortedSample, bins: int) -> Floats:
-    return bin_cuts(sample, bins) if sample.ordered.size else np.empty(0)
-
-
 def _stack(rows: list[Floats]) -> Floats:
-    """Rows of different lengths as one array, padded with +inf, above which no finite value lies."""
+    """Rows of different lengths as one array, padded with +inf, which no finite value exceeds."""
     table = np.full((len(rows), max((row.size for row in rows), default=0)), np.inf)
-    for place, row in zip(table, rows, strict=True):
-        place[: row.size] = row
+    for padded, row in zip(table, rows, strict=True):
+        padded[: row.size] = row
     return table
 
 

@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from daes.choices import check_choice
 from daes.distribution.base import Floats, check_positive, check_values
 from daes.extras import require
 
@@ -128,11 +129,12 @@ def rank_context_fields(
     """
     if not 0 < alpha < 1:
         raise ValueError(f"alpha must lie between 0 and 1, got {alpha!r}")
-    _check_choice("correction", correction, get_args(Correction))
-    _check_choice("space", space, get_args(Space))
+    check_choice("correction", correction, get_args(Correction))
+    check_choice("space", space, get_args(Space))
     check_positive(min_group_size=min_group_size)
     chi2 = require("scipy.stats").chi2
-    features = {name: _floats(name, column) for name, column in _columns("numerical", numerical, None).items()}
+    columns = _columns("numerical", numerical, None)
+    features = {name: check_values(column, f"numerical column {name!r}") for name, column in columns.items()}
     fields = _columns("categorical", categorical, names)
     random = np.random.default_rng(seed)
     picked = _pick_rows(_common_length([*features.items(), *fields.items()]), sample, random)
@@ -344,13 +346,6 @@ def _pick_rows(count: int, sample: int | None, random: np.random.Generator) -> I
     return np.sort(random.choice(count, size=sample, replace=False, shuffle=False))
 
 
-def _floats(name: str, column: NDArray[Any]) -> Floats:
-    try:
-        return check_values(column)
-    except TypeError as error:
-        raise TypeError(f"numerical column {name!r}: {error}") from None
-
-
 def _codes(name: str, ids: NDArray[Any]) -> Ints:
     """Small integers, one for each distinct id; all forms of missing are one id."""
     kind = ids.dtype.kind
@@ -372,8 +367,3 @@ def _is_missing(value: Any) -> bool:
     if value is None or (isinstance(value, float | np.floating) and np.isnan(value)):
         return True
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and value == 0
-
-
-def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")

@@ -45,7 +45,7 @@ class SampleEstimator(Estimator):
 
     @property
     def due(self) -> bool:
-        """Whether quantiles may differ from those read last: more was written since than `tolerance` allows."""
+        """Whether quantiles may have changed since they were last read: more was written than `tolerance` allows."""
         return self._view.due(self._filled)
 
     def ordered(self) -> Floats:
@@ -96,7 +96,7 @@ class SampleEstimator(Estimator):
         r"""A uniform sample of the union of both streams, of at most m = `limit` values.
 
         Give every value of both streams an independent uniform key; the sample of n values of which m are kept is the
-        values with the m smallest keys. Of the m smallest among all n₁ + n₂ keys, the number K from this stream has the
+        values with the m smallest keys. Among the m smallest of all n₁ + n₂ keys, the number K from this stream has the
         hypergeometric law
 
         $$ P(K = k) = \binom{n_1}{k} \binom{n_2}{m - k} \Big/ \binom{n_1 + n_2}{m}, $$
