@@ -1,4 +1,4 @@
-"""AutoDis: a softmax over meta-embeddings, from the number's place in its range."""
+"""AutoDis: a softmax over meta-embeddings, from the position of the number in its range."""
 
 from typing import Unpack
 
@@ -33,25 +33,25 @@ class AutoDis(ScaledEmbedding):
 
         h = LeakyReLU(w x),   z = W h + α h,   e(x) = softmax(z / τ) E
 
-    with x the value's place within the range seen, from 0 to 1.
+    with x the position of the value in the range seen, from 0 to 1.
 
-    **One identity makes it fast.** LeakyReLU(w x) = x·LeakyReLU(w) for x ≥ 0, so z = x·u, where u = W a + α a and
-    a = LeakyReLU(w) depend on the parameters alone and are made once a batch: M products and a softmax remain a value.
+    Since LeakyReLU(w x) = x·LeakyReLU(w) for x ≥ 0, z = x·u, where u = W a + α a and a = LeakyReLU(w) depend only on
+    the parameters and are computed once per batch; M products and a softmax remain per value.
 
     **Shape.** values (B, q) → (B, q, d); `table` (q, M, d), `first_weight` (q, M) is w, `second_weight` (q, M, M) is W.
 
-    The paper is silent on how w and W start; here as `nn.Linear` would start them.
+    The paper does not specify the initialisation of w and W; here it is that of `nn.Linear`.
 
     >>> AutoDis(3, dim=4)(torch.randn(5, 3)).shape
     torch.Size([5, 3, 4])
 
     Args:
-        num_meta: the number M of meta-embeddings.
-        alpha: how much of h is kept beside W h.
+        num_meta: number M of meta-embeddings.
+        alpha: weight of h in z.
         temperature: τ; the smaller, the harder the bins.
-        slope: of the LeakyReLU below 0.
+        slope: slope of the LeakyReLU below 0.
         input: "value", "log" or "rank"; scaled to [0, 1] by the range seen.
-        num_knots: how finely the rank is known.
+        num_knots: resolution of the rank.
     """
 
     ranked = "rank"
