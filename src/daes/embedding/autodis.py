@@ -2,8 +2,7 @@
 
 from typing import Unpack
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import leaky_relu
 
 from daes.distribution.base import check_positive
@@ -76,9 +75,8 @@ class AutoDis(ScaledEmbedding):
         self.temperature = temperature
         self.slope = slope
         self.table = self.new_table(num_features, num_meta, dim)
-        self.first_weight = nn.Parameter(torch.empty(num_features, num_meta).uniform_(-1.0, 1.0))
-        bound = num_meta**-0.5
-        self.second_weight = nn.Parameter(torch.empty(num_features, num_meta, num_meta).uniform_(-bound, bound))
+        self.first_weight = self.new_weight(1, num_features, num_meta)
+        self.second_weight = self.new_weight(num_meta, num_features, num_meta, num_meta)
 
     def encode(self, values: Tensor, place: Tensor | None, context: Tensor | Context | None) -> Tensor:
         places = self.scaled(values, place)

@@ -161,6 +161,12 @@ class NumericalEmbedding(Configurable, KeepsPrecision, ABC):
         """A parameter drawn from N(0, init_std²), the initial distribution of all embeddings."""
         return nn.Parameter(torch.randn(*shape) * self.init_std)
 
+    @staticmethod
+    def new_weight(width_in: int, *shape: int) -> nn.Parameter:
+        """A weight or bias, initialised as that of `nn.Linear` with `width_in` inputs."""
+        bound = width_in**-0.5
+        return nn.Parameter(torch.empty(*shape).uniform_(-bound, bound))
+
     def forward(self, values: Tensor, context: Tensor | Context | None = None) -> Tensor:
         return self._outputs(values, context, with_plain=False).fields
 

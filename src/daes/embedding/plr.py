@@ -63,9 +63,8 @@ class PLR(ScaledEmbedding):
         self.num_frequencies = num_frequencies
         self.sigma = sigma
         self.frequency = nn.Parameter(torch.randn(num_features, num_frequencies) * sigma)
-        bound = (2 * num_frequencies) ** -0.5
-        self.weight = nn.Parameter(torch.empty(num_features, 2 * num_frequencies, dim).uniform_(-bound, bound))
-        self.bias = nn.Parameter(torch.empty(num_features, dim).uniform_(-bound, bound))
+        self.weight = self.new_weight(2 * num_frequencies, num_features, 2 * num_frequencies, dim)
+        self.bias = self.new_weight(2 * num_frequencies, num_features, dim)
 
     def encode(self, values: Tensor, place: Tensor | None, context: Tensor | Context | None) -> Tensor:
         scores = self.scaled(values, place)
