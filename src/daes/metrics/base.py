@@ -13,9 +13,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-Floats = NDArray[np.float64]
-State = dict[str, Any]
-"""A metric's state: NumPy arrays and plain values, never a pickle."""
+from daes.distribution.base import Floats, State, check_values
 
 
 @dataclass(frozen=True)
@@ -59,9 +57,9 @@ def check_rows(logits: ArrayLike, labels: ArrayLike, weights: ArrayLike | None =
 
     Logits may be ±inf (a certain prediction) but not NaN. Labels are 0 or 1. Weights are finite and not negative.
     """
-    z = check_column("logits", logits)
-    y = check_column("labels", labels)
-    w = np.ones(z.size) if weights is None else check_column("weights", weights)
+    z = check_values(logits, "logits")
+    y = check_values(labels, "labels")
+    w = np.ones(z.size) if weights is None else check_values(weights, "weights")
     for name, column in (("labels", y), ("weights", w)):
         if column.size != z.size:
             raise ValueError(f"{name} must have one value per logit, got {column.size} for {z.size} logits")
@@ -73,16 +71,6 @@ def check_rows(logits: ArrayLike, labels: ArrayLike, weights: ArrayLike | None =
     return Rows(z, clicked, w)
 
 
-def check_column(name: str, values: ArrayLike) -> Floats:
-    """The values as a 1-D float64 array."""
-    array = np.asarray(values)
-    if array.ndim != 1:
-        raise ValueError(f"{name} must be one-dimensional, got shape {array.shape}")
-    if array.size and array.dtype.kind not in "fiub":
-        raise TypeError(f"{name} must be numeric, got dtype {array.dtype}")
-    return np.asarray(array, dtype=np.float64)
-
-
 def check_none(rule: str, values: Floats, bad: NDArray[np.bool_]) -> None:
     """Raise an error if any value is bad, with the number of bad values and the first one."""
     count = int(np.count_nonzero(bad))
@@ -91,13 +79,6 @@ def check_none(rule: str, values: Floats, bad: NDArray[np.bool_]) -> None:
         raise ValueError(
             f"{rule}, got {count} of {values.size} that break this, the first is {values[row]} in row {row}"
         )
-
-
-def check_count(name: str, value: int) -> int:
-    """The value as a positive integer."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value <= 0:
-        raise ValueError(f"{name} must be a positive integer, got {value!r}")
-    return int(value)
 
 
 def check_keys(state: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
@@ -127,7 +108,7 @@ def logit(probabilities: ArrayLike) -> Floats:
     >>> logit([0.0, 0.5, 1.0])
     array([-inf,   0.,  inf])
     """
-    p = check_column("probabilities", probabilities)
+    p = check_values(probabilities, "probabilities")
     check_none("probabilities must lie in [0, 1]", p, ~((p >= 0) & (p <= 1)))
     with np.errstate(divide="ignore"):
         return np.log(p) - np.log1p(-p)
@@ -147,8 +128,8 @@ def logit_bin(logits: Floats, bins: int, limit: float) -> NDArray[np.intp]:
 def sum_product(first: NDArray[Any], second: NDArray[Any]) -> float:
     """Σ first·second, (n,) each.
 
-    Not by `@`: BLAS lets threads of its own wait busily for its next call, at the cost of a core of a training run,
-    and rounds otherwise with another number of them.
+    Not by `@`: the threads of BLAS wait busily for its next call, which costs a training run one core, and its rounding
+    depends on their number.
     """
     return float((first * second).sum())
 
@@ -241,7 +222,7 @@ class Metric(ABC):
 class SumMetric(Metric):
     """A metric computed from weighted sums over the rows.
 
-    `totals` is the whole state, and merging adds it up: across processes, an all-reduce of it gives the same.
+    `totals` is the whole state, and merging adds it; across processes, an all-reduce of it is the same.
     """
 
     def __init__(self, *shape: int) -> None:

@@ -7,6 +7,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from daes.choices import check_choice
+from daes.distribution.base import check_positive
 from daes.metrics.auc import AUC, WindowAUC
 from daes.metrics.base import (
     Floats,
@@ -14,7 +16,6 @@ from daes.metrics.base import (
     Rows,
     State,
     SumMetric,
-    check_count,
     check_keys,
     check_rows,
     logit_bin,
@@ -132,9 +133,9 @@ class Calibration(SumMetric):
     _limit = 8.0
 
     def __init__(self, bins: int = 32, scale: Literal["logit", "probability"] = "logit") -> None:
-        if scale not in ("logit", "probability"):
-            raise ValueError(f"scale must be 'logit' or 'probability', got {scale!r}")
-        self.bins = check_count("bins", bins)
+        check_choice("scale", scale, ("logit", "probability"))
+        check_positive(bins=bins)
+        self.bins = int(bins)
         self.scale = scale
         super().__init__(3, self.bins)
 
