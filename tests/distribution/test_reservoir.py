@@ -340,7 +340,7 @@ def test_merging_other_kinds_sizes_or_itself_is_an_error():
         a.merge(JumpReservoir(20))
     with pytest.raises(ValueError, match="other must have skip='exact' to merge, got 'paper'"):
         a.merge(JumpReservoir(10, "paper"))
-    with pytest.raises(ValueError, match="got this estimator itself"):
+    with pytest.raises(ValueError, match="got this JumpReservoir itself"):
         a.merge(a)
     old, new = JumpReservoir(10, half_life=5), JumpReservoir(10, half_life=5)
     new.update([1.0])

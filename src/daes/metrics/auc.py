@@ -110,8 +110,6 @@ class WindowAUC(Metric):
     0.75
     """
 
-    _settings = ("size",)
-
     def __init__(self, size: int) -> None:
         super().__init__()
         check_positive(size=size)
@@ -164,9 +162,11 @@ class WindowAUC(Metric):
         self._restart(np.concatenate([mine, theirs], axis=1)[:, oldest_first])
 
     def _state(self) -> State:
-        return {"window": self._window()[:3].copy()}
+        return {"size": self.size, "window": self._window()[:3].copy()}
 
     def _load(self, state: Mapping[str, Any]) -> None:
+        if state["size"] != self.size:  # no setting, since windows of different sizes can be merged
+            raise ValueError(f"state must have size={self.size}, got {state['size']}")
         window = np.array(state["window"], dtype=np.float64)
         if window.ndim != 2 or window.shape[0] != 3 or window.shape[1] > self.size:
             raise ValueError(f"state must have a window of shape (3, at most {self.size}), got {window.shape}")

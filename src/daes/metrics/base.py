@@ -4,16 +4,16 @@ All metrics are updated with the same rows, `update(logits, labels, weights=None
 probability near 0 or 1 has lost the digits that LogLoss needs; `logit` converts probabilities.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from daes.distribution.base import Floats, State, check_values
+from daes.distribution.base import Floats, Mergeable, State, check_values
 
 
 @dataclass(frozen=True)
@@ -81,15 +81,6 @@ def check_none(rule: str, values: Floats, bad: NDArray[np.bool_]) -> None:
         )
 
 
-def check_keys(state: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
-    """The state must have exactly the expected entries."""
-    missing, surplus = sorted(expected.keys() - state.keys()), sorted(state.keys() - expected.keys())
-    if missing or surplus:
-        raise ValueError(
-            f"state must have the entries {sorted(expected)}, got one that lacks {missing} and also has {surplus}"
-        )
-
-
 def sigmoid(logits: ArrayLike) -> Floats:
     """The probabilities of logits, whatever their size.
 
@@ -152,14 +143,12 @@ def one_class(clicks: float, others: float, count: int) -> str | None:
     return no_weight(clicks + others, count) or f"labels of one class only in {count} rows: no {missing}"
 
 
-class Metric(ABC):
+class Metric(Mergeable):
     """A number computed from all rows seen, or from the most recent ones.
 
     The base class implements checks, counting, merging and state; a subclass implements its formula in `absorb` and
     `compute`.
     """
-
-    _settings: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self) -> None:
         self.count = 0
@@ -184,39 +173,9 @@ class Metric(ABC):
 
     def merge(self, other: Self) -> None:
         """Add the rows of another metric, as if this one had seen them too."""
-        if type(other) is not type(self):
-            raise TypeError(f"other must be a {type(self).__name__} to merge, got {type(other).__name__}")
-        if other is self:
-            raise ValueError("other must be a metric of other rows, got this metric itself")
+        self._check_other(other)
         self._merge(other)
         self.count += other.count
-
-    def state_dict(self) -> State:
-        """Everything needed to continue bit for bit."""
-        settings = {name: getattr(self, name) for name in self._settings}
-        return {"kind": type(self).__name__, **settings, "count": self.count, **self._state()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a state that a metric of the same settings saved."""
-        expected = self.state_dict()
-        check_keys(state, expected)
-        for name in ("kind", *self._settings):
-            if state[name] != expected[name]:
-                raise ValueError(f"state must have {name}={expected[name]!r}, got {state[name]!r}")
-        self._load(state)
-        self.count = int(state["count"])
-
-    @abstractmethod
-    def _merge(self, other: Self) -> None:
-        """Add the rows of a metric of the same class; the base class adds `count`."""
-
-    @abstractmethod
-    def _state(self) -> State:
-        """The state of the subclass, as copies."""
-
-    @abstractmethod
-    def _load(self, state: Mapping[str, Any]) -> None:
-        """Restore the state of the subclass."""
 
 
 class SumMetric(Metric):
@@ -238,10 +197,6 @@ class SumMetric(Metric):
         """Add the rows' sums to `totals`."""
 
     def _merge(self, other: Self) -> None:
-        for name in self._settings:
-            mine, theirs = getattr(self, name), getattr(other, name)
-            if mine != theirs:
-                raise ValueError(f"other must have {name}={mine!r} to merge, got {theirs!r}")
         self.totals += other.totals
 
     def _state(self) -> State:

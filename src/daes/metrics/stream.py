@@ -16,7 +16,6 @@ from daes.metrics.base import (
     Rows,
     State,
     SumMetric,
-    check_keys,
     check_rows,
     logit_bin,
     no_weight,
@@ -231,7 +230,8 @@ class StreamMetrics:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a state that metrics of the same settings saved."""
         members = self._members()
-        check_keys(state, members)
+        if state.keys() != members.keys():
+            raise ValueError(f"state must have the entries {', '.join(members)}, got {', '.join(state)}")
         for name, metric in members.items():
             metric.load_state_dict(state[name])
 
