@@ -7,14 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from daes.distribution.base import Floats, check_positive, check_values
-from daes.distribution.drift import (
-    SortedSample,
-    bin_cuts,
-    bin_masses,
-    check_binning,
-    psi_of_masses,
-    with_left_limits,
-)
+from daes.distribution.drift import SortedSample, bin_cuts, bin_masses, check_binning, psi_of_masses, with_left_limits
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,15 +11,7 @@ from daes.choices import check_choice
 from daes.distribution.base import check_positive
 from daes.embedding import kernels
 from daes.embedding.base import Context, NumericalEmbedding, Outputs, SharedOptions
-from daes.embedding.interpolation import (
-    Basis,
-    basis_weights,
-    blend,
-    blend_rows,
-    coordinate,
-    thermometer,
-    weighted_sum,
-)
+from daes.embedding.interpolation import Basis, basis_weights, blend, blend_rows, coordinate, thermometer, weighted_sum
 from daes.embedding.knots import INPUTS, Bounds, FeatureInput, FeatureKnots
 from daes.embedding.modulation import CONTEXT_POOLS, gate, gate_factors, pool_context, tran, tran_matrices
 from daes.embedding.registry import register_method

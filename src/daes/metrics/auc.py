@@ -10,19 +10,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from daes.distribution.base import check_positive
-from daes.metrics.base import (
-    Floats,
-    Metric,
-    Rows,
-    State,
-    SumMetric,
-    check_rows,
-    logit_bin,
-    one_class,
-    ratio,
-    sum_product,
-)
+from daes.distribution.base import Floats, State, check_positive
+from daes.metrics.base import Metric, Rows, SumMetric, check_rows, logit_bin, one_class, ratio, sum_product
 
 _SPARE = 1 << 20
 """Largest number of rows for which a window has spare space at its end."""

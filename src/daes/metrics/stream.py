@@ -8,21 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from daes.choices import check_choice
-from daes.distribution.base import check_positive
+from daes.distribution.base import Floats, State, check_positive
 from daes.metrics.auc import AUC, WindowAUC
-from daes.metrics.base import (
-    Floats,
-    Metric,
-    Rows,
-    State,
-    SumMetric,
-    check_rows,
-    logit_bin,
-    no_weight,
-    one_class,
-    ratio,
-    sum_product,
-)
+from daes.metrics.base import Metric, Rows, SumMetric, check_rows, logit_bin, no_weight, one_class, ratio, sum_product
 
 
 class _MeanMetric(SumMetric):
