@@ -135,7 +135,7 @@ class SampleEstimator(Estimator):
             )
         self.seed = int(state["seed"])
         self._replace(sample)
-        self._view.restore(int(state["order_age"]))
+        self._view.reset(int(state["order_age"]))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(size={self.size}, count={self.count})"

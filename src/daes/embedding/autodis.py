@@ -41,6 +41,7 @@ class AutoDis(ScaledEmbedding):
 
     The paper does not specify the initialisation of w and W; here it is that of `nn.Linear`.
 
+    >>> import torch
     >>> AutoDis(3, dim=4)(torch.randn(5, 3)).shape
     torch.Size([5, 3, 4])
 

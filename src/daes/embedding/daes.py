@@ -19,50 +19,45 @@ from daes.registry import Reference
 
 Modulation = Literal["gate", "tran"]
 
-
-_REFERENCE = Reference(
-    "Jiahao Liu et al.",
-    "Distribution-Aware End-to-End Embedding for Streaming Numerical Features in Click-Through Rate Prediction",
-    "arXiv",
-    2026,
-)
+_SHARED: dict[str, Any] = {
+    "family": "dynamic quantile",
+    "reference": Reference(
+        "Jiahao Liu et al.",
+        "Distribution-Aware End-to-End Embedding for Streaming Numerical Features in Click-Through Rate Prediction",
+        "arXiv",
+        2026,
+    ),
+    "continuous": True,
+    "distribution_aware": True,
+}
 
 
 @register_method(
     "daes-gate",
     title="DAES, gate, as published",
     short="DAES gate",
-    family="dynamic quantile",
-    reference=_REFERENCE,
     preset={"modulation": "gate"},
     order=2,
-    continuous=True,
-    distribution_aware=True,
     field_aware=True,
+    **_SHARED,
 )
 @register_method(
     "daes-tran",
     title="DAES, tran, as published",
     short="DAES tran",
-    family="dynamic quantile",
-    reference=_REFERENCE,
     preset={"modulation": "tran"},
     order=3,
-    continuous=True,
-    distribution_aware=True,
     field_aware=True,
+    **_SHARED,
 )
 @register_method(
     "daes",
     title="DAES, our preset",
     short="daes (our preset)",
-    family="dynamic quantile",
-    reference=_REFERENCE,
     preset={"modulation": None, "basis": "hat", "knots": 100, "linear": "value", "plain": ["score", "value"]},
     order=4,
-    continuous=True,
-    distribution_aware=True,
     note="field-aware too with `modulation=`.",
+    **_SHARED,
 )
 class DAES(NumericalEmbedding):
     """A sum of meta-embeddings, weighted by the position of the number in its distribution and by the context.

@@ -52,11 +52,11 @@ def new(make: Make, seed: int = 0) -> NumericalEmbedding:
         return make()
 
 
-def ready(make: Make, sample: Sample | None = None) -> NumericalEmbedding:
+def ready(make: Make) -> NumericalEmbedding:
     """A method that was fitted to a sample, in `eval()`."""
     method = new(make)
-    shown = make_sample(method) if sample is None else sample
-    return method.fit(shown.values, shown.labels).eval()
+    sample = make_sample(method)
+    return method.fit(sample.values, sample.labels).eval()
 
 
 def started(make: Make) -> NumericalEmbedding:
