@@ -95,9 +95,9 @@ def rank_context_fields(
 
     where F is the feature's distribution over all groups, $F_g$ that in group g and $\tilde F_g$ that in a random group
     of the same size. Small groups lie far from F by chance; without the second term the field with the most values
-    would win. It is drawn once, from `seed`. A field that says nothing has strength 0 up to noise, and one that says
-    something is estimated more conservatively, the smaller its groups. A field's strength is the mean over all
-    features.
+    would win. It is drawn once, from `seed`. An uninformative field has strength 0 up to noise; the strength of an
+    informative one is estimated more conservatively, the smaller its groups are. A field's strength is the mean over
+    all features.
 
     Args:
         numerical: (N, q) floats, or a mapping (or data frame) of names to N values. NaN and ±inf are left out.
@@ -221,8 +221,8 @@ def smallest_cardinality(
 class _Feature:
     """The finite values of a feature in ascending order, ready to be compared between groups of them.
 
-    With v_0 < v_1 < … the places of the distinct values (in value or in rank), F is flat between them. `slot` tells
-    which of them a value is, and `groups` are always given in ascending order of the values.
+    With v_0 < v_1 < … the places of the distinct values (in value or in rank), F is flat between them. `slot` is the
+    index of each value among them, and `groups` are always given in ascending order of the values.
     """
 
     def __init__(self, column: Floats, space: Space) -> None:
@@ -254,8 +254,8 @@ class _Feature:
     def distance(self, groups: Ints, sizes: Ints) -> float:
         """Σ_g n_g/n · W_1(F_g, F), for all groups in one pass (`scipy.stats.wasserstein_distance` takes one group).
 
-        From one value of a group to its next, F_g is a constant c and F rises from below to above it: up to the place
-        where F passes c the gap integrates to c·length − ∫F, from there on to ∫F − c·length, with ∫F a running sum.
+        From one value of a group to its next, F_g is a constant c and F increases. Up to the place where F passes c the
+        gap integrates to c·length − ∫F, from there on to ∫F − c·length, with ∫F a running sum.
         """
         # Group by group, ascending within each. Short integers are sorted by radix, which is faster.
         by_group = np.argsort(groups.astype(np.min_scalar_type(sizes.size)), kind="stable")

@@ -25,7 +25,7 @@ class JumpReservoir(SampleEstimator):
     over-represents the first m values by a factor of 1.5. Both use two random numbers per acceptance and about
     m·(1 + ln(t/m)) acceptances in total.
 
-    The same values and seed give the same sample, bit for bit, however the stream is cut into batches.
+    The same values and seed give the same sample, bit for bit, for any split of the stream into batches.
 
     A reservoir can adapt to drift in one of two ways:
 
@@ -147,7 +147,7 @@ class JumpReservoir(SampleEstimator):
     def restore(
         self, members: Floats, schedule: Schedule, *, count: int, skipped: int, minimum: float, maximum: float
     ) -> None:
-        """Stand where a reservoir of the same settings, which does not adapt, stood after `count` values."""
+        """Take over the state of a reservoir with the same settings, without adaptation, after `count` values."""
         self._replace(members)
         self.count, self.skipped, self.minimum, self.maximum = count, skipped, minimum, maximum
         self.schedule = schedule

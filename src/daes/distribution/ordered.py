@@ -24,7 +24,7 @@ class OrderedView:
         self.reset()
 
     def reset(self, age: int = -1) -> None:
-        """Drop the order: the whole sample was replaced, by members whose view had this age."""
+        """Drop the order, since all members were replaced; `age` is that of the view of the new members."""
         self._ordered: Floats | None = None
         self._seen: Floats | None = None  # the members by slot when they were last sorted
         self._dirty: list[Ints] = []

@@ -43,10 +43,10 @@ class Schedule(ABC):
 
     Slots 0 … `filled` − 1 are occupied; the free ones are filled in order, after which an acceptance overwrites a
     uniformly chosen slot. `take(end)` returns the acceptances up to stream position `end` that were not taken before;
-    none of these is before `next`.
+    none of them is before `next`.
 
     The random numbers come from PCG64, which can jump ahead, so the state is a few numbers: loading it draws the
-    current block again from the place where the block started.
+    current block again from its first random number.
     """
 
     def __init__(self, size: int, seed: int, origin: Origin = Origin()) -> None:  # noqa: B008
@@ -97,13 +97,13 @@ class Schedule(ABC):
         return Acceptances(*(np.concatenate(columns) for columns in zip(*parts, strict=True))) if parts else _NONE
 
     def block(self) -> Acceptances:
-        """The drawn acceptances among which the next one is, the first `taken` of which were taken before."""
+        """The drawn acceptances that include the next one; the first `taken` of them were already taken."""
         while self.taken == self._block.positions.size:
             self._advance()
         return self._block
 
     def skip(self, count: int) -> None:
-        """Count acceptances of the current block as taken."""
+        """Mark the next `count` acceptances of the current block as taken."""
         self.taken += count
         positions = self._block.positions
         self.next = int(positions[self.taken]) if self.taken < positions.size else self.position

@@ -1,4 +1,4 @@
-"""Drift of features along a stream, in segments of which only the first and the current one are kept in memory."""
+"""Drift of features along a stream, by segments; only the first and the current segment are in memory."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

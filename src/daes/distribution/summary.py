@@ -20,7 +20,7 @@ class TableSummary(EstimatorBank):
     Different processes may read the parts of a table, in any order, each into its own summary. The merged summaries
     have the law of one summary of all rows: every value is a member of the sample with probability m/n.
 
-    **Shape.** As of `EstimatorBank`: `update` takes (B, q), NaN = missing; `quantile` returns (q, L).
+    **Shape.** As in `EstimatorBank`: `update` takes (B, q), NaN = missing; `quantile` returns (q, L).
 
     Args:
         columns: the names of the q columns.

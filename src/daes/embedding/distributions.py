@@ -218,7 +218,7 @@ class FeatureDistributions(StreamKnots):
             high = np.where(finite, batch, -np.inf).max(axis=0)
         for table, features in self._tables():
             whole = features[complete[features]]
-            # Complete columns are written together if they stand at one position; each of the others by itself.
+            # Complete columns at one position are written together, the others one by one.
             groups = [whole[count[whole] == start] for start in np.unique(count[whole])]
             for group in [*groups, *features[~complete[features], None]]:
                 start = int(count[group[0]])
