@@ -69,17 +69,20 @@ def compact(value: Any) -> str:
 
     >>> [compact(value) for value in (0, 12.345, 9999, 1234567, -2.5e9, 0.00123, 3e-7)]
     ['0', '12.3', '10k', '1.23M', '−2.5G', '0.00123', '3e−7']
+    >>> [compact(value) for value in (999.4, 999.6, 999_600, 9.996e14)]
+    ['999', '1k', '1M', '1e15']
     """
     if not is_number(value):
         return NONE
     if value == 0:
         return "0"
-    size = abs(float(value))
+    rounded = float(f"{value:.3g}")
+    size = abs(rounded)
     if size < 1e-4 or size >= 1e15:
-        mantissa, _, exponent = f"{value:.2e}".partition("e")
+        mantissa, _, exponent = f"{rounded:.2e}".partition("e")
         return _minus(f"{float(mantissa):g}e{int(exponent)}")
-    power = min(floor(log10(float(f"{size:.3g}"))) // 3, 4) if size >= 1000 else 0
-    return _minus(f"{float(f'{value:.3g}') / 1000**power:.3g}{_UNITS[power]}")
+    power = floor(log10(size)) // 3 if size >= 1000 else 0
+    return _minus(f"{rounded / 1000**power:.3g}{_UNITS[power]}")
 
 
 def measured(value: Any) -> str:
@@ -132,10 +135,13 @@ def nbytes(size: Any) -> str:
 
     >>> nbytes(800_000), nbytes(96), nbytes(2_400)
     ('800 kB', '96 B', '2.4 kB')
+    >>> nbytes(999_900), nbytes(5e12)
+    ('1 MB', '5 TB')
     """
-    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if size >= scale:
-            return f"{size / scale:.3g} {unit}"
+    rounded = float(f"{size:.3g}")
+    for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if rounded >= scale:
+            return f"{rounded / scale:.3g} {unit}"
     return f"{size} B"
 
 
