@@ -358,3 +358,22 @@ def test_loading_a_state_that_does_not_fit_is_an_error():
         JumpReservoir(10).load_state_dict({k: v for k, v in state.items() if k != "sample"})
     with pytest.raises(ValueError, match="at most 10 values, got shape"):
         JumpReservoir(10).load_state_dict({**state, "sample": np.zeros(11)})
+
+
+@pytest.mark.parametrize(
+    ("options", "change"),
+    [
+        ({}, {"sample": np.zeros((2, 2))}),
+        ({}, {"sample": np.zeros(11)}),
+        ({"expiry": 50}, {"born": np.zeros(3, np.int64)}),
+        ({"stability": 0.1, "min_size": 2}, {"capacity": 4}),
+    ],
+)
+def test_a_state_that_is_refused_changes_nothing(options, change):
+    reservoir, other = JumpReservoir(10, **options), JumpReservoir(10, seed=1, **options)
+    reservoir.update(np.arange(8.0))
+    other.update(np.arange(9.0) + 100)
+    with pytest.raises(ValueError, match=r"state's (sample|born) must"):
+        reservoir.load_state_dict({**other.state_dict(), **change})
+    np.testing.assert_array_equal(reservoir.sample, np.arange(8.0))
+    assert (reservoir.count, reservoir.seed, reservoir.maximum) == (8, 0, 7.0)

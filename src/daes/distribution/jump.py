@@ -268,9 +268,13 @@ class JumpReservoir(SampleEstimator):
         capacity = int(state["capacity"])
         if not 0 < capacity <= self.size:
             raise ValueError(f"state's capacity must lie in [1, {self.size}], got {capacity}")
-        self._slots = np.empty(self.size if self.stability is None else capacity)
+        slots = self.size if self.stability is None else capacity
+        sample, born = self._sample_of(state, slots), np.asarray(state["born"])
+        if born.shape != (sample.size if self.expiry else 0,):
+            raise ValueError(f"state's born must have one position per member, got shape {born.shape}")
+        self._slots = np.empty(slots)  # once nothing can be refused any more
         super()._load(state)
-        self._born[: self._filled] = state["born"]
+        self._born[: born.size] = born
         self._drawn_by_others = int(state["drawn_by_others"])
         self.schedule = self._new_schedule()
         self.schedule.size = capacity

@@ -127,15 +127,18 @@ class SampleEstimator(Estimator):
         return {"seed": self.seed, "sample": self.sample, "order_age": self._view.age}
 
     def _load(self, state: Mapping[str, Any]) -> None:
-        sample = np.asarray(state["sample"], dtype=np.float64)
-        if sample.ndim != 1 or sample.size > self.size or sample.size > state["count"]:
-            raise ValueError(
-                f"state's sample must be one-dimensional with at most {min(self.size, state['count'])} values, "
-                f"got shape {sample.shape}"
-            )
+        sample = self._sample_of(state, self.size)
         self.seed = int(state["seed"])
         self._replace(sample)
         self._view.reset(int(state["order_age"]))
+
+    @staticmethod
+    def _sample_of(state: Mapping[str, Any], slots: int) -> Floats:
+        """The sample of a state; raises if it does not fit into the slots."""
+        sample, most = np.asarray(state["sample"], dtype=np.float64), min(slots, state["count"])
+        if sample.ndim != 1 or sample.size > most:
+            raise ValueError(f"state's sample must be 1-D with at most {most} values, got shape {sample.shape}")
+        return sample
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(size={self.size}, count={self.count})"
