@@ -223,7 +223,7 @@ class Registry(Mapping[str, E]):
 
 
 def import_modules(package: str, path: Iterable[str]) -> None:
-    """Import the modules of a package, so that they are registered."""
+    """Import the modules of a package, so that their classes are registered."""
     for module in iter_modules(path):
         if not module.ispkg:
             import_module(f"{package}.{module.name}")

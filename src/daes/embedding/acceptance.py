@@ -38,7 +38,7 @@ class AcceptanceTable:
         """The acceptances at positions first + 1 … last."""
         self._take(last)
         positions, slots = self._table
-        if not positions.size or positions[-1] <= first or positions[0] > last:  # saves the search, as a rule
+        if not positions.size or positions[-1] <= first or positions[0] > last:  # usually saves the search
             return Acceptances(positions[:0], slots[:0])
         begin, end = positions.searchsorted([first, last], side="right")
         return Acceptances(positions[begin:end], slots[begin:end])

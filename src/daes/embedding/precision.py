@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 
 class KeepsPrecision(nn.Module):
-    """A module whose buffers are statistics, which need more precision than the half precision a model is cast to."""
+    """A module whose buffers are statistics, which stay in higher precision if a model is cast to half precision."""
 
     def _may_become(self, name: str, dtype: torch.dtype) -> bool:
         """Whether a cast of the module may change a buffer to this dtype."""
