@@ -63,7 +63,7 @@ def test_psi_of_many_rows_is_that_of_each_bit_for_bit(rows):
         reference = bins._coarse(bins.expected, feature)
         for row, others in zip(found[:, feature], bins._coarse(parts, feature), strict=True):
             if others.sum():
-                assert row == psi_of_masses(reference / reference.sum(), others / others.sum(), bins.floor)
+                assert row == psi_of_masses(reference / reference.sum(), others / others.sum(), 1e-4)
             else:
                 assert np.isnan(row)
 
@@ -84,7 +84,7 @@ def test_counts_of_compiled_loops_are_those_without(monkeypatch, step):
 
 def test_missing_and_infinite_values_are_left_out():
     values = np.array([[1.0], [np.nan], [2.0], [np.inf], [-np.inf], [3.0]])
-    bins = DriftBins(values, bins=2, resolution=4)
+    bins = DriftBins(values)
     assert bins.expected.sum() == 3
     np.testing.assert_array_equal(bins.count([[np.nan], [np.inf]]), np.zeros_like(bins.expected))
     assert np.isnan(bins.psi(bins.count([[np.nan]]))).all()
@@ -117,8 +117,6 @@ def test_a_state_gives_the_same_bins():
 def test_arguments_are_checked():
     with pytest.raises(ValueError, match="reference must have shape"):
         DriftBins([1.0, 2.0])
-    with pytest.raises(ValueError, match="bins must be a divisor of resolution=25, got 10"):
-        DriftBins([[1.0]], resolution=25)
     with pytest.raises(ValueError, match=r"values must have shape \(B, 1\)"):
         DriftBins([[1.0]]).count([[1.0, 2.0]])
 

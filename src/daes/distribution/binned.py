@@ -6,19 +6,22 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from daes.distribution.base import Floats, State, check_positive
-from daes.distribution.drift import SortedSample, bin_cuts, check_binning, raise_masses
+from daes.distribution.base import Floats, State
+from daes.distribution.drift import SortedSample, bin_cuts, raise_masses
 from daes.native import arrays
 
 Counts = NDArray[np.int64]
+
+_BINS, _RESOLUTION, _FLOOR = 10, 100, 1e-4
+"""Bins of the PSI, quantiles at which CDFs are compared, and the smallest mass of a bin (see `psi`)."""
 
 
 class DriftBins:
     """Bins of q features, cut at the quantiles of a reference, with PSI and KS computed from the counts of other rows.
 
     Counts are additive, so segments of a stream can be joined without keeping their values. `psi` equals
-    `daes.distribution.psi` on the same values. `ks` is the largest difference between the CDFs at the i/`resolution`
-    quantiles of the reference: at most 1/`resolution` below the supremum if the reference has no ties.
+    `daes.distribution.psi` on the same values. `ks` is the largest difference between the CDFs at the percentiles of
+    the reference: at most 1 % below the supremum if the reference has no ties.
 
     **Shape.** `count` takes (B, q), ignoring NaN and ±inf, and returns (q, C+1) where C is the largest number of cuts;
     `psi` and `ks` take such counts, possibly stacked as (…, q, C+1), and return (…, q).
@@ -26,34 +29,27 @@ class DriftBins:
     Args:
         reference: the values (N, q) that others are compared with. A feature without a finite value has no bins, and
             NaN for psi and ks.
-        bins: number of bins of the PSI, a divisor of `resolution`.
-        resolution: number of quantiles at which the CDFs are compared.
-        floor: smallest mass of a bin, see `daes.distribution.psi`.
 
     >>> from daes.distribution import psi
-    >>> bins = DriftBins([[1.0], [2.0], [3.0], [4.0]], bins=2, resolution=4)
-    >>> counts = bins.count([[3.0], [4.0]]) + bins.count([[5.0], [6.0]])
+    >>> values = np.arange(200.0)
+    >>> bins = DriftBins(values[:100, None])
+    >>> counts = bins.count(values[50:90, None]) + bins.count(values[90:150, None])
     >>> bins.ks(counts)
     array([0.5])
-    >>> bool(np.isclose(bins.psi(counts), psi([1, 2, 3, 4], [3, 4, 5, 6], bins=2)).all())
+    >>> bool(np.isclose(bins.psi(counts), psi(values[:100], values[50:150])).all())
     True
     """
 
-    def __init__(self, reference: ArrayLike, *, bins: int = 10, resolution: int = 100, floor: float = 1e-4) -> None:
+    def __init__(self, reference: ArrayLike) -> None:
         given = np.asarray(reference)
         values = given.astype(np.float64, copy=False)
         if values.ndim != 2:
             raise ValueError(f"reference must have shape (N, q), got {values.shape}")
-        check_binning(bins, floor)
-        check_positive(resolution=resolution)
-        if resolution % bins:
-            raise ValueError(f"bins must be a divisor of resolution={resolution}, got {bins!r}")
-        self.bins, self.resolution, self.floor = bins, resolution, floor
         samples = [SortedSample(column[np.isfinite(column)]) for column in values.T]
-        # The i/bins quantiles are among the i/resolution quantiles, so every coarse cut is also a fine one.
+        # The deciles are among the percentiles, so every coarse cut is also a fine one.
         self.cuts, self._coarse_cuts = (
             _stack([bin_cuts(sample, parts) if sample.ordered.size else np.empty(0) for sample in samples])
-            for parts in (resolution, bins)
+            for parts in (_RESOLUTION, _BINS)
         )
         self.expected: Counts = self.count(given)
 
@@ -85,7 +81,7 @@ class DriftBins:
             reference, others = self._coarse(self.expected, feature), self._coarse(flat, feature)
             rows = np.flatnonzero(others.sum(axis=1) * reference.sum())
             masses = others[rows] / others[rows].sum(axis=1, keepdims=True)
-            result[rows, feature] = _psi_of_rows(reference / max(reference.sum(), 1), masses, self.floor)
+            result[rows, feature] = _psi_of_rows(reference / max(reference.sum(), 1), masses, _FLOOR)
         return result.reshape(counts.shape[:-1])
 
     def ks(self, counts: Counts) -> Floats:
@@ -102,9 +98,9 @@ class DriftBins:
     def state_dict(self) -> State:
         """Settings, cuts and the reference's counts."""
         return {
-            "bins": self.bins,
-            "resolution": self.resolution,
-            "floor": self.floor,
+            "bins": _BINS,
+            "resolution": _RESOLUTION,
+            "floor": _FLOOR,
             "cuts": self.cuts,
             "coarse_cuts": self._coarse_cuts,
             "expected": self.expected,
@@ -114,7 +110,6 @@ class DriftBins:
     def from_state(cls, state: Mapping[str, Any]) -> Self:
         """The bins of a `state_dict`."""
         made = cls.__new__(cls)
-        made.bins, made.resolution, made.floor = int(state["bins"]), int(state["resolution"]), float(state["floor"])
         made.cuts, made._coarse_cuts = (
             np.array(state[name], np.float64, order="C") for name in ("cuts", "coarse_cuts")
         )
