@@ -1,4 +1,4 @@
-"""What the check suites of methods and of backbones share: seeds, states, and comparisons that say what is wrong."""
+"""Shared by the check suites of methods and of backbones: seeds, states, and comparisons with clear messages."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -9,12 +9,12 @@ from torch import Tensor, nn
 
 
 def run_checks(checks: Mapping[str, Callable[[Any], None]], make: Any, skip: Iterable[str]) -> None:
-    """Run all checks but those to skip; an AssertionError has the name of the check."""
-    left_out = set(skip)
-    if unknown := left_out - checks.keys():
+    """Run all checks except those to skip; an AssertionError has the name of the check."""
+    skipped = set(skip)
+    if unknown := skipped - checks.keys():
         raise ValueError(f"skip must hold names of checks, got {', '.join(sorted(unknown))}")
     for name, check in checks.items():
-        if name not in left_out:
+        if name not in skipped:
             try:
                 check(make)
             except AssertionError as error:
@@ -23,7 +23,7 @@ def run_checks(checks: Mapping[str, Callable[[Any], None]], make: Any, skip: Ite
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Torch's random numbers from a seed, and as they were afterwards."""
+    """Seed torch's random numbers within the block, and restore their state afterwards."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
@@ -34,10 +34,10 @@ def state_of(module: nn.Module) -> dict[str, Tensor]:
     return {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
 
 
-def ensure(condition: bool, sentence: str) -> None:
+def ensure(condition: bool, message: str) -> None:
     """Raise an AssertionError unless the condition holds."""
     if not condition:
-        raise AssertionError(sentence)
+        raise AssertionError(message)
 
 
 def ensure_finite(tensor: Tensor, what: str) -> None:
@@ -46,21 +46,21 @@ def ensure_finite(tensor: Tensor, what: str) -> None:
 
 
 def ensure_same(actual: Tensor, expected: Tensor, what: str) -> None:
-    """Equal to the bit, NaN to NaN."""
+    """Bitwise equal, with NaN equal to NaN."""
     torch.testing.assert_close(
         actual, expected, rtol=0, atol=0, equal_nan=True, msg=lambda found: f"{what} must be the same: {found}"
     )
 
 
 def ensure_same_state(actual: dict[str, Tensor], expected: dict[str, Tensor], what: str) -> None:
-    """The same entries, each equal to the bit."""
+    """The same entries, each bitwise equal."""
     ensure(actual.keys() == expected.keys(), f"{what} must have the same entries")
     for name, tensor in expected.items():
         ensure_same(actual[name], tensor, f"{what}, {name},")
 
 
 def ensure_close(actual: Tensor, expected: Tensor, what: str, *, tolerance: float = 1e-5) -> None:
-    """Equal within a part of the largest entry."""
+    """Equal up to a fraction of the largest entry."""
     scale = float(expected.detach().abs().max()) if expected.numel() else 0.0
     torch.testing.assert_close(
         actual,

@@ -1,6 +1,6 @@
 """A model in one file that scores without this package: as ONNX for onnxruntime, or as a program for torch.
 
-**Inputs**, for batches of any size, an input that the schema has no columns for left out:
+**Inputs**, for batches of any size; an input without columns in the schema does not exist:
 
 - `numerical` (B, q) float32, columns in the schema's order; NaN is missing, ±inf may occur.
 - `categorical` (B, p) int64, columns in the schema's order; the hash of each category, 0 is missing.
@@ -8,9 +8,9 @@
 **Outputs**: `logit` (B,) and `probability` (B,), its sigmoid.
 
 **Hashes.** A category is hashed as its text in UTF-8 (integers in decimal, booleans as "true" and "false") by the fixed
-function that `daes.stream.hashing` defines, byte by byte and with test vectors, so that a server in any language can do
-the same; `docs/onnx.md` has it in a dozen lines. Tables and vocabularies are in the file: the server only computes the
-hash. A `strict` vocabulary cannot raise there: an unseen id gets the row of unseen ids.
+function of `daes.stream.hashing`, which is specified byte by byte and with test vectors, so that a server in any
+language can compute it; `docs/onnx.md` has it in a dozen lines. Tables and vocabularies are in the file: the server
+only computes the hash. A `strict` vocabulary cannot raise there: an unseen id gets the row of unseen ids.
 
 **Metadata** of the file (`custom_metadata_map` in onnxruntime, the extra file "daes.json" of a torch program):
 `daes.format` is "daes.onnx" or "daes.torch", `daes.version` the version of this format, `daes.release` that of the
@@ -42,7 +42,7 @@ FORMAT = "daes.onnx"
 TORCH_FORMAT = "daes.torch"
 VERSION = 1
 TORCH_METADATA = "daes.json"
-"""The extra file of a torch program that has the metadata, as a JSON object."""
+"""The extra file of a torch program with the metadata, as a JSON object."""
 HASHED = ("", "a", "5", "true", "New York", "Zürich, Schweiz", "the quick brown fox")
 """The texts whose hashes are in the file."""
 
@@ -56,14 +56,14 @@ class _Scores(nn.Module):
 
     def forward(self, numerical: Tensor | None = None, categorical: Tensor | None = None) -> tuple[Tensor, Tensor]:
         logit = self.model(numerical, categorical)
-        # Not torch.sigmoid: onnxruntime's is off by 1e-8 or so, which is much of a small probability.
+        # Not torch.sigmoid: onnxruntime's has an error of about 1e-8, which is large for a small probability.
         return logit, 1 / (1 + torch.exp(-logit))
 
 
 def export_onnx(model: nn.Module, schema: Schema, path: Path, *, device: torch.device | None = None) -> None:
     """Write a model in eval mode, called as `model(numerical, categorical)`, as ONNX.
 
-    Above 2 GB, the limit of such a file, the weights go to another file beside it, `path` + ".data".
+    Above 2 GB, the limit of such a file, the weights are in a second file, `path` + ".data".
     """
     require("onnx")
     require("onnxscript")
@@ -85,13 +85,13 @@ def export_onnx(model: nn.Module, schema: Schema, path: Path, *, device: torch.d
 def export_torch(model: nn.Module, schema: Schema, path: Path, *, device: torch.device | None = None) -> None:
     """Write a model in eval mode as a program of `torch.export`, which torch runs without this package.
 
-    `torch.export.load(path).module()(numerical=…, categorical=…)` gives logits and probabilities.
+    `torch.export.load(path).module()(numerical=…, categorical=…)` returns logits and probabilities.
     """
     _check_folder(path)
     program = scores_program(model, schema, device=device)
     metadata = json.dumps(_metadata(TORCH_FORMAT, model, schema), ensure_ascii=False)
 
-    content = BytesIO()  # torch itself aborts the process where the disk is full
+    content = BytesIO()  # torch itself would abort the process if the disk is full
     with quiet_export():
         torch.export.save(program, content, extra_files={TORCH_METADATA: metadata})
     write_bytes(path, content.getbuffer())
@@ -109,7 +109,7 @@ def scores_program(
 def example_inputs(
     schema: Schema, device: torch.device | None = None
 ) -> tuple[dict[str, Tensor], dict[str, dict[int, Any]]]:
-    """Inputs of a model by name, and which of their sizes is the number of rows."""
+    """Inputs of a model by name, and their dynamic shapes: the first dimension is the number of rows."""
     inputs = {}
     if schema.num_numerical:
         inputs["numerical"] = torch.zeros(_EXAMPLE_ROWS, schema.num_numerical, device=device)
@@ -134,14 +134,14 @@ def _check_folder(path: Path) -> None:
 
 
 def _write(path: Path, save: Callable[[Path], object]) -> None:
-    """Let `save` write a file, and others beside it, under other names; they take their own once all are complete."""
+    """Let `save` write a file and others beside it in a temporary folder; they are moved when all are complete."""
     try:
         with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
             save(Path(folder) / path.name)
-            # The graph refers to the weights beside it, so it comes last.
+            # The graph refers to the weights beside it, so it is moved last.
             for file in sorted(Path(folder).iterdir(), key=lambda file: file.name == path.name):
                 file.replace(path.with_name(file.name))
-    except OSError as error:  # of a file under another name, or of none
+    except OSError as error:  # names a temporary file, or none
         raise OSError(error.errno, error.strerror or str(error), str(path)) from error
 
 
@@ -158,7 +158,7 @@ def _metadata(kind: str, model: nn.Module, schema: Schema) -> dict[str, str]:
 
 @contextmanager
 def quiet_export() -> Iterator[None]:
-    """Without the exporter's warnings and log messages about its own internals."""
+    """Suppress the exporter's warnings and log messages about its own internals."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-"""Numbers as text, for the terminal, the reports and the documents: one style everywhere.
+"""Numbers as text, in one style for the terminal, the reports and the documents.
 
 A minus is "−", a missing value is "–", thousands are separated by commas.
 """
@@ -8,17 +8,17 @@ from math import floor, isfinite, log10
 from typing import Any
 
 NONE = "–"
-"""What stands for a value that is missing or not finite."""
+"""Stands for a value that is missing or not finite."""
 _UNITS = ("", "k", "M", "G", "T")
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is a finite number (a bool is none)."""
+    """Whether the value is a finite number (a bool is not)."""
     return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
 
 
 def fixed(value: Any, digits: int = 4, *, sign: bool = False) -> str:
-    """A fixed number of decimals, as scores are compared; `sign` for a difference.
+    """A fixed number of decimals, as for scores; `sign` for a difference.
 
     >>> fixed(0.76158), fixed(-0.5, 1), fixed(-0.00001), fixed(None)
     ('0.7616', '−0.5', '0.0000', '–')
@@ -55,8 +55,10 @@ def scientific(value: Any, digits: int = 2) -> str:
     >>> [scientific(value) for value in (0.000246, 0.36, 4.9, 1130.4, 29300000.0, 0, None)]
     ['2.46e−4', '0.360', '4.90', '1,130', '2.93e7', '0', '–']
     """
-    if not is_number(value) or value == 0:
-        return NONE if value != 0 else "0"
+    if not is_number(value):
+        return NONE
+    if value == 0:
+        return "0"
     mantissa, _, exponent = f"{value:.{digits}e}".partition("e")
     power = int(exponent)
     return _minus(f"{value:,.{max(digits - power, 0)}f}" if -2 <= power <= 3 else f"{mantissa}e{power}")
@@ -67,21 +69,24 @@ def compact(value: Any) -> str:
 
     >>> [compact(value) for value in (0, 12.345, 9999, 1234567, -2.5e9, 0.00123, 3e-7)]
     ['0', '12.3', '10k', '1.23M', '−2.5G', '0.00123', '3e−7']
+    >>> [compact(value) for value in (999.4, 999.6, 999_600, 9.996e14)]
+    ['999', '1k', '1M', '1e15']
     """
     if not is_number(value):
         return NONE
     if value == 0:
         return "0"
-    size = abs(float(value))
+    rounded = float(f"{value:.3g}")
+    size = abs(rounded)
     if size < 1e-4 or size >= 1e15:
-        mantissa, _, exponent = f"{value:.2e}".partition("e")
+        mantissa, _, exponent = f"{rounded:.2e}".partition("e")
         return _minus(f"{float(mantissa):g}e{int(exponent)}")
-    power = min(floor(log10(float(f"{size:.3g}"))) // 3, 4) if size >= 1000 else 0
-    return _minus(f"{float(f'{value:.3g}') / 1000**power:.3g}{_UNITS[power]}")
+    power = floor(log10(size)) // 3 if size >= 1000 else 0
+    return _minus(f"{rounded / 1000**power:.3g}{_UNITS[power]}")
 
 
 def measured(value: Any) -> str:
-    """A value of a feature: four digits, and a unit only where it is large.
+    """A value of a feature: four digits, with a unit only if it is large.
 
     >>> [measured(value) for value in (1013.25, 0.5, 18612, 234567, 0.000012)]
     ['1013', '0.5', '18612', '235k', '1.2e−5']
@@ -92,7 +97,7 @@ def measured(value: Any) -> str:
 
 
 def percent(value: Any, digits: int = 1, *, sign: bool = False) -> str:
-    """A share in percent; `sign` for a change. A share that is positive and rounds to zero is given by a bound.
+    """A fraction in percent; `sign` for a change. A positive fraction that rounds to zero is given as a bound.
 
     >>> percent(0.1234), percent(0), percent(0.00001), percent(1), percent(None)
     ('12.3 %', '0 %', '< 0.1 %', '100 %', '–')
@@ -107,7 +112,7 @@ def percent(value: Any, digits: int = 1, *, sign: bool = False) -> str:
 
 
 def p_value(value: Any) -> str:
-    """The p of a test; very small ones, which may have underflown to zero, are given by a bound.
+    """The p-value of a test; a very small one, which may have underflowed to zero, is given as a bound.
 
     >>> p_value(0.0312), p_value(1.0), p_value(5.1e-05), p_value(0.0), p_value(None)
     ('0.031', '1.0', '< 0.0001', '< 0.0001', '–')
@@ -116,7 +121,7 @@ def p_value(value: Any) -> str:
 
 
 def p_equals(value: Any) -> str:
-    """The p of a test within a sentence.
+    """The p-value of a test within a sentence.
 
     >>> p_equals(0.0312), p_equals(0.0)
     ('p = 0.031', 'p < 0.0001')
@@ -126,19 +131,22 @@ def p_equals(value: Any) -> str:
 
 
 def nbytes(size: Any) -> str:
-    """Memory.
+    """A number of bytes.
 
     >>> nbytes(800_000), nbytes(96), nbytes(2_400)
     ('800 kB', '96 B', '2.4 kB')
+    >>> nbytes(999_900), nbytes(5e12)
+    ('1 MB', '5 TB')
     """
-    for unit, of in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if size >= of:
-            return f"{size / of:.3g} {unit}"
+    rounded = float(f"{size:.3g}")
+    for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if rounded >= scale:
+            return f"{rounded / scale:.3g} {unit}"
     return f"{size} B"
 
 
 def duration(seconds: Any) -> str:
-    """A time in the unit that suits it.
+    """A duration in a suitable unit.
 
     >>> [duration(seconds) for seconds in (0.000034, 0.034, 12.3, 125, 7320)]
     ['34 µs', '34 ms', '12.3 s', '2 min 5 s', '2 h 2 min']
@@ -158,7 +166,7 @@ def duration(seconds: Any) -> str:
 
 
 def listed(parts: Sequence[str], most: int = 5) -> str:
-    """The first of many things, and how many more there are.
+    """The first few of several texts, and the number of the others.
 
     >>> listed(["a", "b"]), listed(["a", "b", "c"], most=1)
     ('a; b', 'a; and 2 more')
@@ -168,7 +176,7 @@ def listed(parts: Sequence[str], most: int = 5) -> str:
 
 
 def shorten(text: str, length: int = 24) -> str:
-    """A name cut in its middle to fit beside an axis.
+    """A name shortened in the middle, to fit beside an axis.
 
     >>> shorten("a_column_with_a_very_long_name", 12)
     'a_colu…_name'

@@ -1,4 +1,4 @@
-"""Names for classes, with what is known about them: methods and backbones are registered and looked up here."""
+"""Registries of classes by name, with a description of each: methods and backbones."""
 
 import re
 import sys
@@ -12,12 +12,12 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any, ClassVar, Generic, TypeVar, get_args
 
-from daes.choices import not_one_of
+from daes.choices import check_choice
 
 
 @dataclass(frozen=True)
 class Reference:
-    """Where something was published.
+    """A publication.
 
     >>> reference = Reference("Steffen Rendle", "Factorization Machines", "ICDM", 2010)
     >>> reference.short, str(reference)
@@ -25,14 +25,14 @@ class Reference:
     """
 
     authors: str
-    """Names separated by commas; of many authors, the first one and "et al."."""
+    """Names separated by commas, or the first name and "et al."."""
     title: str
     venue: str
     year: int
 
     @property
     def short(self) -> str:
-        """The citation in a few words, for tables."""
+        """A short citation, for tables."""
         names = [author.split()[-1] for author in self.authors.removesuffix(" et al.").split(", ")]
         several = len(names) > 2 or self.authors.endswith(" et al.")
         return f"{names[0] + ' et al.' if several else ' & '.join(names)}, {self.venue} {self.year}"
@@ -42,9 +42,9 @@ class Reference:
 
 
 class Configurable:
-    """Base class that remembers the constructor's arguments, so that an object can be described by them.
+    """Base class that keeps the arguments of the constructor, so that an object can be described by them.
 
-    `arguments` are those given to the constructor, by name; defaults are left out.
+    `arguments` are those given to the constructor, by name, without defaults.
     """
 
     arguments: dict[str, Any]
@@ -52,18 +52,18 @@ class Configurable:
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "__init__" in cls.__dict__:
-            cls.__init__ = _remembering(cls.__init__)  # type: ignore[method-assign]
+            cls.__init__ = _recording(cls.__init__)  # type: ignore[method-assign]
 
 
-def _remembering(init: Callable[..., None]) -> Callable[..., None]:
+def _recording(init: Callable[..., None]) -> Callable[..., None]:
     @wraps(init)
-    def remember(self: Configurable, *args: Any, **kwargs: Any) -> None:
-        if "arguments" not in self.__dict__:  # the constructors of base classes are called within that of the class
+    def record(self: Configurable, *args: Any, **kwargs: Any) -> None:
+        if "arguments" not in self.__dict__:  # the constructors of base classes are called by that of the class
             names = list(signature(init).parameters)[1:]
             self.__dict__["arguments"] = {**dict(zip(names, args, strict=False)), **kwargs}
         init(self, *args, **kwargs)
 
-    return remember
+    return record
 
 
 T = TypeVar("T", bound=Configurable)
@@ -71,68 +71,68 @@ T = TypeVar("T", bound=Configurable)
 
 @dataclass(frozen=True, kw_only=True)
 class Entry(Generic[T]):
-    """What is known about a registered name."""
+    """Description of a registered name."""
 
     inputs: ClassVar[tuple[str, ...]] = ()
-    """Arguments of the constructor that depend on the data and are not options."""
+    """Arguments of the constructor that depend on the data, so they are not options."""
 
     name: str
     cls: type[T]
     title: str
     """The name in text."""
     short: str = ""
-    """The name in tables and figures; by default the title."""
+    """The name in tables and figures; the title by default."""
     reference: Reference | None = None
     preset: Mapping[str, Any] = field(default_factory=dict)
-    """Options that the name stands for; given ones take precedence."""
+    """Options that the name stands for; given options take precedence."""
     order: float = float("inf")
-    """Place in tables; entries without one come last, by name."""
+    """Position in tables; entries without one come last, by name."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "short", self.short or self.title)
 
     @property
     def place(self) -> tuple[Any, ...]:
-        """What entries are sorted by."""
+        """Sort key of the entries."""
         return self.order, self.name
 
     @property
     def citation(self) -> str:
-        """The reference in a few words; empty where there is none."""
+        """The short citation; empty if there is no reference."""
         return "" if self.reference is None else self.reference.short
 
     @property
     def options(self) -> dict[str, Any]:
-        """Every option with its default, which is the preset's where it has one."""
+        """Every option with its default, which is that of the preset if it has one."""
         return {name: self.preset.get(name, default) for name, default in self._defaults().items()}
 
     def build(self, *inputs: Any, **options: Any) -> T:
-        """An object of the class, by the preset and the options given."""
+        """An object of the class, with the preset and the given options."""
         self.check_options(options)
         return self.cls(*inputs, **{**self.preset, **options})
 
     def check_options(self, options: Iterable[str]) -> None:
-        """A TypeError for an option that the class does not have."""
+        """Raise a TypeError for an option that the class does not have."""
         known = self._defaults()
         for name in options:
             if name not in known and name not in self.inputs:
                 raise TypeError(f"{self.name} has no option {name!r}; it has {', '.join(known) or 'none'}")
 
     def spelled_out(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """The options, and the class's default for each option of the preset that is not among them.
+        """The options, with the class's default for each option of the preset that is not among them.
 
-        Built with these an object does not depend on what the preset is.
+        An object built with these does not depend on the preset.
         """
         defaults = self._defaults()
         return {**{name: defaults[name] for name in self.preset}, **options}
 
     def to_dict(self) -> dict[str, Any]:
-        """What is known about the name, as plain data."""
-        known = {name: value for name, value in vars(self).items() if name not in ("cls", "order")}
-        return {**known, "reference": str(self.reference or "")}
+        """The fields as plain data."""
+        fields = {name: value for name, value in vars(self).items() if name not in ("cls", "order")}
+        return {**fields, "reference": str(self.reference or "")}
 
     def _defaults(self) -> dict[str, Any]:
-        """The options of the class and their defaults, those that it passes on to its base classes included."""
+        """The options of the class and their defaults, including those that it passes on to its base classes."""
         found: dict[str, Any] = {}
         passed_on: set[str] | None = None  # None for any
         for cls in self.cls.__mro__:
@@ -160,7 +160,7 @@ class Registry(Mapping[str, E]):
 
     Args:
         kind: what is registered, for messages.
-        entry: the class of the entries.
+        entry: class of the entries.
     """
 
     def __init__(self, kind: str, entry: type[E]) -> None:
@@ -168,16 +168,16 @@ class Registry(Mapping[str, E]):
         self._entry = entry
         self._entries: dict[str, E] = {}
 
-    def register(self, name: str, **known: Any) -> Callable[[C], C]:
-        """Decorate a class to register it under a name; several names may stand for one class.
+    def register(self, name: str, **fields: Any) -> Callable[[C], C]:
+        """Decorate a class to register it under a name; a class may have several names.
 
         Args:
             name: the name in code, options and files.
-            known: what is known about it: the fields of the entry.
+            fields: the other fields of the entry.
         """
 
         def register(cls: C) -> C:
-            self._add(self._entry(name=name, cls=cls, **known))
+            self._add(self._entry(name=name, cls=cls, **fields))
             return cls
 
         return register
@@ -192,13 +192,12 @@ class Registry(Mapping[str, E]):
         self._entries = dict(sorted(entries.items(), key=lambda item: item[1].place))
 
     def find(self, name: str) -> E:
-        """The entry of that name; a ValueError lists the names there are and suggests the closest."""
-        if name in self._entries:
-            return self._entries[name]
-        raise ValueError(f"{self.kind} {not_one_of(name, self)}")
+        """The entry of a name; a ValueError for an unknown one lists the names and suggests the closest."""
+        check_choice(self.kind, name, self)
+        return self._entries[name]
 
     def describe(self, obj: Configurable) -> tuple[str, dict[str, Any]]:
-        """Name and options by which an object can be built again; of an unregistered class its full name."""
+        """Name and options with which an object can be built again; the full name of an unregistered class."""
         entry = self.entry_of(obj)
         if entry is None:
             return full_name(type(obj)), {}
@@ -206,7 +205,7 @@ class Registry(Mapping[str, E]):
         return entry.name, entry.spelled_out(given)
 
     def entry_of(self, obj: Configurable) -> E | None:
-        """The entry that an object is built by: that of its class, of several the one whose preset it agrees with."""
+        """The entry of an object's class; if there are several, the one whose preset agrees with the object."""
         entries = [entry for entry in self.values() if entry.cls is type(obj)]
         return max(entries, key=lambda entry: _agreement(entry, obj), default=None)
 
@@ -224,14 +223,14 @@ class Registry(Mapping[str, E]):
 
 
 def import_modules(package: str, path: Iterable[str]) -> None:
-    """Import the modules of a package, so that what they register is known."""
+    """Import the modules of a package, so that their classes are registered."""
     for module in iter_modules(path):
         if not module.ispkg:
             import_module(f"{package}.{module.name}")
 
 
 def registered_names(package: str, kind: str) -> tuple[str, ...]:
-    """The names of a registry; unless its package is loaded they are read from its source, since it loads torch.
+    """The names of a registry, read from the source of its package unless that is loaded, since it loads torch.
 
     >>> "deepfm" in registered_names("daes.backbone", "backbone")
     True
@@ -252,7 +251,7 @@ def full_name(cls: type) -> str:
 
 
 def _agreement(entry: Entry[Any], obj: Configurable) -> tuple[bool, int]:
-    """Whether an object has all options of a preset, and how many these are."""
+    """Whether an object has all options of the entry's preset, and how many there are."""
     options = {**entry.spelled_out({}), **obj.arguments}
     return all(_plain(options[name]) == _plain(value) for name, value in entry.preset.items()), len(entry.preset)
 

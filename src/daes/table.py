@@ -1,4 +1,4 @@
-"""One table model: rows of cells, rendered for a document, a terminal or (in `daes.report`) a page."""
+"""Tables: rows of cells, rendered for a document, a terminal or (in `daes.report`) a page."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ class Cell:
     """A cell of a table.
 
     Args:
-        content: what it says.
-        strong: whether it stands out, as the best of its column.
-        note: what follows in small print, as a standard deviation or a mark.
+        content: the text.
+        strong: whether it is emphasised, such as the best of its column.
+        note: text that follows in small print, such as a standard deviation or a mark.
         colour: on a page, a colour of the theme ("c1") for a dot before the content.
-        style: in a terminal, a style of rich, by default bold green where it stands out.
+        style: in a terminal, a style of rich; bold green by default if emphasised.
     """
 
     content: str
@@ -35,9 +35,9 @@ class Table:
 
     Args:
         head: one name per column.
-        rows: anything that has a text, or cells where something stands out.
-        caption: what it shows.
-        left: the columns of text; numbers are aligned to the right.
+        rows: objects with a text, or cells.
+        caption: title of the table.
+        left: the columns of text, aligned to the left; numbers are aligned to the right.
 
     >>> rows = [("efd", "0.75"), ("daes", Cell("0.76", strong=True, note="± 0.01"))]
     >>> print(Table(("method", "AUC"), rows).markdown())
@@ -53,17 +53,17 @@ class Table:
     left: frozenset[int] = frozenset({0})
 
     def cells(self) -> list[list[Cell]]:
-        """The rows, each entry a `Cell`."""
+        """The rows, with every entry as a `Cell`."""
         return [[cell if isinstance(cell, Cell) else Cell(str(cell)) for cell in row] for row in self.rows]
 
     def markdown(self) -> str:
-        """For a document: what stands out is bold."""
+        """For a document; emphasised cells are bold."""
         lines = [self.head, [":--" if place in self.left else "--:" for place in range(len(self.head))]]
         lines += [[f"**{cell}**" if cell.strong else str(cell) for cell in row] for row in self.cells()]
         return "\n".join("| " + " | ".join(text.replace("|", "\\|") for text in line) + " |" for line in lines)
 
     def __rich__(self) -> Any:
-        """For a terminal; a caption also gives it air above and below."""
+        """For a terminal; with a caption there is also space above and below."""
         text = require("rich.text").Text
         grid = require("rich.table").Table(
             title=self.caption or None,

@@ -230,7 +230,7 @@ def test_how_many_rows_to_expect(folder, tmp_path):
         ),
         (
             ["clicks.parquet", "-c", "price", "--estimators", "kill"],
-            "estimators must be from reservoir, jump, …, got 'kill'",
+            "estimators must be among reservoir, jump, …, got 'kill' (did you mean 'kll'?)",
         ),
         (["clicks.parquet", "-c", "price", "--plot", "x.pdf"], "--plot must end in .html or .png, got x.pdf"),
         (

@@ -2,7 +2,7 @@ import numpy as np
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from daes.distribution.drift import drift_profile
+from daes.distribution import drift_profile
 
 
 def test_psi_and_ks_of_every_numerical_column(daes, clicks):

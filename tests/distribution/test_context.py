@@ -308,7 +308,7 @@ def test_a_sample_of_rows_is_enough_and_repeatable() -> None:
         ({}, {"c": [1]}, {}, "numerical must have at least one column"),
         ({"x": [1.0]}, {}, {}, "categorical must have at least one column"),
         ({"x": []}, {"c": []}, {}, "must have at least one row"),
-        ({"x": ["a"]}, {"c": [1]}, {}, "numerical column 'x': values must be numeric, got dtype <U1"),
+        ({"x": ["a"]}, {"c": [1]}, {}, "numerical column 'x' must be numeric, got dtype <U1"),
         ({"x": [[1.0]]}, {"c": [1]}, {}, r"numerical column 'x' must be one-dimensional, got shape \(1, 1\)"),
         ({"x": [1.0]}, {"c": [1j]}, {}, "categorical column 'c' must hold ids or strings, got dtype complex128"),
         ({"x": [1.0]}, {"c": np.array([{}], object)}, {}, "categorical column 'c' must hold ids.*unhashable"),

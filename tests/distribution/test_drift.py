@@ -11,7 +11,8 @@ from scipy.stats import ks_2samp
 
 from daes.distribution import ESTIMATORS
 from daes.distribution.base import DistributionEstimator, Estimator, Floats, State
-from daes.distribution.drift import drift_profile, kl_divergence, ks_statistic, psi
+from daes.distribution.drift import kl_divergence, ks_statistic, psi
+from daes.distribution.stream_drift import drift_profile
 
 
 class Formula(Estimator):
@@ -253,7 +254,7 @@ def test_a_profile_compares_each_segment_with_the_first(dtype: Any) -> None:
 
 def test_one_segment_a_value_is_allowed_and_more_are_not() -> None:
     assert list(drift_profile([1.0, 1.0, 2.0], segments=3).ks) == [0, 0, 1]
-    with pytest.raises(ValueError, match="segments must be at most the number of values, 3, got 4"):
+    with pytest.raises(ValueError, match="segments must lie between 2 and the number of rows, 3, got 4"):
         drift_profile([1.0, 1.0, 2.0], segments=4)
 
 
@@ -281,10 +282,11 @@ def test_an_empty_first_segment_leaves_only_the_missing_rate() -> None:
     ("column", "segments", "message"),
     [
         ([np.nan, np.inf], 2, "column must have a finite value, got none among 2"),
-        ([1.0, 2.0], 1, "segments must be at least 2, got 1"),
+        ([1.0, 2.0], 1, "segments must lie between 2 and the number of rows, 2, got 1"),
         ([1.0, 2.0], 0, "segments must be a positive integer, got 0"),
-        ([], 2, "segments must be at most the number of values, 0, got 2"),
-        (["a", "b"], 2, "column: values must be numeric, got dtype <U1"),
+        ([1.0, 2.0], 2.0, "segments must be a positive integer, got 2.0"),
+        ([], 2, "segments must lie between 2 and the number of rows, 0, got 2"),
+        (["a", "b"], 2, "column must be numeric, got dtype <U1"),
     ],
 )
 def test_bad_columns_are_errors(column: Any, segments: int, message: str) -> None:

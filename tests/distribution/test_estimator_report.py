@@ -193,8 +193,11 @@ def test_no_values_is_an_error(batches, message):
         ({"seed": -1}, "seed must be a non-negative integer, got -1"),
         ({"levels": [0.5, 1.5]}, r"levels must lie in \[0, 1\], got 1.5"),
         ({"levels": []}, "levels must have at least one level"),
-        ({"estimators": ["jmup"]}, "estimators must be from reservoir, jump, .*, got 'jmup'"),
-        ({"estimators": []}, "estimators must name at least one estimator"),
+        (
+            {"estimators": ["jmup"]},
+            r"estimators must be among reservoir, jump, .*, got 'jmup' \(did you mean 'jump'\?\)",
+        ),
+        ({"estimators": []}, "estimators must name at least one, got none"),
     ],
 )
 def test_bad_arguments_are_named(arguments, message):

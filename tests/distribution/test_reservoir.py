@@ -309,7 +309,7 @@ def test_error_messages_name_argument_and_value():
         (lambda: JumpReservoir(0), "size must be a positive integer, got 0"),
         (lambda: JumpReservoir(-3), "size must be a positive integer, got -3"),
         (lambda: Reservoir(2.5), "size must be .*, got 2.5"),
-        (lambda: JumpReservoir(10, "quick"), "skip must be 'exact' or 'paper', got 'quick'"),
+        (lambda: JumpReservoir(10, "quick"), "skip must be one of exact, paper, got 'quick'"),
         (lambda: JumpReservoir(10, seed=-1), "seed must be a non-negative integer, got -1"),
         (lambda: JumpReservoir(10, expiry=5, half_life=5), "only one of .* can be set, got expiry, half_life"),
         (lambda: JumpReservoir(10, "paper", expiry=5), "expiry needs skip='exact'"),
@@ -340,7 +340,7 @@ def test_merging_other_kinds_sizes_or_itself_is_an_error():
         a.merge(JumpReservoir(20))
     with pytest.raises(ValueError, match="other must have skip='exact' to merge, got 'paper'"):
         a.merge(JumpReservoir(10, "paper"))
-    with pytest.raises(ValueError, match="got this estimator itself"):
+    with pytest.raises(ValueError, match="got this JumpReservoir itself"):
         a.merge(a)
     old, new = JumpReservoir(10, half_life=5), JumpReservoir(10, half_life=5)
     new.update([1.0])
@@ -358,3 +358,22 @@ def test_loading_a_state_that_does_not_fit_is_an_error():
         JumpReservoir(10).load_state_dict({k: v for k, v in state.items() if k != "sample"})
     with pytest.raises(ValueError, match="at most 10 values, got shape"):
         JumpReservoir(10).load_state_dict({**state, "sample": np.zeros(11)})
+
+
+@pytest.mark.parametrize(
+    ("options", "change"),
+    [
+        ({}, {"sample": np.zeros((2, 2))}),
+        ({}, {"sample": np.zeros(11)}),
+        ({"expiry": 50}, {"born": np.zeros(3, np.int64)}),
+        ({"stability": 0.1, "min_size": 2}, {"capacity": 4}),
+    ],
+)
+def test_a_state_that_is_refused_changes_nothing(options, change):
+    reservoir, other = JumpReservoir(10, **options), JumpReservoir(10, seed=1, **options)
+    reservoir.update(np.arange(8.0))
+    other.update(np.arange(9.0) + 100)
+    with pytest.raises(ValueError, match=r"state's (sample|born) must"):
+        reservoir.load_state_dict({**other.state_dict(), **change})
+    np.testing.assert_array_equal(reservoir.sample, np.arange(8.0))
+    assert (reservoir.count, reservoir.seed, reservoir.maximum) == (8, 0, 7.0)

@@ -1,5 +1,7 @@
 """Which positions of a stream are accepted: the laws, without any values."""
 
+from copy import deepcopy
+
 import numpy as np
 import pytest
 from scipy import integrate, stats
@@ -150,7 +152,7 @@ def test_takes_of_any_length_give_the_same_acceptances(make):
 def test_a_saved_schedule_goes_on_and_so_does_a_copy(make, at):
     schedule = make(700, 3)
     schedule.take(at)
-    loaded, copy = make(700, 3), schedule.copy()
+    loaded, copy = make(700, 3), deepcopy(schedule)
     loaded.load_state_dict(schedule.state_dict())
     expected = schedule.take(90_000)
     for other in (loaded, copy):

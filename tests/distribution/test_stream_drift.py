@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from daes.distribution.drift import drift_profile
-from daes.distribution.stream_drift import stream_drift
+from daes.distribution.stream_drift import drift_profile, stream_drift
 
 
 def rows(count):

@@ -69,5 +69,5 @@ def test_shared_options_reach_the_reservoirs():
 
 @pytest.mark.parametrize("plain", ["score", ["level"], ["score", "score"]])
 def test_bad_names_are_shown(plain):
-    with pytest.raises(ValueError, match="plain must be a list of different names out of value, score, rank, got "):
+    with pytest.raises(ValueError, match="plain must be a list of distinct names from value, score, rank, got "):
         build("efd", plain=plain)

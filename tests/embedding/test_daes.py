@@ -428,7 +428,7 @@ def test_nothing_larger_than_the_output_is_ever_held(options: dict[str, Any], fo
         ({"knots": 2.5}, r"knots must .*got 2.5"),
         ({"beta": 1.5}, r"beta must lie in \[0, 1\], got 1.5"),
         ({"beta": math.nan}, r"beta must .*got nan"),
-        ({"modulation": "gates"}, "modulation must be one of 'gate', 'tran', None, got 'gates'"),
+        ({"modulation": "gates"}, "modulation must be one of gate, tran, None, got 'gates'"),
         ({"basis": "spline"}, r"basis must .*got 'spline'"),
         ({"linear": True}, r"linear must .*got True"),
         ({"plain": ["value", "level"]}, r"plain must be .*got \['value', 'level'\]"),

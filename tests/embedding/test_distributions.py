@@ -8,7 +8,8 @@ import torch
 
 from daes.distribution import JumpReservoir
 from daes.distribution.base import inverted_cdf
-from daes.embedding.distributions import LIKELY_LEVELS, FeatureDistributions, _column_range
+from daes.embedding.distributions import FeatureDistributions, _column_range
+from daes.embedding.knots import LIKELY_LEVELS
 
 
 def stream(rows=3000, features=3, seed=0, missing=(0.0, 0.3, 0.0)):
@@ -30,12 +31,12 @@ def batches(values, sizes=(1, 7, 64, 200)):
         start += step
 
 
-def observe_as_a_device(module, batch, labels=None):
+def observe_as_a_device(module, batch):
     """The path of an accelerator, on the CPU's tensors."""
-    module.observe_ahead(batch, labels, refresh=module.advance(len(batch)))
+    module.observe_ahead(batch, refresh=module.advance(len(batch)))
 
 
-PATHS = {"host": lambda module, *arguments: module.observe(*arguments), "device": observe_as_a_device}
+PATHS = {"host": FeatureDistributions.observe, "device": observe_as_a_device}
 
 
 @pytest.fixture(params=PATHS)
@@ -130,20 +131,6 @@ def test_bounds_are_the_outer_knots(observe):
     observe(module, torch.tensor([[2.0, torch.nan], [30.0, torch.nan]]))
     assert module.knots[0].tolist() == [0.0, 2.0, 2.0, 10.0, 10.0]
     assert module.knots[1].isnan().all()
-
-
-def test_labels_are_those_of_the_members(observe):
-    values = torch.rand(2000, 2)
-    values[torch.rand(2000) < 0.2, 1] = torch.nan
-    labels = (values[:, 0] > 0.5).float()
-    module = FeatureDistributions(2, 4, reservoir_size=100, keep_labels=True)
-    for start in range(0, 2000, 50):
-        observe(module, values[start : start + 50], labels[start : start + 50])
-    torch.testing.assert_close(module.labels[0, :100].bool(), module.slots[0, :100] > 0.5)
-    clicked = {float(value): float(label) for value, label in zip(values[:, 1], labels, strict=True)}
-    assert [clicked[float(v)] for v in module.slots[1, :100]] == module.labels[1, :100].tolist()
-    with pytest.raises(ValueError, match="labels must be given"):
-        module.observe(values)
 
 
 class TestState:
@@ -246,17 +233,6 @@ class TestMerge:
         assert_same_as_reservoirs(modules[0], oracles[0])
         assert_same_as_reservoirs(saved, oracles[0])
 
-    def test_labels_travel_with_their_members(self):
-        modules = [FeatureDistributions(1, 4, reservoir_size=50, seed=seed, keep_labels=True) for seed in (0, 1)]
-        for place, module in enumerate(modules):
-            values = torch.rand(500, 1) + place
-            module.observe(values, (values[:, 0] % 0.5 > 0.25).float())
-        modules[0].merge(modules[1])
-        members = modules[0].slots[0, :50]
-        assert (members > 1).any()
-        assert (members < 1).any()
-        assert torch.equal(modules[0].labels[0, :50].bool(), members % 0.5 > 0.25)
-
     def test_features_without_missing_values_share_a_schedule_afterwards(self):
         modules = [FeatureDistributions(3, 4, reservoir_size=50, seed=seed) for seed in (0, 1)]
         for module in modules:
@@ -270,7 +246,6 @@ class TestMerge:
             (lambda: FeatureDistributions(2, 4, reservoir_size=9), "same reservoir_size to merge, got 9 for 20"),
             (lambda: FeatureDistributions(3, 4, reservoir_size=20), "same num_features"),
             (lambda: FeatureDistributions(2, 4, reservoir_size=20).freeze(), "frozen"),
-            (lambda: FeatureDistributions(2, 4, reservoir_size=20, keep_labels=True), "keep labels"),
         ],
     )
     def test_what_does_not_fit_is_refused(self, other, message):

@@ -56,7 +56,7 @@ def test_look_up_and_gradient(sparse):
     table.fetch(IDS[:0])
     assert table(IDS[:0]).shape == (0, 2, 4)
     for ids in (IDS, IDS[:1]):
-        with pytest.raises(RuntimeError, match="has the vectors of the ids that were given to fetch"):
+        with pytest.raises(RuntimeError, match="can only look up ids that were passed to the last fetch"):
             table(ids)
 
 

@@ -57,7 +57,7 @@ assert torch.equal(*both)
 
 numbers = torch.randn(8, 2)
 reservoirs = build_embedding("daes", 2, 4)
-refused(lambda: reservoirs.train()(numbers), "the distributions of 2 processes would not agree")
+refused(lambda: reservoirs.train()(numbers), "the distributions of 2 processes would differ")
 reservoirs.observe_in_forward = False
 reservoirs.observe(numbers)  # whoever gives all rows to every process may go on
 reservoirs.train()(numbers)

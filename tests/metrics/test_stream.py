@@ -264,7 +264,7 @@ def test_bad_rows_are_refused_and_change_nothing(make, arguments, error, message
 
 def test_merge_refuses_what_does_not_fit(make):
     metric = make()
-    with pytest.raises(ValueError, match="got this metric itself"):
+    with pytest.raises(ValueError, match=r"got this .* itself"):
         metric.merge(metric)
     with pytest.raises(TypeError, match="to merge, got StreamMetrics"):
         metric.merge(StreamMetrics())
@@ -282,7 +282,7 @@ def test_load_refuses_what_does_not_fit():
         AUC(bins=4).load_state_dict(AUC(bins=8).state_dict())
     with pytest.raises(ValueError, match="state must have kind='LogLoss', got 'BrierScore'"):
         LogLoss().load_state_dict(BrierScore().state_dict())
-    with pytest.raises(ValueError, match="lacks \\['totals'\\]"):
+    with pytest.raises(ValueError, match="of another version: totals missing"):
         LogLoss().load_state_dict({"kind": "LogLoss", "count": 0})
     with pytest.raises(ValueError, match="totals of shape"):
         LogLoss().load_state_dict({"kind": "LogLoss", "count": 0, "totals": np.zeros(3)})
@@ -370,7 +370,9 @@ class TestStreamMetrics:
     def test_refusals(self):
         with pytest.raises(ValueError, match="must have a window exactly if this one has"):
             StreamMetrics(window=None).merge(StreamMetrics())
-        with pytest.raises(ValueError, match=r"also has \['window'\]"):
+        with pytest.raises(
+            ValueError, match=r"state must have the entries auc, .*, calibration, got auc, .*, calibration, window"
+        ):
             StreamMetrics(window=None).load_state_dict(StreamMetrics().state_dict())
         with pytest.raises(ValueError, match="state must have size=6, got 5"):
             StreamMetrics(window=6).load_state_dict(StreamMetrics(window=5).state_dict())

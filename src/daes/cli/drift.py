@@ -13,7 +13,7 @@ from daes.table import Cell, Table
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from daes.distribution.drift import DriftProfile
+    from daes.distribution import DriftProfile
     from daes.stream.dataset import Dataset
 
 

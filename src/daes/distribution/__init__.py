@@ -6,12 +6,13 @@ from functools import partial
 from daes.distribution.bank import EstimatorBank
 from daes.distribution.base import DistributionEstimator
 from daes.distribution.context import ContextRanking, rank_context_fields, smallest_cardinality
-from daes.distribution.drift import DriftProfile, drift_profile, kl_divergence, ks_statistic, psi
+from daes.distribution.drift import kl_divergence, ks_statistic, psi
 from daes.distribution.gk import GKSketch
 from daes.distribution.jump import JumpReservoir
 from daes.distribution.order_statistics import OrderStatistics
 from daes.distribution.reservoir import Reservoir
 from daes.distribution.sketches import KLLSketch, TDigestSketch
+from daes.distribution.stream_drift import DriftProfile, drift_profile
 
 ESTIMATORS: dict[str, Callable[..., DistributionEstimator]] = {
     "reservoir": Reservoir,

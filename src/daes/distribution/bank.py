@@ -6,8 +6,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from daes.distribution.base import DistributionEstimator as One
-from daes.distribution.base import Floats, State, check_levels, check_positive
+from daes.distribution.base import DistributionEstimator, Floats, State, check_levels, check_positive
 
 
 class EstimatorBank:
@@ -28,10 +27,10 @@ class EstimatorBank:
            [10., 20.]])
     """
 
-    def __init__(self, make: Callable[[int], One], num_features: int) -> None:
+    def __init__(self, make: Callable[[int], DistributionEstimator], num_features: int) -> None:
         check_positive(num_features=num_features)
         self.num_features = num_features
-        self.estimators: Sequence[One] = [make(feature) for feature in range(num_features)]
+        self.estimators: Sequence[DistributionEstimator] = [make(feature) for feature in range(num_features)]
 
     @property
     def count(self) -> NDArray[np.int64]:
@@ -55,7 +54,7 @@ class EstimatorBank:
 
     @property
     def due(self) -> bool:
-        """Whether quantiles may differ from those read last."""
+        """Whether quantiles may have changed since they were last read."""
         return any(getattr(estimator, "due", True) for estimator in self.estimators)
 
     def update(self, values: ArrayLike) -> None:

@@ -66,14 +66,65 @@ class DistributionEstimator(Protocol):
         """Continue from the state of an estimator with the same settings."""
 
 
-class Estimator(ABC):
-    """Base class: checks arguments, skips, counts and handles state; a subclass implements the algorithm.
+class Mergeable(ABC):
+    """Base of estimators and metrics: saving, loading, and checks that only what fits is loaded or merged.
 
-    A subclass implements `_absorb`, `_quantile`, `_cdf`, `_merge`, `_state` and `_load`, and names in `_settings` the
-    attributes that must be equal for a merge or a load.
+    A subclass implements `_merge`, `_state` and `_load`. It names in `_settings` the attributes that must be equal for
+    a merge or a load, and in `_statistics` other attributes that belong to the state.
     """
 
     _settings: ClassVar[tuple[str, ...]] = ()
+    _statistics: ClassVar[tuple[str, ...]] = ("count",)
+
+    def state_dict(self) -> State:
+        """Everything needed to continue bit for bit."""
+        values = {name: getattr(self, name) for name in (*self._settings, *self._statistics)}
+        return {"kind": type(self).__name__, **values, **self._state()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from the state of an object with the same settings."""
+        expected = self.state_dict()
+        missing = sorted(expected.keys() - state.keys())
+        if missing:
+            raise ValueError(f"state is incomplete or of another version: {', '.join(missing)} missing")
+        for name in ("kind", *self._settings):
+            if not np.array_equal(state[name], expected[name]):
+                raise ValueError(f"state must have {name}={_brief(expected[name])}, got {_brief(state[name])}")
+        self._load(state)  # first: a state that it rejects changes nothing
+        for name in self._statistics:
+            setattr(self, name, type(expected[name])(state[name]))
+
+    def _check_other(self, other: Self) -> None:
+        """Raise unless `other` can be merged into this object."""
+        if type(other) is not type(self):
+            raise TypeError(f"other must be a {type(self).__name__} to merge, got {type(other).__name__}")
+        if other is self:
+            raise ValueError(f"other must have seen other values, got this {type(self).__name__} itself")
+        for name in self._settings:
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if not np.array_equal(mine, theirs):
+                raise ValueError(f"other must have {name}={_brief(mine)} to merge, got {_brief(theirs)}")
+
+    @abstractmethod
+    def _merge(self, other: Self) -> None:
+        """Add an object with the same settings; the statistics do not include it yet."""
+
+    @abstractmethod
+    def _state(self) -> State:
+        """The subclass's part of the state, as copies."""
+
+    @abstractmethod
+    def _load(self, state: Mapping[str, Any]) -> None:
+        """Restore the subclass's part of the state."""
+
+
+class Estimator(Mergeable):
+    """Base class: checks arguments, skips and counts; a subclass implements the algorithm.
+
+    A subclass implements `_absorb`, `_quantile` and `_cdf`, and what `Mergeable` requires.
+    """
+
+    _statistics: ClassVar[tuple[str, ...]] = ("count", "skipped", "minimum", "maximum")
 
     def __init__(self) -> None:
         self.count = 0
@@ -118,43 +169,11 @@ class Estimator(ABC):
         return np.where(np.isnan(points), np.nan, self._cdf(points))
 
     def merge(self, other: Self) -> None:
-        if type(other) is not type(self):
-            raise TypeError(f"other must be a {type(self).__name__} to merge, got {type(other).__name__}")
-        if other is self:
-            raise ValueError("other must be an estimator of a disjoint stream, got this estimator itself")
-        for name in self._settings:
-            mine, theirs = getattr(self, name), getattr(other, name)
-            if not np.array_equal(mine, theirs):
-                raise ValueError(f"other must have {name}={_brief(mine)} to merge, got {_brief(theirs)}")
+        self._check_other(other)
         if other.count:
             self._merge(other)
             self.advance(other.count, other.minimum, other.maximum)
         self.skipped += other.skipped
-
-    def state_dict(self) -> State:
-        return {
-            "kind": type(self).__name__,
-            **{name: getattr(self, name) for name in self._settings},
-            "count": self.count,
-            "skipped": self.skipped,
-            "minimum": self.minimum,
-            "maximum": self.maximum,
-            **self._state(),
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        expected = self.state_dict()
-        missing = sorted(expected.keys() - state.keys())
-        if missing:
-            raise ValueError(f"state is incomplete or of another version: {', '.join(missing)} missing")
-        for name in ("kind", *self._settings):
-            if not np.array_equal(state[name], expected[name]):
-                raise ValueError(f"state must have {name}={_brief(expected[name])}, got {_brief(state[name])}")
-        self._load(state)  # first: a state that it rejects changes nothing
-        self.count = int(state["count"])
-        self.skipped = int(state["skipped"])
-        self.minimum = float(state["minimum"])
-        self.maximum = float(state["maximum"])
 
     @abstractmethod
     def _absorb(self, values: Floats) -> None:
@@ -168,29 +187,15 @@ class Estimator(ABC):
     def _cdf(self, values: Floats) -> Floats:
         """The CDF at any points, ±inf included; the result at NaN is ignored. At least one value was seen."""
 
-    @abstractmethod
-    def _merge(self, other: Self) -> None:
-        """Add an estimator with the same settings and at least one value; `count` does not include it yet."""
 
-    @abstractmethod
-    def _state(self) -> State:
-        """The subclass's part of the state."""
-
-    @abstractmethod
-    def _load(self, state: Mapping[str, Any]) -> None:
-        """Restore the subclass's part of the state."""
-
-
-def check_values(values: ArrayLike) -> Floats:
-    """The values as a 1-D float64 array; raises if they are not numeric or not 1-D."""
+def check_values(values: ArrayLike, name: str = "values") -> Floats:
+    """The values as a 1-D float64 array; raises if they are not numeric or not 1-D. `name` is for the error."""
     array = np.asarray(values)
     if array.ndim != 1:
-        raise ValueError(f"values must be one-dimensional, got shape {array.shape}")
-    if array.dtype == np.float64:
-        return array
+        raise ValueError(f"{name} must be one-dimensional, got shape {array.shape}")
     if array.size and array.dtype.kind not in "fiub":
-        raise TypeError(f"values must be numeric, got dtype {array.dtype}")
-    return array.astype(np.float64)
+        raise TypeError(f"{name} must be numeric, got dtype {array.dtype}")
+    return array.astype(np.float64, copy=False)
 
 
 def check_levels(levels: ArrayLike) -> Floats:
@@ -207,6 +212,12 @@ def check_positive(**arguments: int) -> None:
     for name, value in arguments.items():
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value <= 0:
             raise ValueError(f"{name} must be a positive integer, got {value!r}")
+
+
+def check_seed(seed: int) -> None:
+    """Raise unless the seed is a non-negative integer."""
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise ValueError(f"seed must be a non-negative integer, got {seed!r}")
 
 
 def inverted_cdf(ordered: Floats, levels: Floats) -> Floats:

@@ -6,19 +6,22 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from daes.distribution.base import Floats, State, check_positive
-from daes.distribution.drift import _check_binning, _cuts, _raised, _Sample
+from daes.distribution.base import Floats, State
+from daes.distribution.drift import SortedSample, bin_cuts, raise_masses
 from daes.native import arrays
 
 Counts = NDArray[np.int64]
+
+_BINS, _RESOLUTION, _FLOOR = 10, 100, 1e-4
+"""Bins of the PSI, quantiles at which CDFs are compared, and the smallest mass of a bin (see `psi`)."""
 
 
 class DriftBins:
     """Bins of q features, cut at the quantiles of a reference, with PSI and KS computed from the counts of other rows.
 
-    Counts are additive, so segments of a stream can be joined afterwards without keeping their values. `psi` equals
-    `daes.distribution.psi` on the same values. `ks` is the largest difference between the CDFs at the i/`resolution`
-    quantiles of the reference: at most 1/`resolution` below the supremum if the reference has no ties.
+    Counts are additive, so segments of a stream can be joined without keeping their values. `psi` equals
+    `daes.distribution.psi` on the same values. `ks` is the largest difference between the CDFs at the percentiles of
+    the reference: at most 1 % below the supremum if the reference has no ties.
 
     **Shape.** `count` takes (B, q), ignoring NaN and ±inf, and returns (q, C+1) where C is the largest number of cuts;
     `psi` and `ks` take such counts, possibly stacked as (…, q, C+1), and return (…, q).
@@ -26,33 +29,28 @@ class DriftBins:
     Args:
         reference: the values (N, q) that others are compared with. A feature without a finite value has no bins, and
             NaN for psi and ks.
-        bins: number of bins of the PSI, a divisor of `resolution`.
-        resolution: number of quantiles at which the CDFs are compared.
-        floor: smallest mass of a bin, see `daes.distribution.psi`.
 
     >>> from daes.distribution import psi
-    >>> bins = DriftBins([[1.0], [2.0], [3.0], [4.0]], bins=2, resolution=4)
-    >>> counts = bins.count([[3.0], [4.0]]) + bins.count([[5.0], [6.0]])
+    >>> values = np.arange(200.0)
+    >>> bins = DriftBins(values[:100, None])
+    >>> counts = bins.count(values[50:90, None]) + bins.count(values[90:150, None])
     >>> bins.ks(counts)
     array([0.5])
-    >>> bool(np.isclose(bins.psi(counts), psi([1, 2, 3, 4], [3, 4, 5, 6], bins=2)).all())
+    >>> bool(np.isclose(bins.psi(counts), psi(values[:100], values[50:150])).all())
     True
     """
 
-    def __init__(self, reference: ArrayLike, *, bins: int = 10, resolution: int = 100, floor: float = 1e-4) -> None:
+    def __init__(self, reference: ArrayLike) -> None:
         given = np.asarray(reference)
         values = given.astype(np.float64, copy=False)
         if values.ndim != 2:
             raise ValueError(f"reference must have shape (N, q), got {values.shape}")
-        _check_binning(bins, floor)
-        check_positive(resolution=resolution)
-        if resolution % bins:
-            raise ValueError(f"bins must be a divisor of resolution={resolution}, got {bins!r}")
-        self.bins, self.resolution, self.floor = bins, resolution, floor
-        samples = [_Sample(column[np.isfinite(column)]) for column in values.T]
-        # The i/bins quantiles are among the i/resolution quantiles, so that every coarse cut is a fine one.
-        self.cuts = _stack([_cuts_or_none(sample, resolution) for sample in samples])
-        self._coarse_cuts = _stack([_cuts_or_none(sample, bins) for sample in samples])
+        samples = [SortedSample(column[np.isfinite(column)]) for column in values.T]
+        # The deciles are among the percentiles, so every coarse cut is also a fine one.
+        self.cuts, self._coarse_cuts = (
+            _stack([bin_cuts(sample, parts) if sample.ordered.size else np.empty(0) for sample in samples])
+            for parts in (_RESOLUTION, _BINS)
+        )
         self.expected: Counts = self.count(given)
 
     @property
@@ -80,12 +78,10 @@ class DriftBins:
         flat = counts.reshape(-1, *self.expected.shape)
         result = np.full(flat.shape[:2], np.nan)
         for feature in range(self.num_features):
-            starts = self._coarse_starts(feature)
-            reference = np.add.reduceat(self.expected[feature], starts)
-            others = np.add.reduceat(flat[:, feature], starts, axis=1)
+            reference, others = self._coarse(self.expected, feature), self._coarse(flat, feature)
             rows = np.flatnonzero(others.sum(axis=1) * reference.sum())
             masses = others[rows] / others[rows].sum(axis=1, keepdims=True)
-            result[rows, feature] = _psi_of_rows(reference / max(reference.sum(), 1), masses, self.floor)
+            result[rows, feature] = _psi_of_rows(reference / max(reference.sum(), 1), masses, _FLOOR)
         return result.reshape(counts.shape[:-1])
 
     def ks(self, counts: Counts) -> Floats:
@@ -96,18 +92,15 @@ class DriftBins:
     @property
     def filled(self) -> Counts:
         """Number of bins of the PSI with reference values, (q,): fewer than requested if values tie."""
-        filled = [
-            int((np.add.reduceat(self.expected[feature], self._coarse_starts(feature)) > 0).sum())
-            for feature in range(self.num_features)
-        ]
+        filled = [np.count_nonzero(self._coarse(self.expected, feature)) for feature in range(self.num_features)]
         return np.array(filled, dtype=np.int64)
 
     def state_dict(self) -> State:
         """Settings, cuts and the reference's counts."""
         return {
-            "bins": self.bins,
-            "resolution": self.resolution,
-            "floor": self.floor,
+            "bins": _BINS,
+            "resolution": _RESOLUTION,
+            "floor": _FLOOR,
             "cuts": self.cuts,
             "coarse_cuts": self._coarse_cuts,
             "expected": self.expected,
@@ -117,21 +110,21 @@ class DriftBins:
     def from_state(cls, state: Mapping[str, Any]) -> Self:
         """The bins of a `state_dict`."""
         made = cls.__new__(cls)
-        made.bins, made.resolution, made.floor = int(state["bins"]), int(state["resolution"]), float(state["floor"])
         made.cuts, made._coarse_cuts = (
             np.array(state[name], np.float64, order="C") for name in ("cuts", "coarse_cuts")
         )
         made.expected = np.array(state["expected"])
         return made
 
-    def _coarse_starts(self, feature: int) -> NDArray[np.intp]:
-        """The first fine bin of each bin of the PSI."""
-        coarse = self._coarse_cuts[feature]
-        return np.append(0, self.cuts[feature].searchsorted(coarse[coarse < np.inf]) + 1)
+    def _coarse(self, counts: Counts, feature: int) -> Counts:
+        """The counts (…, q, C+1) of one feature in the bins of the PSI."""
+        cuts = self._coarse_cuts[feature]
+        first_fine_bins = np.append(0, self.cuts[feature].searchsorted(cuts[cuts < np.inf]) + 1)
+        return np.add.reduceat(counts[..., feature, :], first_fine_bins, axis=-1)
 
 
 def _psi_of_rows(expected: Floats, actual: Floats, floor: float) -> Floats:
-    """`_psi` of each row, bit for bit: rows that fill the same bins together, since it sums up those alone."""
+    """`psi_of_masses` of each row, bit for bit. Rows that fill the same bins are computed together."""
     result = np.empty(len(actual))
     filled = (expected > 0) | (actual > 0)
     for pattern in np.unique(filled, axis=0):
@@ -139,20 +132,16 @@ def _psi_of_rows(expected: Floats, actual: Floats, floor: float) -> Floats:
         raised = np.where(pattern & (actual[rows] < floor), floor, actual[rows])
         low = (raised != actual[rows]).any(axis=1, keepdims=True)
         a = np.ascontiguousarray(np.where(low, raised / raised.sum(axis=1, keepdims=True), raised)[:, pattern])
-        e = _raised(expected, pattern, floor)[pattern]
+        e = raise_masses(expected, pattern, floor)[pattern]
         result[rows] = ((a - e) * np.log(a / e)).sum(axis=1)
     return result
 
 
-def _cuts_or_none(sample: _Sample, bins: int) -> Floats:
-    return _cuts(sample, bins) if sample.ordered.size else np.empty(0)
-
-
 def _stack(rows: list[Floats]) -> Floats:
-    """Rows of different lengths as one array, padded with +inf, above which no finite value lies."""
+    """Rows of different lengths as one array, padded with +inf, which no finite value exceeds."""
     table = np.full((len(rows), max((row.size for row in rows), default=0)), np.inf)
-    for place, row in zip(table, rows, strict=True):
-        place[: row.size] = row
+    for padded, row in zip(table, rows, strict=True):
+        padded[: row.size] = row
     return table
 
 

@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from daes.choices import check_choice
 from daes.distribution.base import Floats, check_positive, check_values
 from daes.extras import require
 
@@ -94,9 +95,9 @@ def rank_context_fields(
 
     where F is the feature's distribution over all groups, $F_g$ that in group g and $\tilde F_g$ that in a random group
     of the same size. Small groups lie far from F by chance; without the second term the field with the most values
-    would win. It is drawn once, from `seed`. A field that says nothing has strength 0 up to noise, and one that says
-    something is estimated more conservatively, the smaller its groups. A field's strength is the mean over all
-    features.
+    would win. It is drawn once, from `seed`. An uninformative field has strength 0 up to noise; the strength of an
+    informative one is estimated more conservatively, the smaller its groups are. A field's strength is the mean over
+    all features.
 
     Args:
         numerical: (N, q) floats, or a mapping (or data frame) of names to N values. NaN and ±inf are left out.
@@ -128,11 +129,12 @@ def rank_context_fields(
     """
     if not 0 < alpha < 1:
         raise ValueError(f"alpha must lie between 0 and 1, got {alpha!r}")
-    _check_choice("correction", correction, get_args(Correction))
-    _check_choice("space", space, get_args(Space))
+    check_choice("correction", correction, get_args(Correction))
+    check_choice("space", space, get_args(Space))
     check_positive(min_group_size=min_group_size)
     chi2 = require("scipy.stats").chi2
-    features = {name: _floats(name, column) for name, column in _columns("numerical", numerical, None).items()}
+    columns = _columns("numerical", numerical, None)
+    features = {name: check_values(column, f"numerical column {name!r}") for name, column in columns.items()}
     fields = _columns("categorical", categorical, names)
     random = np.random.default_rng(seed)
     picked = _pick_rows(_common_length([*features.items(), *fields.items()]), sample, random)
@@ -219,8 +221,8 @@ def smallest_cardinality(
 class _Feature:
     """The finite values of a feature in ascending order, ready to be compared between groups of them.
 
-    With v_0 < v_1 < … the places of the distinct values (in value or in rank), F is flat between them. `slot` tells
-    which of them a value is, and `groups` are always given in ascending order of the values.
+    With v_0 < v_1 < … the places of the distinct values (in value or in rank), F is flat between them. `slot` is the
+    index of each value among them, and `groups` are always given in ascending order of the values.
     """
 
     def __init__(self, column: Floats, space: Space) -> None:
@@ -252,8 +254,8 @@ class _Feature:
     def distance(self, groups: Ints, sizes: Ints) -> float:
         """Σ_g n_g/n · W_1(F_g, F), for all groups in one pass (`scipy.stats.wasserstein_distance` takes one group).
 
-        From one value of a group to its next, F_g is a constant c and F rises from below to above it: up to the place
-        where F passes c the gap integrates to c·length − ∫F, from there on to ∫F − c·length, with ∫F a running sum.
+        From one value of a group to its next, F_g is a constant c and F increases. Up to the place where F passes c the
+        gap integrates to c·length − ∫F, from there on to ∫F − c·length, with ∫F a running sum.
         """
         # Group by group, ascending within each. Short integers are sorted by radix, which is faster.
         by_group = np.argsort(groups.astype(np.min_scalar_type(sizes.size)), kind="stable")
@@ -344,13 +346,6 @@ def _pick_rows(count: int, sample: int | None, random: np.random.Generator) -> I
     return np.sort(random.choice(count, size=sample, replace=False, shuffle=False))
 
 
-def _floats(name: str, column: NDArray[Any]) -> Floats:
-    try:
-        return check_values(column)
-    except TypeError as error:
-        raise TypeError(f"numerical column {name!r}: {error}") from None
-
-
 def _codes(name: str, ids: NDArray[Any]) -> Ints:
     """Small integers, one for each distinct id; all forms of missing are one id."""
     kind = ids.dtype.kind
@@ -372,8 +367,3 @@ def _is_missing(value: Any) -> bool:
     if value is None or (isinstance(value, float | np.floating) and np.isnan(value)):
         return True
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and value == 0
-
-
-def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")

@@ -1,7 +1,4 @@
-"""Distances between two distributions, and the drift of a feature along a stream."""
-
-from dataclasses import dataclass
-from typing import Protocol
+"""Distances between two distributions: PSI, Kullback–Leibler divergence and the Kolmogorov–Smirnov statistic."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -42,9 +39,9 @@ def psi(
     0.2747
     """
     reference, other = _read("expected", expected), _read("actual", actual)
-    _check_binning(bins, floor)
-    cuts = _cuts(reference, bins)
-    return _psi(_masses(reference, cuts), _masses(other, cuts), floor)
+    check_binning(bins, floor)
+    cuts = bin_cuts(reference, bins)
+    return psi_of_masses(bin_masses(reference, cuts), bin_masses(other, cuts), floor)
 
 
 def kl_divergence(
@@ -73,12 +70,12 @@ def kl_divergence(
     0.1308
     """
     truth, estimate = _read("true", true), _read("estimated", estimated)
-    _check_binning(bins, floor)
+    check_binning(bins, floor)
     # NOTE[DIFF]: the paper uses 100 intervals; here equal cuts are merged, because a feature of clustered integers
     # (most of its 1 %…99 % quantiles are ties) has fewer distinct intervals.
-    cuts = _cuts(truth, bins)
-    p = _masses(truth, cuts)
-    q = _raised(_masses(estimate, cuts), p > 0, floor)
+    cuts = bin_cuts(truth, bins)
+    p = bin_masses(truth, cuts)
+    q = raise_masses(bin_masses(estimate, cuts), p > 0, floor)
     # Rounding can make a sum of zero slightly negative.
     return max(float(np.sum(p[p > 0] * np.log(p[p > 0] / q[p > 0]))), 0.0)
 
@@ -107,129 +104,7 @@ def ks_statistic(
     return float(np.abs(_cdf(first, probes) - _cdf(second, probes)).max())
 
 
-@dataclass(frozen=True, eq=False)
-class DriftProfile:
-    """Drift of one column: entry s of each series compares segment s with segment 0.
-
-    **Shape.** Every series has one entry per segment; `bounds` has one more: segment s is rows bounds[s] to
-    bounds[s+1] − 1. A segment without a finite value has NaN in `psi` and `ks`; if segment 0 has none, all entries are
-    NaN.
-    """
-
-    psi: Floats
-    ks: Floats
-    missing: Floats
-    """Fraction of the segment's values that are missing (NaN) or ±inf."""
-    counts: NDArray[np.int64]
-    """Finite values of the segment."""
-    bounds: NDArray[np.int64]
-    bins: int
-    """Number of bins with values in segment 0: fewer than requested if values tie."""
-
-    @property
-    def segments(self) -> int:
-        return self.counts.size
-
-    @property
-    def empty(self) -> int:
-        """Number of segments without a finite value."""
-        return int((self.counts == 0).sum())
-
-    @property
-    def psi_by_chance(self) -> Floats:
-        """The expected PSI of a column without drift: (bins − 1)(1/n₀ + 1/n_s).
-
-        It is large for short segments: 0.13 with 137 values in each and ten bins.
-        """
-        return (self.bins - 1) * self._inverse_counts()
-
-    @property
-    def ks_by_chance(self) -> Floats:
-        """The expected KS of a column without drift: √(π/2)·ln 2·√(1/n₀ + 1/n_s).
-
-        This is the mean of Kolmogorov's distribution, for long segments of a continuous feature; ties make it smaller.
-        """
-        return float(np.sqrt(np.pi / 2) * np.log(2)) * np.sqrt(self._inverse_counts())
-
-    def _inverse_counts(self) -> Floats:
-        inverse = 1.0 / np.where(self.counts > 0, self.counts, np.nan)
-        total: Floats = inverse + inverse[0]
-        total[0] = 0.0 if self.counts[0] else np.nan
-        return total
-
-    def __str__(self) -> str:
-        return "\n".join(
-            [
-                f"{self.segments} segments, {int(self.counts.sum())} values, {self.empty} segments without any",
-                _span("PSI", self.psi, self.psi_by_chance),
-                _span("KS", self.ks, self.ks_by_chance),
-                _span("missing", self.missing, None),
-            ]
-        )
-
-
-def drift_profile(column: ArrayLike, segments: int = 1000, bins: int = 10, *, floor: float = 1e-4) -> DriftProfile:
-    """Split a column, in stream order, into segments and compare each with the first.
-
-    Args:
-        column: the values, 1-D; NaN is missing.
-        segments: number of segments, at least 2, of equal length up to one row.
-        bins: as in `psi`.
-        floor: as in `psi`.
-
-    >>> profile = drift_profile([1, 2, 3, 4, 1, 2, 3, 4, 3, 4, 5, 6, 1, 2, np.nan, np.nan], segments=4, bins=2)
-    >>> profile.ks
-    array([0. , 0. , 0.5, 0.5])
-    >>> profile.missing
-    array([0. , 0. , 0. , 0.5])
-    >>> print(profile)
-    4 segments, 14 values, 0 segments without any
-    PSI      median 2.302, largest 4.604 in segment 2 (by chance 0.5)
-    KS       median 0.25, largest 0.5 in segment 2 (by chance 0.6143)
-    missing  median 0, largest 0.5 in segment 3
-    """
-    values = _checked("column", column)
-    _check_binning(bins, floor)
-    check_positive(segments=segments)
-    if segments < 2:
-        raise ValueError(f"segments must be at least 2, got {segments!r}")
-    if segments > values.size:
-        raise ValueError(f"segments must be at most the number of values, {values.size}, got {segments!r}")
-    finite = np.isfinite(values)
-    if not finite.any():
-        raise ValueError(f"column must have a finite value, got none among {values.size}")
-
-    bounds = np.arange(segments + 1) * values.size // segments
-    counts = np.add.reduceat(finite, bounds[:-1], dtype=np.int64)
-    psi_series, ks_series = np.full(segments, np.nan), np.full(segments, np.nan)
-    filled_bins = 0
-    if counts[0]:
-        reference = _Sample(values[: bounds[1]][finite[: bounds[1]]])
-        cuts = _cuts(reference, bins)
-        expected = _masses(reference, cuts)
-        filled_bins = int((expected > 0).sum())
-        probes = _with_left_limits(reference.distinct)
-        reference_cdf = reference.cdf(probes)
-        for s in np.flatnonzero(counts):
-            rows = slice(bounds[s], bounds[s + 1])
-            segment = _Sample(values[rows][finite[rows]])
-            psi_series[s] = _psi(expected, _masses(segment, cuts), floor)
-            ks_series[s] = np.abs(segment.cdf(probes) - reference_cdf).max()
-    return DriftProfile(psi_series, ks_series, 1 - counts / np.diff(bounds), counts, bounds, filled_bins)
-
-
-class _Readable(Protocol):
-    """What a sample and an estimator have in common."""
-
-    @property
-    def minimum(self) -> float: ...
-    @property
-    def maximum(self) -> float: ...
-    def quantile(self, levels: ArrayLike, /) -> Floats: ...
-    def cdf(self, values: ArrayLike, /) -> Floats: ...
-
-
-class _Sample:
+class SortedSample:
     """The distribution of a sample of at least one value, all finite."""
 
     def __init__(self, values: Floats) -> None:
@@ -257,26 +132,22 @@ class _Sample:
         return below
 
 
-def _read(name: str, given: ArrayLike | DistributionEstimator) -> _Readable:
+Distribution = SortedSample | DistributionEstimator
+
+
+def _read(name: str, given: ArrayLike | DistributionEstimator) -> Distribution:
     if isinstance(given, DistributionEstimator):
         if not given.count:
             raise ValueError(f"{name} must have seen a value, got {type(given).__name__} with count=0")
         return given
-    values = _checked(name, given)
+    values = check_values(given, name)
     finite = values[np.isfinite(values)]
     if not finite.size:
         raise ValueError(f"{name} must have a finite value, got none among {values.size}")
-    return _Sample(finite)
+    return SortedSample(finite)
 
 
-def _checked(name: str, given: ArrayLike) -> Floats:
-    try:
-        return check_values(given)
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"{name}: {error}") from None
-
-
-def _check_binning(bins: int, floor: float) -> None:
+def check_binning(bins: int, floor: float) -> None:
     check_positive(bins=bins)
     if bins < 2:
         raise ValueError(f"bins must be at least 2, got {bins!r}")
@@ -284,7 +155,7 @@ def _check_binning(bins: int, floor: float) -> None:
         raise ValueError(f"floor must lie in (0, 1/bins), got {floor!r} with {bins=}")
 
 
-def _cuts(reference: _Readable, bins: int) -> Floats:
+def bin_cuts(reference: Distribution, bins: int) -> Floats:
     """The distinct inner quantiles, preceded by a cut just below the smallest value if that is one of them."""
     cuts = np.unique(reference.quantile(np.arange(1, bins) / bins))
     if cuts[0] <= reference.minimum:
@@ -292,7 +163,7 @@ def _cuts(reference: _Readable, bins: int) -> Floats:
     return cuts
 
 
-def _masses(distribution: _Readable, cuts: Floats) -> Floats:
+def bin_masses(distribution: Distribution, cuts: Floats) -> Floats:
     """The mass of each interval (−∞, c_0], (c_0, c_1], …, (c_k, ∞)."""
     # The CDF of a sketch need not be monotone; a mass is never negative.
     below = np.maximum.accumulate(_cdf(distribution, cuts))
@@ -300,13 +171,13 @@ def _masses(distribution: _Readable, cuts: Floats) -> Floats:
     return masses
 
 
-def _cdf(distribution: _Readable, points: Floats) -> Floats:
+def _cdf(distribution: Distribution, points: Floats) -> Floats:
     # The range of a stream is known exactly, even if the CDF of a sketch is inexact at the ends.
     inside = np.clip(distribution.cdf(points), 0.0, 1.0)
     return np.where(points < distribution.minimum, 0.0, np.where(points >= distribution.maximum, 1.0, inside))
 
 
-def _raised(masses: Floats, filled: NDArray[np.bool_], floor: float) -> Floats:
+def raise_masses(masses: Floats, filled: NDArray[np.bool_], floor: float) -> Floats:
     """The masses with those below `floor` in the filled bins raised to it, rescaled to a total of one."""
     low = filled & (masses < floor)
     if not low.any():
@@ -315,21 +186,21 @@ def _raised(masses: Floats, filled: NDArray[np.bool_], floor: float) -> Floats:
     return raised / float(raised.sum())
 
 
-def _psi(expected: Floats, actual: Floats, floor: float) -> float:
+def psi_of_masses(expected: Floats, actual: Floats, floor: float) -> float:
     filled = (expected > 0) | (actual > 0)
-    e, a = _raised(expected, filled, floor)[filled], _raised(actual, filled, floor)[filled]
+    e, a = raise_masses(expected, filled, floor)[filled], raise_masses(actual, filled, floor)[filled]
     return float(np.sum((a - e) * np.log(a / e)))
 
 
-def _probes(first: _Readable, second: _Readable, points: int) -> Floats:
-    samples = [side for side in (first, second) if isinstance(side, _Sample)]
+def _probes(first: Distribution, second: Distribution, points: int) -> Floats:
+    samples = [side for side in (first, second) if isinstance(side, SortedSample)]
     if samples:
-        return _with_left_limits(min(samples, key=lambda sample: sample.ordered.size).distinct)
+        return with_left_limits(min(samples, key=lambda sample: sample.ordered.size).distinct)
     levels = np.arange(points + 1) / points
-    return _with_left_limits(np.unique(np.concatenate([first.quantile(levels), second.quantile(levels)])))
+    return with_left_limits(np.unique(np.concatenate([first.quantile(levels), second.quantile(levels)])))
 
 
-def _with_left_limits(values: Floats) -> Floats:
+def with_left_limits(values: Floats) -> Floats:
     """The values, each preceded by the float just below it, where the CDF has not jumped yet."""
     both: Floats = np.stack([_just_below(values), values], axis=1).ravel()
     return both
@@ -338,12 +209,3 @@ def _with_left_limits(values: Floats) -> Floats:
 def _just_below(values: Floats) -> Floats:
     with np.errstate(over="ignore"):  # −inf below the lowest float
         return np.nextafter(values, -np.inf)
-
-
-def _span(name: str, series: Floats, by_chance: Floats | None) -> str:
-    known = series[~np.isnan(series)]
-    if not known.size:
-        return f"{name:<8} undefined: the first segment has no finite value"
-    largest = int(np.nanargmax(series))
-    chance = "" if by_chance is None else f" (by chance {by_chance[largest]:.4g})"
-    return f"{name:<8} median {np.median(known):.4g}, largest {series[largest]:.4g} in segment {largest}{chance}"

@@ -1,7 +1,7 @@
 """Accuracy and cost of several estimators on one stream, read once by all of them."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from time import perf_counter
 from typing import Any
@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from daes.distribution.base import DistributionEstimator, Floats, check_levels, check_positive, check_values
+from daes.choices import check_choices
+from daes.distribution import ESTIMATORS
+from daes.distribution.base import DistributionEstimator, Floats, check_levels, check_positive, check_seed, check_values
 from daes.distribution.drift import kl_divergence
 from daes.distribution.jump import JumpReservoir
-from daes.distribution.reservoir import check_seed
 
 PERCENTILES = tuple(level / 100 for level in range(1, 100))
 """Default quantile levels: 1 %, 2 %, … 99 %."""
@@ -128,15 +129,19 @@ def compare_estimators(
     >>> max(result.max_rank_error for result in report.results) < 0.02
     True
     """
-    wanted = _distinct_levels(levels)
+    wanted = np.unique(check_levels(levels))
+    if not wanted.size:
+        raise ValueError(f"levels must have at least one level, got {levels!r}")
     check_positive(size=size, keep=keep)
     check_seed(seed)
     built = _build(estimators, size, wanted, seed)
     seconds = dict.fromkeys(built, 0.0)
     truth = JumpReservoir(keep, seed=seed + 1)
     read = 0
-    for batch in _writable(batches):
+    for given in batches:
         read += 1
+        # DataSketches would copy a read-only array, such as one from Arrow; that is not a cost of the sketch itself.
+        batch = np.require(check_values(given), requirements=["C", "A", "W"])
         truth.update(batch)
         for name, estimator in built.items():
             start = perf_counter()
@@ -180,25 +185,13 @@ def rank_errors(ordered: Floats, levels: Floats, estimated: Floats) -> Floats:
 
 
 def _build(names: Sequence[str] | None, size: int, levels: Floats, seed: int) -> dict[str, DistributionEstimator]:
-    from daes.distribution import ESTIMATORS  # the package imports this module
-
-    chosen = tuple(ESTIMATORS) if names is None else tuple(names)
-    if not chosen:
-        raise ValueError(f"estimators must name at least one estimator, got {names!r}")
-    for name in chosen:
-        if name not in ESTIMATORS:
-            raise ValueError(f"estimators must be from {', '.join(ESTIMATORS)}, got {name!r}")
+    chosen = tuple(dict.fromkeys(ESTIMATORS if names is None else names))
+    check_choices("estimators", chosen, ESTIMATORS)
     settings: dict[str, dict[str, Any]] = {
         "order-statistics": {"levels": np.union1d(levels, np.arange(101) / 100)},
         **{name: {"size": size, "seed": seed} for name in ("reservoir", "jump", "jump-paper")},
     }
     return {name: ESTIMATORS[name](**settings.get(name, {})) for name in chosen}
-
-
-def _writable(batches: Iterable[ArrayLike]) -> Iterator[Floats]:
-    for batch in batches:
-        # DataSketches would copy read-only arrays, such as Arrow's; that is not a cost of the sketch itself.
-        yield np.require(check_values(batch), requirements=["C", "A", "W"])
 
 
 def _result(
@@ -222,13 +215,6 @@ def _result(
         values_per_second=(estimator.count + estimator.skipped) / max(seconds, 1e-9),
         nbytes=int(getattr(estimator, "nbytes")),  # noqa: B009 (beyond the protocol, and all of them have it)
     )
-
-
-def _distinct_levels(levels: ArrayLike) -> Floats:
-    wanted = np.unique(check_levels(levels))
-    if not wanted.size:
-        raise ValueError(f"levels must have at least one level, got {levels!r}")
-    return wanted
 
 
 def _floats(array: Floats) -> tuple[float, ...]:

@@ -47,7 +47,7 @@ class GKSketch(Estimator):
     here the thinning is greedy (as in GKArray of Luo et al., VLDB Journal 2016), because it is as small in practice and
     vectorises. The error bound does not depend on it; we know of no proof of its size.
 
-    **Shape.** As of every estimator: `update` (B,), `quantile` and `cdf` any shape.
+    **Shape.** As in every estimator: `update` (B,), `quantile` and `cdf` any shape.
 
     Args:
         epsilon: largest rank error, as a fraction of n; in (0, 0.5).
@@ -99,7 +99,7 @@ class GKSketch(Estimator):
     def _quantile(self, levels: Floats) -> Floats:
         values, low, high = self._summary
         rank = rank_of(levels, self.count)
-        # Halfway between the ranks that two neighbours may lie apart, either is within ε·n.
+        # At the middle between the outer rank bounds of two neighbours, either of them is within ε·n.
         halfway = (low[:-1] + high[1:]) / 2
         picked: Floats = values[np.searchsorted(halfway, rank, side="left")]
         return picked
@@ -129,8 +129,8 @@ class GKSketch(Estimator):
 def _combine(first: RankSummary, second: RankSummary) -> RankSummary:
     """The summary of both streams. Ranks add up: of a value in its own stream, and of its neighbours in the other.
 
-    Gaps add up too, less one: rank bounds of neighbours here lie no further apart than the widest gap in `first` plus
-    the widest in `second` minus one.
+    So do gaps, less one: the widest gap between rank bounds of neighbours is at most the widest in `first` plus the
+    widest in `second` minus one.
     """
     # Of equal values those of `first` come first: one order of the union, whichever side looks.
     parts = (

@@ -2,22 +2,16 @@
 
 import sys
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from daes.choices import check_choice
 from daes.distribution.base import Floats, State, check_positive, check_values
 from daes.distribution.drift import ks_statistic
 from daes.distribution.reservoir import SampleEstimator
-from daes.distribution.schedule import (
-    Acceptances,
-    DecaySchedule,
-    Schedule,
-    WindowSchedule,
-    make_schedule,
-    threshold_after,
-)
+from daes.distribution.schedule import DecaySchedule, Schedule, WindowSchedule, make_schedule, threshold_after
 from daes.native import arrays
 
 Skip = Literal["exact", "paper"]
@@ -31,7 +25,7 @@ class JumpReservoir(SampleEstimator):
     over-represents the first m values by a factor of 1.5. Both use two random numbers per acceptance and about
     m·(1 + ln(t/m)) acceptances in total.
 
-    The same values and seed give the same sample, bit for bit, however the stream is cut into batches.
+    The same values and seed give the same sample, bit for bit, for any split of the stream into batches.
 
     A reservoir can adapt to drift in one of two ways:
 
@@ -80,8 +74,7 @@ class JumpReservoir(SampleEstimator):
         min_size: int = 1000,
     ) -> None:
         super().__init__(size, seed, tolerance)
-        if skip not in ("exact", "paper"):
-            raise ValueError(f"skip must be 'exact' or 'paper', got {skip!r}")
+        check_choice("skip", skip, get_args(Skip))
         adaptations = {"expiry": expiry, "half_life": half_life, "stability": stability}
         chosen = [name for name, value in adaptations.items() if value is not None]
         if len(chosen) > 1:
@@ -154,7 +147,7 @@ class JumpReservoir(SampleEstimator):
     def restore(
         self, members: Floats, schedule: Schedule, *, count: int, skipped: int, minimum: float, maximum: float
     ) -> None:
-        """Stand where a reservoir of the same settings, which does not adapt, stood after `count` values."""
+        """Take over the state of a reservoir with the same settings, without adaptation, after `count` values."""
         self._replace(members)
         self.count, self.skipped, self.minimum, self.maximum = count, skipped, minimum, maximum
         self.schedule = schedule
@@ -183,22 +176,18 @@ class JumpReservoir(SampleEstimator):
         self.advance(size, *writer.range)
         return True
 
-    def accept(self, accepted: Acceptances, members: Floats) -> None:
-        """Write accepted values to their slots."""
-        if self._filled < self.capacity:  # free slots are filled in order
-            self._filled = max(self._filled, int(accepted.slots.max()) + 1)
-        self._write(accepted.slots, members)
-        if self.expiry is not None:
-            self._born[accepted.slots] = accepted.positions
-
     def _absorb(self, values: Floats) -> None:
         start = self.count
         while values.size:
             checkpoint = self._checkpoint(start)
             part = values[: checkpoint - start]
-            accepted = self.schedule.take(start + part.size)
-            if accepted.slots.size:
-                self.accept(accepted, part[accepted.positions - (start + 1)])
+            positions, slots = self.schedule.take(start + part.size)
+            if slots.size:
+                if self._filled < self.capacity:  # free slots are filled in order
+                    self._filled = max(self._filled, int(slots.max()) + 1)
+                self._write(slots, part[positions - (start + 1)])
+                if self.expiry is not None:
+                    self._born[slots] = positions
             start, values = start + part.size, values[part.size :]
             if start == checkpoint:
                 self._adapt(start)
@@ -215,16 +204,13 @@ class JumpReservoir(SampleEstimator):
         return sys.maxsize
 
     def _adapt(self, position: int) -> None:
-        if self.expiry is not None:
-            self._expire(position)
-        elif self.stability is not None:
+        if self.stability is not None:
             self._resize(position, self._stable_size(self.stability))
+        elif self.expiry is not None and position >= 2 * self.expiry:
+            self._expire(position, self.expiry)
 
-    def _expire(self, position: int) -> None:
-        assert self.expiry is not None
-        if position < 2 * self.expiry:
-            return
-        young = self._born[: self._filled] > position - self.expiry
+    def _expire(self, position: int, expiry: int) -> None:
+        young = self._born[: self._filled] > position - expiry
         members = self._slots[: self._filled][young]
         self._born[: members.size] = self._born[: self._filled][young]
         self._replace(members)
@@ -282,9 +268,13 @@ class JumpReservoir(SampleEstimator):
         capacity = int(state["capacity"])
         if not 0 < capacity <= self.size:
             raise ValueError(f"state's capacity must lie in [1, {self.size}], got {capacity}")
-        self._slots = np.empty(self.size if self.stability is None else capacity)
+        slots = self.size if self.stability is None else capacity
+        sample, born = self._sample_of(state, slots), np.asarray(state["born"])
+        if born.shape != (sample.size if self.expiry else 0,):
+            raise ValueError(f"state's born must have one position per member, got shape {born.shape}")
+        self._slots = np.empty(slots)  # once nothing can be refused any more
         super()._load(state)
-        self._born[: self._filled] = state["born"]
+        self._born[: born.size] = born
         self._drawn_by_others = int(state["drawn_by_others"])
         self.schedule = self._new_schedule()
         self.schedule.size = capacity

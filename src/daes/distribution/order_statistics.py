@@ -11,7 +11,7 @@ from daes.distribution.piecewise import cdf_between, quantile_between
 
 
 class OrderStatistics(Estimator):
-    """The mean over batches of each batch's quantiles (`OS` in the paper; how DAE knows a distribution).
+    """The mean over batches of each batch's quantiles (`OS` in the paper; the estimator of DAE).
 
         q_α = (1/t) · Σ_i inf{x : F_i(x) ≥ α}        F_i the empirical CDF of batch i = 1…t
 
@@ -24,7 +24,7 @@ class OrderStatistics(Estimator):
     narrow. The extreme levels estimate the mean smallest and largest value of a batch; those of the stream are
     `minimum` and `maximum`.
 
-    **Shape.** As of every estimator: `update` (B,), `quantile` and `cdf` any shape.
+    **Shape.** As in every estimator: `update` (B,), `quantile` and `cdf` any shape.
 
     Args:
         levels: the kept levels, increasing in [0, 1]; 101 equally spaced ones by default.

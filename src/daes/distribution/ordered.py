@@ -10,7 +10,8 @@ class OrderedView:
     """Keeps the members of a sample sorted, updating only what changed.
 
     `mark` records which slots were written. `read` returns the sorted members; up to `tolerance`·n writes may be
-    missing from it, which moves no rank by more than `tolerance`.
+    missing from it, which moves no rank by more than `tolerance`. `age` is the number of writes since the last read, −1
+    before the first.
 
     The rank of a value does not depend on its slot: overwritten values are replaced in the sorted array by the new
     ones, and one merging pass (a stable sort of an almost sorted array) restores the order.
@@ -22,37 +23,26 @@ class OrderedView:
         self.tolerance = tolerance
         self.reset()
 
-    def reset(self) -> None:
-        """Drop the order: the whole sample was replaced."""
+    def reset(self, age: int = -1) -> None:
+        """Drop the order, since all members were replaced; `age` is that of the view of the new members."""
         self._ordered: Floats | None = None
         self._seen: Floats | None = None  # the members by slot when they were last sorted
         self._dirty: list[Ints] = []
-        self.pending = 0
-        self._never_read = True
-
-    @property
-    def age(self) -> int:
-        """Number of writes since the order was last read, −1 if it was never read."""
-        return -1 if self._never_read else self.pending
-
-    def restore(self, age: int) -> None:
-        """Continue from the `age` of an earlier view of the same members."""
-        self.reset()
-        self._never_read, self.pending = age < 0, max(age, 0)
+        self.age = age
 
     def mark(self, slots: Ints) -> None:
         """Record that these slots were written."""
-        self.pending += slots.size
+        if self.age >= 0:
+            self.age += slots.size
         if self._ordered is None:
             return
         self._dirty.append(slots)
-        if self.pending * 2 > self._ordered.size:  # it would be sorted anew
-            self._ordered = self._seen = None
-            self._dirty = []
+        if self.age * 2 > self._ordered.size:  # sorting anew is as fast
+            self.reset(self.age)
 
     def due(self, size: int) -> bool:
         """Whether reading `size` members would sort them again."""
-        return self._never_read or self.pending > self.tolerance * size
+        return self.age < 0 or self.age > self.tolerance * size
 
     def read(self, members: Floats) -> Floats:
         """The sorted members. `members` may have grown since the last read, not shrunk."""
@@ -80,8 +70,7 @@ class OrderedView:
                 self._seen[written] = members[written]
             self._ordered = ordered
         self._dirty = []
-        self.pending = 0
-        self._never_read = False
+        self.age = 0
 
 
 def _ranks_of(values: Floats, ordered: Floats) -> Ints:

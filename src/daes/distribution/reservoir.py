@@ -6,9 +6,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from daes.distribution.base import Estimator, Floats, State, check_positive, inverted_cdf
+from daes.distribution.base import Estimator, Floats, State, check_positive, check_seed, inverted_cdf
 from daes.distribution.ordered import OrderedView
-from daes.distribution.schedule import Ints, smallest_keys
+from daes.distribution.schedule import Ints, bit_generator, smallest_keys
 from daes.distribution.tracked import TrackedQuantiles
 
 
@@ -45,7 +45,7 @@ class SampleEstimator(Estimator):
 
     @property
     def due(self) -> bool:
-        """Whether quantiles may differ from those read last: more was written since than `tolerance` allows."""
+        """Whether quantiles may have changed since they were last read: more was written than `tolerance` allows."""
         return self._view.due(self._filled)
 
     def ordered(self) -> Floats:
@@ -96,7 +96,7 @@ class SampleEstimator(Estimator):
         r"""A uniform sample of the union of both streams, of at most m = `limit` values.
 
         Give every value of both streams an independent uniform key; the sample of n values of which m are kept is the
-        values with the m smallest keys. Of the m smallest among all n₁ + n₂ keys, the number K from this stream has the
+        values with the m smallest keys. Among the m smallest of all n₁ + n₂ keys, the number K from this stream has the
         hypergeometric law
 
         $$ P(K = k) = \binom{n_1}{k} \binom{n_2}{m - k} \Big/ \binom{n_1 + n_2}{m}, $$
@@ -127,15 +127,18 @@ class SampleEstimator(Estimator):
         return {"seed": self.seed, "sample": self.sample, "order_age": self._view.age}
 
     def _load(self, state: Mapping[str, Any]) -> None:
-        sample = np.asarray(state["sample"], dtype=np.float64)
-        if sample.ndim != 1 or sample.size > self.size or sample.size > state["count"]:
-            raise ValueError(
-                f"state's sample must be one-dimensional with at most {min(self.size, state['count'])} values, "
-                f"got shape {sample.shape}"
-            )
+        sample = self._sample_of(state, self.size)
         self.seed = int(state["seed"])
         self._replace(sample)
-        self._view.restore(int(state["order_age"]))
+        self._view.reset(int(state["order_age"]))
+
+    @staticmethod
+    def _sample_of(state: Mapping[str, Any], slots: int) -> Floats:
+        """The sample of a state; raises if it does not fit into the slots."""
+        sample, most = np.asarray(state["sample"], dtype=np.float64), min(slots, state["count"])
+        if sample.ndim != 1 or sample.size > most:
+            raise ValueError(f"state's sample must be 1-D with at most {most} values, got shape {sample.shape}")
+        return sample
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(size={self.size}, count={self.count})"
@@ -174,8 +177,7 @@ class Reservoir(SampleEstimator):
         return self._drawn + self._drawn_by_others
 
     def _generator(self, *key: int, drawn: int = 0) -> np.random.Generator:
-        bits = np.random.PCG64(np.random.SeedSequence(self.seed, spawn_key=key))
-        return np.random.Generator(bits.advance(drawn))
+        return np.random.Generator(bit_generator(self.seed, *key).advance(drawn))
 
     def _absorb(self, values: Floats) -> None:
         start = self.count
@@ -206,9 +208,3 @@ class Reservoir(SampleEstimator):
         self._drawn_by_others = int(state["drawn_by_others"])
         self._merges = int(state["merges"])
         self._rng = self._generator(drawn=self._drawn)
-
-
-def check_seed(seed: int) -> None:
-    """Raise unless the seed is a non-negative integer."""
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise ValueError(f"seed must be a non-negative integer, got {seed!r}")

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from math import inf, log
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,54 +43,40 @@ class Schedule(ABC):
 
     Slots 0 … `filled` − 1 are occupied; the free ones are filled in order, after which an acceptance overwrites a
     uniformly chosen slot. `take(end)` returns the acceptances up to stream position `end` that were not taken before;
-    none of these is before `next`.
+    none of them is before `next`.
 
     The random numbers come from PCG64, which can jump ahead, so the state is a few numbers: loading it draws the
-    current block again from the place where the block started.
+    current block again from its first random number.
     """
 
-    def __init__(self, size: int, seed: int) -> None:
+    def __init__(self, size: int, seed: int, origin: Origin = Origin()) -> None:  # noqa: B008
         self.size = size
         self.seed = seed
-        self._generation = 0
-        self._used = 0  # random numbers used in earlier generations
-        self.restart(position=0, filled=0)
+        self._used = 0  # random numbers used before the last restart
+        self._begin(origin)
 
     def restart(self, position: int, filled: int, log_threshold: float = 0.0) -> None:
         """Continue after `position` with `filled` occupied slots, on new random numbers.
 
         `log_threshold` is the log W of `threshold_after`.
         """
-        if self._generation:
-            self._used = self.draws
-        self._bits = _bit_generator(self.seed, self._generation)
-        self.origin = Origin(self._generation, position, filled, log_threshold)
-        self._generation += 1
-        self.position = position
-        self.filled = filled
-        self.log_threshold = log_threshold
-        self._drawn = 0  # random numbers of this generation, including the current block
+        self._used = self.draws
+        self._begin(Origin(self.origin.generation + 1, position, filled, log_threshold))
+
+    def _begin(self, origin: Origin, drawn: int = 0) -> None:
+        self.origin = origin
+        self._bits = bit_generator(self.seed, origin.generation).advance(drawn)
+        _, self.position, self.filled, self.log_threshold = origin
+        self._drawn = drawn  # random numbers since the last restart, including the current block
         self._cost = 0.0  # random numbers per acceptance in the current block
         self._start: State = {}
         self._block = _NONE
         self.taken = 0
-        self.next = position
-
-    def start_from(self, origin: Origin) -> Self:
-        """Draw what a schedule of the same size and seed drew after it was restarted there."""
-        self._generation = origin.generation
-        self.restart(*origin[1:])
-        self._used = 0
-        return self
+        self.next = origin.position
 
     def rng(self) -> np.random.Generator:
         """A generator for decisions outside the schedule, such as a merge; independent of the schedule's numbers."""
-        return np.random.Generator(_bit_generator(self.seed, self._generation, 1))
-
-    @property
-    def pristine(self) -> bool:
-        """Whether it was never restarted: size and seed then determine it."""
-        return self._generation == 1
+        return np.random.Generator(bit_generator(self.seed, self.origin.generation + 1, 1))
 
     @property
     def draws(self) -> int:
@@ -99,46 +85,33 @@ class Schedule(ABC):
 
     def take(self, end: int) -> Acceptances:
         """The acceptances at positions ≤ end that were not taken before."""
-        if self.next > end:
-            return _NONE
         parts = []
-        while True:
-            positions, slots = self._block
-            stop = int(positions.searchsorted(end, side="right"))
-            if stop > self.taken:
-                parts.append(Acceptances(positions[self.taken : stop], slots[self.taken : stop]))
-                self.taken = stop
-            if stop < positions.size:
-                self.next = int(positions[stop])
-                break
-            self._advance()
+        while self.next <= end:
+            positions, slots = self.block()
+            start, stop = self.taken, int(positions.searchsorted(end, side="right"))
+            if stop > start:
+                parts.append(Acceptances(positions[start:stop], slots[start:stop]))
+            self.skip(stop - start)
         if len(parts) == 1:
             return parts[0]
         return Acceptances(*(np.concatenate(columns) for columns in zip(*parts, strict=True))) if parts else _NONE
 
     def block(self) -> Acceptances:
-        """The drawn acceptances among which the next one is, the first `taken` of which were taken before."""
+        """The drawn acceptances that include the next one; the first `taken` of them were already taken."""
         while self.taken == self._block.positions.size:
             self._advance()
         return self._block
 
     def skip(self, count: int) -> None:
-        """Count acceptances of the current block as taken."""
+        """Mark the next `count` acceptances of the current block as taken."""
         self.taken += count
         positions = self._block.positions
         self.next = int(positions[self.taken]) if self.taken < positions.size else self.position
 
-    def copy(self) -> Self:
-        """A schedule that continues exactly like this one."""
-        twin = type(self).__new__(type(self))
-        twin.__dict__.update(self.__dict__)
-        twin._bits = _bit_generator(self.seed, self._generation - 1).advance(self._drawn)
-        return twin
-
     def state_dict(self) -> State:
         start = self._start or self._drawing_state()
         return {
-            "generation": self._generation - 1,
+            "generation": self.origin.generation,
             "used": self._used,
             "taken": self.taken,
             "has_block": bool(self._start),
@@ -146,12 +119,9 @@ class Schedule(ABC):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._generation = int(state["generation"])
-        self.restart(int(state["position"]), int(state["filled"]), float(state["log_threshold"]))
+        generation, position, filled = (int(state[name]) for name in ("generation", "position", "filled"))
         self._used = int(state["used"])
-        self._drawn = int(state["drawn"])
-        self._bits = _bit_generator(self.seed, self._generation - 1).advance(self._drawn)
-        self._restore(state)
+        self._begin(Origin(generation, position, filled, float(state["log_threshold"])), int(state["drawn"]))
         if state["has_block"]:
             self._advance()
             self.skip(int(state["taken"]))
@@ -164,18 +134,11 @@ class Schedule(ABC):
             "log_threshold": self.log_threshold,
         }
 
-    def _restore(self, state: Mapping[str, Any]) -> None:
-        """Restore what a subclass added to `_drawing_state`."""
-        return
-
     def _advance(self) -> None:
         """Draw the next block."""
         self._start = self._drawing_state()
         before = self._drawn
-        if self.filled < self.size:
-            self._block = self._fill()
-        else:
-            self._block = self._jump()
+        self._block = self._fill() if self.filled < self.size else self._jump()
         self._cost = (self._drawn - before) / max(self._block.positions.size, 1)
         self.taken = 0
 
@@ -199,7 +162,8 @@ class Schedule(ABC):
 
     def _uniform(self, count: int) -> Floats:
         """Uniform on the open interval (0, 1), so that the logarithm is finite."""
-        return _to_unit(self._raw(count))
+        unit: Floats = ((self._raw(count) >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+        return unit
 
     def _slots(self, count: int) -> tuple[Ints, Floats]:
         """Uniform slots and, from the same 64-bit numbers, independent uniforms on (0, 1)."""
@@ -295,10 +259,10 @@ class WindowSchedule(ExactSchedule):
         super().__init__(min(size, 2 * expiry), seed)
 
     def _fill(self) -> Acceptances:
-        if self.pristine:
+        if not self.origin.generation:
             return super()._fill()
         free = self.size - self.filled
-        rng = np.random.Generator(_bit_generator(self.seed, self._generation - 1, 2))
+        rng = np.random.Generator(bit_generator(self.seed, self.origin.generation, 2))
         offsets = np.sort(rng.choice(self.expiry, free, replace=False, shuffle=False))
         accepted = Acceptances(self.position + 1 + offsets, np.arange(self.filled, self.size))
         self._drawn += free
@@ -306,7 +270,7 @@ class WindowSchedule(ExactSchedule):
         return accepted
 
     def _jump(self) -> Acceptances:
-        if self.pristine:
+        if not self.origin.generation:
             return super()._jump()
         return Acceptances(np.array([_FARTHEST]), np.zeros(1, np.int64))  # nothing more before the next restart
 
@@ -373,14 +337,14 @@ class DecaySchedule(Schedule):
     def _drawing_state(self) -> State:
         return {**super()._drawing_state(), "full_at": self._full_at}
 
-    def _restore(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._full_at = int(state["full_at"])
+        super().load_state_dict(state)
 
 
 def make_schedule(skip: str, size: int, seed: int, origin: Origin = Origin()) -> Schedule:  # noqa: B008
     """The schedule of a rule, "exact" or "paper", from where it was last restarted."""
-    kind = {"exact": ExactSchedule, "paper": PaperSchedule}[skip]
-    return kind(size, seed).start_from(origin)
+    return {"exact": ExactSchedule, "paper": PaperSchedule}[skip](size, seed, origin)
 
 
 def threshold_after(rng: np.random.Generator, kept: int, count: int) -> float:
@@ -412,7 +376,8 @@ def smallest_keys(rng: np.random.Generator, kept: int, count: int) -> Floats:
     return keys
 
 
-def _bit_generator(seed: int, *key: int) -> np.random.PCG64:
+def bit_generator(seed: int, *key: int) -> np.random.PCG64:
+    """Random bits of a seed, independent of those with another key."""
     return np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key))
 
 
@@ -422,8 +387,3 @@ def _geometric(uniform: Floats, probability: Floats | float) -> Floats:
     with np.errstate(divide="ignore", over="ignore"):
         gaps: Floats = np.floor(np.log(uniform) / np.log1p(-np.asarray(probability)))
     return gaps
-
-
-def _to_unit(raw: NDArray[np.uint64]) -> Floats:
-    unit: Floats = ((raw >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
-    return unit

@@ -16,7 +16,7 @@ _HEADER_BYTES = 32
 _CENTROID = np.dtype([("mean", "<f8"), ("weight", "<u8")])
 
 # DataSketches multiplies differences of values by weights; values scaled by this power of two cannot overflow there.
-# The scaling is exact but for values below 1e-289.
+# The scaling is exact except for values below 1e-289.
 _SCALE = 2.0**-64
 
 
@@ -99,7 +99,7 @@ class KLLSketch(DataSketch):
 
     Z. Karnin, K. Lang and E. Liberty, "Optimal Quantile Approximation in Streams", FOCS 2016.
 
-    **Shape.** As of every estimator: `update` (B,), `quantile` and `cdf` any shape.
+    **Shape.** As in every estimator: `update` (B,), `quantile` and `cdf` any shape.
 
     Args:
         k: size and accuracy; 8 to 65535.
@@ -155,7 +155,7 @@ class TDigestSketch(DataSketch):
 
     T. Dunning and O. Ertl, "Computing Extremely Accurate Quantiles Using t-Digests", 2019, arXiv:1902.04023.
 
-    **Shape.** As of every estimator: `update` (B,), `quantile` and `cdf` any shape.
+    **Shape.** As in every estimator: `update` (B,), `quantile` and `cdf` any shape.
 
     Args:
         k: compression: about 1.3·k centroids, 16 bytes each; 10 to 65535.

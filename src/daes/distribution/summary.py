@@ -4,30 +4,29 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from daes.distribution.bank import EstimatorBank
-from daes.distribution.base import Floats
+from daes.distribution.base import check_seed
 from daes.distribution.jump import JumpReservoir
-from daes.distribution.reservoir import check_seed
 
 SUMMARY_LEVELS = (0.01, 0.25, 0.5, 0.75, 0.99)
 """Default quantile levels of a summary."""
 
 
-class TableSummary:
+class TableSummary(EstimatorBank):
     """One jump reservoir per column: counts, range and quantiles of a table after one pass over its parts.
 
-    The parts of a table may be read by different processes, in any order, each with a summary of its own; merged, they
-    have the law of one summary that has read all rows: every value is a member of the sample with probability m/n.
+    Different processes may read the parts of a table, in any order, each into its own summary. The merged summaries
+    have the law of one summary of all rows: every value is a member of the sample with probability m/n.
 
-    **Shape.** `update` takes (B, q), NaN = missing; `quantile` gives (q, L).
+    **Shape.** As in `EstimatorBank`: `update` takes (B, q), NaN = missing; `quantile` returns (q, L).
 
     Args:
         columns: the names of the q columns.
         size: slots m of each reservoir.
         seed: of the random numbers.
-        part: the number of the part of the table that is read. Summaries that will be merged need different ones.
+        part: number of the part of the table to read. Summaries to be merged need different numbers.
 
     >>> whole = TableSummary(["price"], part=0)
     >>> whole.update([[1.0], [3.0]])
@@ -41,53 +40,30 @@ class TableSummary:
     def __init__(self, columns: Sequence[str], *, size: int = 100_000, seed: int = 0, part: int = 0) -> None:
         self.columns = tuple(columns)
         self.size = size
-        own = seed_of_part(seed, part)
-        self._bank = EstimatorBank(lambda column: JumpReservoir(size, seed=own), len(self.columns))
-
-    @property
-    def count(self) -> NDArray[np.int64]:
-        """Finite values of each column, (q,)."""
-        return self._bank.count
+        own_seed = seed_of_part(seed, part)
+        super().__init__(lambda column: JumpReservoir(size, seed=own_seed), len(self.columns))
 
     @property
     def missing(self) -> NDArray[np.int64]:
-        """Missing and infinite values of each column, (q,)."""
-        return self._bank.skipped
-
-    @property
-    def minimum(self) -> Floats:
-        """The smallest value of each column, (q,); NaN without one."""
-        return self._bank.minimum
-
-    @property
-    def maximum(self) -> Floats:
-        """The largest value of each column, (q,); NaN without one."""
-        return self._bank.maximum
+        """Number of missing and infinite values of each column, (q,)."""
+        return self.skipped
 
     @property
     def rows(self) -> int:
-        """Rows read."""
+        """Number of rows read."""
         return int(self.count[0] + self.missing[0])
 
     def reservoir(self, column: str) -> JumpReservoir:
         """The reservoir of a column."""
-        found = self._bank.estimators[self.columns.index(column)]
+        found = self.estimators[self.columns.index(column)]
         assert isinstance(found, JumpReservoir)
         return found
-
-    def update(self, values: ArrayLike) -> None:
-        """Read the next rows (B, q)."""
-        self._bank.update(values)
-
-    def quantile(self, levels: ArrayLike) -> Floats:
-        """Quantiles of every column, (q, L); NaN where a column has no value."""
-        return self._bank.quantile(levels)
 
     def merge(self, other: Self) -> None:
         """Add the summary of other rows of the same table."""
         if other.columns != self.columns:
             raise ValueError(f"other must have the columns {', '.join(self.columns)}, got {', '.join(other.columns)}")
-        self._bank.merge(other._bank)
+        super().merge(other)
 
     def to_dict(self, levels: Sequence[float] = SUMMARY_LEVELS) -> dict[str, Any]:
         """Counts, range and quantiles by column as plain values; None where a column has no value."""
@@ -118,7 +94,7 @@ class TableSummary:
 
 
 def seed_of_part(seed: int, part: int) -> int:
-    """A seed for the reservoirs of one part of a table, other than that of every other part."""
+    """The seed of the reservoirs of one part of a table, different for every part."""
     check_seed(seed)
     check_seed(part)
     return int(np.random.SeedSequence((seed, part)).generate_state(1, np.uint64)[0])

@@ -1,4 +1,4 @@
-"""Quantiles of a sample that are read again and again, without sorting it."""
+"""Quantiles of a sample that are read repeatedly, without sorting it each time."""
 
 import numpy as np
 
@@ -8,27 +8,27 @@ from daes.native import arrays
 
 
 class TrackedQuantiles:
-    """Values near some quantiles of a sample, and how many members lie below them, after every write.
+    """A value close to each of some quantiles of a sample; the number of members below it is updated with every write.
 
-    A value stands for a quantile as long as its rank is near enough. When it is not, the value that was as far from it
-    in the order of an earlier sample takes its place, and the members below that one are counted. So the sample is not
-    sorted again unless its distribution changes.
+    A value serves as a quantile while its rank is within the tolerance. After that it is replaced: an earlier, sorted
+    state of the sample gives the value as many ranks away as are missing, and the members up to it are counted. So the
+    sample is sorted again only if its distribution changes.
 
     Args:
-        levels: of the quantiles, (L,).
-        tolerance: by which share of the members a rank may be off.
-        ordered: the members in ascending order, or nearly all of them.
-        slots: where the members are.
-        size: how many of the slots are occupied; the first ones.
+        levels: levels of the quantiles, (L,).
+        tolerance: largest rank error, as a fraction of the members.
+        ordered: the members, or nearly all of them, in ascending order.
+        slots: array whose first `size` entries are the members.
+        size: number of members.
     """
 
     MOST_LEVELS = 32
-    """With more levels sorting is as quick."""
+    """With more levels, sorting is as fast."""
 
     def __init__(self, levels: Floats, tolerance: float, ordered: Floats, slots: Floats, size: int) -> None:
         self.levels, self.tolerance, self.size = levels.copy(), tolerance, size
         self._ordered, self._slots = ordered, slots
-        # The values of the levels, and behind them the numbers before those that are tied; the members up to each.
+        # One point per level, then the float just below each tied point; and the number of members up to each of these.
         self._points, self._counts = np.empty(2 * levels.size), np.zeros(2 * levels.size, np.int64)
         self._tied = np.zeros(levels.size, bool)
         self.num_points = levels.size
@@ -37,17 +37,17 @@ class TrackedQuantiles:
         self._place(np.arange(levels.size), self._ranks() - 1)
 
     def answers(self, levels: Floats) -> bool:
-        """Whether these are the levels."""
+        """Whether these are the levels tracked."""
         return levels.ndim == 1 and levels.tobytes() == self._key
 
     def replace(self, added: Floats, removed: Floats) -> None:
-        """Members were removed and others added."""
+        """Account for members that were removed and added."""
         points = self._points[: self.num_points]
         self._counts[: self.num_points] += _count_up_to(added, points) - _count_up_to(removed, points)
         self.size += added.size - removed.size
 
     def read(self) -> Floats | None:
-        """A value for each level with a rank within the tolerance; None if that takes a sorted sample."""
+        """A value with a rank within the tolerance for each level; None if the sample must be sorted for that."""
         num = self.levels.size
         if arrays.serves():
             self.num_points = arrays.follow(self.addresses, self.size, self._ordered.size, num, self.tolerance)
@@ -63,7 +63,7 @@ class TrackedQuantiles:
 
     @property
     def addresses(self) -> arrays.Addresses:
-        """Of slots, old order, levels, ties, points and counts."""
+        """Addresses of slots, earlier order, levels, ties, points and counts, for compiled loops."""
         if self._addresses is None:
             places = self._slots, self._ordered, self.levels, self._tied, self._points, self._counts
             self._addresses = arrays.Addresses(map(arrays.address, places))
@@ -74,19 +74,19 @@ class TrackedQuantiles:
         return ranks
 
     def _below(self) -> Ints:
-        """How many members are below each value, at most: without ties, at most one is at the value itself."""
+        """Number of members below each point; for a point without ties one too many if it is itself a member."""
         below = self._counts[: self.levels.size].copy()
         below[self._tied] = self._counts[self.levels.size : self.num_points]
         return below
 
     def _move(self, which: Ints, off: Ints, turn: int) -> None:
-        """Replace values that are off by so many ranks, by steps that become smaller."""
+        """Replace points whose ranks are off by `off`; steps become smaller with each turn."""
         steps = np.rint(off * (self._ordered.size / self.size) / (1 + turn)).astype(np.int64)
         places = self._ordered.searchsorted(self._points[which]) + steps
         self._place(which, np.clip(places, 0, self._ordered.size - 1))
 
     def _place(self, which: Ints, places: Ints) -> None:
-        """Take the values at these places of the old order for some of the levels."""
+        """Use the values at these places of the earlier order as the points of some levels."""
         ordered, last, below = self._ordered, self._ordered.size - 1, self._below()
         values = ordered[places]
         tied = (places > 0) & (ordered[np.maximum(places - 1, 0)] == values)
@@ -101,7 +101,7 @@ class TrackedQuantiles:
 
 
 def _before(values: Floats) -> Floats:
-    """The largest numbers below the values."""
+    """The largest floats below the values."""
     return np.nextafter(values, -np.inf)
 
 

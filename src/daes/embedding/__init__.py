@@ -1,6 +1,6 @@
 """Number → vector: DAES and every method it is compared with, and tables for categories.
 
-A module of this package that registers a method is found by itself.
+Modules of this package that register a method are found automatically.
 """
 
 from daes.embedding.base import Context, NotFittedError, NumericalEmbedding

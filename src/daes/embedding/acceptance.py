@@ -1,4 +1,4 @@
-"""The acceptances of a schedule that lie ahead, looked up by stream position on the host or on a device."""
+"""The acceptances of a schedule ahead of the stream, looked up by stream position on the host or on a device."""
 
 import numpy as np
 import torch
@@ -8,19 +8,22 @@ from daes.distribution.schedule import Acceptances, Ints, Schedule
 
 _NEVER = np.iinfo(np.int64).max
 
-_ROOM = 8
-"""Entries on a device per slot of the reservoir, of which the first t rows of a stream need 1 + log(t / slots)."""
+_CAPACITY = 8
+"""Entries on a device per slot of the reservoir; the first t rows of a stream need 1 + log(t / slots) of them."""
+
+_PADDING = (_NEVER, 0, _NEVER)
+"""Entries behind the last acceptance on a device, which no position reaches, so that every search ends at one."""
 
 
 class AcceptanceTable:
-    """What a schedule accepts after a position that features may reach at different times.
+    """The acceptances of a schedule that several features follow, each at its own position.
 
-    Features whose values are missing at times are behind the others on the same schedule. The table keeps the
-    acceptances between the feature that is farthest behind and the one that is farthest ahead.
+    A feature with missing values falls behind the others on the same schedule. The table keeps the acceptances between
+    the feature farthest behind and the one farthest ahead.
 
     Args:
-        schedule: where the acceptances come from; no one else may take from it.
-        start: the position before which nothing will be asked for.
+        schedule: source of the acceptances, used by this table only.
+        start: no acceptance at or before this position will be requested.
     """
 
     def __init__(self, schedule: Schedule, start: int) -> None:
@@ -35,30 +38,29 @@ class AcceptanceTable:
         """The acceptances at positions first + 1 … last."""
         self._take(last)
         positions, slots = self._table
-        if not positions.size or positions[-1] <= first or positions[0] > last:
+        if not positions.size or positions[-1] <= first or positions[0] > last:  # usually saves the search
             return Acceptances(positions[:0], slots[:0])
         begin, end = positions.searchsorted([first, last], side="right")
         return Acceptances(positions[begin:end], slots[begin:end])
 
     def reaching(self, first: int, last: int) -> Acceptances:
-        """At least the acceptances at positions first + 1 … last; nothing before them will be asked for any more."""
+        """At least the acceptances at positions first + 1 … last; none before them may be requested later."""
         if last > self._taken:
             self.forget(first)
             self._take(last)
         return self._table
 
     def forget(self, position: int) -> None:
-        """Nothing at or before this position will be asked for any more."""
+        """Drop the acceptances up to this position, which may not be requested later."""
         positions, slots = self._table
         if positions.size and positions[0] <= position:
             begin = int(positions.searchsorted(position, side="right"))
             self._table = Acceptances(positions[begin:], slots[begin:])
 
     def slots_of(self, positions: Tensor, valid: Tensor, ends: Tensor, end: int, scratch: int) -> Tensor:
-        """The slots that values at these positions go to, on their device; `scratch` for those that are not accepted.
+        """The slot of each value, on the device of `positions`; `scratch` for a value that is not accepted.
 
-        Of two values of one batch that go to one slot only the later one is let through: a device may write them in
-        any order.
+        If two values of a batch go to one slot, only the later one is accepted: a device may write them in any order.
 
         **Shape.** positions and valid (q, B), ends (q, 1): each feature's position after the batch → (q, B).
 
@@ -71,32 +73,28 @@ class AcceptanceTable:
         return torch.where(accepted, slots[entry], scratch)
 
     def shipped(self, end: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-        """On a device: positions, slots, and the position at which each slot is overwritten next, as far as `end`.
+        """On a device: positions, slots, and the position at which each slot is overwritten next, up to `end`.
 
-        Behind the last acceptance stand entries that no position reaches, so that every search ends at one. There is
-        room for a hundred million rows of a stream: until then the tensors stay where they are.
+        The tensors have capacity for a hundred million rows of a stream and keep their addresses until then.
         """
         if self._on_device is None or end > self._shipped_to:
             self._take(2 * end)
             self._shipped_to = self._taken
             positions, slots = self._table
             arrays = positions, slots, _overwritten_at(positions, slots)
-            capacity = 0 if self._on_device is None else len(self._on_device[0])
-            if positions.size >= capacity:
-                capacity = max(2 * positions.size, _ROOM * self._schedule.size)
-                self._on_device = tuple(  # type: ignore[assignment]
-                    torch.full((capacity,), empty, device=device) for empty in (_NEVER, 0, _NEVER)
-                )
-            assert self._on_device is not None
-            for tensor, array, empty in zip(self._on_device, arrays, (_NEVER, 0, _NEVER), strict=True):
-                tensor[array.size :] = empty  # there may have been more entries before, of which some were forgotten
+            if self._on_device is None or positions.size >= len(self._on_device[0]):
+                capacity = max(2 * positions.size, _CAPACITY * self._schedule.size)
+                first, second, third = (torch.full((capacity,), padding, device=device) for padding in _PADDING)
+                self._on_device = first, second, third
+            for tensor, array, padding in zip(self._on_device, arrays, _PADDING, strict=True):
+                tensor[array.size :] = padding  # there may have been more entries before some were dropped
                 # The driver stages copies from pageable memory before it returns: the arrays need not outlive this.
                 tensor[: array.size].copy_(torch.from_numpy(array), non_blocking=True)
         return self._on_device
 
     @property
     def on_device(self) -> list[Tensor]:
-        """The tensors that `shipped` returned last."""
+        """The tensors that `shipped` last returned."""
         return [] if self._on_device is None else list(self._on_device)
 
     def _take(self, end: int) -> None:
@@ -110,7 +108,7 @@ class AcceptanceTable:
 
 
 def _overwritten_at(positions: Ints, slots: Ints) -> Ints:
-    """For each acceptance the position of the next one that goes to the same slot."""
+    """For each acceptance, the position of the next one that goes to the same slot."""
     order = np.lexsort((positions, slots))
     same = slots[order][1:] == slots[order][:-1]
     following = np.full(positions.size, _NEVER)

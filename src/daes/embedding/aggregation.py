@@ -1,4 +1,4 @@
-"""Soft choice among meta-embeddings: the last step of several neural methods."""
+"""Softmax-weighted sum of meta-embeddings: the last step of several neural methods."""
 
 import torch
 from torch import Tensor
@@ -7,8 +7,8 @@ from torch import Tensor
 def aggregate(scores: Tensor, table: Tensor) -> Tensor:
     """Σ_i softmax_i(scores) E_i per feature.
 
-    The batch comes last in `scores`: the softmax then runs along rows of samples, which on a CPU is more than ten times
-    faster than along a last dimension of ten.
+    The batch is the last dimension of `scores`: on a CPU a softmax over the middle dimension is then more than ten
+    times as fast as over a last dimension of size ten.
 
     **Shape.** scores (q, M, B), table (q, M, d) → (B, q, d), in the dtype of the table.
 

@@ -1,9 +1,8 @@
-"""AutoDis: a softmax over meta-embeddings, from the number's place in its range."""
+"""AutoDis: a softmax over meta-embeddings, from the position of the number in its range."""
 
 from typing import Unpack
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import leaky_relu
 
 from daes.distribution.base import check_positive
@@ -33,25 +32,26 @@ class AutoDis(ScaledEmbedding):
 
         h = LeakyReLU(w x),   z = W h + α h,   e(x) = softmax(z / τ) E
 
-    with x the value's place within the range seen, from 0 to 1.
+    with x the position of the value in the range seen, from 0 to 1.
 
-    **One identity makes it fast.** LeakyReLU(w x) = x·LeakyReLU(w) for x ≥ 0, so z = x·u, where u = W a + α a and
-    a = LeakyReLU(w) depend on the parameters alone and are made once a batch: M products and a softmax remain a value.
+    Since LeakyReLU(w x) = x·LeakyReLU(w) for x ≥ 0, z = x·u, where u = W a + α a and a = LeakyReLU(w) depend only on
+    the parameters and are computed once per batch; M products and a softmax remain per value.
 
     **Shape.** values (B, q) → (B, q, d); `table` (q, M, d), `first_weight` (q, M) is w, `second_weight` (q, M, M) is W.
 
-    The paper is silent on how w and W start; here as `nn.Linear` would start them.
+    The paper does not specify the initialisation of w and W; here it is that of `nn.Linear`.
 
+    >>> import torch
     >>> AutoDis(3, dim=4)(torch.randn(5, 3)).shape
     torch.Size([5, 3, 4])
 
     Args:
-        num_meta: the number M of meta-embeddings.
-        alpha: how much of h is kept beside W h.
+        num_meta: number M of meta-embeddings.
+        alpha: weight of h in z.
         temperature: τ; the smaller, the harder the bins.
-        slope: of the LeakyReLU below 0.
+        slope: slope of the LeakyReLU below 0.
         input: "value", "log" or "rank"; scaled to [0, 1] by the range seen.
-        num_knots: how finely the rank is known.
+        num_knots: resolution of the rank.
     """
 
     ranked = "rank"
@@ -76,9 +76,8 @@ class AutoDis(ScaledEmbedding):
         self.temperature = temperature
         self.slope = slope
         self.table = self.new_table(num_features, num_meta, dim)
-        self.first_weight = nn.Parameter(torch.empty(num_features, num_meta).uniform_(-1.0, 1.0))
-        bound = num_meta**-0.5
-        self.second_weight = nn.Parameter(torch.empty(num_features, num_meta, num_meta).uniform_(-bound, bound))
+        self.first_weight = self.new_weight(1, num_features, num_meta)
+        self.second_weight = self.new_weight(num_meta, num_features, num_meta, num_meta)
 
     def encode(self, values: Tensor, place: Tensor | None, context: Tensor | Context | None) -> Tensor:
         places = self.scaled(values, place)

@@ -1,4 +1,4 @@
-"""One interface for all ways to turn numbers into vectors, and the policies they share."""
+"""The interface of all methods that turn numbers into vectors, and their common base class."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from torch.nn.functional import embedding
 
 from daes.distribution.base import check_positive
 from daes.embedding.estimator_knots import EstimatorFactory, make_distributions
-from daes.embedding.knots import INPUTS, FeatureInput, FeatureKnots
+from daes.embedding.knots import INPUTS, Bounds, FeatureInput, FeatureKnots
 from daes.embedding.precision import KeepsPrecision
 from daes.embedding.processes import num_processes, refuse_several_processes
 from daes.embedding.search import finite
@@ -18,11 +18,12 @@ from daes.registry import Configurable
 
 
 class Context(NamedTuple):
-    """Categorical context of a batch in which many rows share few distinct contexts.
+    """Categorical context of a batch whose rows share few distinct contexts.
+
+    Wherever a context is accepted, so is a plain (B, c) tensor of vectors; with this form, what depends on the context
+    only is computed U times instead of B times.
 
     **Shape.** `vectors` is (U, c), one row per distinct context; `index` is (B,), the context of each row.
-    A plain (B, c) tensor of vectors does as well wherever a context is taken; this form lets
-    everything that depends on the context alone be computed U times, not B times.
     """
 
     vectors: Tensor
@@ -34,14 +35,14 @@ class NotFittedError(RuntimeError):
 
 
 class Outputs(NamedTuple):
-    """What a method gives the network: `fields` (B, q', d), and `plain` (B, plain_dim) inputs beside them, or None."""
+    """The inputs of the network: `fields` (B, q', d), and `plain` inputs (B, plain_dim), or None."""
 
     fields: Tensor
     plain: Tensor | None
 
 
 class SharedOptions(TypedDict, total=False):
-    """Options of every method; `NumericalEmbedding` says what they mean."""
+    """Options of every method, see `NumericalEmbedding`."""
 
     init_std: float
     plain: Sequence[FeatureInput]
@@ -54,41 +55,41 @@ class SharedOptions(TypedDict, total=False):
 class NumericalEmbedding(Configurable, KeepsPrecision, ABC):
     """Number → vector: the base class of every method.
 
-    The base class owns the policies: shape and dtype checks, missing values (NaN) as a learned vector per feature, ±inf
-    clamped to the largest finite numbers, observation in training mode, the distributions of the features where they
-    are needed, plain inputs. A method writes its formula alone, in `encode`; a stateful one also `_observe`, an offline
-    one `_fit`.
+    The base class implements what methods share: shape and dtype checks, missing values (NaN) as a learned vector per
+    feature, ±inf clamped to the largest finite numbers, observation in training mode, the distributions of the features
+    if needed, plain inputs. A method implements its formula in `encode`; a stateful one also `_observe`, an offline one
+    `_fit`.
 
     A stateful method behaves like BatchNorm: in `train()` a forward first observes the batch, in `eval()` nothing
-    changes. `observe(values)` may also be called by a loader (then set `observe_in_forward` to False). Where several
-    processes train one model, a forward that would observe into distributions is an error: each has rows of its own.
+    changes. A loader may call `observe(values)` instead (then set `observe_in_forward` to False). If several processes
+    train one model, a forward that would update distributions is an error, since each process has its own rows.
 
     **Shape.** `forward(values, context=None)`: values (B, q), NaN = missing; context (B, c) or a `Context`; output
-    (B, q', d), where q' is `num_outputs`: q for most methods. `outputs` takes the same and gives `Outputs`: the fields
-    and the plain inputs (B, `plain_dim`), from one pass over the values. A method without an embedding has q' = 0.
+    (B, q', d), where q' is `num_outputs`: q for most methods, 0 for a method without an embedding. `outputs` takes the
+    same and returns `Outputs`: the fields and the plain inputs (B, `plain_dim`), from one pass over the values.
 
     Args:
-        num_features: the number q of numerical features.
-        dim: the dimension d of an embedding.
+        num_features: number q of numerical features.
+        dim: dimension d of an embedding.
         num_knots: intervals between the knots of `distributions`, for a method that reads them; None for one that does
             not: it has distributions (with 100) only if `plain` needs them.
-        bounds: as of `FeatureDistributions`.
-        tolerance: as of `FeatureDistributions`.
-        init_std: standard deviation of the normal law that embeddings start from.
-        plain: inputs of unit scale that the network gets beside the vectors, per feature, 0 where a value is missing:
-            "value" (standardised, clamped to ±4), "score" (the normal score Φ⁻¹ of the rank) or "rank" (√12·(p̂ − ½)). A
-            model whose network has no place for plain inputs leaves them out.
-        estimator: what estimates the distributions: "jump", "jump-paper", "reservoir", "order-statistics", "kll",
-            "tdigest", "gk", or a function from a feature's number to a `DistributionEstimator`.
-        reservoir_size: the number m of slots per feature.
-        seed: where the reservoirs' random numbers start.
-        estimator_options: further arguments of the estimator, as `{"half_life": 1e6}`.
+        bounds: as in `FeatureDistributions`.
+        tolerance: as in `FeatureDistributions`.
+        init_std: standard deviation of the initial embeddings, which are normally distributed.
+        plain: inputs of unit scale for the network beside the vectors, per feature, 0 where a value is missing: "value"
+            (standardised, clamped to ±4), "score" (the normal score Φ⁻¹ of the rank) or "rank" (√12·(p̂ − ½)). A model
+            whose network cannot take plain inputs ignores them.
+        estimator: estimator of the distributions: "jump", "jump-paper", "reservoir", "order-statistics", "kll",
+            "tdigest", "gk", or a function from a feature's index to a `DistributionEstimator`.
+        reservoir_size: number m of slots per feature.
+        seed: of the reservoirs' random numbers.
+        estimator_options: further arguments of the estimator, such as `{"half_life": 1e6}`.
     """
 
     offline: ClassVar[bool] = False
     """Whether the method needs `fit` before use."""
     refits: ClassVar[bool] = False
-    """Whether what an offline method learned keeps its meaning when it is fitted again: its rows stand for ranks."""
+    """Whether an offline method can be fitted again and keep what it learned, because its rows stand for ranks."""
     fitted: Tensor
     distributions: FeatureKnots | None
 
@@ -98,7 +99,7 @@ class NumericalEmbedding(Configurable, KeepsPrecision, ABC):
         dim: int = 16,
         *,
         num_knots: int | None = None,
-        bounds: tuple[float, float] | Sequence[tuple[float, float]] | None = None,
+        bounds: Bounds | None = None,
         tolerance: float = 1e-2,
         init_std: float = 0.01,
         plain: Sequence[FeatureInput] = (),
@@ -112,7 +113,7 @@ class NumericalEmbedding(Configurable, KeepsPrecision, ABC):
         if not init_std >= 0:
             raise ValueError(f"init_std must not be negative, got {init_std}")
         if not isinstance(plain, list | tuple) or len(set(plain)) < len(plain) or not set(plain) <= set(INPUTS):
-            raise ValueError(f"plain must be a list of different names out of {', '.join(INPUTS)}, got {plain!r}")
+            raise ValueError(f"plain must be a list of distinct names from {', '.join(INPUTS)}, got {plain!r}")
         self.num_features = num_features
         self.dim = dim
         self.init_std = init_std
@@ -137,34 +138,40 @@ class NumericalEmbedding(Configurable, KeepsPrecision, ABC):
 
     @property
     def uses_context(self) -> bool:
-        """Whether a context given in the call makes a difference; a field-aware method says True."""
+        """Whether the vectors depend on the context; True for a field-aware method."""
         return False
 
     @property
     def plain_dim(self) -> int:
-        """How many plain inputs `outputs` gives."""
+        """Number of plain inputs that `outputs` returns."""
         return len(self.plain) * self.num_features
 
     @property
     def reads_place(self) -> bool:
-        """Whether `encode` needs the place of the values among the knots."""
+        """Whether `encode` needs the places of the values among the knots."""
         return False
 
     @property
     def tables(self) -> list[nn.Parameter]:
         """The parameters with a vector per bin, (q, M, d): `table` or `meta_embeddings`, by convention."""
         found = (getattr(self, name, None) for name in ("table", "meta_embeddings"))
-        return [one for one in found if isinstance(one, nn.Parameter) and one.ndim == 3]
+        return [table for table in found if isinstance(table, nn.Parameter) and table.ndim == 3]
 
     def new_table(self, *shape: int) -> nn.Parameter:
-        """A parameter drawn from N(0, init_std²), as every embedding of the project starts."""
+        """A parameter drawn from N(0, init_std²), the initial distribution of all embeddings."""
         return nn.Parameter(torch.randn(*shape) * self.init_std)
+
+    @staticmethod
+    def new_weight(width_in: int, *shape: int) -> nn.Parameter:
+        """A weight or bias, initialised as that of `nn.Linear` with `width_in` inputs."""
+        bound = width_in**-0.5
+        return nn.Parameter(torch.empty(*shape).uniform_(-bound, bound))
 
     def forward(self, values: Tensor, context: Tensor | Context | None = None) -> Tensor:
         return self._outputs(values, context, with_plain=False).fields
 
     def outputs(self, values: Tensor, context: Tensor | Context | None = None) -> Outputs:
-        """The vectors that a call gives, and the plain inputs beside them, from one search among the knots."""
+        """The vectors that a call returns, and the plain inputs, from one search among the knots."""
         return self._outputs(values, context, with_plain=True)
 
     def _outputs(self, values: Tensor, context: Tensor | Context | None, *, with_plain: bool) -> Outputs:
@@ -177,7 +184,7 @@ class NumericalEmbedding(Configurable, KeepsPrecision, ABC):
         return Outputs(fields, self._plain(known, place, missing) if with_plain and self.plain_dim else None)
 
     def observe(self, values: Tensor) -> None:
-        """Take the batch into the method's statistics; nothing for a stateless method."""
+        """Update the method's statistics with a batch; a stateless method has none."""
         self._check(values)
         if values.shape[0]:
             with torch.no_grad():
@@ -187,9 +194,9 @@ class NumericalEmbedding(Configurable, KeepsPrecision, ABC):
                 self._observe(values)
 
     def fit(self, values: Tensor, labels: Tensor | None = None) -> Self:
-        """Read the statistics off a whole data set, values (N, q); a streaming method observes it.
+        """Compute the statistics from a whole data set, values (N, q); a streaming method observes it.
 
-        An offline method must be fitted before use. Some (`td`) need the labels (N,) as well.
+        An offline method must be fitted before use. `td` also needs the labels (N,).
         """
         self._check(values)
         if labels is not None and labels.shape != values.shape[:1]:
@@ -208,13 +215,13 @@ class NumericalEmbedding(Configurable, KeepsPrecision, ABC):
 
     @abstractmethod
     def encode(self, values: Tensor, place: Tensor | None, context: Tensor | Context | None) -> Tensor:
-        """The method's formula on finite values (B, q) (0 stands in for a missing one) → (B, q', d).
+        """The method's formula on finite values (B, q), 0 for a missing one → (B, q', d).
 
-        `place` (B, q) is where the values lie among the knots, from 0 to K, for a method that says `reads_place`.
+        `place` (B, q) is the position of the values among the knots, from 0 to K, for a method with `reads_place`.
         """
 
     def _fused(self, values: Tensor, context: Tensor | Context | None, plain: Sequence[FeatureInput]) -> Outputs | None:
-        """The outputs for values (B, q) with NaN = missing by one kernel, None where there is none for the method."""
+        """The outputs for values (B, q), NaN = missing, from one kernel; None if the method has none."""
         return None
 
     def _observe(self, values: Tensor) -> None:
@@ -239,14 +246,14 @@ class NumericalEmbedding(Configurable, KeepsPrecision, ABC):
     def _fields(
         self, values: Tensor, missing: Tensor, place: Tensor | None, context: Tensor | Context | None
     ) -> Tensor:
-        """The vectors (B, q', d): by the formula, and learned ones where a value is missing."""
+        """The vectors (B, q', d): from the formula, or learned ones where a value is missing."""
         return self._fill_missing(self.encode(values, place, context), missing)
 
     def _fill_missing(self, encoded: Tensor, missing: Tensor) -> Tensor:
-        # On the CPU it pays to touch the missing alone; looking for them would stall a device, and a graph cannot.
+        # On the CPU it pays to write the missing ones only; to look for them would stall a device, and a graph cannot.
         if encoded.device.type == "cpu" and not torch.compiler.is_compiling():
             rows, features = missing.nonzero(as_tuple=True)
-            # Processes that train one model need a gradient of every parameter, even if it is zero.
+            # Processes that train one model need a gradient for every parameter, even if it is zero.
             if not len(rows) and num_processes() == 1:
                 return encoded
             return encoded.index_put((rows, features), embedding(features, self.missing.to(encoded.dtype)))
@@ -261,7 +268,7 @@ class NumericalEmbedding(Configurable, KeepsPrecision, ABC):
             if self.distributions is not None and self.distributions.follows:
                 refuse_several_processes(
                     "the distributions",
-                    "set observe_in_forward to False and give the rows of all to every process with observe",
+                    "set observe_in_forward to False and pass the rows of all processes to observe in each of them",
                 )
             self.observe(values)
         return self._cast(values)
@@ -273,7 +280,7 @@ class NumericalEmbedding(Configurable, KeepsPrecision, ABC):
             raise TypeError(f"values must be floating point, got {values.dtype}")
 
     def _check_fitted(self) -> None:
-        # Reading the flag would stall a device, and a graph cannot branch on it: once seen true it is remembered.
+        # Reading the flag would stall a device, and a graph cannot branch on it, so a true flag is remembered.
         if self.__dict__.get("_seen_fitted") or torch.compiler.is_compiling():
             return
         if not bool(self.fitted):
@@ -283,7 +290,7 @@ class NumericalEmbedding(Configurable, KeepsPrecision, ABC):
         self.__dict__["_seen_fitted"] = True
 
     def _cast(self, values: Tensor) -> Tensor:
-        """Values in the precision statistics are kept in: that of the parameters, float32 at least."""
+        """The values in the precision of the statistics: that of the parameters, at least float32."""
         return values.to(torch.promote_types(self.missing.dtype, torch.float32))
 
     def extra_repr(self) -> str:

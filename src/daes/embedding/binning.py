@@ -1,4 +1,4 @@
-"""What the binning methods share: look-ups in one flat table."""
+"""Base classes of the binning methods: look-ups in one flat table."""
 
 from abc import abstractmethod
 from typing import Unpack
@@ -14,13 +14,13 @@ from daes.embedding.search import count_below
 
 
 class RowEmbedding(NumericalEmbedding):
-    """Base of the methods that give each value a row of its feature's table.
+    """Base of the methods that map each value to a row of its feature's table.
 
-    A method makes its `table` and writes `index`, the row of each value; `rows` may be more than the table itself, as
-    long as it depends on the parameters alone: it is made once per batch, not once per value.
+    A method creates its `table` and implements `index`, the row of each value. It may override `rows` with anything
+    that depends only on the parameters: it is computed once per batch, not once per value.
 
     Args:
-        num_bins: how many rows a feature has to choose from.
+        num_bins: number of rows per feature.
     """
 
     offline = True
@@ -35,10 +35,10 @@ class RowEmbedding(NumericalEmbedding):
 
     @abstractmethod
     def index(self, values: Tensor) -> Tensor:
-        """The row of each value (B, q), int64 from 0 to num_bins - 1."""
+        """The row of each value, (B, q) int64 from 0 to num_bins - 1."""
 
     def rows(self) -> Tensor:
-        """The rows to choose from, (q, num_bins, d)."""
+        """The rows of all features, (q, num_bins, d)."""
         return self.table
 
     def encode(self, values: Tensor, place: Tensor | None, context: Tensor | Context | None) -> Tensor:
@@ -51,11 +51,11 @@ class RowEmbedding(NumericalEmbedding):
 class EdgeEmbedding(RowEmbedding):
     """Base of the methods whose bins are found offline: row i is for values in (edge i, edge i+1].
 
-    A bin is closed on the right, as the inverted CDF asks: a quantile belongs to the bin that it ends. Edges
-    may coincide, then the bins between them stay empty and keep their rows. A feature never seen has one bin.
+    Bins are closed on the right, as the inverted CDF requires: a quantile belongs to the bin that it ends. If edges
+    coincide, the bins between them stay empty and keep their rows. A feature never seen has one bin.
 
     Args:
-        num_bins: the number of bins; `edges` is a buffer (q, num_bins - 1), padded with +inf.
+        num_bins: number of bins; `edges` is a buffer (q, num_bins - 1), padded with +inf.
     """
 
     edges: Tensor
@@ -81,11 +81,11 @@ class EdgeEmbedding(RowEmbedding):
 
     @abstractmethod
     def find_edges(self, column: Floats, labels: Floats | None) -> Floats:
-        """At most num_bins - 1 edges for one feature's finite values, at least one of them."""
+        """At most num_bins - 1 edges for the finite values of one feature, of which there is at least one."""
 
 
 def _round_down(numbers: Tensor, dtype: torch.dtype) -> Tensor:
-    """The largest numbers of `dtype` that are not above: a value of that type is above one iff above the other."""
+    """The numbers rounded down to `dtype`: a value of that type exceeds the result if and only if it exceeds them."""
     rounded = numbers.to(dtype)
     below = torch.nextafter(rounded, torch.full_like(rounded, -torch.inf))
     return torch.where(rounded.to(numbers.dtype) > numbers, below, rounded)

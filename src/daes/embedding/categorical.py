@@ -1,15 +1,16 @@
-"""Categories → vectors: one table for all fields, by hash or by a vocabulary learned in the stream."""
+"""Categories → vectors: one table for all fields, with hashed ids or a vocabulary learned from the stream."""
 
 import math
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from daes import native
+from daes.choices import check_choice
 from daes.embedding import kernels
 from daes.embedding.processes import refuse_several_processes
 from daes.embedding.vocabulary import FIRST, MISSING, UNSEEN, StreamVocabulary
@@ -20,34 +21,34 @@ Mode = Literal["hash", "vocabulary"]
 class CategoricalEmbedding(nn.Module):
     """Embed the categorical fields of a batch.
 
-    Every field has `size` rows for ids, and before them one for a missing value and one for unseen ids. All fields lie
-    in one `weight`, so that one look-up serves them all:
+    Every field has `size` rows for ids, preceded by one for a missing value and one for unseen ids. All fields share
+    one `weight`, so that one look-up is enough:
 
         row = offset_f + 0                      the value is missing (id 0)
         row = offset_f + 2 + id mod size_f      mode="hash"
-        row = offset_f + 2 + place of the id    mode="vocabulary", the id has a row of its own
+        row = offset_f + 2 + index of the id    mode="vocabulary", the id has its own row
         row = offset_f + 1                      mode="vocabulary", any other id
 
-    In `mode="vocabulary"` a forward in `train()` first observes the ids, so that an id seen `min_count` times has a row
-    of its own from that batch on (`StreamVocabulary` says how they are counted); in `eval()` nothing changes. To train
-    on with a fixed vocabulary, call `embedding.vocabulary.eval()` after `train()`.
+    In `mode="vocabulary"` a forward in `train()` first observes the ids, so that an id seen `min_count` times has its
+    own row from that batch on (`StreamVocabulary` describes the counting); in `eval()` nothing changes. To continue
+    training with a fixed vocabulary, call `embedding.vocabulary.eval()` after `train()`.
 
     **Shape.** ids (B, p) int64 as in `Batch.categorical`, 0 = missing → (B, p, d).
 
     Args:
-        sizes: rows for ids of each field: a sequence, a mapping from field name to size, or the number of fields, each
-            of them of size `capacity`. Names serve in error messages.
-        dim: d.
+        sizes: number of rows for ids of each field: a sequence, a mapping of field names, or the number of fields, each
+            of size `capacity`. Names are used in error messages.
+        dim: dimension d of an embedding.
         mode: "hash" or "vocabulary".
-        min_count: sightings before an id gets a row (vocabulary).
-        capacity: size of each field where `sizes` is only their number.
+        min_count: number of occurrences after which an id gets a row (vocabulary).
+        capacity: size of each field if `sizes` is their number.
         counters: counters for candidate ids, see `StreamVocabulary`; 3 · counters bytes per field (vocabulary).
-        strict: an unseen id in `eval()` is a ValueError rather than the unseen row (vocabulary). Not in an exported
-            model, which cannot raise.
-        sparse: gradients of `weight` are sparse, for large tables and `torch.optim.SparseAdam`.
-        init_std: rows start at N(0, init_std²).
-        generator: source of the random start; torch's global one if None.
-        weight: the rows, of all fields, in place of random ones; they are not copied.
+        strict: whether an unseen id in `eval()` is a ValueError instead of the unseen row (vocabulary). An exported
+            model cannot raise.
+        sparse: whether gradients of `weight` are sparse, for large tables and `torch.optim.SparseAdam`.
+        init_std: rows are initialised from N(0, init_std²).
+        generator: source of the initial random numbers; torch's global one if None.
+        weight: the rows of all fields, instead of random ones; they are not copied.
 
     >>> embedding = CategoricalEmbedding({"city": 100, "device": 10}, dim=4)
     >>> embedding(torch.tensor([[7, 0], [107, 3]])).shape
@@ -58,7 +59,7 @@ class CategoricalEmbedding(nn.Module):
     """
 
     sharded: ClassVar[bool] = False
-    """Whether `look_up` needs all processes at once, since each has a part of the table."""
+    """Whether all processes must call `look_up` together, since each has a part of the table."""
     weight: nn.Parameter
     _sizes: Tensor
     _offsets: Tensor
@@ -81,7 +82,7 @@ class CategoricalEmbedding(nn.Module):
         super().__init__()
         if isinstance(sizes, int):
             if sizes < 0:
-                raise ValueError(f"sizes must not be negative as a number of fields, got {sizes}")
+                raise ValueError(f"sizes must not be negative if it is the number of fields, got {sizes}")
             sizes = [capacity] * sizes
         self.names = tuple(sizes) if isinstance(sizes, Mapping) else tuple(f"field {i}" for i in range(len(sizes)))
         self.sizes = tuple(sizes.values()) if isinstance(sizes, Mapping) else tuple(sizes)
@@ -90,9 +91,9 @@ class CategoricalEmbedding(nn.Module):
                 raise ValueError(f"sizes must be positive integers; {name} has size {size!r}")
         if dim <= 0:
             raise ValueError(f"dim must be positive, got {dim}")
-        _check_mode(mode)
+        check_choice("mode", mode, get_args(Mode))
         if strict and mode == "hash":
-            raise ValueError('strict needs mode="vocabulary", since no id is unseen to a hash, got mode="hash"')
+            raise ValueError('strict needs mode="vocabulary", since hashing has no unseen ids, got mode="hash"')
         if not 0 <= init_std < math.inf:
             raise ValueError(f"init_std must be finite and not negative, got {init_std}")
         self.dim = dim
@@ -129,7 +130,7 @@ class CategoricalEmbedding(nn.Module):
 
     @property
     def options(self) -> dict[str, Any]:
-        """The arguments beside `sizes` and `dim` by which such a table can be made again, as plain values."""
+        """The arguments apart from `sizes` and `dim` that make such a table, as plain values."""
         options: dict[str, Any] = {"mode": self.mode, "sparse": self.sparse, "init_std": self.init_std}
         if self.vocabulary is not None:
             options |= {"strict": self.strict, "min_count": self.vocabulary.min_count}
@@ -137,12 +138,12 @@ class CategoricalEmbedding(nn.Module):
         return options
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw the rows anew; a vocabulary stays as it is."""
+        """Initialise the rows again; a vocabulary does not change."""
         nn.init.normal_(self.weight, std=self.init_std, generator=generator)
 
     @property
     def offsets(self) -> list[int]:
-        """Where the rows of each field start."""
+        """The first row of each field."""
         return list(accumulate((FIRST + size for size in self.sizes[:-1]), initial=0)) if self.sizes else []
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -169,13 +170,13 @@ class CategoricalEmbedding(nn.Module):
         return F.embedding(rows, weight, sparse=self.sparse)
 
     def observe(self, ids: Tensor) -> None:
-        """Take ids (B, p) into the vocabulary, if there is one."""
+        """Update the vocabulary, if there is one, with ids (B, p)."""
         self._check(ids)
         if self.vocabulary is not None:
             self.vocabulary.observe(ids)
 
     def rows(self, ids: Tensor) -> Tensor:
-        """The row of `weight` that each id has now, (B, p) → (B, p); nothing is observed."""
+        """The current row of `weight` of each id, (B, p) → (B, p); nothing is observed."""
         self._check(ids)
         if self.vocabulary is None:
             if native.serves(ids, self._sizes):
@@ -205,7 +206,7 @@ class CategoricalEmbedding(nn.Module):
                 for field, name in enumerate(self.names)
                 if unseen[:, field].any()
             ]
-            raise ValueError(f"strict allows ids of the vocabulary only; there are unseen ids in {', '.join(found)}")
+            raise ValueError(f"strict allows only ids of the vocabulary; there are unseen ids in {', '.join(found)}")
 
 
 def suggest_sizes(
@@ -216,24 +217,24 @@ def suggest_sizes(
     collisions: float = 0.2,
     maximum: int = 1_000_000,
 ) -> dict[str, int]:
-    """Sizes for `CategoricalEmbedding` from the number of distinct ids that a look at the data found.
+    """Sizes for `CategoricalEmbedding` from the numbers of distinct ids in a sample of the data.
 
     For n = growth · cardinality ids the size is n with a vocabulary. With hashing it is the smallest at which an id
     shares its row with probability at most `collisions`: 1 − (1 − 1/size)^(n−1) ≤ collisions.
 
     Args:
-        cardinalities: distinct ids by field.
+        cardinalities: number of distinct ids by field.
         mode: "hash" or "vocabulary".
-        growth: how many times more ids the whole stream has than were seen.
+        growth: number of ids in the whole stream over that in the sample.
         collisions: probability, within (0, 1), that an id shares its row (hash).
-        maximum: the largest size to suggest.
+        maximum: largest size to suggest.
 
     >>> suggest_sizes({"city": 1000, "device": 5})
     {'city': 8959, 'device': 41}
     >>> suggest_sizes({"city": 1000, "device": 5}, mode="vocabulary")
     {'city': 2000, 'device': 10}
     """
-    _check_mode(mode)
+    check_choice("mode", mode, get_args(Mode))
     if not 0 < growth < math.inf:
         raise ValueError(f"growth must be positive and finite, got {growth}")
     if not 0 < collisions < 1:
@@ -252,10 +253,5 @@ def suggest_sizes(
 
 
 def _trusted(weight: Tensor, rows: Tensor) -> bool:
-    """Whether a compiled loop may look these rows up, which checks nothing."""
+    """Whether a compiled loop, which checks nothing, may look up these rows."""
     return (weight.dtype, rows.dtype) == (torch.float32, torch.int64) and native.within(rows, len(weight))
-
-
-def _check_mode(mode: str) -> None:
-    if mode not in ("hash", "vocabulary"):
-        raise ValueError(f'mode must be "hash" or "vocabulary", got {mode!r}')

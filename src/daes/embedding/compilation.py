@@ -1,4 +1,4 @@
-"""Keeping a function out of compiled graphs without loading the compiler."""
+"""Excludes a function from compiled graphs without loading the compiler."""
 
 import sys
 from collections.abc import Callable
@@ -14,8 +14,7 @@ _T = TypeVar("_T")
 def outside_graphs(function: Callable[_P, _T]) -> Callable[_P, _T]:
     """As `torch.compiler.disable`: a compiled model calls the function as it is.
 
-    That decorator loads torch's compiler, for seconds, wherever it is used; this one lets a process that never compiles
-    do without.
+    That decorator loads torch's compiler, which takes seconds; this one loads it only in a process that compiles.
 
     >>> @outside_graphs
     ... def double(number):
@@ -34,5 +33,5 @@ def outside_graphs(function: Callable[_P, _T]) -> Callable[_P, _T]:
         return disabled[0](*arguments, **options)
 
     marked: Any = call
-    marked._torchdynamo_disable = True  # what the compiler knows such functions by: it breaks the graph here
+    marked._torchdynamo_disable = True  # tells the compiler to break the graph here
     return call

@@ -3,7 +3,7 @@
 from typing import Unpack
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import leaky_relu
 
 from daes.distribution.base import check_positive, rank_of
@@ -41,20 +41,20 @@ class DAE(NumericalEmbedding):
 
     **A reconstruction**: no code is public. Known, from its abstract and from the DAES paper: the distribution is
     estimated by the expectation of order statistics, values are encoded by their distances |x − q_i| to the quantiles,
-    a neural network turns these into weights that aggregate meta-embeddings. Chosen here: levels i/(M+1), one hidden
-    layer with a LeakyReLU, the plain mean over batches, and the unit of distance: the running standard deviation,
-    because distances in the feature's own units would start some softmax saturated and another one flat. The
-    abstract's aggregation at multiple scales is not rebuilt, as nothing is known of it.
+    and a neural network turns these into weights of meta-embeddings. Chosen here: levels i/(M+1), one hidden layer with
+    a LeakyReLU, the plain mean over batches, and the running standard deviation as the unit of distance, because in the
+    features' own units some softmaxes would be saturated initially and others flat. The aggregation at multiple scales
+    that the abstract mentions is left out, since nothing else is known about it.
 
-    What is observed depends on how the stream is split into batches: that is what order statistics are.
+    By definition, order statistics depend on how the stream is split into batches.
 
     >>> DAE(3, dim=4)(torch.randn(5, 3)).shape
     torch.Size([5, 3, 4])
 
     Args:
-        num_meta: the number M of meta-embeddings, and of quantiles.
-        hidden: the width H of the network's hidden layer.
-        momentum: the weight of the newest batch's quantiles, in (0, 1]; None for the plain mean over all batches.
+        num_meta: number M of meta-embeddings, and of quantiles.
+        hidden: width H of the network's hidden layer.
+        momentum: weight of the newest batch's quantiles, in (0, 1]; None for the plain mean over all batches.
     """
 
     def __init__(
@@ -73,10 +73,10 @@ class DAE(NumericalEmbedding):
         self.batch_quantiles = BatchQuantiles(num_features, num_meta, momentum=momentum)
         self.standardise = Standardise(num_features)
         self.table = self.new_table(num_features, num_meta, dim)
-        self.first_weight = _uniform(num_meta, num_features, hidden, num_meta)
-        self.first_bias = _uniform(num_meta, num_features, hidden)
-        self.second_weight = _uniform(hidden, num_features, num_meta, hidden)
-        self.second_bias = _uniform(hidden, num_features, num_meta)
+        self.first_weight = self.new_weight(num_meta, num_features, hidden, num_meta)
+        self.first_bias = self.new_weight(num_meta, num_features, hidden)
+        self.second_weight = self.new_weight(hidden, num_features, num_meta, hidden)
+        self.second_bias = self.new_weight(hidden, num_features, num_meta)
 
     def encode(self, values: Tensor, place: Tensor | None, context: Tensor | Context | None) -> Tensor:
         scores: Tensor = self.standardise(values).T.unsqueeze(1)
@@ -96,10 +96,10 @@ class DAE(NumericalEmbedding):
 class BatchQuantiles(Statistics):
     """Quantiles as the mean over batches of each batch's quantiles (inverted CDF), on the device.
 
-    The levels are i/(M+1), i = 1…M. Biased under drift, and by definition dependent on how the stream is split into
-    batches; a batch counts the same whatever its size, one without a finite value of a feature not at all.
+    The levels are i/(M+1), i = 1…M. Biased under drift, and dependent on how the stream is split into batches: every
+    batch has the same weight, whatever its size. A batch without a finite value of a feature is ignored.
 
-    **Shape.** observes (B, q); `quantiles` (q, M), 0 before anything was observed; `batches` (q,).
+    **Shape.** `observe` takes (B, q); `quantiles` (q, M), 0 before anything was observed; `batches` (q,).
 
     >>> quantiles = BatchQuantiles(1, 1)
     >>> quantiles.observe(torch.tensor([[1.0], [2.0], [3.0]]))
@@ -108,8 +108,8 @@ class BatchQuantiles(Statistics):
     tensor([[5.]], dtype=torch.float64)
 
     Args:
-        num_quantiles: the number M of quantiles.
-        momentum: the weight of the newest batch, from 0 to 1; None for the plain mean over all batches.
+        num_quantiles: number M of quantiles.
+        momentum: as in `DAE`.
     """
 
     quantiles: Tensor
@@ -142,9 +142,3 @@ class BatchQuantiles(Statistics):
         if self.momentum is not None:
             share = torch.where(batches > 1, self.momentum, share)
         self.quantiles.copy_(torch.where(some, torch.lerp(self.quantiles, batch, share), self.quantiles))
-
-
-def _uniform(width_in: int, *shape: int) -> nn.Parameter:
-    """A weight or bias that starts as that of `nn.Linear` with `width_in` inputs."""
-    bound = width_in**-0.5
-    return nn.Parameter(torch.empty(*shape).uniform_(-bound, bound))

@@ -7,104 +7,92 @@ import torch
 from torch import Tensor
 
 from daes import native
+from daes.choices import check_choice
 from daes.distribution.base import check_positive
 from daes.embedding import kernels
 from daes.embedding.base import Context, NumericalEmbedding, Outputs, SharedOptions
-from daes.embedding.interpolation import (
-    Basis,
-    basis_weights,
-    blend,
-    blend_rows,
-    coordinate,
-    thermometer,
-    weighted_sum,
-)
-from daes.embedding.knots import INPUTS, FeatureInput, FeatureKnots
-from daes.embedding.modulation import gate, gate_factors, pool_context, tran, tran_matrices
+from daes.embedding.interpolation import Basis, basis_weights, blend, blend_rows, coordinate, thermometer, weighted_sum
+from daes.embedding.knots import INPUTS, Bounds, FeatureInput, FeatureKnots
+from daes.embedding.modulation import CONTEXT_POOLS, gate, gate_factors, pool_context, tran, tran_matrices
 from daes.embedding.registry import register_method
 from daes.registry import Reference
 
 Modulation = Literal["gate", "tran"]
 
-
-_REFERENCE = Reference(
-    "Jiahao Liu et al.",
-    "Distribution-Aware End-to-End Embedding for Streaming Numerical Features in Click-Through Rate Prediction",
-    "arXiv",
-    2026,
-)
+_SHARED: dict[str, Any] = {
+    "family": "dynamic quantile",
+    "reference": Reference(
+        "Jiahao Liu et al.",
+        "Distribution-Aware End-to-End Embedding for Streaming Numerical Features in Click-Through Rate Prediction",
+        "arXiv",
+        2026,
+    ),
+    "continuous": True,
+    "distribution_aware": True,
+}
 
 
 @register_method(
     "daes-gate",
     title="DAES, gate, as published",
     short="DAES gate",
-    family="dynamic quantile",
-    reference=_REFERENCE,
     preset={"modulation": "gate"},
     order=2,
-    continuous=True,
-    distribution_aware=True,
     field_aware=True,
+    **_SHARED,
 )
 @register_method(
     "daes-tran",
     title="DAES, tran, as published",
     short="DAES tran",
-    family="dynamic quantile",
-    reference=_REFERENCE,
     preset={"modulation": "tran"},
     order=3,
-    continuous=True,
-    distribution_aware=True,
     field_aware=True,
+    **_SHARED,
 )
 @register_method(
     "daes",
     title="DAES, our preset",
     short="daes (our preset)",
-    family="dynamic quantile",
-    reference=_REFERENCE,
     preset={"modulation": None, "basis": "hat", "knots": 100, "linear": "value", "plain": ["score", "value"]},
     order=4,
-    continuous=True,
-    distribution_aware=True,
     note="field-aware too with `modulation=`.",
+    **_SHARED,
 )
 class DAES(NumericalEmbedding):
-    """A number by its place in the stream's distribution, reweighted by context, as a sum of meta-embeddings.
+    """A sum of meta-embeddings, weighted by the position of the number in its distribution and by the context.
 
     1. A reservoir inside the module keeps a uniform sample of each feature's stream; `knots` are its quantiles.
-    2. The value's rank p̂ among the knots gives weights v on a basis of M (thermometer) or M+1 (hat) rows: see
+    2. The rank p̂ of the value among the knots gives weights v on a basis of M (thermometer) or M+1 (hat) rows, see
        `daes.embedding.interpolation`.
     3. Categorical context e_f modulates them: w = β·(v ⊙ sigmoid(W e_f)) + (1−β)·v for "gate",
        w = β·sigmoid(reshape(W e_f) v) + (1−β)·v for "tran".
-    4. e = Σ_i w_i E_i, plus, with `linear`, a global linear path z·u beside the basis. With `plain` the network gets
-       such z themselves as well: vectors start small, z at unit scale.
+    4. e = Σ_i w_i E_i, plus a global linear term z·u with `linear`. With `plain` the network also gets such z directly,
+       at unit scale, whereas vectors are small initially.
 
     The class defaults are the paper's (`daes-gate`; with `modulation="tran"`, `daes-tran`). The preset `daes` of
-    `build_embedding` is what we recommend: the hat basis, fine knots, a linear path and plain inputs.
+    `build_embedding` is recommended: the hat basis, fine knots, a linear term and plain inputs.
 
     **Shape.** values (B, q), context (B, c) or `Context`, c being `context_dim` → (B, q, d). Parameters:
     `meta_embeddings` (q, M, d) (M+1 rows for hat), `modulation_weight` (q, M, c) for gate and (q, M, M, c) for tran,
     `missing` (q, d), `linear_weight` (q, d). The statistics are those of `distributions`; `knots` is (q, K+1).
 
     Args:
-        num_features: the number q of numerical features.
-        dim: the dimension d of an embedding.
-        num_meta: the number M of bins.
+        num_features: number q of numerical features.
+        dim: dimension d of an embedding.
+        num_meta: number M of bins.
         basis: "thermometer" (the paper's) or "hat".
-        knots: the number K of intervals the rank is read off; M by default (the paper's). Larger K follows heavy tails.
+        knots: number K of intervals between knots; M by default (the paper's). A larger K resolves heavy tails.
         linear: None, or what z is: "value" (standardised, clamped to ±4), "score" (Φ⁻¹ of the rank) or "rank"
             (√12·(p̂ − ½)).
         bounds: a fixed pair (low, high), or one per feature, in place of the smallest and largest value seen.
         value_space: interpolate in value space instead, between `bounds` cut into M equal parts (the paper's ablation);
-            ranks are then places in that range.
+            ranks are then positions in that range.
         tolerance: how far a rank may lag behind the reservoir, see `FeatureDistributions`.
-        modulation: "gate", "tran" or None. Without a context in the call, modulation is off.
-        beta: how far the context reaches, in [0, 1].
-        context_pool: how the model makes one context vector of several fields: "mean", "sum" or "concat".
-        num_context: the number of context fields, which with "concat" widens the modulation.
+        modulation: "gate", "tran" or None. A call without a context is not modulated.
+        beta: strength of the modulation, in [0, 1].
+        context_pool: how the model combines several fields into one context vector: "mean", "sum" or "concat".
+        num_context: number of context fields, which determines the width of the context with "concat".
         shared: options of all methods, see `NumericalEmbedding`: `plain`, `estimator`, `estimator_options`,
             `reservoir_size`, `seed`, `init_std`.
 
@@ -129,7 +117,7 @@ class DAES(NumericalEmbedding):
         basis: Basis = "thermometer",
         knots: int | None = None,
         linear: FeatureInput | None = None,
-        bounds: tuple[float, float] | Sequence[tuple[float, float]] | None = None,
+        bounds: Bounds | None = None,
         value_space: bool = False,
         tolerance: float = 1e-2,
         modulation: Modulation | None = "gate",
@@ -141,8 +129,10 @@ class DAES(NumericalEmbedding):
         knots = num_meta if knots is None else knots
         check_positive(num_meta=num_meta, knots=knots, num_context=num_context)
         super().__init__(num_features, dim, num_knots=knots, bounds=bounds, tolerance=tolerance, **shared)
-        _check_choice(modulation=(modulation, ("gate", "tran", None)), basis=(basis, ("thermometer", "hat")))
-        _check_choice(linear=(linear, (*INPUTS, None)), context_pool=(context_pool, ("mean", "sum", "concat")))
+        check_choice("modulation", modulation, ("gate", "tran", None))
+        check_choice("basis", basis, ("thermometer", "hat"))
+        check_choice("linear", linear, (*INPUTS, None))
+        check_choice("context_pool", context_pool, CONTEXT_POOLS)
         if not 0 <= beta <= 1:
             raise ValueError(f"beta must lie in [0, 1], got {beta}")
         self.num_meta = num_meta
@@ -163,7 +153,7 @@ class DAES(NumericalEmbedding):
 
     @classmethod
     def from_knots(cls, knots: Tensor, dim: int = 16, **options: Any) -> Self:
-        """A DAES with fixed knots (q, K+1), which observes nothing and keeps their precision.
+        """A DAES with fixed knots (q, K+1), which observes nothing and keeps their dtype.
 
         Centre and scale are those of the knots. At `modulation=None` or β = 0 this is PLE.
         """
@@ -185,8 +175,12 @@ class DAES(NumericalEmbedding):
 
     @property
     def reads_place(self) -> bool:
-        by_thermometer = self.basis == "thermometer" and self.knots.shape[1] - 1 == self.num_meta
-        return not by_thermometer or self.linear in ("score", "rank")
+        return not self._by_thermometer or self.linear in ("score", "rank")
+
+    @property
+    def _by_thermometer(self) -> bool:
+        """Whether the weights are computed from the values and the knots, without the places among them."""
+        return self.basis == "thermometer" and self.distributions.num_knots == self.num_meta
 
     def pool(self, vectors: Tensor) -> Tensor:
         """The context vectors this module expects, (U, c), from the embeddings of the context fields, (U, n, d)."""
@@ -197,7 +191,7 @@ class DAES(NumericalEmbedding):
         if torch.compiler.is_exporting() and place is not None and not modulated:
             known = self.distributions.known()[:, None, None].to(self.meta_embeddings.dtype)
             rows = blend_rows(self.meta_embeddings, self.basis) * known
-            encoded = blend(place * (self.num_meta / (self.knots.shape[1] - 1)), rows)
+            encoded = blend(place * (self.num_meta / self.distributions.num_knots), rows)
         else:
             weights = self._weights(values, place)
             if context is not None and modulated:
@@ -211,11 +205,10 @@ class DAES(NumericalEmbedding):
         return encoded
 
     def _fused(self, values: Tensor, context: Tensor | Context | None, plain: Sequence[FeatureInput]) -> Outputs | None:
-        if not self.uses_context:
-            context = None
+        context = context if self.uses_context else None
+        if self._loop_serves(values, context, plain):
+            return self._blend_by_loop(values, context, plain)
         vectors, index = context if isinstance(context, Context) else (None, None)
-        if self._compiled(values, context, plain):
-            return self._blend(values, vectors, index, plain)
         own = context if isinstance(context, Tensor) else None  # a context for every row
         if (
             not kernels.usable(values, self.meta_embeddings, self.knots, vectors, own)
@@ -251,8 +244,8 @@ class DAES(NumericalEmbedding):
             fields = kernels.mix(product, self.meta_embeddings, fields, beta=self.beta, squash=True)
         return Outputs(fields, inputs if plain else None)
 
-    def _compiled(self, values: Tensor, context: Tensor | Context | None, plain: Sequence[FeatureInput]) -> bool:
-        """Whether a compiled loop serves: in single precision, without matrices per context."""
+    def _loop_serves(self, values: Tensor, context: Tensor | Context | None, plain: Sequence[FeatureInput]) -> bool:
+        """Whether there is a compiled loop for this: in single precision, without matrices per context."""
         shared = context is None or (isinstance(context, Context) and self.modulation == "gate" and _trusted(context))
         if not shared or self.linear not in (None, "value") or tuple(plain) not in ((), ("score", "value")):
             return False
@@ -260,16 +253,17 @@ class DAES(NumericalEmbedding):
         single = all(one.dtype == torch.float32 for one in tensors) and not values.requires_grad
         return single and not self.value_space and native.serves(*tensors)
 
-    def _blend(
-        self, values: Tensor, vectors: Tensor | None, index: Tensor | None, plain: Sequence[FeatureInput]
+    def _blend_by_loop(
+        self, values: Tensor, context: Tensor | Context | None, plain: Sequence[FeatureInput]
     ) -> Outputs:
         known = self.distributions
-        if vectors is not None and index is not None:
-            self._check_context(Context(vectors, index), values.shape[0])
-            factors = gate_factors(vectors, self.modulation_weight, self.beta)
+        if isinstance(context, Context):
+            self._check_context(context, values.shape[0])
+            factors = gate_factors(context.vectors, self.modulation_weight, self.beta)
             table = native.gated(self.meta_embeddings, factors, sums=self.basis == "thermometer")
         else:
             table = blend_rows(self.meta_embeddings, self.basis)
+        index = context.index if isinstance(context, Context) else None
         linear = None if self.linear is None else self.linear_weight
         fields, inputs = native.blend(
             values, known.knots, known.centre, known.scale, index, table, linear, self.missing, with_plain=bool(plain)
@@ -278,16 +272,18 @@ class DAES(NumericalEmbedding):
 
     def _weights(self, values: Tensor, place: Tensor | None) -> Tensor:
         """The weights v (B, q, rows), 0 before anything was observed."""
-        count = self.knots.shape[1] - 1
-        if self.basis == "thermometer" and count == self.num_meta:
+        if self._by_thermometer:
             return thermometer(values.to(torch.promote_types(values.dtype, self.knots.dtype)), self._place_knots())
         assert place is not None
-        weights = basis_weights(
-            place if count == self.num_meta else place * (self.num_meta / count), self.num_meta, self.basis
-        )
+        weights = basis_weights(self._coordinate(place), self.num_meta, self.basis)
         if self.basis == "hat":
             weights = weights * self.distributions.known().unsqueeze(1).to(weights.dtype)
         return weights
+
+    def _coordinate(self, place: Tensor) -> Tensor:
+        """The coordinate in [0, M] of a place among the K knots."""
+        count = self.distributions.num_knots
+        return place if count == self.num_meta else place * (self.num_meta / count)
 
     def _place(self, values: Tensor) -> Tensor:
         if not self.value_space:
@@ -311,17 +307,11 @@ class DAES(NumericalEmbedding):
     def extra_repr(self) -> str:
         return (
             f"{super().extra_repr()}, num_meta={self.num_meta}, modulation={self.modulation!r}, beta={self.beta}, "
-            f"basis={self.basis!r}, knots={self.knots.shape[1] - 1}, linear={self.linear!r}, plain={self.plain}"
+            f"basis={self.basis!r}, knots={self.distributions.num_knots}, linear={self.linear!r}, plain={self.plain}"
         )
 
 
 def _trusted(context: Context) -> bool:
-    """Whether a compiled loop may look the rows' contexts up, which checks nothing."""
+    """Whether a compiled loop, which checks nothing, may look up the rows' contexts."""
     vectors, index = context
     return native.serves(index) and index.dtype == torch.int64 and native.within(index, len(vectors))
-
-
-def _check_choice(**arguments: tuple[Any, tuple[Any, ...]]) -> None:
-    for name, (value, allowed) in arguments.items():
-        if value not in allowed:
-            raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")

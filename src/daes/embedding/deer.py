@@ -1,4 +1,4 @@
-"""DEER: interpolation between rows at places that are learned (a reconstruction)."""
+"""DEER: interpolation between rows at learned positions (a reconstruction)."""
 
 from typing import Unpack
 
@@ -12,7 +12,7 @@ from daes.embedding.scaled import ScaledEmbedding, ScaledOptions
 from daes.registry import Reference
 
 _NARROWEST = 1e-6
-"""A bucket is at least this part of the range wide, so that its slope stays finite."""
+"""Smallest width of a bucket, as a fraction of the range, so that its slope stays finite."""
 
 
 @register_method(
@@ -31,20 +31,20 @@ _NARROWEST = 1e-6
     authors={"input": "rank"},
 )
 class DEER(ScaledEmbedding):
-    """Rows at learned places of the range, and between two places a straight line from row to row.
+    """Rows at learned positions of the range, with linear interpolation between neighbours.
 
         widths = softmax(θ),   edge_i = Σ_{k<i} widths_k,   i = 0…M−1
         e(x) = (1 − t) E_j + t E_{j+1},   t = (x − edge_j) / widths_j   for x between edge_j and edge_{j+1}
 
-    with x the value's place within the range seen, from 0 to 1. The weights are computed as steps:
-    e = E_0 + Σ_i clamp((x − edge_i) / widths_i, 0, 1)·(E_{i+1} − E_i), which is the same.
+    with x the position of the value in the range seen, from 0 to 1. This is computed as
+    e = E_0 + Σ_i clamp((x − edge_i) / widths_i, 0, 1)·(E_{i+1} − E_i).
 
     **Shape.** values (B, q) → (B, q, d); `table` (q, M, d), `theta` (q, M − 1).
 
-    **A reconstruction**: no code is public. Known, from how others describe it: bucket widths are parameters, learned
-    with the model, and neighbouring rows are interpolated linearly. Chosen here: the softmax that makes widths of
-    parameters, rows at the M ends of M − 1 buckets, equal widths at the start, the streaming range, and that a
-    bucket is never narrower than a millionth of the range.
+    **A reconstruction**: no code is public. Known, from descriptions by others: bucket widths are parameters, learned
+    with the model, and neighbouring rows are interpolated linearly. Chosen here: widths as a softmax of parameters,
+    rows at the M ends of M − 1 buckets, equal initial widths, the range seen in the stream, and that a bucket is never
+    narrower than a millionth of the range.
 
     >>> method = DEER(1, dim=1, num_meta=3)
     >>> with torch.no_grad():
@@ -53,9 +53,9 @@ class DEER(ScaledEmbedding):
     [0.0, 5.0, 10.0, 0.0]
 
     Args:
-        num_meta: the number M of rows.
+        num_meta: number M of rows.
         input: "value", "log" or "rank"; scaled to [0, 1] by the range seen.
-        num_knots: how finely the rank is known.
+        num_knots: resolution of the rank.
     """
 
     ranked = "rank"

@@ -1,4 +1,4 @@
-"""A table whose rows lie in several processes, a part in each."""
+"""A table whose rows are divided among several processes."""
 
 import torch
 import torch.distributed as dist
@@ -9,28 +9,28 @@ from daes.embedding.categorical import CategoricalEmbedding
 from daes.embedding.processes import num_processes
 
 _DRAWN = 1 << 16
-"""Rows drawn at once; the random numbers are those of all rows at once, since torch draws 16 at a time."""
+"""Rows drawn at once. The random numbers are the same as for all rows at once, since torch draws 16 at a time."""
 
 
 class DividedEmbedding(CategoricalEmbedding):
-    """`CategoricalEmbedding` of which each process of `torch.distributed` has an equal part of the rows.
+    """A `CategoricalEmbedding` whose rows are divided equally among the processes of `torch.distributed`.
 
     `weight` has the rows of this process, from `first_row` on. `fetch` gets the vectors of some ids from the processes
-    that have them; all processes call it together, each with ids of its own, or none. A forward may then look these ids
-    up, alone and more than once. Its backward leaves their gradients here, not in `weight`: `gradient` has them, for
-    whoever sends them to the rows, as `GradientExchange` does.
+    that have them; all processes call it together, each with its own ids, possibly none. A forward can then look up
+    these ids, alone and more than once. Its backward leaves their gradients here, not in `weight`: `gradient` returns
+    them, to be sent to the processes that have the rows, as `GradientExchange` does.
 
-    The random start is that of `CategoricalEmbedding` with the same seed, whatever the number of processes.
+    The initial rows are those of `CategoricalEmbedding` with the same seed, for any number of processes.
 
-    **Shape.** ids (B, p) int64, 0 = missing → (B, p, d), as of `CategoricalEmbedding`.
+    **Shape.** As in `CategoricalEmbedding`: ids (B, p) int64, 0 = missing → (B, p, d).
     """
 
     def _make_table(self, generator: torch.Generator | None) -> None:
         rank = dist.get_rank() if num_processes() > 1 else 0
         self.rows_each = -(-self.num_rows // num_processes())
-        """Rows of each process, but for the last ones, which may have fewer."""
+        """Rows per process; the last processes may have fewer."""
         self.first_row = min(self.rows_each * rank, self.num_rows)
-        """The number of the first row of this process."""
+        """Index of the first row of this process."""
         count = min(self.rows_each, self.num_rows - self.first_row)
         self.weight = nn.Parameter(self._allocate(count))
         self.reset_parameters(generator)
@@ -43,7 +43,7 @@ class DividedEmbedding(CategoricalEmbedding):
 
     @torch.no_grad()
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw the rows of all processes anew, and keep those of this one; a vocabulary stays as it is."""
+        """Draw the rows of all processes again and keep those of this one; a vocabulary does not change."""
         start = 0
         while start < self.num_rows:
             stop = self.num_rows if self.num_rows - start < 2 * _DRAWN else start + _DRAWN
@@ -55,21 +55,21 @@ class DividedEmbedding(CategoricalEmbedding):
 
     @property
     def elsewhere(self) -> int:
-        """The numbers of the table that other processes have."""
+        """How many numbers of the table other processes have."""
         return self.num_rows * self.dim - self.weight.numel()
 
     def owners(self, rows: Tensor) -> Tensor:
-        """The numbers of the processes that have these rows."""
+        """The ranks of the processes that have these rows."""
         return rows // self.rows_each
 
     @torch.no_grad()
     def fetch(self, ids: Tensor) -> None:
-        """Get the vectors that these ids (B, p) have now; called in all processes."""
+        """Get the current vectors of these ids (B, p); called in all processes."""
         self._fetched = torch.unique(self.rows(ids))
         self._vectors = self._bring(self._fetched).requires_grad_(self.weight.requires_grad)
 
     def _bring(self, rows: Tensor) -> Tensor:
-        """The vectors (n, d) of rows (n,) in increasing order, from the processes that have them."""
+        """The vectors (n, d) of rows (n,), which are in increasing order, from the processes that have them."""
         if num_processes() == 1:
             return self.weight[rows]
         to = torch.bincount(self.owners(rows), minlength=num_processes())
@@ -83,14 +83,14 @@ class DividedEmbedding(CategoricalEmbedding):
         return found
 
     def look_up(self, rows: Tensor) -> Tensor:
-        """The vectors of these rows, (B, p) → (B, p, d), which `fetch` has got."""
+        """The vectors of these rows, (B, p) → (B, p, d), from the last `fetch`."""
         places = torch.searchsorted(self._fetched, rows)
         if not torch.equal(F.pad(self._fetched, (0, 1), value=-1)[places], rows):
-            raise RuntimeError("a divided table has the vectors of the ids that were given to fetch, and not of others")
+            raise RuntimeError("a divided table can only look up ids that were passed to the last fetch")
         return self._look_up(self._vectors, places)
 
     def gradient(self) -> tuple[Tensor, Tensor]:
-        """Rows (n,), each once and in increasing order, and the gradients (n, d) that a backward has left for them."""
+        """Rows (n,), distinct and in increasing order, and their gradients (n, d) from the last backward."""
         gradient = self._vectors.grad
         if gradient is None:
             return self._fetched[:0], self._vectors.detach()[:0]
@@ -100,7 +100,7 @@ class DividedEmbedding(CategoricalEmbedding):
         return self._fetched, gradient
 
     def with_rows(self, weight: Tensor) -> CategoricalEmbedding:
-        """A plain table with the rows of all processes, which shares them and the vocabulary."""
+        """A plain table with the given rows of all processes; it shares them and the vocabulary."""
         sizes = dict(zip(self.names, self.sizes, strict=True))
         made = CategoricalEmbedding(sizes, self.dim, weight=weight, **self.options)
         made.vocabulary = self.vocabulary

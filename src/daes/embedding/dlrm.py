@@ -1,4 +1,4 @@
-"""DLRM: all numbers together through a small network, as one field."""
+"""DLRM: all numbers through one small network, as one field."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -29,26 +29,26 @@ from daes.registry import Reference
     authors={"input": "log"},
 )
 class DLRM(ScaledEmbedding):
-    """DLRM's bottom network: all standardised numbers become one vector, one field for the backbone.
+    """DLRM's bottom network: all standardised numbers are mapped to one vector, one field for the backbone.
 
         e(x) = MLP(x) + Σ_{f missing} missing_f
 
-    with a ReLU after every layer, the last one too. A missing value enters the network as 0, the feature's mean, and
-    adds its learned vector to the output.
+    with a ReLU after every layer, including the last. A missing value enters the network as 0, the feature's mean, and
+    its learned vector is added to the output.
 
     **Shape.** values (B, q) → (B, 1, d).
 
-    NOTE[DIFF]: DLRM's preparation of the Criteo data takes log(1 + x), which is `input="log"`; without it values are
-    standardised alone, because that needs no knowledge of the feature.
+    NOTE[DIFF]: DLRM's preprocessing of the Criteo data is log(1 + x), which is `input="log"`; by default values are
+    only standardised, because that needs no knowledge of the feature.
 
     >>> import torch
     >>> DLRM(13, dim=16)(torch.randn(4, 13)).shape
     torch.Size([4, 1, 16])
 
     Args:
-        hidden: widths of the hidden layers; the default is that of DLRM's Criteo runs.
-        input: "value", "log", as its authors have it, or "score".
-        num_knots: how finely the rank is known.
+        hidden: widths of the hidden layers; by default those of DLRM's Criteo runs.
+        input: "value", "log", which is the authors' choice, or "score".
+        num_knots: resolution of the rank.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class DLRM(ScaledEmbedding):
 
 
 def _linear(width_in: int, width_out: int) -> nn.Linear:
-    """A linear layer that starts as DLRM's do."""
+    """A linear layer, initialised as in DLRM."""
     layer = nn.Linear(width_in, width_out)
     nn.init.normal_(layer.weight, std=(2 / (width_in + width_out)) ** 0.5)
     nn.init.normal_(layer.bias, std=(1 / width_out) ** 0.5)

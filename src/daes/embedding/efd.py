@@ -1,4 +1,4 @@
-"""EFD: equal-frequency bins, a row for each."""
+"""EFD: equal-frequency bins, one row each."""
 
 from typing import Unpack
 
@@ -30,8 +30,8 @@ class EFD(EdgeEmbedding):
 
         e(x) = E_j,   j = #{i in 1…M−1 : q_i < x},   q_i = inf{x : F(x) ≥ i/M}
 
-    Bins are closed on the right, so that on distinct values each holds one M-th of the rows. Where quantiles coincide
-    (60 % zeros) the bins between them stay empty; no row is dropped and no other bin moves.
+    Bins are closed on the right, so that each has one M-th of the rows if all values are distinct. If quantiles
+    coincide (60 % zeros), the bins between them stay empty; no row is dropped and no other bin moves.
 
     **Shape.** values (B, q) → (B, q, d); `table` (q, M, d), `edges` (q, M − 1).
 
@@ -43,7 +43,7 @@ class EFD(EdgeEmbedding):
     [0, 0, 1, 3]
 
     Args:
-        num_bins: the number M of bins.
+        num_bins: number M of bins.
     """
 
     refits = True

@@ -1,31 +1,30 @@
-"""Knots by any estimator of `daes.distribution`, and the choice between it and reservoirs as tensors."""
+"""Knots from any estimator of `daes.distribution`, and the choice between these and reservoirs as tensors."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from daes.distribution import ESTIMATORS, EstimatorBank, JumpReservoir, Reservoir
+from daes.distribution import ESTIMATORS, EstimatorBank
 from daes.distribution.base import DistributionEstimator
 from daes.embedding.compilation import outside_graphs
-from daes.embedding.distributions import LIKELY_LEVELS, FeatureDistributions
-from daes.embedding.knots import FeatureKnots, check_bounds
+from daes.embedding.distributions import FeatureDistributions
+from daes.embedding.knots import Bounds, StreamKnots
 from daes.storage.estimator_state import state_from_bytes, state_to_bytes
 
 EstimatorFactory = Callable[[int], DistributionEstimator]
 
 
-class EstimatorKnots(FeatureKnots):
-    """Knots that follow one NumPy estimator per feature: sketches, order statistics, reservoirs that adapt to drift.
+class EstimatorKnots(StreamKnots):
+    """Knots from one NumPy estimator per feature: sketches, order statistics, reservoirs that adapt to drift.
 
-    For comparisons and for what tensors cannot do; on an accelerator every batch is copied to the host. The
-    estimators' states, which have no fixed size, are saved as the bytes `state`.
+    For comparisons, and for estimators that do not exist as tensors; on an accelerator every batch is copied to the
+    host. The estimators' states, which have no fixed size, are saved as the bytes `state`.
 
     Args:
         bank: the estimators.
-        num_knots: the number K of intervals between knots.
+        num_knots: number K of intervals between knots.
         bounds: a fixed pair (low, high), or one per feature, in place of the smallest and largest value seen.
 
     >>> from daes.distribution import OrderStatistics
@@ -37,17 +36,9 @@ class EstimatorKnots(FeatureKnots):
 
     state: Tensor
 
-    def __init__(
-        self,
-        bank: EstimatorBank,
-        num_knots: int,
-        *,
-        bounds: tuple[float, float] | Sequence[tuple[float, float]] | None = None,
-    ) -> None:
-        super().__init__(torch.full((bank.num_features, num_knots + 1), torch.nan))
+    def __init__(self, bank: EstimatorBank, num_knots: int, *, bounds: Bounds | None = None) -> None:
+        super().__init__(bank.num_features, num_knots, bounds)
         self.bank: EstimatorBank | None = bank
-        self.levels = np.arange(1, num_knots) / num_knots
-        self._bounds = check_bounds(bounds, bank.num_features)
         self.register_buffer("state", torch.empty(0, dtype=torch.uint8))
         self.register_state_dict_pre_hook(_write_state)  # type: ignore[no-untyped-call]
 
@@ -57,22 +48,17 @@ class EstimatorKnots(FeatureKnots):
 
     @outside_graphs
     @torch.no_grad()
-    def observe(self, values: Tensor, labels: Tensor | None = None) -> None:
+    def observe(self, values: Tensor) -> None:
         if self.bank is None or not values.shape[0]:
             return
         self.bank.update(values.detach().cpu().numpy())
-        low, high = (self.bank.minimum, self.bank.maximum) if self._bounds is None else self._bounds.numpy().T
-        ends = np.where(self.bank.count > 0, [low, high], np.nan)
+        statistics = self.bank.minimum, self.bank.maximum, self.bank.count
+        self._set_ends(*(torch.from_numpy(statistic).to(self.knots.device) for statistic in statistics))
         if self.bank.due:
-            inner = np.clip(self.bank.quantile(self.levels), ends[0][:, None], ends[1][:, None])
-            self.knots[:, 1:-1] = torch.from_numpy(inner)
-            likely = torch.from_numpy(self.bank.quantile(LIKELY_LEVELS)).nan_to_num()
-            self.centre.copy_(likely.mean(1))
-            self.scale.copy_(likely.std(1, correction=0))
-        self.knots[:, 0], self.knots[:, -1] = torch.from_numpy(ends[0]), torch.from_numpy(ends[1])
+            self._set_quantiles(slice(None), torch.from_numpy(self.bank.quantile(self.levels)))
 
     def freeze(self) -> Self:
-        """Keep the knots and drop the estimators: `observe` changes nothing from then on."""
+        """Keep the knots and drop the estimators: from then on `observe` changes nothing."""
         self.bank = None
         return self
 
@@ -104,15 +90,15 @@ def make_distributions(
     reservoir_size: int = 100_000,
     seed: int = 0,
     tolerance: float = 1e-2,
-    bounds: tuple[float, float] | Sequence[tuple[float, float]] | None = None,
+    bounds: Bounds | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> FeatureDistributions | EstimatorKnots:
-    """The distributions of q features by an estimator's name or by a function from a feature's number to an estimator.
+    """The distributions of q features, by the name of an estimator or a function from a feature's index to one.
 
-    Jump reservoirs become tensors (`FeatureDistributions`); everything else, and reservoirs with an option that makes
-    them adapt (as `{"half_life": 1e6}`), becomes `EstimatorKnots`.
+    Jump reservoirs become tensors (`FeatureDistributions`); all other estimators, and reservoirs with options (such as
+    `{"half_life": 1e6}`), become `EstimatorKnots`.
     """
-    options = dict(options or {})
+    options = options or {}
     if estimator in ("jump", "jump-paper") and not options:
         return FeatureDistributions(
             num_features,
@@ -129,16 +115,12 @@ def make_distributions(
         make = estimator
     elif estimator not in ESTIMATORS:
         raise ValueError(f"estimator must be one of {', '.join(ESTIMATORS)} or a factory, got {estimator!r}")
-    elif estimator in ("jump", "jump-paper", "reservoir"):
-        sampler = Reservoir if estimator == "reservoir" else JumpReservoir
-        if estimator == "jump-paper":
-            options.setdefault("skip", "paper")
-
-        def make(feature: int) -> DistributionEstimator:
-            return sampler(reservoir_size, seed=seed + feature, tolerance=tolerance, **options)
     else:
+        named = ESTIMATORS[estimator]
+        samples = estimator in ("jump", "jump-paper", "reservoir")
 
         def make(feature: int) -> DistributionEstimator:
-            return ESTIMATORS[str(estimator)](**options)
+            sampling = {"size": reservoir_size, "seed": seed + feature, "tolerance": tolerance} if samples else {}
+            return named(**sampling, **options)
 
     return EstimatorKnots(EstimatorBank(make, num_features), num_knots, bounds=bounds)

@@ -1,4 +1,4 @@
-"""EWD: equal-width bins, a row for each."""
+"""EWD: equal-width bins, one row each."""
 
 from typing import Unpack
 
@@ -25,11 +25,11 @@ from daes.registry import Reference
     order=2,
 )
 class EWD(RowEmbedding):
-    """Equal-width discretisation: the row of one of M bins of the same width.
+    """Equal-width discretisation: the row of one of M bins of equal width.
 
         e(x) = E_j,   j = floor((x − min)·M / (max − min)) clipped to 0…M−1
 
-    A constant or never seen feature has one bin. The paper's tables do not list it.
+    A feature that is constant or never seen has one bin. Not in the paper's tables.
 
     **Shape.** values (B, q) → (B, q, d); `table` (q, M, d), `minimum` and `maximum` (q,).
 
@@ -38,7 +38,7 @@ class EWD(RowEmbedding):
     [0, 0, 1, 3, 3]
 
     Args:
-        num_bins: the number M of bins.
+        num_bins: number M of bins.
     """
 
     minimum: Tensor
@@ -53,7 +53,7 @@ class EWD(RowEmbedding):
         self.register_buffer("maximum", torch.zeros(num_features))
 
     def index(self, values: Tensor) -> Tensor:
-        # A power of two rounds nothing, and keeps (max - min)·M from overflowing over a range near the largest numbers.
+        # Scaling by a power of two is exact, and (max - min)·M does not overflow over a range near the largest numbers.
         scale = 0.5 ** (1 + self.num_bins.bit_length())
         low, high = self.minimum * scale, self.maximum * scale
         width = torch.where(high > low, high - low, 1.0)

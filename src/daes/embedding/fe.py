@@ -1,4 +1,4 @@
-"""FE: the number scales its field's vector."""
+"""FE: the number times its field's vector."""
 
 from typing import Unpack
 
@@ -37,8 +37,8 @@ class FE(ScaledEmbedding):
     True
 
     Args:
-        input: "value", "log" or "score", the last as its authors have it (quantile normalisation).
-        num_knots: how finely the rank is known.
+        input: "value", "log" or "score", which is the authors' choice (quantile normalisation).
+        num_knots: resolution of the rank.
     """
 
     def __init__(self, num_features: int, dim: int = 16, **scaling: Unpack[ScaledOptions]) -> None:

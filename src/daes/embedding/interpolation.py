@@ -1,15 +1,15 @@
-"""Where a value stands among knots, and the weights that follow: the encoder that DAES and PLE share.
+"""The position of a value among knots, and the weights computed from it: the encoder of DAES and PLE.
 
 Knots q_0 ≤ q_1 ≤ … ≤ q_K cut a feature's range. The thermometer vector of x has the components
 
-    v_i = clamp((x − q_i) / (q_{i+1} − q_i), 0, 1)    where q_{i+1} > q_i
-    v_i = 1 if x ≥ q_i else 0                         where q_{i+1} = q_i
+    v_i = clamp((x − q_i) / (q_{i+1} − q_i), 0, 1)    if q_{i+1} > q_i
+    v_i = 1 if x ≥ q_i else 0                         if q_{i+1} = q_i
 
-that is, ones up to the bin of x, its fraction there, zeros after. Their sum is the coordinate of x, between 0 and K,
+that is, ones before the bin of x, a fraction in it, zeros after it. Their sum is the coordinate of x, between 0 and K,
 and coordinate / K is its rank, the right-continuous CDF at ties.
 
-Weights are (B, q, M) to the outside. In memory the batch comes last, so that loops run along rows of samples and not
-along ten components: on a CPU that is nearly twice as fast.
+Weights have the shape (B, q, M). In memory the batch is the last dimension, so that inner loops run over the rows of a
+batch and not over ten components: on a CPU that is nearly twice as fast.
 """
 
 from typing import Literal
@@ -28,7 +28,7 @@ Basis = Literal["thermometer", "hat"]
 def thermometer(values: Tensor, knots: Tensor) -> Tensor:
     """The thermometer vectors of values.
 
-    **Shape.** values (B, q), knots (q, K+1) → (B, q, K). Knots that are NaN (nothing observed yet) give zeros.
+    **Shape.** values (B, q), knots (q, K+1) → (B, q, K), 0 where knots are NaN (nothing observed yet).
 
     >>> thermometer(torch.tensor([[0.0], [15.0], [99.0]]), torch.tensor([[0.0, 0.0, 10.0, 20.0]]))
     tensor([[[1.0000, 0.0000, 0.0000]],
@@ -38,7 +38,7 @@ def thermometer(values: Tensor, knots: Tensor) -> Tensor:
             [[1.0000, 1.0000, 1.0000]]])
     """
     x, edges = values.T.contiguous().unsqueeze(1), knots.unsqueeze(-1)
-    # Of halves the difference cannot overflow, and a power of two rounds nothing.
+    # The difference of halves cannot overflow, and halving is exact.
     left = edges[:, :-1] / 2
     width = edges[:, 1:] / 2 - left
     wide = width > 0
@@ -48,9 +48,9 @@ def thermometer(values: Tensor, knots: Tensor) -> Tensor:
 
 
 def coordinate(values: Tensor, knots: Tensor) -> Tensor:
-    """The sum of the thermometer vector, found by search instead of by building it.
+    """The sum of the thermometer vector, found by search without building it.
 
-    **Shape.** values (B, q), knots (q, K+1) → (B, q), in [0, K]. Knots that are NaN give 0.
+    **Shape.** values (B, q), knots (q, K+1) → (B, q), in [0, K]; 0 where knots are NaN.
 
     >>> coordinate(torch.tensor([[0.0], [15.0], [99.0]]), torch.tensor([[0.0, 0.0, 10.0, 20.0]]))
     tensor([[1.0000],
@@ -64,7 +64,7 @@ def coordinate(values: Tensor, knots: Tensor) -> Tensor:
         return _looked_up(passed, values, knots)
     place = (passed - 1).clamp(0, last - 1)
     flat = (place + torch.arange(knots.shape[0], device=knots.device) * (last + 1)).flatten()
-    ends = knots.flatten() / 2  # of halves the difference cannot overflow
+    ends = knots.flatten() / 2  # the difference of halves cannot overflow
     left = ends.index_select(0, flat).view(place.shape)
     width = ends.index_select(0, flat + 1).view(place.shape) - left
     inside = (values / 2 - left) / torch.where(width > 0, width, 1.0)
@@ -73,10 +73,10 @@ def coordinate(values: Tensor, knots: Tensor) -> Tensor:
 
 
 def _looked_up(passed: Tensor, values: Tensor, knots: Tensor) -> Tensor:
-    """The coordinate of values that have passed so many knots, by look-ups: runtimes pay for every operation."""
+    """The coordinate of values that have passed `passed` knots, with few operations, which cost most when exported."""
     num_features, last = knots.shape[0], knots.shape[1] - 1
-    # By the knots passed, from 0 to K + 1: the knot to the left, the distance to the next, where it is on the scale.
-    # Before the first knot and from the last one on all are as far away as can be.
+    # Tables by the number of knots passed, 0 to K + 1: the knot on the left, the distance to the next, its coordinate.
+    # Before the first and after the last knot, the knot on the left is as large as possible.
     farthest = torch.full_like(knots[:, :1], torch.finfo(knots.dtype).max / 2)
     left = torch.cat([farthest, knots[:, :-1].clamp(max=torch.finfo(knots.dtype).max) / 2, farthest], 1)
     width = knots[:, 1:] / 2 - knots[:, :-1] / 2
@@ -94,9 +94,9 @@ def _look_up(table: Tensor, at: Tensor) -> Tensor:
 def basis_weights(coordinate: Tensor, num_bins: int, basis: Basis) -> Tensor:
     """The weights of a coordinate in [0, M] on a basis.
 
-    `thermometer`: v_i = clamp(coordinate − i, 0, 1), i < M. `hat`: the same coordinate on a local basis of M+1 rows,
-    linear interpolation of the two nearest, max(0, 1 − |coordinate − i|), i ≤ M. Both span the same piecewise linear
-    functions (up to a constant).
+    `thermometer`: v_i = clamp(coordinate − i, 0, 1), i < M. `hat`: a local basis of M+1 rows, which interpolates
+    linearly between the two nearest, max(0, 1 − |coordinate − i|), i ≤ M. Both span the same piecewise linear functions
+    (up to a constant).
 
     **Shape.** (B, q) → (B, q, M) or (B, q, M+1).
     """
@@ -110,8 +110,8 @@ def basis_weights(coordinate: Tensor, num_bins: int, basis: Basis) -> Tensor:
 def weighted_sum(weights: Tensor, table: Tensor) -> Tensor:
     """Σ_i w_i E_i per feature: (B, q, M) and (q, M, d) → (B, q, d), one matrix product per feature.
 
-    A product with a two-hot matrix looks wasteful beside a look-up of two rows, but its backward is a product too,
-    where that of a look-up scatters: several times faster in training.
+    In training a product with a two-hot matrix is several times as fast as a look-up of two rows: its backward is a
+    product too, whereas that of a look-up scatters.
     """
     if kernels.usable(weights, table) and kernels.fit(table):
         return kernels.mix(weights, table)
@@ -119,9 +119,9 @@ def weighted_sum(weights: Tensor, table: Tensor) -> Tensor:
 
 
 def blend_rows(table: Tensor, basis: Basis) -> Tensor:
-    """Rows of which every value's embedding is a blend of two neighbours: (…, M, d) or (…, M+1, d) → (…, M+1, d).
+    """Rows such that the embedding of a value is a blend of two neighbours: (…, M, d) or (…, M+1, d) → (…, M+1, d).
 
-    On the hat basis these are the meta-embeddings; on the thermometer basis they are their prefix sums, from 0 on.
+    For the hat basis these are the meta-embeddings, for the thermometer basis their prefix sums, starting with 0.
 
     >>> blend_rows(torch.tensor([[1.0], [2.0], [3.0]]), "thermometer").flatten()
     tensor([0., 1., 3., 6.])
@@ -132,9 +132,9 @@ def blend_rows(table: Tensor, basis: Basis) -> Tensor:
 
 
 def blend(coordinate: Tensor, rows: Tensor) -> Tensor:
-    """The blend of the two rows next to each coordinate in [0, M], by look-ups: what exported programs do.
+    """The blend of the two rows next to each coordinate in [0, M], by look-ups: for exported programs.
 
-    **Shape.** (B, q) and rows (q, M+1, d), those of `blend_rows` → (B, q, d).
+    **Shape.** coordinate (B, q), rows (q, M+1, d) of `blend_rows` → (B, q, d).
 
     >>> blend(torch.tensor([[0.25], [2.0]]), torch.tensor([[[0.0], [1.0], [3.0]]])).flatten()
     tensor([0.2500, 3.0000])
@@ -150,7 +150,7 @@ def blend(coordinate: Tensor, rows: Tensor) -> Tensor:
 def offline_knots(values: Tensor, num_bins: int) -> Tensor:
     """Smallest value, i/M quantiles and largest value of each feature of a data set: (N, q) → (q, M+1).
 
-    Missing and infinite values do not count; a feature without any value gets NaN, as one never observed.
+    Missing and infinite values are ignored; the knots of a feature without any other value are NaN.
     """
     columns = values.detach().double().cpu().numpy()
     knots = np.full((columns.shape[1], num_bins + 1), np.nan)

@@ -1,18 +1,17 @@
-"""Key-Value: soft attention to fixed keys, by nearness."""
+"""Key-Value: soft attention to fixed keys, by distance."""
 
 from typing import Unpack
 
 import torch
 from torch import Tensor
 
+from daes.choices import check_choice
 from daes.distribution.base import check_positive
 from daes.embedding.aggregation import aggregate
 from daes.embedding.base import Context, NumericalEmbedding, SharedOptions
 from daes.embedding.normalise import MinMax
 from daes.embedding.registry import register_method
 from daes.registry import Reference
-
-_INPUTS = ("rank", "minmax")
 
 
 @register_method(
@@ -35,7 +34,7 @@ class KeyValue(NumericalEmbedding):
 
         e(x) = softmax_i(1 / (|x − k_i| + ε)) V,   k_i = i/N,   i = 0…N,   N = M − 1
 
-    with x the value's rank among those seen, or its place within the range seen. The keys cut [0, 1] into N equal parts
+    with x the value's rank among those seen, or its position in the range seen. The keys cut [0, 1] into N equal parts
     and include both ends, so that M = N + 1 rows are learned.
 
     **Shape.** values (B, q) → (B, q, d); `table` (q, M, d) is V.
@@ -44,10 +43,10 @@ class KeyValue(NumericalEmbedding):
     torch.Size([5, 3, 4])
 
     Args:
-        num_meta: the number M of keys.
+        num_meta: number M of keys.
         input: "rank" for the quantile-transformed value, "minmax" for (x − min)/(max − min).
-        epsilon: what keeps 1/distance finite.
-        num_knots: how finely the rank is known.
+        epsilon: keeps 1/distance finite.
+        num_knots: resolution of the rank.
     """
 
     keys: Tensor
@@ -64,8 +63,7 @@ class KeyValue(NumericalEmbedding):
         **shared: Unpack[SharedOptions],
     ) -> None:
         check_positive(num_meta=num_meta)
-        if input not in _INPUTS:
-            raise ValueError(f"input must be one of {', '.join(_INPUTS)}, got {input!r}")
+        check_choice("input", input, ("rank", "minmax"))
         if not epsilon > 0:
             raise ValueError(f"epsilon must be positive, got {epsilon}")
         super().__init__(num_features, dim, num_knots=num_knots if input == "rank" else None, tolerance=1e-3, **shared)

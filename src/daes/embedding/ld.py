@@ -1,4 +1,4 @@
-"""LD: bins of logarithmic width for counts, a row for each."""
+"""LD: logarithmic bins for counts, one row each."""
 
 from typing import Unpack
 
@@ -11,7 +11,7 @@ from daes.embedding.registry import register_method
 from daes.registry import Reference
 
 _LARGEST_VALUE = 2.0
-"""Values up to here are their own ids; larger ones share an id with others."""
+"""Values up to this one are their own ids; larger ones share ids."""
 
 
 @register_method(
@@ -28,19 +28,19 @@ _LARGEST_VALUE = 2.0
     order=3,
 )
 class LD(EdgeEmbedding):
-    """Logarithmic discretisation, made for counts: small values as they are, large ones by their logarithm.
+    """Logarithmic discretisation, for counts: small values have their own ids, large ones share them by logarithm.
 
         id(x) = floor(ln(x)²) if x > 2, otherwise x itself,      e(x) = E_id(x)
 
-    The two kinds of id never collide: 1 itself and floor(ln(3)²) = 1 have a row each. The vocabulary is that of the
-    fitted data. An id not in it takes the nearest known one of its kind, the lower of two equally near; where no id of
-    its kind is known, the outermost of the other kind. As ids follow the order of the values, each known id then owns
-    an interval, and a look-up is one search among the ends of intervals.
+    The two kinds of ids never collide: 1 itself and floor(ln(3)²) = 1 have a row each. The vocabulary is that of the
+    fitted data. An unknown id is replaced by the nearest known id of its kind, the lower of two equally near, or, if no
+    id of its kind is known, by the outermost of the other kind. Since ids follow the order of the values, each known id
+    owns an interval, and a look-up is one search among the ends of the intervals.
 
     **Shape.** values (B, q) → (B, q, d); `table` (q, max_ids, d), `edges` (q, max_ids − 1).
 
-    NOTE[DIFF]: the 3 Idiots' code, where the rule comes from, truncates the values to integers first; here values stay
-    as they are. It keeps the two kinds of id apart as well, by the letters SP before a small value.
+    NOTE[DIFF]: the 3 Idiots' code, the source of the rule, first truncates the values to integers; here they are not
+    changed. It also keeps the two kinds of ids apart, by the prefix SP for a small value.
 
     >>> import torch
     >>> method = LD(1, dim=2).fit(torch.tensor([[0.0], [1.0], [3.0], [20.0], [22.0]]))  # ln² = 1.2, 8.97, 9.6
@@ -48,7 +48,7 @@ class LD(EdgeEmbedding):
     [0, 0, 1, 2, 2, 3, 4, 4]
 
     Args:
-        max_ids: room for ids, a feature. If the data have more, the most frequent are known, the rest take the nearest.
+        max_ids: largest number of ids per feature. If the data have more, the most frequent ones are known.
     """
 
     def __init__(
@@ -71,14 +71,14 @@ class LD(EdgeEmbedding):
 
 
 def _between_values(ids: Floats) -> Floats:
-    """The largest values that are nearer to the lower id, or as near."""
+    """The largest value between each two ids that is not nearer to the upper one."""
     lower, upper = ids[:-1], ids[1:]
     middle = lower / 2 + upper / 2
     return np.clip(middle, lower, np.nextafter(upper, -np.inf))
 
 
 def _between_logarithms(ids: Floats) -> Floats:
-    """The largest values whose logarithmic id is nearer to the lower id, or as near."""
+    """The largest value between each two ids whose logarithmic id is not nearer to the upper one."""
     first_of_upper = np.floor((ids[:-1] + ids[1:]) / 2) + 1
     edges: Floats = np.nextafter(np.exp(np.sqrt(first_of_upper)), -np.inf)
     return edges

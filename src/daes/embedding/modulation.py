@@ -3,16 +3,20 @@
     gate:  w = β·(v ⊙ sigmoid(W e_f)) + (1 − β)·v               W: (M, c) per feature
     tran:  w = β·sigmoid(reshape(W e_f, M×M) v) + (1 − β)·v     W: (M, M, c) per feature
 
-Neither builds a matrix per sample: where rows share contexts, what depends on the context alone is computed once
-per distinct context; where they do not, `tran` sums over the components of v, one at a time. In memory the batch comes
-last, as in `daes.embedding.interpolation`.
+Neither builds a matrix per row: if rows share contexts, what depends only on the context is computed once per distinct
+context; otherwise `tran` sums over the components of v, one at a time. In memory the batch is the last dimension, as in
+`daes.embedding.interpolation`.
 """
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from daes.choices import check_choice
 from daes.embedding.base import Context
+
+CONTEXT_POOLS = ("mean", "sum", "concat")
+"""Ways to combine the embeddings of several context fields into one vector."""
 
 
 def gate(weights: Tensor, context: Tensor | Context, projection: Tensor, beta: float) -> Tensor:
@@ -29,7 +33,7 @@ def gate(weights: Tensor, context: Tensor | Context, projection: Tensor, beta: f
 
 
 def gate_factors(vectors: Tensor, projection: Tensor, beta: float) -> Tensor:
-    """What a gate multiplies weights with: contexts (U, c), W (q, M, c) → β·sigmoid(W e_f) + (1 − β), (U, q, M)."""
+    """The factors of the weights: contexts (U, c), W (q, M, c) → β·sigmoid(W e_f) + (1 − β), (U, q, M)."""
     factors = beta * torch.sigmoid(F.linear(vectors, projection.flatten(0, 1))) + (1.0 - beta)
     return factors.view(-1, *projection.shape[:2])
 
@@ -53,14 +57,14 @@ def tran(weights: Tensor, context: Tensor | Context, projection: Tensor, beta: f
 
 
 def _worth_sharing(context: Context, weights: Tensor) -> bool:
-    # Rows of one context are found by looking at the index: a device would wait for that, and a graph cannot.
+    # To group the rows by context would stall a device, and a graph cannot.
     if torch.compiler.is_compiling() or weights.device.type != "cpu":
         return False
     return 0 < context.vectors.shape[0] * 4 <= weights.shape[0]
 
 
 def _shared_product(weights: Tensor, context: Context, projection: Tensor) -> Tensor:
-    """(W e_f) v with the matrices W e_f made once per distinct context, rows of one context multiplied together."""
+    """(W e_f) v with one matrix W e_f per distinct context, which multiplies all rows of that context together."""
     features, rows, columns, _ = projection.shape
     matrices = F.linear(context.vectors, projection.flatten(0, 2)).view(-1, features, rows, columns)
     matrices = matrices.to(weights.dtype)
@@ -73,7 +77,7 @@ def _shared_product(weights: Tensor, context: Context, projection: Tensor) -> Te
 
 
 def _rowwise_product(weights: Tensor, context: Tensor, projection: Tensor) -> Tensor:
-    """(W e_f) v per row, summed over the components of v so that no (B, q, M, M) is ever held, in backward neither."""
+    """(W e_f) v per row, summed over the components of v, so that no (B, q, M, M) is in memory, nor in backward."""
     features, rows, _, _ = projection.shape
     total = weights.new_zeros(features, rows, weights.shape[0])
     for matrix, weight in zip(projection.unbind(2), weights.permute(1, 2, 0).unbind(1), strict=True):
@@ -84,10 +88,7 @@ def _rowwise_product(weights: Tensor, context: Tensor, projection: Tensor) -> Te
 
 def pool_context(vectors: Tensor, how: str) -> Tensor:
     """One context vector from the embeddings of several fields: (U, n, d) → (U, d), or (U, n·d) for "concat"."""
-    if how == "mean":
-        return vectors.mean(1)
-    if how == "sum":
-        return vectors.sum(1)
+    check_choice("context_pool", how, CONTEXT_POOLS)
     if how == "concat":
         return vectors.flatten(1)
-    raise ValueError(f"context_pool must be 'mean', 'sum' or 'concat', got {how!r}")
+    return vectors.mean(1) if how == "mean" else vectors.sum(1)

@@ -1,4 +1,4 @@
-"""MultiHot: equal-frequency bins, each value also takes its neighbours' rows."""
+"""MultiHot: equal-frequency bins, and the sum of the rows of neighbouring bins."""
 
 from typing import Unpack
 
@@ -30,13 +30,13 @@ class MultiHot(EFD):
 
         e(x) = Σ_{|i−j| ≤ h} E_i,   j the equal-frequency bin of x
 
-    At the ends of the range there are fewer neighbours, hence fewer rows. The sum over a bin's neighbourhood does not
-    depend on the value, so it is made once a bin, and a value costs one look-up as in `EFD`; h = 0 is `EFD`.
+    At the ends of the range there are fewer neighbours, hence fewer rows. The sum over a bin's neighbours does not
+    depend on the value, so it is computed once per bin, and a value needs one look-up as in `EFD`; h = 0 is `EFD`.
 
     **Shape.** values (B, q) → (B, q, d); `table` (q, M, d), `edges` (q, M − 1).
 
-    NOTE[DIFF]: the public code shares one table between all features; here each feature has rows of its own, because a
-    bin of one feature says nothing about the same bin of another.
+    NOTE[DIFF]: in the public code all features share one table; here each feature has its own rows, because bins of
+    different features have nothing in common.
 
     >>> method = MultiHot(1, dim=1, num_bins=4).fit(torch.arange(1.0, 5.0).unsqueeze(1))
     >>> with torch.no_grad():
@@ -45,8 +45,8 @@ class MultiHot(EFD):
     [11.0, 111.0, 1100.0]
 
     Args:
-        num_bins: the number M of bins.
-        neighbours: how many bins h to each side are active too.
+        num_bins: number M of bins.
+        neighbours: number h of neighbouring bins on each side.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class MultiHot(EFD):
         **shared: Unpack[SharedOptions],
     ) -> None:
         if isinstance(neighbours, bool) or not isinstance(neighbours, int) or neighbours < 0:
-            raise ValueError(f"neighbours must be a whole number, at least 0, got {neighbours!r}")
+            raise ValueError(f"neighbours must be a non-negative integer, got {neighbours!r}")
         super().__init__(num_features, dim, num_bins=num_bins, **shared)
         self.neighbours = neighbours
 

@@ -1,4 +1,4 @@
-"""NaryDis: a bin's number written in several bases, a row for each digit (a reconstruction)."""
+"""NaryDis: the number of a bin written in several bases, one row per digit (a reconstruction)."""
 
 from collections.abc import Sequence
 from math import sqrt
@@ -7,14 +7,13 @@ from typing import Unpack
 import torch
 from torch import Tensor, nn
 
+from daes.choices import check_choice
 from daes.distribution.base import Floats
 from daes.embedding.base import SharedOptions
 from daes.embedding.binning import EdgeEmbedding
 from daes.embedding.efd import equal_frequency_edges
 from daes.embedding.registry import register_method
 from daes.registry import Reference
-
-_POOLS = ("attention", "sum")
 
 
 @register_method(
@@ -37,19 +36,20 @@ class NaryDis(EdgeEmbedding):
 
         digits_b(j) = j in base b,   c_b = pool over positions of E_{b, position, digit},   e(x) = pool over b of c_b
 
-    so that few rows tell many bins apart, and bins that share leading digits share rows. `pool="attention"` weighs what
-    it pools by softmax(⟨u, ·⟩/√d), u a learned query a feature and base (within a base) or a feature (across bases);
-    `pool="sum"` adds. As all this depends on the bin alone, it is made once a bin, and a value costs one look-up.
+    so that few rows distinguish many bins, and bins with the same leading digits share rows. `pool="attention"` weights
+    the pooled vectors by softmax(⟨u, ·⟩/√d), with u a learned query per feature and base (within a base) or per feature
+    (across bases); `pool="sum"` adds them. All this depends only on the bin, so it is computed once per bin, and a
+    value needs one look-up.
 
     **Shape.** values (B, q) → (B, q, d); `table` (q, R, d) with R = Σ_b b·(digits of num_bins − 1 in base b);
     `edges` (q, num_bins − 1); with attention `digit_query` (q, number of bases, d) and `base_query` (q, d).
 
     **A reconstruction**: the authors' code is not public. Known: numbers are discretised, bin numbers written in
     several bases, digits embedded and aggregated by attention within a base and across bases (Chen et al., CIKM 2022);
-    the form that sums the digits is Pan et al., KDD 2024. EasyRec has public code of a simpler form: it writes the
-    value itself, truncated to an integer, sums or averages the digits of a base, and concatenates the bases. Chosen
-    here: bases 2 and 3, 100 equal-frequency bins, pooling by a learned query as the form of attention, and the sum also
-    across bases, where the published form concatenates, so that the dimension stays d.
+    the variant that sums the digits is Pan et al., KDD 2024. EasyRec has public code of a simpler variant: it encodes
+    the value itself, truncated to an integer, sums or averages the digits of a base, and concatenates the bases. Chosen
+    here: bases 2 and 3, 100 equal-frequency bins, attention by a learned query, and the sum also across bases, where
+    the published variant concatenates, so that the dimension stays d.
 
     >>> method = NaryDis(1, dim=4, num_bins=6).fit(torch.arange(6.0).unsqueeze(1))
     >>> method.table.shape  # 3 binary and 2 ternary digits
@@ -58,7 +58,7 @@ class NaryDis(EdgeEmbedding):
     [0, 1, 1, 0, 0, 1, 0, 0, 1, 0, 1, 0]
 
     Args:
-        num_bins: the number of bins.
+        num_bins: number of bins.
         bases: the bases, each at least 2.
         pool: "attention" or "sum".
     """
@@ -78,9 +78,8 @@ class NaryDis(EdgeEmbedding):
         **shared: Unpack[SharedOptions],
     ) -> None:
         if not bases or any(isinstance(base, bool) or not isinstance(base, int) or base < 2 for base in bases):
-            raise ValueError(f"bases must be whole numbers, each at least 2, got {bases!r}")
-        if pool not in _POOLS:
-            raise ValueError(f"pool must be one of {', '.join(_POOLS)}, got {pool!r}")
+            raise ValueError(f"bases must be integers, each at least 2, got {bases!r}")
+        check_choice("pool", pool, ("attention", "sum"))
         super().__init__(num_features, dim, num_bins=num_bins, **shared)
         self.bases = tuple(bases)
         self.pool = pool
@@ -121,7 +120,7 @@ def _num_digits(number: int, base: int) -> int:
 
 
 def _digits_of_bins(num_bins: int, bases: Sequence[int], num_digits: Sequence[int]) -> Tensor:
-    """Whether a bin's number has the digit of a row, (num_bins, rows); rows are ordered by base, position, digit."""
+    """Whether a bin's number has the digit of a row, (num_bins, rows); rows are ordered by base, position and digit."""
     bins = torch.arange(num_bins).unsqueeze(1)
     return torch.cat(
         [

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-# Φ⁻¹(p) is almost a multiple of the logit x of p: their ratio is one of polynomials of x², to 6e-8. No coefficient is
-# negative, so that nothing cancels in float32. Fitted by least squares, weighted to the largest error.
+# Φ⁻¹(p) is nearly proportional to the logit x of p: their quotient is a ratio of polynomials in x², up to 6e-8. All
+# coefficients are positive, so nothing cancels in float32. Fitted by least squares, reweighted for the largest error.
 _RATIOS = (
     (
         0.005,  # |x| ≤ 5.3
@@ -20,9 +20,9 @@ _RATIOS = (
 
 
 def normal_score(rank: Tensor, margin: float = 0.0) -> Tensor:
-    """Φ⁻¹(p), element by element, for p in (0, 1); in an exported program for p from 1e-7 to 1 − 1e-7.
+    """Φ⁻¹(p), elementwise, for p in (0, 1); in an exported program for p from 1e-7 to 1 − 1e-7.
 
-    With p no closer to 0 or 1 than `margin`, fewer operations may do in an exported program.
+    If no p is closer to 0 or 1 than `margin`, an exported program may need fewer operations.
 
     >>> normal_score(torch.tensor([0.5, 0.975]))
     tensor([0.0000, 1.9600])
@@ -41,7 +41,7 @@ def _rational_score(rank: Tensor, margin: float) -> Tensor:
 
 
 def _polynomial(x: Tensor, coefficients: tuple[float, ...]) -> Tensor:
-    """Of these coefficients, from the constant term on."""
+    """The polynomial with these coefficients, from the constant term on."""
     result = coefficients[-1] * x + coefficients[-2]
     for coefficient in reversed(coefficients[:-2]):
         result = result * x + coefficient

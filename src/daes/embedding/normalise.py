@@ -1,8 +1,8 @@
-"""Normalisers that live inside a model: they learn a feature's scale from the stream, on the device.
+"""Normalisers inside a model: they learn the scale of a feature from the stream, on the device.
 
 Each observes batches (B, q), ignores NaN and ±inf, and maps finite values (B, q) to (B, q) in the same dtype. A value
-outside the range seen so far counts as the end of that range, so whatever comes, the result is finite and bounded.
-A feature of which nothing was observed yet has the normalised value 0.
+is clamped to the range seen so far, so the result is always finite and bounded. A feature that was not observed yet has
+the normalised value 0.
 """
 
 from abc import ABC, abstractmethod
@@ -14,11 +14,11 @@ from daes.distribution.base import check_positive
 from daes.embedding.precision import KeepsPrecision
 
 LARGEST = 1e100
-"""Larger magnitudes (float64 alone has them) count as this one, so that their squares do not overflow."""
+"""Larger magnitudes, which only float64 has, are clamped to this one, so that their squares do not overflow."""
 
 
 class Statistics(KeepsPrecision, ABC):
-    """What a module knows of a stream, in buffers whose dtype stays whatever the model is cast to."""
+    """Statistics of a stream, in buffers whose dtype does not change when the model is cast."""
 
     def __init__(self, num_features: int) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class Statistics(KeepsPrecision, ABC):
 
     @abstractmethod
     def observe(self, values: Tensor) -> None:
-        """Take values (B, q), NaN and ±inf included, into the statistics."""
+        """Update the statistics with values (B, q), NaN and ±inf included."""
 
     def _may_become(self, name: str, dtype: torch.dtype) -> bool:
         return False
@@ -37,7 +37,7 @@ class Statistics(KeepsPrecision, ABC):
 
 
 class Normaliser(Statistics):
-    """Base of the normalisers: owns the range seen."""
+    """Base of the normalisers: keeps the range seen."""
 
     minimum: Tensor
     maximum: Tensor
@@ -56,18 +56,18 @@ class Normaliser(Statistics):
 
     @abstractmethod
     def forward(self, values: Tensor) -> Tensor:
-        """Finite values (B, q) → normalised ones; changes nothing."""
+        """Finite values (B, q) → normalised values (B, q)."""
 
     def _range(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """The range in `dtype`; [0, 0] where there is none yet, or but one value, which makes every difference 0."""
+        """The range in `dtype`; [0, 0], which makes every difference 0, if there is none yet or only one value."""
         some = self.maximum > self.minimum
         return self.minimum.where(some, 0.0).to(dtype), self.maximum.where(some, 0.0).to(dtype)
 
 
 class MinMax(Normaliser):
-    """The place of a value within the range seen: (x − min) / (max − min), from 0 to 1; 0 in a range of one point.
+    """The position of a value in the range seen: (x − min) / (max − min), from 0 to 1; 0 if the range is one point.
 
-    How a stream is split into batches makes no difference.
+    It does not depend on how a stream is split into batches.
 
     >>> normaliser = MinMax(1)
     >>> normaliser(torch.tensor([[3.0]]))
@@ -79,16 +79,16 @@ class MinMax(Normaliser):
 
     def forward(self, values: Tensor) -> Tensor:
         low, high = self._range(values.dtype)
-        # Of halves the difference cannot overflow.
+        # The difference of halves cannot overflow.
         width = torch.where(high > low, high / 2 - low / 2, 1.0)
         return (torch.clamp(values, low, high) / 2 - low / 2) / width
 
 
 class Standardise(Normaliser):
-    """The standard score (x − mean) / deviation, x clamped to the range seen; 0 where that is one point.
+    """The standard score (x − mean) / deviation, x clamped to the range seen; 0 if that is one point.
 
-    Mean and variance (the population's) are those of all values observed, by Chan's parallel update: how a stream is
-    split into batches makes no difference but for rounding.
+    Mean and population variance are those of all values observed, by Chan's parallel update: up to rounding they do not
+    depend on how a stream is split into batches.
 
     >>> normaliser = Standardise(1)
     >>> normaliser.observe(torch.tensor([[1.0], [torch.nan]]))
@@ -110,7 +110,7 @@ class Standardise(Normaliser):
 
     @property
     def variance(self) -> Tensor:
-        """The variance of what was observed (q,); 0 before that."""
+        """The variance of the values observed, (q,); 0 if there are none."""
         return self.squares / self.count.clamp(min=1)
 
     @torch.no_grad()

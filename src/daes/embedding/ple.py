@@ -32,15 +32,15 @@ class PLE(NumericalEmbedding):
 
         e = Σ_i v_i E_i,    v as in `daes.embedding.interpolation`
 
-    It equals `DAES.from_knots` at β = 0: one encoder serves both.
+    It equals `DAES.from_knots` at β = 0, with the same encoder.
 
     **Shape.** values (B, q) → (B, q, d). Parameters: `meta_embeddings` (q, M, d), `missing` (q, d). Buffer: `knots`
     (q, M+1), from `fit`.
 
     Args:
-        num_features: the number q of numerical features.
-        dim: the dimension d of an embedding.
-        num_meta: the number M of bins.
+        num_features: number q of numerical features.
+        dim: dimension d of an embedding.
+        num_meta: number M of bins.
 
     >>> embedding = PLE(num_features=1, dim=4, num_meta=2)
     >>> embedding = embedding.fit(torch.tensor([[1.0], [2.0], [3.0], [4.0]]))
@@ -59,8 +59,8 @@ class PLE(NumericalEmbedding):
         check_positive(num_meta=num_meta)
         self.num_meta = num_meta
         self.meta_embeddings = self.new_table(num_features, num_meta, dim)
-        # NOTE[DIFF]: the paper's encoding goes on linearly beyond the first and last knot; here it is clamped, so that
-        # one value far outside what was seen cannot swing a prediction.
+        # NOTE[DIFF]: the paper's encoding continues linearly beyond the first and last knot; here it is clamped, so
+        # that a value far outside the range seen cannot dominate a prediction.
         self.register_buffer("knots", torch.full((num_features, num_meta + 1), torch.nan))
 
     def _fit(self, values: Tensor, labels: Tensor | None) -> None:

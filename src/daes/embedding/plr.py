@@ -1,4 +1,4 @@
-"""PLR: waves of learned frequencies, then a linear layer and a ReLU."""
+"""PLR: periodic functions with learned frequencies, then a linear layer and a ReLU."""
 
 from math import pi
 from typing import Unpack
@@ -31,20 +31,20 @@ from daes.registry import Reference
 class PLR(ScaledEmbedding):
     """Periodic, linear, ReLU: e(x) = ReLU(A [cos(2πc x), sin(2πc x)] + b), with x the standardised value.
 
-    The frequencies c ~ N(0, σ²), k of them per feature, are learned. Not in the paper's tables; a strong extra.
+    The k frequencies c per feature, initially drawn from N(0, σ²), are learned. Not in the paper's tables.
 
     **Shape.** values (B, q) → (B, q, d); `frequency` (q, k) is c, `weight` (q, 2k, d) is A, `bias` (q, d) is b.
 
-    A and b start as `nn.Linear` would start them; k and σ as the authors' package `rtdl_num_embeddings` has them.
+    A and b are initialised as in `nn.Linear`; k and σ are those of the authors' package `rtdl_num_embeddings`.
 
     >>> PLR(3, dim=4)(torch.randn(5, 3)).shape
     torch.Size([5, 3, 4])
 
     Args:
-        num_frequencies: the number k of frequencies.
-        sigma: how large the frequencies are at the start; worth tuning, says the paper.
-        input: "value", "log" or "score", the last as its authors have it (quantile normalisation).
-        num_knots: how finely the rank is known.
+        num_frequencies: number k of frequencies.
+        sigma: standard deviation of the initial frequencies; the paper recommends tuning it.
+        input: "value", "log" or "score", which is the authors' choice (quantile normalisation).
+        num_knots: resolution of the rank.
     """
 
     def __init__(
@@ -63,9 +63,8 @@ class PLR(ScaledEmbedding):
         self.num_frequencies = num_frequencies
         self.sigma = sigma
         self.frequency = nn.Parameter(torch.randn(num_features, num_frequencies) * sigma)
-        bound = (2 * num_frequencies) ** -0.5
-        self.weight = nn.Parameter(torch.empty(num_features, 2 * num_frequencies, dim).uniform_(-bound, bound))
-        self.bias = nn.Parameter(torch.empty(num_features, dim).uniform_(-bound, bound))
+        self.weight = self.new_weight(2 * num_frequencies, num_features, 2 * num_frequencies, dim)
+        self.bias = self.new_weight(2 * num_frequencies, num_features, dim)
 
     def encode(self, values: Tensor, place: Tensor | None, context: Tensor | Context | None) -> Tensor:
         scores = self.scaled(values, place)

@@ -8,10 +8,10 @@ from torch import Tensor, nn
 
 
 class KeepsPrecision(nn.Module):
-    """A module whose buffers are statistics: cast to half precision they stay as they are, as a CDF does not fit it."""
+    """A module whose buffers are statistics, which stay in higher precision if a model is cast to half precision."""
 
     def _may_become(self, name: str, dtype: torch.dtype) -> bool:
-        """Whether a cast of the module may give a buffer this dtype."""
+        """Whether a cast of the module may change a buffer to this dtype."""
         return not dtype.is_floating_point or torch.finfo(dtype).bits >= 32
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:

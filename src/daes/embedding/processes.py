@@ -1,4 +1,4 @@
-"""Several processes that train one model, as `torch.nn.parallel.DistributedDataParallel` does."""
+"""Several processes that train one model, as in `torch.nn.parallel.DistributedDataParallel`."""
 
 import torch.distributed as dist
 
@@ -8,7 +8,7 @@ class ProcessesDisagreeError(RuntimeError):
 
 
 def num_processes() -> int:
-    """How many processes `torch.distributed` has in its default group; 1 without one.
+    """Number of processes in the default group of `torch.distributed`; 1 if there is none.
 
     >>> num_processes()
     1
@@ -17,8 +17,8 @@ def num_processes() -> int:
 
 
 def refuse_several_processes(what: str, instead: str) -> None:
-    """An error where there are several processes: what each learns from its own rows alone would not agree."""
+    """Raise if there are several processes: statistics that each computes from its own rows would differ."""
     if num_processes() > 1:
         raise ProcessesDisagreeError(
-            f"{what} of {num_processes()} processes would not agree, since each follows its own rows: {instead}"
+            f"{what} of {num_processes()} processes would differ, since each sees only its own rows: {instead}"
         )

@@ -13,7 +13,7 @@ FAMILIES = ("static binning", "neural", "interpolated binning", "dynamic quantil
 
 @dataclass(frozen=True, kw_only=True)
 class MethodEntry(Entry[NumericalEmbedding]):
-    """What is known about a method: a row of the methods table."""
+    """Description of a method: a row of the methods table."""
 
     inputs: ClassVar[tuple[str, ...]] = ("num_features", "dim")
 
@@ -21,21 +21,19 @@ class MethodEntry(Entry[NumericalEmbedding]):
     continuous: bool = False
     """Whether close values have close vectors."""
     distribution_aware: bool = False
-    """Whether a value counts by its place among the others, not by its size."""
+    """Whether the vector depends on the rank of the value, not on its size."""
     field_aware: bool = False
-    """Whether the vector depends on the row's categories too."""
+    """Whether the vector also depends on the row's categories."""
     reconstruction: bool = False
-    """Whether the method was rebuilt from descriptions, because its authors' code is not public."""
-
+    """Whether the method was reconstructed from descriptions, because its authors' code is not public."""
     authors: Mapping[str, Any] = field(default_factory=dict)
-    """Options by which its authors run it, where these are not the preset: how the numbers are scaled before."""
-
+    """The authors' options if they differ from the preset: how the numbers are scaled."""
     note: str = ""
-    """What else there is to say below the methods table."""
+    """A remark below the methods table."""
 
     @property
     def streaming(self) -> bool:
-        """Whether the statistics are learned in the stream; an offline method must be fitted before use."""
+        """Whether the statistics are learned from the stream; an offline method must be fitted before use."""
         return not self.cls.offline
 
     @property
@@ -48,10 +46,10 @@ class MethodEntry(Entry[NumericalEmbedding]):
 
 
 METHODS = Registry("method", MethodEntry)
-"""Name → entry, family by family."""
+"""Name → entry, ordered by family."""
 
 register_method = METHODS.register
-"""Decorate a class to register it as a method; `MethodEntry` says what can be said about one.
+"""Decorate a class to register it as a method; the arguments are the fields of `MethodEntry`.
 
 >>> @register_method("double", title="the number, twice", family="neural", continuous=True)
 ... class Double(NumericalEmbedding):
@@ -64,7 +62,7 @@ Double(num_features=3, dim=16)
 
 
 def build_embedding(method: str, num_features: int, dim: int = 16, **options: Any) -> NumericalEmbedding:
-    """Build a method by its name in `METHODS`; the options given take precedence over its preset.
+    """Build a method by its name in `METHODS`; given options take precedence over its preset.
 
     >>> build_embedding("efd", num_features=3, num_bins=20)
     EFD(num_features=3, dim=16, num_bins=20)

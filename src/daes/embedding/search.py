@@ -1,4 +1,4 @@
-"""A sorted search, and what values it takes, in operations that also export."""
+"""Search in sorted edges, in operations that can be exported."""
 
 from math import isqrt
 
@@ -7,15 +7,15 @@ from torch import Tensor
 
 
 def finite(values: Tensor) -> Tensor:
-    """Values with 0 for NaN and the largest numbers for infinities."""
+    """The values with NaN replaced by 0 and ±inf by the largest finite numbers."""
     if not torch.compiler.is_exporting():
         return values.nan_to_num()
-    limits = torch.finfo(values.dtype)  # in ONNX three operations for nine
+    limits = torch.finfo(values.dtype)  # in ONNX three operations instead of nine
     return torch.where(values.isnan(), 0.0, values).clamp(limits.min, limits.max)
 
 
 def count_below(edges: Tensor, values: Tensor, *, inclusive: bool = False) -> Tensor:
-    """How many of its feature's edges lie below each value (at or below it, if `inclusive`).
+    """Number of its feature's edges below each value (at or below it, if `inclusive`).
 
     **Shape.** edges (q, E), ascending in each row; values (B, q); output (B, q), int64 from 0 to E.
 
@@ -34,8 +34,8 @@ def count_below(edges: Tensor, values: Tensor, *, inclusive: bool = False) -> Te
 
 
 def _unrolled_search(edges: Tensor, values: Tensor, inclusive: bool) -> Tensor:
-    # A binary search over 2^k - 1 edges is k look-ups without a branch. On the CPU, where a branch on random data is
-    # mispredicted half of the time, it is three times as fast as searchsorted.
+    # A binary search over 2^k - 1 edges takes k look-ups without branches. On the CPU, where a branch on random data is
+    # mispredicted half of the time, that is three times as fast as searchsorted.
     num_features, num_edges = edges.shape
     steps = num_edges.bit_length()
     padded = torch.nn.functional.pad(edges, (1, 2**steps - 1 - num_edges), value=torch.inf).flatten()
@@ -51,9 +51,9 @@ def _unrolled_search(edges: Tensor, values: Tensor, inclusive: bool) -> Tensor:
 
 
 def _search_in_blocks(edges: Tensor, values: Tensor, inclusive: bool) -> Tensor:
-    # In few operations, since runtimes pay for each, and without searchsorted, which ONNX does not have: edges are in
-    # about √E blocks, and a value is compared with the last edge of every block, then with the edges of one block.
-    # There is an infinite edge at the end, which no value passes.
+    # With few operations, since each has a cost at run time, and without searchsorted, which ONNX does not have: the
+    # edges are in about √E blocks, and a value is compared with the last edge of every block, then with the edges of
+    # one block. The last edge is infinite, so that no value passes it.
     num_features, num_edges = edges.shape
     size = isqrt(num_edges) + 1
     num_blocks = num_edges // size + 1
@@ -62,7 +62,7 @@ def _search_in_blocks(edges: Tensor, values: Tensor, inclusive: bool) -> Tensor:
 
     def below(edges: Tensor) -> Tensor:
         passed = edges <= values.unsqueeze(-1) if inclusive else edges < values.unsqueeze(-1)
-        # A product, as the shape of a sum of nothing is wrong in onnxruntime where there are no rows.
+        # A product, because onnxruntime gives a sum over no rows the wrong shape.
         return (passed.to(torch.float32) @ torch.ones(edges.shape[-1], 1, device=edges.device)).squeeze(-1)
 
     block = below(blocks[..., -1])

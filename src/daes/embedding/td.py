@@ -1,4 +1,4 @@
-"""TD: bins cut where a decision tree on the feature alone tells the labels apart."""
+"""TD: bins cut at the thresholds of a decision tree on each feature alone."""
 
 from typing import Any, Unpack
 
@@ -6,14 +6,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from daes.choices import check_choice
 from daes.distribution.base import Floats
 from daes.embedding.base import SharedOptions
 from daes.embedding.binning import EdgeEmbedding
 from daes.embedding.registry import register_method
 from daes.extras import require
 from daes.registry import Reference
-
-_LEARNERS = ("sklearn", "lightgbm")
 
 
 @register_method(
@@ -30,12 +29,12 @@ _LEARNERS = ("sklearn", "lightgbm")
     order=4,
 )
 class TD(EdgeEmbedding):
-    """Tree discretisation: the row of the leaf that x falls into, of a tree of M leaves on this feature alone.
+    """Tree discretisation: the row of the leaf that x falls into, in a tree of M leaves on this feature alone.
 
         e(x) = E_j,   j = #{t : t < x},   t the tree's thresholds
 
-    The tree is fitted on the rows where the feature is finite, against the label. A feature that tells nothing gets
-    fewer leaves; its other rows stay unused.
+    The tree is fitted to the label on the rows where the feature is finite. A feature with little information gets
+    fewer leaves; its other rows are not used.
 
     **Shape.** values (B, q) → (B, q, d); `table` (q, M, d), `edges` (q, M − 1).
 
@@ -45,9 +44,9 @@ class TD(EdgeEmbedding):
     tensor([[2.5000]])
 
     Args:
-        num_bins: the number M of leaves at most.
-        learner: "sklearn" for a `DecisionTreeClassifier`, "lightgbm" for the first tree of LightGBM, which looks at
-            a histogram of the feature and keeps at least 20 rows a leaf.
+        num_bins: largest number M of leaves.
+        learner: "sklearn" for a `DecisionTreeClassifier`, "lightgbm" for the first tree of LightGBM, which is built
+            from a histogram of the feature and has at least 20 rows per leaf.
     """
 
     def __init__(
@@ -59,15 +58,14 @@ class TD(EdgeEmbedding):
         learner: str = "sklearn",
         **shared: Unpack[SharedOptions],
     ) -> None:
-        if learner not in _LEARNERS:
-            raise ValueError(f"learner must be one of {', '.join(_LEARNERS)}, got {learner!r}")
+        check_choice("learner", learner, ("sklearn", "lightgbm"))
         super().__init__(num_features, dim, num_bins=num_bins, **shared)
         self.learner = learner
         self.table = self.new_table(num_features, num_bins, dim)
 
     def _fit(self, values: Tensor, labels: Tensor | None) -> None:
         if labels is None:
-            raise ValueError("labels must be given, as td cuts where they differ, got None")
+            raise ValueError("labels must be given, since td fits trees to them, got None")
         if not bool(torch.isfinite(labels).all()):
             raise ValueError("labels must be finite; some are NaN or infinite")
         super()._fit(values, labels)
@@ -75,7 +73,7 @@ class TD(EdgeEmbedding):
     def find_edges(self, column: Floats, labels: Floats | None) -> Floats:
         if self.num_bins == 1:
             return np.empty(0)
-        # Both learners keep features in float32 or bin them there: clipping loses nothing that they could see.
+        # Both learners convert features to float32, so clipping loses nothing.
         largest = float(np.finfo(np.float32).max)
         inputs = np.clip(column, -largest, largest).reshape(-1, 1)
         find = _sklearn_thresholds if self.learner == "sklearn" else _lightgbm_thresholds
@@ -87,7 +85,7 @@ class TD(EdgeEmbedding):
 
 def _sklearn_thresholds(inputs: Floats, labels: Floats | None, num_leaves: int) -> Floats:
     tree = require("sklearn.tree")
-    with np.errstate(over="ignore", invalid="ignore"):  # it adds the column up, only to see whether all is finite
+    with np.errstate(over="ignore", invalid="ignore"):  # it sums the column to check that all values are finite
         fitted = tree.DecisionTreeClassifier(max_leaf_nodes=num_leaves, random_state=0).fit(inputs, labels).tree_
     inner: Floats = fitted.threshold[fitted.children_left != fitted.children_right]
     return inner

@@ -1,4 +1,4 @@
-"""A vocabulary learned in the stream: which ids have been seen often enough to get a row of their own."""
+"""A vocabulary learned from the stream: ids that are seen often enough get their own row."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from daes.embedding.compilation import outside_graphs
 
 MISSING, UNSEEN, FIRST = 0, 1, 2
-"""The first rows of every field: for a missing value, for an id without a row of its own, then the ids' rows."""
+"""Rows of every field: for a missing value, for ids without a row, and the first of the ids' own rows."""
 
 _TABLES = 3
 _TABLE_BITS = 21  # three tables share 63 bits of a key
@@ -16,39 +16,39 @@ _NO_KEY = torch.iinfo(torch.int64).max
 
 
 class StreamVocabulary(nn.Module):
-    """Ids → rows, per field, in fixed memory; in `train()` `observe` learns, in `eval()` nothing changes.
+    """Ids → rows, per field, in fixed memory; `observe` updates the vocabulary.
 
-    An id gets the next free row of its field at its `min_count`-th sighting, until the field's rows are used up. Ids
-    that come too late share the row of unseen ids, and each of their sightings is counted in `overflow`.
+    An id gets the next free row of its field at its `min_count`-th occurrence, until the field has no free row. Later
+    ids share the row of unseen ids, and each of their occurrences is counted in `overflow`.
 
     **Keys.** The fields share one sorted array of keys, so that a look-up is one search for all of them. In field f
 
         key = id · multiplier_f + salt_f  mod 2⁶⁴,    multiplier_f odd,
 
-    with fixed pseudo-random multipliers and salts. Within a field different ids have different keys. Among n ids two
-    of different fields have the same key, and then share a row number, with probability n² / 2⁶⁵: as rare as two
-    categories with the same 63-bit hash. The id whose key is 2⁶³ − 1, the mark of a free place, never gets a row.
+    with fixed pseudo-random multipliers and salts. Within a field different ids have different keys. Among n ids, two
+    of different fields have the same key, and hence the same row number, with probability n² / 2⁶⁵: as rarely as two
+    categories have the same 63-bit hash. The id with the key 2⁶³ − 1, which marks a free entry, never gets a row.
 
-    **Counting in fixed memory.** Every field has 3 tables of `counters` 8-bit counters. A sighting of an id without a
-    row adds 1, up to `min_count`, to one counter of each table, chosen by 21 bits of the key each; the id has been seen
-    as often as the smallest of its three counters says. Ids that share all three counters may get a row too early,
-    never too late. Every `window` = counters / 4 rows all counters are halved, so that an endless stream of rare ids
-    does not fill them: an id is frequent when it is seen `min_count` times within a window, or a little more than half
-    as often in each of several. In the worst case, ids that are all different, an id is let in at first sight with
-    probability below 2 % at min_count = 2 and 10⁻⁹ at min_count = 5.
+    **Counting in fixed memory.** Every field has 3 tables of `counters` 8-bit counters. An occurrence of an id without
+    a row adds 1, up to `min_count`, to one counter of each table, chosen by 21 bits of the key each; the smallest of
+    the three is the number of occurrences. Ids that share all three counters may get a row too early, never too late.
+    Every `window` = counters / 4 rows all counters are halved, so that an endless stream of rare ids does not fill
+    them: an id is frequent if it occurs `min_count` times within a window, or a little more than half as often in each
+    of several. In the worst case, when all ids are different, an id gets a row at its first occurrence with probability
+    below 2 % at min_count = 2 and 10⁻⁹ at min_count = 5.
 
-    **Split invariance.** The vocabulary (ids, their rows, counters) depends on the order of the rows alone, not on how
-    they were cut into batches: what is computed is what one row at a time would give.
+    **Split invariance.** The vocabulary (ids, their rows, counters) depends only on the order of the rows, not on how
+    they are split into batches: it is that of one row at a time.
 
-    It is each process's own: replicas that see different rows learn different rows. Train distributed models with
-    hashed tables, or share one vocabulary before the start.
+    Every process has its own vocabulary: replicas with different rows learn different ones. Train distributed models
+    with hashed tables, or share a vocabulary before training.
 
     **Shape.** (B, p) int64 ids → (B, p) int64: 0 missing (id 0), 1 unseen, 2 … size + 1 the field's ids.
 
     Args:
-        sizes: rows for ids of each field.
-        min_count: sightings before an id gets a row, 1 to 255.
-        counters: counters a table, a power of two up to 2²¹.
+        sizes: number of rows for ids of each field.
+        min_count: number of occurrences after which an id gets a row, 1 to 255.
+        counters: number of counters per table, a power of two up to 2²¹.
 
     >>> vocabulary = StreamVocabulary(sizes=[2], min_count=2)
     >>> ids = torch.tensor([[7], [9], [7], [0]])
@@ -84,11 +84,11 @@ class StreamVocabulary(nn.Module):
         self.min_count = min_count
         self.counters = counters
         self.window = counters // 4
-        fields, places = len(self.sizes), sum(self.sizes) + 1
-        # The keys are sorted, with room at the end: one place at least, so that every search ends within the array.
-        # key_rows says which row, within its field, the key at that place has.
-        self.register_buffer("keys", torch.full((places,), _NO_KEY))
-        self.register_buffer("key_rows", torch.full((places,), UNSEEN))
+        fields, entries = len(self.sizes), sum(self.sizes) + 1
+        # The keys are sorted, with at least one free entry at the end, so that every search ends within the array.
+        # key_rows is the row of each key within its field.
+        self.register_buffer("keys", torch.full((entries,), _NO_KEY))
+        self.register_buffer("key_rows", torch.full((entries,), UNSEEN))
         self.register_buffer("used", torch.zeros(fields, dtype=torch.int64))
         self.register_buffer("overflow", torch.zeros(fields, dtype=torch.int64))
         self.register_buffer("counts", torch.zeros(fields * _TABLES * counters, dtype=torch.uint8))
@@ -100,20 +100,20 @@ class StreamVocabulary(nn.Module):
         self.register_buffer("_multipliers", multipliers, persistent=False)
         self.register_buffer("_salts", salts, persistent=False)
         self.register_buffer("_tables", torch.arange(_TABLES).unsqueeze(1), persistent=False)
-        # `observed` as the host knows it: to read it from a device for every batch would wait for the device.
+        # `observed` as known to the host: reading it from a device for every batch would stall the device.
         self._rows_observed: int | None = None
         self.register_load_state_dict_post_hook(_forget_rows_observed)  # type: ignore[no-untyped-call]
 
     def forward(self, ids: Tensor) -> Tensor:
         row = self._find(self._keys_of(ids).reshape(-1)).reshape(ids.shape)
-        # Should ids of two fields share a key, the row is still one of the field's.
+        # If ids of two fields share a key, the row must still be one of the field's.
         row = torch.minimum(row, self._last_rows)
         return torch.where(ids == 0, MISSING, row)
 
     @outside_graphs
     @torch.no_grad()
     def observe(self, ids: Tensor) -> None:
-        """Take in the next rows of the stream; their ids count in the order of the rows."""
+        """Observe the next rows of the stream; their ids are counted in the order of the rows."""
         observed = int(self.observed) if self._rows_observed is None else self._rows_observed
         start = 0
         while start < len(ids):
@@ -138,7 +138,7 @@ class StreamVocabulary(nn.Module):
             return self._row_at(self._search(key), key)
         if key.device.type != "cpu":
             return self._row_at(torch.searchsorted(self.keys, key), key)
-        # In order, one search runs through the places that the search before has brought into the cache.
+        # Sorted keys are found in entries that the previous search has brought into the cache.
         ordered, order = torch.sort(key)
         row = self._row_at(torch.searchsorted(self.keys, ordered), ordered)
         return torch.empty_like(row).scatter_(0, order, row)
@@ -147,9 +147,9 @@ class StreamVocabulary(nn.Module):
         return torch.where(_pick(self.keys, place) == key, _pick(self.key_rows, place), UNSEEN)
 
     def _search(self, key: Tensor) -> Tensor:
-        """`torch.searchsorted` in plain look-ups and comparisons, for want of an ONNX operator.
+        """`torch.searchsorted` by look-ups and comparisons, since ONNX has no operator for it.
 
-        It ends at the last key that is not above the one sought: the place of that one if it is there at all.
+        It returns the last key that is not above the one sought, which is that key if it is there at all.
         """
         place, left = torch.zeros_like(key), len(self.keys)
         while left > 1:
@@ -159,7 +159,7 @@ class StreamVocabulary(nn.Module):
         return place
 
     def _observe(self, ids: Tensor) -> None:
-        """Take in rows that lie in one window."""
+        """Observe rows of one window."""
         ids, key = ids.reshape(-1), self._keys_of(ids).reshape(-1)
         unknown = ((self._find(key) == UNSEEN) & (ids != 0) & (key != _NO_KEY)).nonzero().squeeze(1)
         if not len(unknown):
@@ -170,22 +170,22 @@ class StreamVocabulary(nn.Module):
             self._admit(_pick(field, frequent), _pick(key, frequent))
 
     def _count(self, field: Tensor, key: Tensor) -> Tensor:
-        """Count sightings, in order; which of them found their id seen `min_count` times, that sighting included.
+        """Count occurrences, in order; returns which of them were at least the `min_count`-th of their id.
 
-        An id that is let in here goes on being counted up to the end of the window. That changes nothing, because its
-        counters stand at `min_count` by then: it is why they stop there, and what makes splits not matter.
+        An id that gets a row here is still counted until the end of these rows. That changes nothing, because counters
+        stop at `min_count`, which is why the split into batches does not matter.
         """
         counter = (key >> (_TABLE_BITS * self._tables)) & (self.counters - 1)
         counter += (field * _TABLES + self._tables) * self.counters
         ordered, order = torch.sort(counter.reshape(-1), stable=True)
         seen = (_pick(self.counts, ordered) + _rank(ordered) + 1).clamp(max=self.min_count)
-        # The last sighting of a counter has the highest count.
+        # The last occurrence of a counter has the highest count.
         self.counts.scatter_reduce_(0, ordered, seen.to(torch.uint8), "amax")
         frequent = torch.empty_like(order, dtype=torch.bool).scatter_(0, order, seen == self.min_count)
         return frequent.reshape(_TABLES, -1).all(0)
 
     def _admit(self, field: Tensor, key: Tensor) -> None:
-        """Give rows to frequent ids in the order of their first sighting here, as far as there are any left."""
+        """Give free rows, as far as there are any, to frequent ids in the order of their first occurrence here."""
         ordered, order = torch.sort(key, stable=True)
         first = torch.empty_like(order, dtype=torch.bool).scatter_(0, order, _rank(ordered) == 0)
         newcomer = first.nonzero().squeeze(1)
@@ -200,7 +200,7 @@ class StreamVocabulary(nn.Module):
         self.overflow.index_add_(0, field, late.to(torch.int64))
 
     def _insert(self, key: Tensor, row: Tensor) -> None:
-        """Merge new keys, sorted, into the others."""
+        """Merge new keys, which are sorted, into the others."""
         count = int(self.used.sum())
         total = count + len(key)
         spot = torch.searchsorted(self.keys[:count], key) + torch.arange(len(key), device=key.device)
@@ -220,14 +220,14 @@ def _random_word(number: int) -> int:
 
 
 def _rank(ordered: Tensor) -> Tensor:
-    """Of sorted values: each one's rank among its equals, from 0."""
+    """The rank, from 0, of each of the sorted values among those equal to it."""
     rank = torch.arange(len(ordered), device=ordered.device)
     rank[1:] -= torch.cummax(rank[1:] * (ordered[1:] != ordered[:-1]), 0).values
     return rank
 
 
 def _pick(values: Tensor, places: Tensor) -> Tensor:
-    return values.index_select(0, places)  # several times as quick as values[places]
+    return values.index_select(0, places)  # several times as fast as values[places]
 
 
 def _forget_rows_observed(vocabulary: nn.Module, _: object) -> None:

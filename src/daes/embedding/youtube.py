@@ -28,10 +28,10 @@ from daes.registry import Reference
 class YouTube(NumericalEmbedding):
     """YouTube's powers: the rank p of a value, its square and its root (p, p², √p) as plain inputs to the network.
 
-    There is no embedding: the fields are empty, and `outputs` gives the three plain inputs per feature. A missing value
-    has a learned triple in place of the three.
+    There is no embedding: the fields are empty, and `outputs` returns three plain inputs per feature. For a missing
+    value these are learned.
 
-    **Shape.** `outputs`: values (B, q) → fields (B, 0, d) and plain inputs (B, 3q), a feature's three side by side.
+    **Shape.** `outputs`: values (B, q) → fields (B, 0, d) and plain inputs (B, 3q), those of a feature side by side.
     `missing` (q, 3).
 
     >>> method = YouTube(1, dim=4)
@@ -40,7 +40,7 @@ class YouTube(NumericalEmbedding):
     (torch.Size([101, 0, 4]), tensor([0.2500, 0.0625, 0.5000]))
 
     Args:
-        num_knots: how finely the rank is known.
+        num_knots: resolution of the rank.
     """
 
     input_names = ("p", "p²", "√p")

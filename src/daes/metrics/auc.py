@@ -10,22 +10,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from daes.metrics.base import (
-    Floats,
-    Metric,
-    Rows,
-    State,
-    SumMetric,
-    check_count,
-    check_rows,
-    logit_bin,
-    one_class,
-    ratio,
-    sum_product,
-)
+from daes.distribution.base import Floats, State, check_positive
+from daes.metrics.base import Metric, Rows, SumMetric, check_rows, logit_bin, one_class, ratio, sum_product
 
 _SPARE = 1 << 20
-"""The most rows for which a window has space behind its end."""
+"""Largest number of rows for which a window has spare space at its end."""
 
 
 def exact_auc(scores: ArrayLike, labels: ArrayLike, weights: ArrayLike | None = None) -> float:
@@ -70,7 +59,8 @@ class AUC(SumMetric):
     def __init__(self, bins: int = 131_072, limit: float = 16.0) -> None:
         if not 0 < limit < np.inf:
             raise ValueError(f"limit must be positive and finite, got {limit}")
-        self.bins = check_count("bins", bins)
+        check_positive(bins=bins)
+        self.bins = int(bins)
         self.limit = float(limit)
         super().__init__(2, self.bins)
 
@@ -109,18 +99,17 @@ class WindowAUC(Metric):
     0.75
     """
 
-    _settings = ("size",)
-
     def __init__(self, size: int) -> None:
         super().__init__()
-        self.size = check_count("size", size)
+        check_positive(size=size)
+        self.size = int(size)
         self._end = 0
         self._restart(np.empty((3, 0)))
 
     def absorb(self, rows: Rows) -> None:
         columns = _columns(rows[-self.size :])
         width = columns[0].size
-        if self._end + width > self._kept.shape[1]:  # move the window to the front: seldom, as there is much space
+        if self._end + width > self._kept.shape[1]:  # move the window to the front; rare, because of the spare space
             stays = self.size - width
             self._kept[:, :stays] = self._kept[:, self._end - stays : self._end].copy()
             self._end = stays
@@ -130,10 +119,10 @@ class WindowAUC(Metric):
         self.count += len(rows)
 
     def rows(self) -> Rows:
-        """The rows in the window, oldest first, to be read before the next rows come: nothing is copied."""
+        """The rows in the window, oldest first. They are not copied: read them before the next update."""
         logits, labels, weights, predictions, losses = self._window()
         rows = Rows(logits, labels == 1, weights)
-        vars(rows).update(predictions=predictions, losses=losses)  # what they were when the rows came
+        vars(rows).update(predictions=predictions, losses=losses)  # computed when the rows were added
         return rows
 
     def compute(self) -> float:
@@ -147,7 +136,7 @@ class WindowAUC(Metric):
     def _restart(self, window: Floats) -> None:
         self._end = window.shape[1]
         self._kept: Floats = np.empty((5, self.size + min(self.size, _SPARE)))
-        """Logits, labels, weights and what `Rows` has of each row, predictions and losses; the last `size` count."""
+        """Logits, labels, weights, predictions and losses of each row, of which the last `size` are the window."""
         for kept, column in zip(self._kept, _columns(Rows(window[0], window[1] == 1, window[2])), strict=True):
             kept[: self._end] = column
 
@@ -162,9 +151,11 @@ class WindowAUC(Metric):
         self._restart(np.concatenate([mine, theirs], axis=1)[:, oldest_first])
 
     def _state(self) -> State:
-        return {"window": self._window()[:3].copy()}
+        return {"size": self.size, "window": self._window()[:3].copy()}
 
     def _load(self, state: Mapping[str, Any]) -> None:
+        if state["size"] != self.size:  # no setting, since windows of different sizes can be merged
+            raise ValueError(f"state must have size={self.size}, got {state['size']}")
         window = np.array(state["window"], dtype=np.float64)
         if window.ndim != 2 or window.shape[0] != 3 or window.shape[1] > self.size:
             raise ValueError(f"state must have a window of shape (3, at most {self.size}), got {window.shape}")
@@ -173,14 +164,14 @@ class WindowAUC(Metric):
 
 
 def _columns(rows: Rows) -> tuple[Floats | NDArray[np.bool_], ...]:
-    """What a window keeps of rows."""
+    """The columns of rows that a window keeps."""
     return rows.logits, rows.labels, rows.weights, rows.predictions, rows.losses
 
 
 def _auc(rows: Rows) -> float:
     if not len(rows):
         return float("nan")
-    if (rows.weights == 1).all():  # counting takes a fraction of the time
+    if (rows.weights == 1).all():  # counting is several times as fast
         clicked, other = np.sort(rows.logits[rows.labels]), np.sort(rows.logits[~rows.labels])
         below = other.searchsorted(clicked)
         tied = clicked[np.take(other, below, mode="clip") == clicked] if other.size else clicked[:0]

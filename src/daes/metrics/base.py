@@ -4,18 +4,16 @@ All metrics are updated with the same rows, `update(logits, labels, weights=None
 probability near 0 or 1 has lost the digits that LogLoss needs; `logit` converts probabilities.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-Floats = NDArray[np.float64]
-State = dict[str, Any]
-"""A metric's state: NumPy arrays and plain values, never a pickle."""
+from daes.distribution.base import Floats, Mergeable, State, check_values
 
 
 @dataclass(frozen=True)
@@ -59,9 +57,9 @@ def check_rows(logits: ArrayLike, labels: ArrayLike, weights: ArrayLike | None =
 
     Logits may be ±inf (a certain prediction) but not NaN. Labels are 0 or 1. Weights are finite and not negative.
     """
-    z = check_column("logits", logits)
-    y = check_column("labels", labels)
-    w = np.ones(z.size) if weights is None else check_column("weights", weights)
+    z = check_values(logits, "logits")
+    y = check_values(labels, "labels")
+    w = np.ones(z.size) if weights is None else check_values(weights, "weights")
     for name, column in (("labels", y), ("weights", w)):
         if column.size != z.size:
             raise ValueError(f"{name} must have one value per logit, got {column.size} for {z.size} logits")
@@ -73,16 +71,6 @@ def check_rows(logits: ArrayLike, labels: ArrayLike, weights: ArrayLike | None =
     return Rows(z, clicked, w)
 
 
-def check_column(name: str, values: ArrayLike) -> Floats:
-    """The values as a 1-D float64 array."""
-    array = np.asarray(values)
-    if array.ndim != 1:
-        raise ValueError(f"{name} must be one-dimensional, got shape {array.shape}")
-    if array.size and array.dtype.kind not in "fiub":
-        raise TypeError(f"{name} must be numeric, got dtype {array.dtype}")
-    return np.asarray(array, dtype=np.float64)
-
-
 def check_none(rule: str, values: Floats, bad: NDArray[np.bool_]) -> None:
     """Raise an error if any value is bad, with the number of bad values and the first one."""
     count = int(np.count_nonzero(bad))
@@ -90,22 +78,6 @@ def check_none(rule: str, values: Floats, bad: NDArray[np.bool_]) -> None:
         row = int(bad.argmax())
         raise ValueError(
             f"{rule}, got {count} of {values.size} that break this, the first is {values[row]} in row {row}"
-        )
-
-
-def check_count(name: str, value: int) -> int:
-    """The value as a positive integer."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value <= 0:
-        raise ValueError(f"{name} must be a positive integer, got {value!r}")
-    return int(value)
-
-
-def check_keys(state: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
-    """The state must have exactly the expected entries."""
-    missing, surplus = sorted(expected.keys() - state.keys()), sorted(state.keys() - expected.keys())
-    if missing or surplus:
-        raise ValueError(
-            f"state must have the entries {sorted(expected)}, got one that lacks {missing} and also has {surplus}"
         )
 
 
@@ -127,7 +99,7 @@ def logit(probabilities: ArrayLike) -> Floats:
     >>> logit([0.0, 0.5, 1.0])
     array([-inf,   0.,  inf])
     """
-    p = check_column("probabilities", probabilities)
+    p = check_values(probabilities, "probabilities")
     check_none("probabilities must lie in [0, 1]", p, ~((p >= 0) & (p <= 1)))
     with np.errstate(divide="ignore"):
         return np.log(p) - np.log1p(-p)
@@ -147,8 +119,8 @@ def logit_bin(logits: Floats, bins: int, limit: float) -> NDArray[np.intp]:
 def sum_product(first: NDArray[Any], second: NDArray[Any]) -> float:
     """Σ first·second, (n,) each.
 
-    Not by `@`: BLAS lets threads of its own wait busily for its next call, at the cost of a core of a training run,
-    and rounds otherwise with another number of them.
+    Not by `@`: the threads of BLAS wait busily for its next call, which costs a training run one core, and its rounding
+    depends on their number.
     """
     return float((first * second).sum())
 
@@ -171,14 +143,12 @@ def one_class(clicks: float, others: float, count: int) -> str | None:
     return no_weight(clicks + others, count) or f"labels of one class only in {count} rows: no {missing}"
 
 
-class Metric(ABC):
+class Metric(Mergeable):
     """A number computed from all rows seen, or from the most recent ones.
 
     The base class implements checks, counting, merging and state; a subclass implements its formula in `absorb` and
     `compute`.
     """
-
-    _settings: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self) -> None:
         self.count = 0
@@ -203,45 +173,15 @@ class Metric(ABC):
 
     def merge(self, other: Self) -> None:
         """Add the rows of another metric, as if this one had seen them too."""
-        if type(other) is not type(self):
-            raise TypeError(f"other must be a {type(self).__name__} to merge, got {type(other).__name__}")
-        if other is self:
-            raise ValueError("other must be a metric of other rows, got this metric itself")
+        self._check_other(other)
         self._merge(other)
         self.count += other.count
-
-    def state_dict(self) -> State:
-        """Everything needed to continue bit for bit."""
-        settings = {name: getattr(self, name) for name in self._settings}
-        return {"kind": type(self).__name__, **settings, "count": self.count, **self._state()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a state that a metric of the same settings saved."""
-        expected = self.state_dict()
-        check_keys(state, expected)
-        for name in ("kind", *self._settings):
-            if state[name] != expected[name]:
-                raise ValueError(f"state must have {name}={expected[name]!r}, got {state[name]!r}")
-        self._load(state)
-        self.count = int(state["count"])
-
-    @abstractmethod
-    def _merge(self, other: Self) -> None:
-        """Add the rows of a metric of the same class; the base class adds `count`."""
-
-    @abstractmethod
-    def _state(self) -> State:
-        """The state of the subclass, as copies."""
-
-    @abstractmethod
-    def _load(self, state: Mapping[str, Any]) -> None:
-        """Restore the state of the subclass."""
 
 
 class SumMetric(Metric):
     """A metric computed from weighted sums over the rows.
 
-    `totals` is the whole state, and merging adds it up: across processes, an all-reduce of it gives the same.
+    `totals` is the whole state, and merging adds it; across processes, an all-reduce of it is the same.
     """
 
     def __init__(self, *shape: int) -> None:
@@ -257,10 +197,6 @@ class SumMetric(Metric):
         """Add the rows' sums to `totals`."""
 
     def _merge(self, other: Self) -> None:
-        for name in self._settings:
-            mine, theirs = getattr(self, name), getattr(other, name)
-            if mine != theirs:
-                raise ValueError(f"other must have {name}={mine!r} to merge, got {theirs!r}")
         self.totals += other.totals
 
     def _state(self) -> State:

@@ -7,22 +7,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from daes.choices import check_choice
+from daes.distribution.base import Floats, State, check_positive
 from daes.metrics.auc import AUC, WindowAUC
-from daes.metrics.base import (
-    Floats,
-    Metric,
-    Rows,
-    State,
-    SumMetric,
-    check_count,
-    check_keys,
-    check_rows,
-    logit_bin,
-    no_weight,
-    one_class,
-    ratio,
-    sum_product,
-)
+from daes.metrics.base import Metric, Rows, SumMetric, check_rows, logit_bin, no_weight, one_class, ratio, sum_product
 
 
 class _MeanMetric(SumMetric):
@@ -132,9 +120,9 @@ class Calibration(SumMetric):
     _limit = 8.0
 
     def __init__(self, bins: int = 32, scale: Literal["logit", "probability"] = "logit") -> None:
-        if scale not in ("logit", "probability"):
-            raise ValueError(f"scale must be 'logit' or 'probability', got {scale!r}")
-        self.bins = check_count("bins", bins)
+        check_choice("scale", scale, ("logit", "probability"))
+        check_positive(bins=bins)
+        self.bins = int(bins)
         self.scale = scale
         super().__init__(3, self.bins)
 
@@ -230,7 +218,8 @@ class StreamMetrics:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a state that metrics of the same settings saved."""
         members = self._members()
-        check_keys(state, members)
+        if state.keys() != members.keys():
+            raise ValueError(f"state must have the entries {', '.join(members)}, got {', '.join(state)}")
         for name, metric in members.items():
             metric.load_state_dict(state[name])
 

@@ -1,1 +1,1 @@
-"""What is stored on disk: durable writes, checkpoints, saved models, run folders, locks."""
+"""Files on disk: durable writes, checkpoints, saved models, run folders, locks."""

@@ -26,15 +26,15 @@ _NAME = re.compile(r"step-(\d{12,18})\.safetensors")
 
 
 class CheckpointError(RuntimeError):
-    """A checkpoint could not be written, or none of those present is valid."""
+    """A checkpoint could not be written, or there are checkpoints and none is valid."""
 
 
 class CheckpointWarning(UserWarning):
-    """A checkpoint was refused, and another one is used."""
+    """A checkpoint is not valid, and another one is used."""
 
 
 class Checkpoint(NamedTuple):
-    """A state as it was saved."""
+    """A saved state."""
 
     step: int
     state: Any
@@ -53,7 +53,7 @@ class Checkpoint(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """A checkpoint that is not used, and why."""
+    """A checkpoint that is not used, and the reason."""
 
     path: Path
     reason: str
@@ -62,21 +62,21 @@ class Refusal(NamedTuple):
 class CheckpointStore:
     """The last `keep` checkpoints of a run, in a folder of their own.
 
-    - **Atomic.** Killed at any instant, the store holds complete checkpoints only: a file is written under another
-      name, made durable and then renamed. Older ones are removed once the new one is durable, never before.
+    - **Atomic.** If the process is killed, the store has only complete checkpoints: a file is written under another
+      name, made durable and then renamed. Older ones are removed after the new one is durable.
     - **Checked.** A damaged file is refused with a reason (a `CheckpointWarning`, and an entry of `refused`)
-      and the one before is used.
+      and the previous one is used.
     - **In the background.** `save_async` takes a copy of the state and writes it in a thread, one at a time. An error
       of that thread is raised by the next call of `save`, `save_async`, `wait` or `close`.
-    - **One writer.** The first save takes a lock on the folder until `close` or the end of the process, however it
-      ends; a second writer gets an error. Reading needs no lock.
+    - **One writer.** The first save locks the folder until `close` or the end of the process, even if it is killed; a
+      second writer gets an error. Reading needs no lock.
 
     A state is nested dicts, lists and tuples with tensors, arrays and plain values: see `daes.storage.nested_state`.
 
     Args:
         directory: the folder.
-        keep: how many.
-        map_above: arrays of more bytes are mapped from their file by `load`, not read.
+        keep: number of checkpoints to keep.
+        map_above: `load` maps larger arrays (in bytes) from their file instead of reading them.
 
     >>> import tempfile
     >>> with CheckpointStore(tempfile.mkdtemp(), keep=2) as store:
@@ -98,10 +98,10 @@ class CheckpointStore:
         self._error: Exception | None = None
 
     def save(self, step: int, state: Any) -> Path:
-        """Write the state of a step and return its file, once it is durable.
+        """Write the state of a step and return its file when it is durable.
 
-        A step saved before is replaced. A step below the newest is an error, because `load` would still return that
-        one: `discard_after` removes the later checkpoints of a run that goes back.
+        A checkpoint of the same step is replaced. A step before the newest is an error, because `load` would still
+        return the newest: `discard_after` removes the later checkpoints of a run that goes back.
         """
         self.wait()
         step = self._prepare(step)
@@ -109,14 +109,14 @@ class CheckpointStore:
         return self.path(step)
 
     def save_async(self, step: int, state: Any, *, copy: bool = True) -> None:
-        """Copy the state now, write it in the background. Waits for the one before, if that is still being written.
+        """Copy the state now and write it in the background, after the previous one has been written.
 
-        Without a `copy`, nothing of the state may change before `wait`.
+        Without a `copy`, the state must not change before `wait`.
         """
         self.wait()
         step = self._prepare(step)
         encoded = encode_state({"step": step, "state": state}, copy=copy)
-        # Not a daemon: a process that ends normally finishes its last checkpoint.
+        # Not a daemon, so a process that ends normally finishes its last checkpoint.
         self._thread = threading.Thread(target=self._write_in_background, args=(step, encoded), name="daes-checkpoint")
         self._thread.start()
 
@@ -126,7 +126,7 @@ class CheckpointStore:
         return self._thread is not None and self._thread.is_alive()
 
     def wait(self) -> None:
-        """Wait until no checkpoint is being written; raise the error of the last one, if there was one."""
+        """Wait until no checkpoint is being written, and raise the error of the last one, if any."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -135,7 +135,7 @@ class CheckpointStore:
             raise error
 
     def steps(self) -> list[int]:
-        """The steps that have a file, in order. Only `latest` and `load` check whether it is valid."""
+        """The steps that have a file, in order. Whether the file is valid is checked by `latest` and `load`."""
         if not self.directory.is_dir():
             return []
         found = (_NAME.fullmatch(entry.name) for entry in self.directory.iterdir())
@@ -149,7 +149,7 @@ class CheckpointStore:
     def load(self, step: int | None = None) -> Checkpoint | None:
         """The newest valid checkpoint, or that of one step; None if there is no checkpoint at all.
 
-        Raises `CheckpointError` if there are checkpoints and none is valid: a run must not silently start again.
+        Raises `CheckpointError` if there are checkpoints and none is valid, so that a run does not silently start anew.
         """
         if step is not None:
             if step not in self.steps():
@@ -179,7 +179,7 @@ class CheckpointStore:
         return None
 
     def discard_after(self, step: int) -> None:
-        """Remove the checkpoints of all later steps, newest first, to go on from this one."""
+        """Remove the checkpoints of all later steps, newest first, to continue from this one."""
         self.wait()
         self._open()
         for later in reversed(self.steps()):
@@ -200,7 +200,7 @@ class CheckpointStore:
         if error is None:
             self.close()
         else:
-            # The error being raised says more; the one of the background thread was logged when it happened.
+            # The current error is more informative; that of the background thread was logged when it occurred.
             with suppress(Exception):
                 self.close()
 
@@ -230,7 +230,7 @@ class CheckpointStore:
         clear_leftovers(self.directory, _NAME.fullmatch)
 
     def _set_aside(self, later: int, step: int) -> None:
-        """Rename a later checkpoint that `load` refuses; a newer release may be able to read it."""
+        """Rename a later checkpoint that `load` refuses, since another release may be able to read it."""
         path = self.path(later)
         try:
             self._read(later)

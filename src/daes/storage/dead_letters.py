@@ -1,4 +1,4 @@
-"""Messages that cannot be read: kept in a file with their position and the reason, each once."""
+"""A file of the messages that could not be read, each once, with its position and the reason."""
 
 import json
 import os
@@ -12,11 +12,11 @@ from daes.stream.messages import DeadLetter
 
 
 class DeadLetters:
-    """A file of JSON lines, appended to as dead letters are found.
+    """A file of JSON lines to which dead letters are appended.
 
-    A line is written when the message is met, perhaps before the checkpoint that covers it. `open` therefore removes
-    the lines from a position on: the messages after it are read again. So each letter is in the file once, whenever
-    the process is killed.
+    A line is written when the message is read, possibly before the checkpoint that covers it. Therefore `open` removes
+    the lines from a position on, whose messages are read again. So each letter is in the file once, even if the process
+    is killed.
 
     >>> import tempfile
     >>> letters = DeadLetters(Path(tempfile.mkdtemp()) / "dead_letters.jsonl")
@@ -33,7 +33,7 @@ class DeadLetters:
         self._file: Any = None
 
     def open(self, positions: Mapping[str, Mapping[int, int]]) -> None:
-        """Continue the file without the letters from these offsets of each topic's partitions on."""
+        """Continue the file without the letters from these offsets on, by topic and partition."""
         self.close()
         kept = []
         for line in self.path.read_bytes().split(b"\n") if self.path.exists() else ():
@@ -41,7 +41,7 @@ class DeadLetters:
                 letter = json.loads(line)
                 before = letter["offset"] < positions[letter["topic"]].get(letter["partition"], 0)
             except (ValueError, KeyError, TypeError):
-                continue  # the end of a line that a kill cut off, or a topic that is not read from
+                continue  # a line cut off when the process was killed, or of a topic that is not read
             if before:
                 kept.append(line + b"\n")
         if self.path.exists():
@@ -61,10 +61,10 @@ class DeadLetters:
             self._file = None
 
     def state_dict(self) -> dict[str, Any]:
-        """Nothing: the position says which letters count. What is in the file is made durable before the checkpoint."""
+        """Empty, since the position determines which letters to keep; makes the file durable before a checkpoint."""
         if self._file is not None:
             os.fsync(self._file.fileno())
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Nothing to do: `open` does it."""
+        """Nothing to do, see `open`."""

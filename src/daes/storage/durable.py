@@ -1,8 +1,8 @@
-"""Durable writes: a file has all of its new content or the old one, after a kill, a full disk or a loss of power.
+"""Durable writes: a file has either its new or its old content, even after a kill, a full disk or a loss of power.
 
-New content goes to a temporary file in the same folder, is made durable and takes its name at one instant; the folder
-is made durable after that. A killed writer leaves its temporary file behind, under a name no other writer will use.
-Written here because the libraries for atomic writes do not sync the folder.
+New content is written to a temporary file in the same folder, made durable and renamed atomically; then the folder is
+made durable. A killed writer leaves its temporary file behind, under a name that no other writer uses. Implemented
+here because the libraries for atomic writes do not sync the folder.
 """
 
 import errno
@@ -19,11 +19,10 @@ _TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{8}\.tmp", re.DOTALL)
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """A new file that replaces `path` at the end of the block, and is removed if the block raises.
+    """A new file that replaces `path` at the end of the block, or is removed if the block raises.
 
-    Its permissions are those of any new file. An error names `path`, never the temporary file, also where writing to an
-    open file would name nothing (a full disk). If the folder's `fsync` fails, which happens after the replacement, the
-    new content stays.
+    Its permissions are those of any new file. An error names `path`, never the temporary file, even where the operating
+    system names none (a full disk). If the `fsync` of the folder fails, after the replacement, the new content stays.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "numbers"
@@ -52,7 +51,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes | memoryview) -> None:
-    """Write a file durably, so that `path` has all of the new content or its old content."""
+    """Write a file durably: `path` has either the new or the old content."""
     with replacing(path) as file:
         file.write(content)
 
@@ -63,25 +62,25 @@ def write_text(path: str | os.PathLike[str], content: str) -> None:
 
 
 def sync_directory(path: str | os.PathLike[str]) -> None:
-    """Make the names in a folder durable: a rename is not until its folder is synced."""
+    """Make the names in a folder durable: a rename is not durable before its folder is synced."""
     if not hasattr(os, "O_DIRECTORY"):  # Windows cannot open folders
         return
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(folder)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # file systems that only sync files
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # of file systems that sync only files
             raise
     finally:
         os.close(folder)
 
 
 def clear_leftovers(folder: Path, remove: Callable[[str], object]) -> None:
-    """Remove temporary files that killed writers left in a folder; no other process may be writing those files.
+    """Remove temporary files that killed writers left in a folder; no other process may be writing these files.
 
     Args:
-        folder: where to look; it need not exist.
-        remove: whether to remove the temporary files of the file with this name.
+        folder: the folder, which need not exist.
+        remove: whether to remove the temporary files of the file with a name.
     """
     for entry in folder.iterdir() if folder.is_dir() else ():
         target = target_of(entry.name)
@@ -90,7 +89,7 @@ def clear_leftovers(folder: Path, remove: Callable[[str], object]) -> None:
 
 
 def target_of(name: str) -> str | None:
-    """The name that a temporary file was to take; None if it is not the name of one.
+    """The final name of a temporary file; None if `name` is not that of one.
 
     >>> target_of(".numbers.0123abcd.tmp"), target_of("numbers")
     ('numbers', None)

@@ -1,4 +1,4 @@
-"""An estimator's state as bytes: NumPy's own archive of plain arrays, never a pickle."""
+"""The state of an estimator as bytes: NumPy's archive of plain arrays, never a pickle."""
 
 import io
 import json
@@ -28,7 +28,7 @@ def state_to_bytes(state: Mapping[str, Any]) -> bytes:
 
 
 def state_from_bytes(data: bytes, *, name: str = "state") -> State:
-    """What `state_to_bytes` wrote; `name` is what an error calls it."""
+    """The state that `state_to_bytes` encoded; `name` is for errors."""
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as archive:
             arrays = {key: archive[key] for key in archive.files}

@@ -1,4 +1,4 @@
-"""One writer at a time, for as long as its process lives."""
+"""A lock for one writer at a time, which ends with its process."""
 
 import os
 import socket
@@ -14,10 +14,10 @@ class LockHeldError(RuntimeError):
 
 
 class WriterLock:
-    """A `filelock.FileLock` whose error says who holds it.
+    """A `filelock.FileLock` whose error names the holder.
 
-    The operating system drops the lock when the process ends, killed or not, so a lock file left behind by a dead
-    process blocks nobody. Forked children do not inherit it. The name of the holder is in a file of its own,
+    The operating system releases the lock when the process ends, killed or not, so a lock file left behind by a dead
+    process blocks nobody. Forked children do not inherit it. The name of the holder is in a separate file,
     `PATH.holder`, because a locked file cannot be read on Windows.
 
     >>> import tempfile
@@ -41,7 +41,7 @@ class WriterLock:
         return self._lock is not None and bool(self._lock.is_locked)
 
     def acquire(self) -> None:
-        """Take the lock, or raise `LockHeldError` that names the holder."""
+        """Acquire the lock, or raise a `LockHeldError` that names the holder."""
         if self.held:
             return
         filelock = require("filelock")
@@ -51,7 +51,7 @@ class WriterLock:
             self._lock.acquire(blocking=False)
         except filelock.Timeout:
             raise LockHeldError(f"{self._read_holder()} is writing there, one writer at a time") from None
-        with suppress(OSError):  # the holder's name is for people to read; a full disk must not stop the run
+        with suppress(OSError):  # the name is only for messages; a full disk must not stop the run
             self._holder.write_text(f"process {os.getpid()} on {socket.gethostname()}\n", encoding="utf-8")
 
     def release(self) -> None:

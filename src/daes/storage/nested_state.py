@@ -1,9 +1,9 @@
-"""A nested state as JSON and plain arrays, and back: what a checkpoint can hold, and how exactly.
+"""Nested states as JSON and plain arrays, and back: what a checkpoint can contain.
 
-Dicts (keys: str or int), lists and tuples hold torch tensors, NumPy arrays and scalars, and plain values: str, int of
-any size, float, bool, None. Everything comes back with its type, its dtype, its shape and its bits; tensors come back
-on the CPU, without gradient history. An OrderedDict comes back as a dict, and `Pieces` as a tensor. Anything else is
-refused, with its path in the state.
+Dicts (keys: str or int), lists and tuples contain torch tensors, NumPy arrays and scalars, and plain values: str, int
+of any size, float, bool, None. Decoding restores types, dtypes, shapes and all bits; tensors are restored on the CPU,
+without gradient history, an OrderedDict as a dict, and `Pieces` as a tensor. Anything else is an error that names its
+path in the state.
 """
 
 import json
@@ -20,7 +20,7 @@ from torch import Tensor
 
 MAX_DEPTH = 100
 
-# The name of a type in safetensors, in torch, and in NumPy where it has the type.
+# The name of a type in safetensors, in torch, and in NumPy if it has the type.
 _TYPES: tuple[tuple[str, torch.dtype, str | None], ...] = (
     ("BOOL", torch.bool, "|b1"),
     ("U8", torch.uint8, "|u1"),
@@ -41,18 +41,18 @@ _NUMPY = {tag: text for tag, _, text in _TYPES if text}
 _TORCH_TAG = {dtype: tag for tag, dtype in _TORCH.items()}
 _NUMPY_TAG = {text: tag for tag, text in _NUMPY.items()}
 ITEM_SIZE = {tag: dtype.itemsize for tag, dtype in _TORCH.items()}
-"""Bytes per element, for each type of safetensors that is used here."""
+"""Bytes per element of each type of safetensors used here."""
 
 _OTHER_DTYPE = re.compile(r"[<>|][biufcmMSU]\d{1,9}(\[\d*[a-zA-Z]{1,2}\])?")
 _LARGE = 1 << 63
 
 
 class StateError(ValueError):
-    """A state that cannot be written to a file, or a file that does not hold a valid state."""
+    """A state that cannot be written to a file, or a file without a valid state."""
 
 
 class Pieces(NamedTuple):
-    """A tensor that no process has as a whole: its type, its shape, and an iterator over its pieces, for writing."""
+    """A tensor that no process has as a whole: its type, its shape, and a function that iterates over its pieces."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
@@ -60,9 +60,9 @@ class Pieces(NamedTuple):
 
 
 class StoredArray(NamedTuple):
-    """One array of a state: its type as safetensors names it, its shape, its bytes in C order.
+    """One array of a state: its type in safetensors, its shape, its bytes in C order.
 
-    Of `Pieces` there are no bytes but `pieces`, which gives them.
+    For `Pieces`, `data` is empty and `pieces` gives the bytes.
     """
 
     tag: str
@@ -75,7 +75,7 @@ class StoredArray(NamedTuple):
         return prod(self.shape) * ITEM_SIZE[self.tag]
 
     def parts(self) -> Iterator[memoryview]:
-        """The bytes, in one part or in more."""
+        """The bytes, in one or more parts."""
         if self.pieces is None:
             yield self.data.data
         else:
@@ -84,16 +84,14 @@ class StoredArray(NamedTuple):
 
 
 class EncodedState(NamedTuple):
-    """An encoded state: `structure` is JSON in which {"torch": NAME} and {"numpy": NAME} stand for
-    arrays.
-    """
+    """An encoded state: `structure` is JSON in which {"torch": NAME} and {"numpy": NAME} stand for arrays."""
 
     structure: str
     arrays: dict[str, StoredArray]
 
 
 def encode_state(state: Any, *, copy: bool = False) -> EncodedState:
-    """Separate the arrays of a state from its structure. With `copy` they share no memory with it.
+    """Separate the arrays of a state from its structure. With `copy` they share no memory with the state.
 
     >>> encoded = encode_state({"weight": torch.zeros(2), "steps": 3})
     >>> encoded.structure
@@ -107,7 +105,7 @@ def encode_state(state: Any, *, copy: bool = False) -> EncodedState:
 
 
 def decode_state(encoded: EncodedState) -> Any:
-    """The state that was encoded. Its arrays take over the memory of the encoded ones.
+    """The state that was encoded. Its arrays share the memory of the encoded ones.
 
     >>> decode_state(encode_state({"a": (1, float("inf")), 7: np.float32(2)}))
     {'a': (1, inf), 7: np.float32(2.0)}
@@ -120,12 +118,12 @@ def decode_state(encoded: EncodedState) -> Any:
     except RecursionError:
         raise StateError("its structure is nested too deeply") from None
     except (ValueError, OverflowError, RuntimeError, TypeError) as error:
-        # A shape can be impossible and take no bytes: (0, 10**30).
+        # A shape without bytes can still be impossible: (0, 10**30).
         raise StateError(f"it holds an array that cannot be made: {str(error).partition(chr(10))[0]}") from error
 
 
 def load_json(text: str | bytes) -> Any:
-    """Parse strict JSON; an error is a `StateError`, however deep or long or broken the text."""
+    """Parse strict JSON; any error is a `StateError`."""
     try:
         return json.loads(text, parse_constant=_refuse_constant)
     except RecursionError:
@@ -202,7 +200,7 @@ class _Encoder:
 
 
 def stored_tensor(tensor: Tensor, path: tuple[Any, ...] = ()) -> StoredArray:
-    """A tensor as it is stored, on the CPU without a copy; `path` is where in a state it is."""
+    """A tensor as it is stored, without a copy if it is on the CPU; `path` is its path in the state, for errors."""
     tag = _TORCH_TAG.get(tensor.dtype)
     if tag is None or tensor.layout != torch.strided or tensor.is_meta:
         what = f"{tensor.dtype} tensor, {tensor.layout}, on {tensor.device}"
@@ -291,5 +289,5 @@ def _path_text(path: tuple[Any, ...]) -> str:
 
 
 def _number(key: int) -> str:
-    # Python refuses to write very long numbers in decimal.
+    # Python refuses to convert very long numbers to decimal.
     return str(key) if -_LARGE <= key < _LARGE else hex(key)

@@ -1,7 +1,7 @@
-"""The folder of a run: where each file is; docs/run-folder.md describes the contents.
+"""The folder of a run: paths and JSON files; docs/run-folder.md describes the contents.
 
-A run that replaces another is trained in a folder of its own within, `replacement`, and put in the old one's place when
-it is complete: until then the old run stays as it is.
+A run that replaces another is trained in the subfolder `replacement` and takes the place of the old run when it is
+complete; until then the old run does not change.
 """
 
 import json
@@ -52,11 +52,11 @@ class RunFolder:
         self.checkpoints = self.path / "checkpoints"
         """The folder of the `CheckpointStore`."""
         self.bad_rows = self.path / "bad_rows.csv"
-        """The rows that were left out, if there are any: file, row, reason."""
+        """The rows that were skipped, if any: file, row, reason."""
         self.dead_letters = self.path / "dead_letters.jsonl"
-        """The messages of a broker that could not be read, if there are any, as JSON lines."""
+        """The messages of a broker that could not be read, if any, as JSON lines."""
         self.pending = self.path / "pending"
-        """Rows that wait for their labels and have no place in memory; the checkpoints refer to them."""
+        """Rows that wait for their labels and do not fit in memory; the checkpoints refer to them."""
         self.report = self.path / "report.html"
         """The HTML report."""
 
@@ -67,7 +67,7 @@ class RunFolder:
 
     @property
     def exists(self) -> bool:
-        """Whether there is anything at the path, apart from a lock and what a killed run was about to write."""
+        """Whether there is anything at the path, apart from a lock and temporary files of a killed run."""
         if not self.path.is_dir():
             return self.path.exists()
         return any(entry.name not in _LOCK and target_of(entry.name) not in _FILES for entry in self.path.iterdir())
@@ -80,7 +80,7 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other writers out of the folder, which is made if need be; `LockHeldError` if there is one in it."""
+        """Lock the folder, which is created if necessary, against other writers; `LockHeldError` if there is one."""
         self.path.mkdir(parents=True, exist_ok=True)
         lock = WriterLock(self.path / _LOCK[0])
         try:
@@ -96,14 +96,14 @@ class RunFolder:
             lock.release()
 
     def read(self, name: str) -> dict[str, Any]:
-        """The content of `config`, `metrics`, `history`, `monitor`, `progress` or `importance`, or an error."""
+        """Read `config`, `metrics`, `history`, `monitor`, `progress` or `importance`."""
         path = self.path / f"{name}.json"
         if not path.is_file():
             raise FileNotFoundError(f"no run in {self.path}: it has no {path.name}")
         return read_json(path)
 
     def read_config(self, *parts: str) -> dict[str, Any]:
-        """The configuration; an error if this version cannot read it, or if it lacks one of the parts."""
+        """The configuration; an error if this version cannot read it or one of the parts is missing."""
         config = self.read("config")
         if config.get("format") != FORMAT or config.get("version") != VERSION:
             raise ValueError(
@@ -125,7 +125,7 @@ class RunFolder:
         )
 
     def recover(self) -> None:
-        """Finish what a process that was killed within `replace` has left; nothing to do for any other folder."""
+        """Finish a `replace` in which the process was killed, if there was one."""
         if any(path.is_dir() for path in self._replacing):
             with self.locked():
                 pass
@@ -136,20 +136,20 @@ class RunFolder:
             shutil.rmtree(self.replacement.path)
 
     def replace(self) -> None:
-        """Put the finished replacement in the place of the run; files that are not a run's stay as they are.
+        """Replace the run by the finished replacement; files that do not belong to a run are not changed.
 
-        Nothing of either run is lost if the process is killed on the way: `recover` and `locked` then finish it.
+        If the process is killed, nothing of either run is lost: `recover` and `locked` finish the replacement.
         """
         self.replacement.path.rename(self._replacing[0])
         self._finish_replacing()
 
     @property
     def _replacing(self) -> tuple[Path, Path, Path]:
-        """Folders that exist within `replace` alone: the new run before and while it is moved, and the old run."""
+        """Folders that exist only during `replace`: the new run before and while it is moved, and the old run."""
         return self.path / "replacement.complete", self.path / "replacement.moving", self.path / "replaced"
 
     def _finish_replacing(self) -> None:
-        # Which folders there are says which step is next, so that each step can be repeated.
+        # The folders present determine the next step, so each step can be repeated.
         complete, moving, old = self._replacing
         if complete.is_dir():
             old.mkdir(exist_ok=True)
@@ -164,24 +164,24 @@ class RunFolder:
 
 
 def _move(source: Path, target: Path) -> None:
-    """Move what a run has written, as far as it is there."""
+    """Move the files and folders of a run that exist."""
     for name in (*_FILES, *_FOLDERS):
         if (source / name).exists():
             (source / name).rename(target / name)
 
 
 def write_json(path: Path, content: Mapping[str, Any], *, indent: int | None = 2) -> None:
-    """Write strict JSON (NaN and infinities become null) durably: the file has the old content or the new one."""
+    """Write strict JSON (null for NaN and infinities) durably."""
     write_text(path, json.dumps(strict(content), allow_nan=False, ensure_ascii=False, indent=indent) + "\n")
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A file that holds one JSON object."""
+    """Read a file that contains one JSON object."""
     return parse_json(path.read_bytes(), path)
 
 
 def parse_json(text: bytes, path: Path) -> dict[str, Any]:
-    """The JSON object in the text of a file, which errors name."""
+    """The JSON object in the content of a file; `path` is for errors."""
     try:
         content = json.loads(text)
     except ValueError as error:
@@ -192,7 +192,7 @@ def parse_json(text: bytes, path: Path) -> dict[str, Any]:
 
 
 def strict(content: Any) -> Any:
-    """Plain values as strict JSON represents them: null for NaN and infinities, lists for tuples.
+    """Plain values as in strict JSON: None for NaN and infinities, lists for tuples.
 
     >>> strict({"auc": math.nan, "widths": (128, 32)})
     {'auc': None, 'widths': [128, 32]}

@@ -1,9 +1,9 @@
-"""A model as a folder: `config.json` and `model.safetensors`, nothing that runs code when read.
+"""A model as a folder: `config.json` and `model.safetensors`; reading them never runs code.
 
-`config.json` has the SHA-256 of its weights, so replacing it is the single step that replaces the model: before it, the
-new weights are written beside the old ones under a name that ends in their digest; after it, they are renamed to
-`model.safetensors`. A reader takes whichever of the two files has the right digest. `config.json` also has the SHA-256
-of its own content, whatever its layout: a change of it is noticed too.
+`config.json` contains the SHA-256 of the weights, so the model is replaced in one step, when `config.json` is: before
+that, the new weights are written beside the old ones under a name that ends in their digest; after that, they are
+renamed to `model.safetensors`. A reader uses the file with the right digest. `config.json` also contains the SHA-256 of
+its own content, independent of its layout, so that changes to it are detected.
 """
 
 import hashlib
@@ -32,10 +32,10 @@ _WAITING = re.compile(rf"{re.escape(WEIGHTS)}\.[0-9a-f]{{64}}")
 
 
 def save_model(model: nn.Module, schema: Schema, config: Mapping[str, Any], folder: Path) -> None:
-    """Write a model so that the folder holds either the old or the new one, even if the process is killed."""
-    require("safetensors")  # without which it could not be read
+    """Write a model so that the folder has either the old or the new one, even if the process is killed."""
+    require("safetensors")  # needed to read it
     arrays = [(name, stored_tensor(tensor)) for name, tensor in model.state_dict().items()]
-    arrays.sort(key=lambda item: (-ITEM_SIZE[item[1].tag], item[0]))  # as safetensors itself does: all are aligned
+    arrays.sort(key=lambda item: (-ITEM_SIZE[item[1].tag], item[0]))  # aligns all arrays, as safetensors does
     parts: list[bytes | memoryview] = [safetensors_header(arrays)]
     parts += [part for _, stored in arrays for part in stored.parts()]  # the tensors' own memory: no copies
     digest = hashlib.sha256()
@@ -74,14 +74,14 @@ def save_model(model: nn.Module, schema: Schema, config: Mapping[str, Any], fold
 
 
 def sealed(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration with the SHA-256 of the rest of it, in canonical JSON."""
+    """A configuration with the SHA-256 of its other entries in canonical JSON."""
     rest = {key: value for key, value in stored.items() if key != "config_sha256"}
     text = json.dumps(rest, sort_keys=True, separators=(",", ":"))
     return {**rest, "config_sha256": hashlib.sha256(text.encode()).hexdigest()}
 
 
 def load_model(folder: Path) -> tuple[Schema, dict[str, Any], dict[str, Tensor]]:
-    """Schema, arguments and tensors of a saved model, or an error that says what is wrong with the folder."""
+    """Schema, arguments and tensors of a saved model."""
     safetensors = require("safetensors.torch")
     config, weights = _read_both(folder)
     try:
@@ -96,7 +96,7 @@ def load_model(folder: Path) -> tuple[Schema, dict[str, Any], dict[str, Tensor]]
 
 
 def load_weights(model: nn.Module, state: Mapping[str, Tensor], folder: Path) -> None:
-    """Load tensors strictly; the error of a mismatch names the file."""
+    """Load tensors strictly; an error names the file."""
     try:
         model.load_state_dict(state)
     except (RuntimeError, ValueError, TypeError, KeyError) as error:
@@ -104,7 +104,7 @@ def load_weights(model: nn.Module, state: Mapping[str, Tensor], folder: Path) ->
 
 
 def refuse_other_schema(given: Schema, saved: Schema) -> None:
-    """A ValueError that names the columns in which two schemas differ; the label may be left out."""
+    """Raise a ValueError that names the columns in which two schemas differ; the label is not compared."""
     for part in ("numerical", "categorical"):
         mine, theirs = getattr(given, part), getattr(saved, part)
         if mine != theirs:
@@ -129,8 +129,7 @@ def _read_both(folder: Path) -> tuple[dict[str, Any], bytes]:
         weights = _read_weights(folder, config["sha256"])
         if weights is not None:
             return config, weights
-        # The same text may have come back (one model, another, the first again): only the same file shows that nobody
-        # wrote in between.
+        # The text alone does not show that nobody wrote in between: it may have been replaced and written again.
         if _identity(path) == before:
             break
     if not (folder / WEIGHTS).exists():

@@ -1,4 +1,4 @@
-"""Arrays that do not fit in memory, in files that checkpoints refer to."""
+"""Arrays on disk that do not fit in memory, which checkpoints refer to."""
 
 import secrets
 from collections.abc import Iterable, Mapping
@@ -12,14 +12,13 @@ _ENDING = ".segment"
 
 
 class Segments:
-    """Files of arrays in a folder, each written once under a name of its own.
+    """Files of arrays in a folder, each written once under a unique name.
 
-    A file that is dropped may still be referred to by checkpoints that are kept. It is removed after `keep` further
-    checkpoints.
+    Older checkpoints may still refer to a file that was dropped, so it is removed after `keep` further checkpoints.
 
     Args:
-        folder: where the files are; it is made when the first one is written.
-        keep: how many checkpoints are kept.
+        folder: the folder, created when the first file is written.
+        keep: number of checkpoints that are kept.
 
     >>> import tempfile
     >>> segments = Segments(tempfile.mkdtemp())
@@ -35,7 +34,7 @@ class Segments:
         self._dropped: list[tuple[int, str]] = []
 
     def write(self, arrays: Mapping[str, Any]) -> str:
-        """Write a file, durably; its name."""
+        """Write a file durably and return its name."""
         self.folder.mkdir(parents=True, exist_ok=True)
         name = secrets.token_hex(8) + _ENDING
         write_state(self.folder / name, dict(arrays))
@@ -46,11 +45,11 @@ class Segments:
         return found
 
     def drop(self, name: str) -> None:
-        """Mark a file as needed by older checkpoints only."""
+        """Mark a file as needed only by older checkpoints."""
         self._dropped.append((self._checkpoints, name))
 
     def checkpoint(self) -> None:
-        """A checkpoint is about to be written: remove what none of those that are kept refers to."""
+        """Called before a checkpoint is written: remove files that no kept checkpoint refers to."""
         self._checkpoints += 1
         while self._dropped and self._checkpoints - self._dropped[0][0] > self._keep + 1:
             (self.folder / self._dropped.pop(0)[1]).unlink(missing_ok=True)

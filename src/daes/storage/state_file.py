@@ -2,13 +2,13 @@
 
 The file is an ordinary safetensors file, which any reader of that format opens. Its `__metadata__` holds
 
-    sha256    of the whole file, these 64 digits taken as zeros; always at the same place, right at the beginning
+    sha256    of the whole file, with these 64 digits as zeros; always the first entry
     format    daes-state
     version   1
     structure the state as JSON, see `daes.storage.nested_state`
 
-No name in a file is ever used as a path, and nothing in it can name code to run. The file is written here and not by
-safetensors because that library has no checksum, does not fix the order of metadata, and copies every array.
+No name in a file is used as a path, and nothing in it can name code to run. The file is not written by safetensors,
+because that library has no checksum, does not fix the order of metadata, and copies every array.
 """
 
 import hashlib
@@ -39,7 +39,7 @@ from daes.storage.nested_state import (
 FORMAT = "daes-state"
 VERSION = "1"
 MAX_HEADER = 100_000_000
-"""Largest header in bytes; the same limit as in other readers of safetensors."""
+"""Largest header in bytes, as in other readers of safetensors."""
 
 _START = b'{"__metadata__":{"sha256":"'
 _DIGEST = slice(8 + len(_START), 8 + len(_START) + 64)
@@ -48,7 +48,7 @@ _CHUNK = 1 << 20
 
 
 def write_state(path: str | os.PathLike[str], state: Any) -> None:
-    """Write a state, atomically: afterwards `path` holds all of it, durably, or what it held before.
+    """Write a state atomically and durably: `path` has either the new or the old content.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "state.safetensors"
@@ -60,8 +60,8 @@ def write_state(path: str | os.PathLike[str], state: Any) -> None:
 
 
 def write_encoded(path: str | os.PathLike[str], encoded: EncodedState) -> None:
-    """`write_state` of a state that is encoded already."""
-    # Largest elements first, as safetensors itself does: then every array is aligned for readers that map the file.
+    """`write_state` of an encoded state."""
+    # Largest elements first, as in safetensors, so that every array is aligned for readers that map the file.
     arrays = sorted(encoded.arrays.items(), key=lambda item: -ITEM_SIZE[item[1].tag])
     metadata = {"sha256": _NO_DIGEST, "format": FORMAT, "version": VERSION, "structure": encoded.structure}
     header: Iterable[bytes | memoryview] = [safetensors_header(arrays, metadata)]
@@ -75,10 +75,10 @@ def write_encoded(path: str | os.PathLike[str], encoded: EncodedState) -> None:
 
 
 def read_state(path: str | os.PathLike[str], *, follow_symlinks: bool = True, map_above: int | None = None) -> Any:
-    """Read a state, or raise `StateError` that says why the file is refused.
+    """Read a state, or raise a `StateError` with the reason why the file is refused.
 
-    Arrays of more than `map_above` bytes are mapped into memory: they take none of it but for what is written to them,
-    which the file is not.
+    Arrays of more than `map_above` bytes are mapped into memory, copy on write: they need memory only for what is
+    written to them, and the file does not change.
     """
     with _reading(Path(path), follow_symlinks) as file:
         header = _verify(file)
@@ -89,7 +89,7 @@ def read_state(path: str | os.PathLike[str], *, follow_symlinks: bool = True, ma
 
 
 def safetensors_header(arrays: Iterable[tuple[str, StoredArray]], metadata: Mapping[str, str] | None = None) -> bytes:
-    """What a safetensors file has before the bytes of these arrays, its length included."""
+    """The beginning of a safetensors file, before the bytes of these arrays: the header and its length."""
     header: dict[str, Any] = {} if metadata is None else {"__metadata__": metadata}
     offset = 0
     for name, stored in arrays:
@@ -107,7 +107,7 @@ def safetensors_header(arrays: Iterable[tuple[str, StoredArray]], metadata: Mapp
 def _reading(path: Path, follow_symlinks: bool) -> Iterator[BufferedReader]:
     if not follow_symlinks and path.is_symlink():
         raise StateError("it is a symbolic link")
-    # Non-blocking, so that a pipe in place of a file is an error, not an endless wait.
+    # Non-blocking, so that a pipe instead of a file is an error, not an endless wait.
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | (0 if follow_symlinks else getattr(os, "O_NOFOLLOW", 0))
     with open(path, "rb", opener=lambda name, _: os.open(name, flags)) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -116,7 +116,7 @@ def _reading(path: Path, follow_symlinks: bool) -> Iterator[BufferedReader]:
 
 
 def _verify(file: BufferedReader) -> bytes:
-    """The header of a file whose checksum is right."""
+    """Check a file against its SHA-256 and return the header."""
     size = os.fstat(file.fileno()).st_size
     start = file.read(_DIGEST.stop)
     if len(start) < _DIGEST.stop:

@@ -60,7 +60,6 @@ def _observes_ahead(model: CTRModel) -> bool:
         and type(method)._observe is NumericalEmbedding._observe
         and not _has_vocabulary(model)
         and known is not None
-        and known.labels is None
         and kernels.usable(known.slots)
         and known.rows_seen >= known.reservoir_size
     )

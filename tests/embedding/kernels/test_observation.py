@@ -63,11 +63,11 @@ def test_samples_and_knots_are_those_of_the_oracles(kernel_device, size, options
         for module in (fast, plain):
             module.advance(len(batch))
         fast.observe_ahead(batch, refresh=False)
-        plain._accept(batch.cpu(), None)
+        plain._observe_by_torch(batch.cpu(), plain._rows, refresh=False)
         for feature, oracle in enumerate(oracles):
             oracle.update(batch[:, feature].cpu().numpy())
     fast.observe_ahead(batch[:0], refresh=True)
-    plain._refresh()
+    plain._refresh(slice(None), min(plain._rows, size))
     assert_equal(fast, plain)
     for feature, oracle in enumerate(oracles):
         np.testing.assert_array_equal(fast.slots[feature, : oracle.sample.size].cpu().numpy(), oracle.sample)
@@ -85,8 +85,7 @@ def test_features_that_were_merged_go_on_alike(kernel_device):
     fast, plain = deepcopy(parts[0]).to(kernel_device), parts[0]
     fast.observe_ahead(values[400:].to(kernel_device), refresh=fast.advance(200))
     plain.advance(200)
-    plain._accept(values[400:], None)
-    plain._refresh()
+    plain._observe_by_torch(values[400:], plain._rows, refresh=True)
     assert len(fast._tables()) > 1
     assert_equal(fast, plain)
 
@@ -97,7 +96,7 @@ def test_nothing_but_counters_changes_where_nothing_is_accepted(kernel_device):
     if kernel_device.type == "cuda":
         module.observe_ahead(rows, refresh=module.advance(len(rows)))
     else:
-        module.cpu()._observe_on_host(rows.numpy(), None)
+        module.cpu()._observe_on_host(rows)
     before = module.slots.clone()
     quiet = torch.zeros(1, 2, device=kernel_device)
     module.observe_ahead(quiet, refresh=module.advance(1) and False)

@@ -1,14 +1,14 @@
-"""One check suite for all methods: import it to check a method of your own.
+"""A check suite for all methods: import it to check your own method.
 
-A method written for this library passes every check: what it makes of good and odd values, what it learns and when,
-how its state travels, and that it compiles and exports.
+A method of this library passes every check: its outputs for ordinary and unusual values, what it learns and when, how
+its state is saved and loaded, and that it can be compiled and exported.
 
 >>> from daes.embedding import build_embedding
 >>> from daes.embedding.checks import CHECKS, check_embedding
 >>> check_embedding(lambda: build_embedding("ple", num_features=2, dim=4), skip=["check_onnx", "check_compile"])
 >>> CHECKS["check_missing_values"](lambda: build_embedding("fe", num_features=2, dim=4))
 
-Or each check as a test of its own:
+Or with a separate test for each check:
 
     @pytest.mark.parametrize("check", CHECKS)
     def test_my_method(check):
@@ -31,15 +31,15 @@ CHECKS: dict[str, Check] = {
 
 
 def check_embedding(make: Make, *, skip: Iterable[str] = ()) -> None:
-    """Run every check on a method; an AssertionError says what it does not keep to.
+    """Run every check on a method; an AssertionError tells which one fails and why.
 
-    The checks need the packages safetensors, onnx, onnxscript and onnxruntime, and some seconds.
+    The checks need the packages safetensors, onnx, onnxscript and onnxruntime, and take some seconds.
 
     Args:
-        make: makes the method; called many times, with torch's random numbers seeded. Few features, two at least,
-            make for quick checks.
-        skip: names of `CHECKS` to leave out, for what a method does not promise: order statistics, for one, depend on
-            how a stream is cut into batches (`check_batch_splits`).
+        make: makes the method; called many times, with torch's random numbers seeded. Checks are fast with few
+            features; there must be at least two.
+        skip: names of `CHECKS` to skip, for what a method does not promise: order statistics, for example, depend on
+            how a stream is split into batches (`check_batch_splits`).
     """
     run_checks(CHECKS, make, skip)
 

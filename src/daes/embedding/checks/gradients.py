@@ -1,4 +1,4 @@
-"""Checks of gradients, of precision, and of what a context does."""
+"""Checks of gradients, of precision, and of contexts."""
 
 from copy import deepcopy
 
@@ -12,7 +12,7 @@ from daes.embedding.checks.sample import FlatOutputs, Make, make_sample, outputs
 
 
 def check_gradients_reach_every_parameter(make: Make) -> None:
-    """A batch with present and missing values gives each parameter a gradient, in each of its features."""
+    """A batch with present and missing values gives every parameter a gradient, for each feature."""
     method = ready(make)
     sample = make_sample(method)
     result = FlatOutputs(method)(sample.values, sample.context)
@@ -40,12 +40,12 @@ def check_gradients_are_exact(make: Make) -> None:
 
     inputs = [sample.context.double(), *(parameter.detach() for parameter in method.parameters())]
     inputs = [tensor.clone().requires_grad_() for tensor in inputs]
-    # The fast mode compares along random directions, so that its cost does not grow with the number of parameters.
+    # The fast mode compares along random directions, so its cost does not grow with the number of parameters.
     torch.autograd.gradcheck(result, tuple(inputs), fast_mode=True, atol=1e-5)
 
 
 def check_context_forms(make: Make) -> None:
-    """Context vectors a row and a `Context` that shares them give the same, gradients included."""
+    """One context vector per row and a `Context` of shared vectors give the same outputs and gradients."""
     method = ready(make)
     sample = make_sample(method)
     leaf = sample.shared.vectors.clone().requires_grad_()
@@ -55,19 +55,19 @@ def check_context_forms(make: Make) -> None:
     inputs = [leaf, *method.parameters()]
     gradients = [torch.autograd.grad(result.square().sum(), inputs, allow_unused=True) for result in results]
     for result, gradient in zip(results[1:], gradients[1:], strict=True):
-        ensure_close(result, results[0], "outputs of a shared context and of one a row")
+        ensure_close(result, results[0], "outputs with a shared context and with one per row")
         for shared, plain in zip(gradient, gradients[0], strict=True):
             if shared is not None and plain is not None:
-                ensure_close(shared, plain, "gradients of a shared context and of one a row", tolerance=1e-4)
+                ensure_close(shared, plain, "gradients with a shared context and with one per row", tolerance=1e-4)
 
 
 def check_float64(make: Make) -> None:
-    """Cast to float64 a method gives float64, the same as in float32 but for rounding."""
+    """Cast to float64, a method returns float64, the same as in float32 up to rounding."""
     _check_cast(ready(make), torch.float64, tolerance=1e-3)
 
 
 def check_bfloat16(make: Make) -> None:
-    """Cast to bfloat16 a method keeps its statistics as they were: a distribution does not fit eight bits."""
+    """Cast to bfloat16, a method keeps the precision of its statistics: eight bits do not suffice for them."""
     method = ready(make)
     half = deepcopy(method).to(torch.bfloat16)
     for (name, buffer), kept in zip(method.named_buffers(), half.buffers(), strict=True):
@@ -76,7 +76,7 @@ def check_bfloat16(make: Make) -> None:
 
 
 def check_autocast(make: Make) -> None:
-    """Under autocast to bfloat16 a method trains, and gives what it gives without but for rounding."""
+    """Under autocast to bfloat16, a method can be trained and returns the same as without, up to rounding."""
     method = ready(make)
     sample = make_sample(method)
     expected = outputs(method, sample.values, sample.context)
@@ -94,7 +94,7 @@ def check_autocast(make: Make) -> None:
 
 
 def _check_cast(method: NumericalEmbedding, dtype: torch.dtype, *, tolerance: float) -> None:
-    """Outputs in a dtype are of it and close to those in float32, and rows of either context form can be trained on."""
+    """Outputs have the dtype and are close to those in float32, and training works with either form of context."""
     sample = make_sample(method)
     expected = outputs(method, sample.values, sample.context)
     method = deepcopy(method).to(dtype)

@@ -12,7 +12,7 @@ from daes.extras import require
 
 
 def check_compile(make: Make) -> None:
-    """`torch.compile` changes nothing: outputs, gradients and what is observed, in training and in `eval()`."""
+    """`torch.compile` does not change outputs, gradients or statistics, in training and in `eval()`."""
     torch._dynamo.reset()
     eager, method = started(make), started(make)
     compiled = torch.compile(FlatOutputs(method), backend="aot_eager")
@@ -30,7 +30,7 @@ def check_compile(make: Make) -> None:
 
 
 def check_export(make: Make) -> None:
-    """`torch.export` gives a program for batches of any size."""
+    """`torch.export` returns a program for batches of any size, with the same outputs."""
     method = ready(make)
     program = export_program(method).module()
     for rows in (1, 50):
@@ -41,7 +41,7 @@ def check_export(make: Make) -> None:
 
 
 def check_onnx(make: Make) -> None:
-    """As ONNX a method gives, in onnxruntime, what it gives in torch, for batches of any size."""
+    """As ONNX in onnxruntime, a method returns the same as in torch, for batches of any size."""
     method = ready(make)
     session = onnx_session(export_program(method))
     names = [entry.name for entry in session.get_inputs()]
@@ -55,7 +55,7 @@ def check_onnx(make: Make) -> None:
 
 
 def export_program(method: NumericalEmbedding) -> Any:
-    """The method, its plain inputs beside its fields, as a `torch.export` program with a batch of any size."""
+    """The method, with its fields and plain inputs, as a `torch.export` program for batches of any size."""
     sample = make_sample(method, 10)
     batch = torch.export.Dim("batch")
     with torch.no_grad():
@@ -65,7 +65,7 @@ def export_program(method: NumericalEmbedding) -> Any:
 
 
 def onnx_session(program: Any) -> Any:
-    """A program in onnxruntime; its inputs are called `values` and `context`."""
+    """A program in onnxruntime, with the inputs `values` and `context`."""
     made: Any = torch.onnx.export(program, dynamo=True, verbose=False)
     model = made.model_proto.SerializeToString()
     return require("onnxruntime").InferenceSession(model, providers=["CPUExecutionProvider"])

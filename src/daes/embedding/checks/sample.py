@@ -1,4 +1,4 @@
-"""What the checks share: a method made ready, rows to show it, and comparison down to the bit."""
+"""Methods in different states and rows for them, shared by the checks."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -10,10 +10,10 @@ from daes.checking import seeded
 from daes.embedding.base import Context, NumericalEmbedding
 
 Make = Callable[[], NumericalEmbedding]
-"""Makes the method under check; every call gives a new, unfitted one with the same options."""
+"""Makes the method under check; every call returns a new, unfitted one with the same options."""
 
 Check = Callable[[Make], None]
-"""Raises an AssertionError, with a sentence, where the method breaks its contract."""
+"""Raises an AssertionError with a message if the method breaks its contract."""
 
 NUM_CONTEXTS = 4
 
@@ -28,7 +28,7 @@ class Sample(NamedTuple):
 
 
 def make_sample(method: NumericalEmbedding, num_rows: int = 200, *, missing: bool = True, seed: int = 0) -> Sample:
-    """Skewed columns, every third one of counts, some of their entries missing."""
+    """Skewed columns, every third one of counts, with missing values."""
     generator = torch.Generator().manual_seed(seed)
     values = torch.randn(num_rows, method.num_features, generator=generator).exp() * 10
     values[:, 1::3] = values[:, 1::3].floor()
@@ -41,26 +41,26 @@ def make_sample(method: NumericalEmbedding, num_rows: int = 200, *, missing: boo
 
 
 def context_dim(method: NumericalEmbedding) -> int:
-    """The dimension of the context vectors that the method takes."""
+    """The dimension of the method's context vectors."""
     width: int = getattr(method, "context_dim", method.dim)
     return width
 
 
 def new(make: Make, seed: int = 0) -> NumericalEmbedding:
-    """A method whose parameters follow from the seed."""
+    """A method whose parameters are determined by the seed."""
     with seeded(seed):
         return make()
 
 
-def ready(make: Make, sample: Sample | None = None) -> NumericalEmbedding:
-    """A method that has seen a sample, in `eval()`."""
+def ready(make: Make) -> NumericalEmbedding:
+    """A method that was fitted to a sample, in `eval()`."""
     method = new(make)
-    shown = make_sample(method) if sample is None else sample
-    return method.fit(shown.values, shown.labels).eval()
+    sample = make_sample(method)
+    return method.fit(sample.values, sample.labels).eval()
 
 
 def started(make: Make) -> NumericalEmbedding:
-    """A method that training can begin with: fitted if it is offline, else as it was made."""
+    """A method ready for training: fitted if it is offline, otherwise new."""
     method = new(make)
     if method.offline:
         sample = make_sample(method)
@@ -69,7 +69,7 @@ def started(make: Make) -> NumericalEmbedding:
 
 
 class FlatOutputs(nn.Module):
-    """All that a method gives to a network, per row: fields and plain inputs, (B, q'·d + plain_dim)."""
+    """All outputs of a method per row, fields and plain inputs: (B, q'·d + plain_dim)."""
 
     def __init__(self, method: NumericalEmbedding) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ def outputs(method: NumericalEmbedding, values: Tensor, context: Tensor | Contex
 
 
 def train_step(method: NumericalEmbedding, sample: Sample) -> None:
-    """One step of gradient descent towards targets that differ from output to output."""
+    """One step of gradient descent towards targets that differ between outputs."""
     result = FlatOutputs(method)(sample.values, sample.context)
     targets = torch.linspace(-1.0, 1.0, result.numel(), dtype=result.dtype, device=result.device).view_as(result)
     gradients = torch.autograd.grad((result - targets).square().mean(), list(method.parameters()))

@@ -1,4 +1,4 @@
-"""Checks of what a method knows: when it changes, what it depends on, and how it travels."""
+"""Checks of a method's state: when it changes, what it depends on, how it is copied, saved and loaded."""
 
 import pickle
 from copy import deepcopy
@@ -12,7 +12,7 @@ from daes.extras import require
 
 
 def check_eval_changes_nothing(make: Make) -> None:
-    """In `eval()`, and in training with `observe_in_forward` off, a forward leaves every bit of the state alone."""
+    """In `eval()`, and in training with `observe_in_forward` off, a forward does not change the state."""
     method = ready(make)
     before = state_of(method)
     sample = make_sample(method, seed=1)
@@ -24,7 +24,7 @@ def check_eval_changes_nothing(make: Make) -> None:
 
 
 def check_training_observes_first(make: Make) -> None:
-    """A forward in training is: observe the batch, then encode it, as BatchNorm does."""
+    """A forward in training first observes the batch, then encodes it, as BatchNorm does."""
     method, other = started(make), started(make)
     for seed in range(3):
         values = make_sample(method, seed=seed).values
@@ -35,7 +35,7 @@ def check_training_observes_first(make: Make) -> None:
 
 
 def check_seeds_reproduce(make: Make) -> None:
-    """Two methods with one seed, trained alike, are equal to the bit."""
+    """Two methods with the same seed and training are bitwise equal."""
     first, second = started(make), started(make)
     for method in (first, second):
         for step in range(3):
@@ -44,7 +44,7 @@ def check_seeds_reproduce(make: Make) -> None:
 
 
 def check_batch_splits(make: Make) -> None:
-    """What is known of a stream does not depend on how it was cut into batches (but for rounding)."""
+    """Up to rounding, the statistics of a stream do not depend on how it is split into batches."""
     whole, parts = started(make), started(make)
     sample = make_sample(whole, 500)
     whole.observe(sample.values)
@@ -59,7 +59,7 @@ def check_batch_splits(make: Make) -> None:
 
 
 def check_state_round_trip(make: Make) -> None:
-    """The state goes through safetensors into a new method, strictly, and training goes on to the same bits."""
+    """A new method loads the state, saved as safetensors, strictly, and training continues bitwise equal."""
     safetensors = require("safetensors.torch")
     method = started(make)
     for step in range(2):
@@ -70,7 +70,7 @@ def check_state_round_trip(make: Make) -> None:
 
 
 def check_copies(make: Make) -> None:
-    """`deepcopy` and `pickle` give methods that go on to the same bits, each on its own."""
+    """`deepcopy` and `pickle` give independent methods, whose training continues bitwise equal."""
     method = started(make)
     train_step(method, make_sample(method))
     for name, copy in (("deepcopy", deepcopy(method)), ("pickle", pickle.loads(pickle.dumps(method)))):
@@ -84,10 +84,10 @@ def check_copies(make: Make) -> None:
 
 
 def check_device(make: Make, device: str | None = None) -> None:
-    """On a device a method learns and gives what it does on the CPU, but for rounding; without one, nothing to see.
+    """On a device a method learns and returns the same as on the CPU, up to rounding; skipped if there is no device.
 
     Args:
-        device: "cuda" by default, where there is one.
+        device: "cuda" by default, if it is available.
     """
     if device is None:
         if not torch.cuda.is_available():
@@ -109,7 +109,7 @@ def check_device(make: Make, device: str | None = None) -> None:
 
 
 def _ensure_equal_futures(first: NumericalEmbedding, second: NumericalEmbedding, what: str) -> None:
-    """The same state now, the same outputs, and the same state after more training."""
+    """The same state, the same outputs, and the same state after more training."""
     ensure_same_state(state_of(second), state_of(first), what)
     sample = make_sample(first, seed=7)
     ensure_same(

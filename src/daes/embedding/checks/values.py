@@ -1,4 +1,4 @@
-"""Checks of what a method makes of values: good ones, odd ones and wrong ones."""
+"""Checks of a method's outputs for ordinary, unusual and invalid values."""
 
 import torch
 from torch import Tensor
@@ -26,7 +26,7 @@ def check_shape_and_dtype(make: Make) -> None:
             ensure(plain.shape == expected, f"plain must have shape {expected}, got {tuple(plain.shape)}")
             ensure(plain.dtype == method.missing.dtype, f"plain must be {method.missing.dtype}, got {plain.dtype}")
         with torch.no_grad():
-            ensure_same(method(values, sample.context), fields, "what a call gives and the fields of outputs")
+            ensure_same(method(values, sample.context), fields, "the result of a call and the fields of outputs")
         ensure_same(
             outputs(method, values, sample.context),
             outputs(method, values.float(), sample.context),
@@ -35,7 +35,7 @@ def check_shape_and_dtype(make: Make) -> None:
 
 
 def check_rows_are_independent(make: Make) -> None:
-    """In `eval()` what a row becomes does not depend on the rows beside it, nor on their order."""
+    """In `eval()` the output of a row does not depend on the other rows, nor on their order."""
     method = ready(make)
     values, _, context, _ = make_sample(method, 32)
     together = outputs(method, values, context)
@@ -46,7 +46,7 @@ def check_rows_are_independent(make: Make) -> None:
 
 
 def check_missing_values(make: Make) -> None:
-    """NaN becomes the feature's learned vector, whatever the context, and touches no other entry."""
+    """NaN becomes the feature's learned vector, whatever the context, and does not affect other entries."""
     method = ready(make)
     values, _, context, _ = make_sample(method, 32, missing=False)
     holes = values.clone()
@@ -61,7 +61,7 @@ def check_missing_values(make: Make) -> None:
 
 
 def check_infinite_and_far_values(make: Make) -> None:
-    """±inf and numbers far outside the range seen are finite, and all the same."""
+    """±inf and numbers far outside the range seen have the same, finite embedding."""
     method = ready(make)
     _, _, context, _ = make_sample(method, 8)
     largest = torch.finfo(torch.float32).max
@@ -74,7 +74,7 @@ def check_infinite_and_far_values(make: Make) -> None:
 
 
 def check_infinite_values_are_not_observed(make: Make) -> None:
-    """Statistics of rows with ±inf are those without."""
+    """Rows with ±inf do not change the statistics."""
     method, other = started(make), started(make)
     values = make_sample(method, missing=False).values
     method.observe(torch.cat([values, torch.full_like(values, torch.inf), torch.full_like(values, -torch.inf)]))
@@ -83,7 +83,7 @@ def check_infinite_values_are_not_observed(make: Make) -> None:
 
 
 def check_extreme_columns(make: Make) -> None:
-    """Columns that are constant, never there, huge, tiny or of two values can be learned from and embedded."""
+    """Columns that are constant, missing, huge, tiny or of two values can be observed and embedded."""
     largest = torch.finfo(torch.float32).max
     for name, pattern in {
         "constant": [7.0, 7.0],
@@ -105,7 +105,7 @@ def check_extreme_columns(make: Make) -> None:
 
 
 def check_few_rows(make: Make) -> None:
-    """One row can be learned from. No row at all gives no output and changes nothing."""
+    """A single row can be observed. An empty batch has an empty output and changes nothing."""
     method = new(make)
     sample = make_sample(method, 1, missing=False)
     method.fit(sample.values, sample.labels)
@@ -122,7 +122,7 @@ def check_few_rows(make: Make) -> None:
 
 
 def check_unprepared(make: Make) -> None:
-    """Before `fit` an offline method says so; a streaming one that has seen nothing gives finite numbers."""
+    """Before `fit` an offline method raises; a streaming one that has seen nothing returns finite numbers."""
     method = new(make).eval()
     values, _, context, _ = make_sample(method, 8)
     if not method.offline:
@@ -137,7 +137,7 @@ def check_unprepared(make: Make) -> None:
 
 
 def check_wrong_input(make: Make) -> None:
-    """Values of a wrong shape or dtype are an error that shows them, in every call that takes values."""
+    """Values of a wrong shape or dtype are an error that shows it, in every call that takes values."""
     method = ready(make)
     columns = method.num_features
     wrong: list[tuple[Tensor, type[Exception], str]] = [
@@ -159,7 +159,7 @@ def check_wrong_input(make: Make) -> None:
 
 
 def check_input_is_unchanged(make: Make) -> None:
-    """Values and context are read, never written."""
+    """Values and context are never written to."""
     method = started(make)
     sample = make_sample(method)
     values, vectors = sample.values.clone(), sample.shared.vectors.clone()
@@ -171,11 +171,11 @@ def check_input_is_unchanged(make: Make) -> None:
 
 
 def check_continuity(make: Make) -> None:
-    """A registered method is continuous just where its entry says so.
+    """A registered method is continuous if and only if its entry says so.
 
-    Between the ends of a feature's range, bisection goes on with the half in which the embedding changes most. Where
-    it jumps, the jump is found; where it does not, nothing is left of the change. All values seen are different: at
-    ties even a continuous method follows the CDF, which jumps there.
+    Bisection between the ends of a feature's range continues with the half in which the embedding changes most. It ends
+    at a jump if there is one; otherwise nothing is left of the change. All values are distinct, since at ties even a
+    continuous method follows the CDF, which jumps there.
     """
     method = new(make)
     sample = make_sample(method, missing=False)
@@ -190,13 +190,13 @@ def check_continuity(make: Make) -> None:
     if entry is None:
         return
     if entry.continuous:
-        ensure(left < 1e-3 * whole, f"the embedding must be continuous, got it jumps by {left} of {whole}")
+        ensure(left < 1e-3 * whole, f"the embedding must be continuous, got a jump of {left} in {whole}")
     else:
         ensure(left > 1e-3 * whole, "the embedding must jump somewhere, as it is not registered as continuous")
 
 
 def _change_left(method: NumericalEmbedding, seen: Tensor, feature: int) -> tuple[float, float]:
-    """How far the embedding moves from one end of the feature's range to the other, and across the last bisection."""
+    """The change of the embedding between the ends of the feature's range, and across the last bisection."""
     ends = seen.median(0).values.repeat(2, 1)
     ends[:, feature] = torch.stack([seen[:, feature].min(), seen[:, feature].max()])
     low, high = ends
