@@ -23,11 +23,14 @@ def run(*arguments):
     return CliRunner().invoke(build_app(), ["train", *map(str, arguments)])
 
 
-def test_a_killed_worker_is_replaced_and_the_run_finishes(tmp_path, kill_a_worker):
+@pytest.mark.parametrize("tables", ["no", "torch", "torchrec"])
+def test_a_killed_worker_is_replaced_and_the_run_finishes(tables, tmp_path, kill_a_worker):
+    if tables == "torchrec":
+        pytest.importorskip("torchrec", reason="torchrec is not installed")
     out = tmp_path / "run"
     killed = kill_a_worker(out)
     options = ["--backbone", "fnn", "--batch-size", "256", "--checkpoint-every", "5000", "--no-report", "--json"]
-    result = run("adstream:40000", *options, "--ray", "--workers", "2", "--out", out)
+    result = run("adstream:40000", *options, "--ray", "--workers", "2", "--divide-tables", tables, "--out", out)
     assert killed()
     assert result.exit_code == 0, result.output
     assert "workers were lost and replaced 1 time;" in result.stderr
@@ -35,6 +38,7 @@ def test_a_killed_worker_is_replaced_and_the_run_finishes(tmp_path, kill_a_worke
     assert found["resumed_at"] >= 5000
     assert (found["rows"], found["world_size"]) == (40_000, 2)
     assert RunFolder(out).read("metrics")["rows"] == 40_000
+    assert RunFolder(out).read("config")["options"]["divide_tables"] == tables
     assert "deprecated" not in result.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
 
