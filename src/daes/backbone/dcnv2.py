@@ -241,8 +241,7 @@ def _learn(
         hidden = [first, *kept[2 * num_crosses :]]
         add(-2, torch.cat([crossed[-1].t().mv(own), hidden[-1].t().mv(own)]).unsqueeze(0))
         add(-1, own.sum(0, keepdim=True))
-        by_crosses, by_hidden = (own.unsqueeze(1) * weights[-2]).split_with_sizes([width, hidden[-1].shape[1]], 1)
-        down, up = by_hidden.contiguous(), by_crosses.contiguous()
+        up, down = (own.unsqueeze(1) * part for part in weights[-2][0].split_with_sizes([width, hidden[-1].shape[1]]))
         for layer in reversed(range(len(hidden) - 1)):
             place = 2 * (num_crosses + layer)
             add(place + 1, leak_backward_(down, hidden[layer + 1], slope))
