@@ -1,9 +1,10 @@
-"""What follows from the results of a comparison: means, deviations, tests and ranks."""
+"""The results of a comparison, with their means, deviations, tests and ranks."""
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from itertools import product
 from typing import Any
 
 from daes.embedding import DAES, METHODS
@@ -21,17 +22,17 @@ VERSION = 2
 
 @dataclass(frozen=True)
 class Comparison:
-    """Results of methods × backbones × seeds on one stream, and what follows from them.
+    """Results of methods × backbones × seeds on one stream, and their statistics.
 
     Args:
-        protocol: how they were judged.
-        methods: labels, in the table's order.
-        backbones: names, likewise.
-        seeds: likewise.
-        results: one per trial that is done, or has failed.
+        protocol: how the trials were evaluated.
+        methods: labels, in the order of the table.
+        backbones: names, in the order of the table.
+        seeds: the seeds.
+        results: one per trial that has finished or failed.
         subject: the label that is tested against the baselines; see `default_subject`.
         tests: the subject against each baseline in each column, on the rows; see `tested`.
-        about: what else is to be known of the comparison: data, schema, environment.
+        about: when, on what and where it was run: `created`, `data`, `schema`, `environment`.
     """
 
     protocol: Protocol
@@ -45,17 +46,17 @@ class Comparison:
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """What the protocol measures."""
+        """The measures of the protocol."""
         return MEASURES[self.protocol]
 
     @property
     def failures(self) -> list[TrialResult]:
-        """The trials that gave an error."""
+        """The trials that failed."""
         return [result for result in self.results if result.error is not None]
 
     @cached_property
     def scores(self) -> ScoreTable:
-        """The measures of all methods on all backbones."""
+        """The scores of all methods on all backbones."""
         done = sorted((result for result in self.results if result.error is None), key=lambda result: result.seed)
         found = collect_scores(done, {measure: measure for measure in self.measures})
         return ScoreTable.of({label: found.get(label, {}) for label in self.methods})
@@ -65,7 +66,7 @@ class Comparison:
         return self.scores.get(label, backbone, measure)
 
     def rows(self) -> list[dict[str, Any]]:
-        """The table as data, one entry for each method on each backbone."""
+        """The table as plain data, one entry per method and backbone."""
         return [
             {
                 "label": label,
@@ -84,35 +85,31 @@ class Comparison:
         ]
 
     def tested(self) -> "Comparison":
-        """The same with the tests that the results' predictions allow, corrected for all of them together."""
+        """This comparison with the tests that the predictions of its results allow, corrected for their number."""
         subject, baselines = self.default_subject()
         pairs = [] if subject is None else [(subject, baseline) for baseline in baselines]
         return replace(self, tests=method_tests(self.results, pairs, self.backbones, self.measures))
 
     @cached_property
     def best_tests(self) -> list[MethodTest]:
-        """Of the tests those against the best baseline of the column, in the order of the columns."""
+        """The tests against the best baseline of each column, in the order of the columns."""
         _, baselines = self.default_subject()
-        found = [
-            test for test in self.tests if test.baseline == self.scores.best(test.backbone, test.measure, baselines)
-        ]
-        order = [(backbone, measure) for backbone in self.backbones for measure in self.measures]
-        return sorted(found, key=lambda test: order.index((test.backbone, test.measure)))
+        columns = list(product(self.backbones, self.measures))
+        found = [t for t in self.tests if t.baseline == self.scores.best(t.backbone, t.measure, baselines)]
+        return sorted(found, key=lambda test: columns.index((test.backbone, test.measure)))
 
     def eighths(self, label: str, backbone: str, measure: str = "auc") -> list[float]:
-        """A learning curve: the mean over the seeds of the measure on each eighth of the rows; empty without one."""
+        """A learning curve: the mean over the seeds of the measure on each eighth of the rows; empty if not known."""
         curves = [r.eighths[measure] for r in self.results if (r.label, r.backbone) == (label, backbone) and r.eighths]
         return [SeedScores.of(values).mean for values in zip(*curves, strict=True)]
 
     def default_subject(self) -> tuple[str | None, tuple[str, ...]]:
         """The label to test, and those it is tested against.
 
-        It is the one asked for, else `daes`, else the first of the DAES methods, else the one with the best first
-        measure. DAES methods are no baselines of each other.
+        It is `subject` if given, else `daes`, else the first of the DAES methods, else the label that ranks best by the
+        first measure. DAES methods are not baselines of each other.
         """
-        daes = {
-            result.label for result in self.results if result.method in METHODS and METHODS[result.method].cls is DAES
-        }
+        daes = {r.label for r in self.results if r.method in METHODS and METHODS[r.method].cls is DAES}
         ours = [label for label in self.methods if label in daes]
         ranks = {} if self.subject or ours else self.ranks(self.measures[0])
         best = min(ranks, key=lambda label: ranks[label]) if ranks else None
@@ -121,7 +118,7 @@ class Comparison:
         return subject, tuple(label for label in others if subject not in ours or label not in ours)
 
     def ranks(self, measure: str) -> dict[str, float]:
-        """The average rank of each method over the backbones, 1 being the best; without a result it is last."""
+        """The average rank of each method over the backbones, 1 being the best; without a result it ranks last."""
         return self.scores.ranks(measure, self.backbones, self.methods)
 
     def to_dict(self) -> dict[str, Any]:
@@ -152,12 +149,12 @@ class Comparison:
         return content
 
     def to_json(self) -> str:
-        """Everything as one JSON object."""
+        """`to_dict` as one JSON object."""
         return json.dumps(self.to_dict(), allow_nan=False)
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "Comparison":
-        """What `to_dict` gave."""
+        """The inverse of `to_dict`."""
         if content.get("format") != FORMAT or content.get("version") != VERSION:
             raise ValueError(f'a comparison must have "format": "{FORMAT}" and "version": {VERSION}')
         protocol: Protocol = content["protocol"]
@@ -174,7 +171,8 @@ class Comparison:
             results=(*results, *failures),
             subject=content["subject"],
             tests=tuple(
-                MethodTest(**{one.name: test[one.name] for one in fields(MethodTest)}) for test in content["tests"]
+                MethodTest(**{field.name: test[field.name] for field in fields(MethodTest)})
+                for test in content["tests"]
             ),
             about={name: content[name] for name in ("created", "environment", "data", "schema") if name in content},
         )
@@ -184,12 +182,12 @@ class Comparison:
         return make_tables(self)
 
     def notes(self) -> list[str]:
-        """What the tables' marks mean, and what is missing; a sentence or two each."""
+        """What the marks of the tables mean, and what is missing; a sentence or two each."""
         return make_notes(self)
 
     def to_markdown(self) -> str:
-        """The tables for a document: the best of a column in bold, ties included."""
-        parts = [f"{one.caption[0].upper()}{one.caption[1:]}:\n\n{one.markdown()}" for one in self.tables()]
+        """The tables for a document: the best of each column in bold, ties included."""
+        parts = [f"{table.caption[0].upper()}{table.caption[1:]}:\n\n{table.markdown()}" for table in self.tables()]
         return "\n\n".join([*parts, *self.notes()])
 
     def __rich__(self) -> Any:

@@ -1,13 +1,12 @@
 """The tables of a comparison, and the notes below them."""
 
-from math import nan
 from typing import TYPE_CHECKING
 
 from daes.backbone import BACKBONES
 from daes.experiments.method_tests import ROW_TESTS, MethodTest
 from daes.experiments.row_tests import BLOCKS
 from daes.experiments.significance import LEVEL
-from daes.formatting import counted, fixed, p_value
+from daes.formatting import NONE, counted, fixed, p_value
 from daes.table import Cell, Table
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ _SCOPES = {
 
 
 def make_tables(comparison: "Comparison") -> list[Table]:
-    """A table for each scope, the learning curves, and one of the tests."""
+    """The scores of each scope, the learning curves, and the tests."""
     tables = [_scores(comparison, scope, *pair) for scope, pair in _SCOPES[comparison.protocol].items()]
     if comparison.protocol == "stream":
         tables += [eighths_table(comparison, backbone) for backbone in comparison.backbones]
@@ -54,20 +53,22 @@ def make_notes(comparison: "Comparison") -> list[str]:
 
 
 def eighths_table(comparison: "Comparison", backbone: str) -> Table:
-    """AUC of every method on each eighth of the stream; the best of each is strong."""
-    curves = {label: comparison.eighths(label, backbone) for label in comparison.methods}
-    best = [max(fixed(value) for value in column) for column in zip(*filter(None, curves.values()), strict=True)]
+    """AUC of every method on each eighth of the stream; the best of each eighth is strong."""
+    curves = {label: [fixed(v) for v in comparison.eighths(label, backbone)] for label in comparison.methods}
+    best = [max(column) for column in zip(*filter(None, curves.values()), strict=True)]
     rows = [
-        [label, *(Cell(fixed(value), strong=fixed(value) == top) for value, top in zip(curve, best, strict=True))]
-        for label, known in curves.items()
-        for curve in [known or [nan] * len(best)]
+        [
+            label,
+            *(Cell(value, strong=value == top) for value, top in zip(curve or [NONE] * len(best), best, strict=True)),
+        ]
+        for label, curve in curves.items()
     ]
-    head = ["method", *(f"{place}/{len(best)}" for place in range(1, len(best) + 1))]
+    head = ["method", *(f"{part}/{len(best)}" for part in range(1, len(best) + 1))]
     return Table(head, rows, caption=f"AUC by eighth of the stream, {BACKBONES[backbone].title}")
 
 
 def difference_cells(test: MethodTest) -> list[str]:
-    """The difference of a test, its interval, and p by either test."""
+    """The difference of a test, its interval, and the p-value of each test."""
     interval = f"{fixed(test.low, sign=True)} to {fixed(test.high, sign=True)}"
     return [fixed(test.difference, sign=True), interval, p_value(test.delong), p_value(test.bootstrap)]
 
