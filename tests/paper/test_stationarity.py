@@ -136,9 +136,9 @@ def test_what_cannot_be_seen_is_not_confirmed():
 
 def test_the_verdict_names_the_few():
     verdict = EXPERIMENTS["stationarity"].verdict(profile(3, 1))
-    assert "3 of 4 features is above that of every one of 19 shuffles (all but f3)" in verdict
+    assert "3 of 4 features is above that of all 19 shuffles (all but f3)" in verdict
     assert "1 of 4 repeat from day to day (f0)." in verdict
-    assert "of 3 it is more than twice what chance gives." in verdict
+    assert "for 3 it is more than twice what chance gives." in verdict
 
 
 def test_segments_beyond_the_axis_are_marked(criteo, execution):

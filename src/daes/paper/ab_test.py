@@ -19,7 +19,7 @@ from daes.stream.dataset import Dataset
 from daes.table import markdown_table
 
 PAIRS = (("efd", "efd"), ("efd", "daes-gate"), ("ld", "daes-gate"), ("efd", "daes"))
-"""Control and treatment; the first pair is an A/A test, which must find nothing."""
+"""Control and treatment; the first pair is an A/A test, which should find no difference."""
 _PRODUCTION = ("efd", "ld")
 _LEAST_REQUESTS = 1000
 _COLOURS = (figures.GREY, figures.BLUE, figures.PURPLE, figures.GREEN)
@@ -57,15 +57,14 @@ def _title(control: str, treatment: str) -> str:
     return f"{method_title(treatment)} against {method_title(control)}"
 
 
-_NOTHING = _title(*PAIRS[0])
+_NO_CHANGE = _title(*PAIRS[0])
 
 
 def _pooled(experiments: Findings) -> Findings:
-    """Means over the seeds with 95 % intervals, by title and measure: between seeds where there are several, else over
-    users.
+    """Title → measure → mean over the seeds with its 95 % interval: between seeds if there are enough, else over users.
 
-    The latter leaves out that two models of one kind differ by what they happened to learn, as the A/A test shows. The
-    variance between seeds is that of all experiments together: each by itself has too few seeds to know it.
+    The latter ignores that two models of the same kind learn different things, as the A/A test shows. The variance
+    between seeds is pooled over all experiments: each of them has too few seeds to estimate it.
     """
     pooled: Findings = {title: {} for title in experiments}
     intervals = {"lift": "lift_interval", "paired_lift": "paired_interval", "value_lift": "value_interval"}
@@ -121,16 +120,16 @@ def verdict(result: ExperimentResult) -> str:
     pooled = _pooled(result.results["experiments"])
     sentences = []
     for title, one in pooled.items():
-        sure = "" if title == _NOTHING else f", {_judged(one, pooled[_NOTHING], result.settings['seeds'])}"
+        sure = "" if title == _NO_CHANGE else f", {_judged(one, pooled[_NO_CHANGE], result.settings['seeds'])}"
         sentences.append(
             f"{title}: expected revenue {_interval(one['paired_lift'])}{sure}; ARPU {_interval(one['lift'])}."
         )
-    return f"Simulated, beside the paper's {percent(ARPU_GAIN, 3, sign=True)}. " + " ".join(sentences)
+    return f"Simulated; the paper reports {percent(ARPU_GAIN, 3, sign=True)}. " + " ".join(sentences)
 
 
 def judge(result: ExperimentResult) -> Judgement:
-    """With DAES gate the expected revenue, paired, rises more than the A/A test shows, against (1) EFD, (2) LD: by a
-    t-test between three seeds or more, the variance being that of all experiments together.
+    """With DAES gate, paired expected revenue rises by more than in the A/A test, against (1) EFD and (2) LD: by a
+    t-test between three or more seeds, with the variance pooled over all experiments.
     """
     pooled = _pooled(result.results["experiments"])
     titles = {method_title(control): _title(control, "daes-gate") for control in _PRODUCTION}
@@ -139,7 +138,7 @@ def judge(result: ExperimentResult) -> Judgement:
         f"{percent(one['paired_lift']['mean'], 1, sign=True)} against {name}" for name, one in lifts.items()
     )
     enough = result.settings["seeds"] >= ENOUGH_SEEDS
-    nothing = pooled[_NOTHING]
+    nothing = pooled[_NO_CHANGE]
     return [_beyond(one, nothing) for one in lifts.values() if enough], (
         f"Simulated: expected revenue with DAES gate is {shown}, "
         f"{percent(nothing['paired_lift']['mean'], 1, sign=True)} in the A/A test"
@@ -148,17 +147,16 @@ def judge(result: ExperimentResult) -> Judgement:
 
 
 def _beyond(one: Findings, nothing: Findings) -> bool:
-    """Whether a lift is larger than that of the A/A test, p < 0.05: the difference of two means has twice the variance
-    of one.
-    """
+    """Whether a lift is larger than that of the A/A test, p < 0.05."""
     lift, chance = one["paired_lift"], nothing["paired_lift"]
+    # The difference of two means has twice the variance of one.
     return bool(lift["mean"] - chance["mean"] > 2**0.5 * (lift["high"] - lift["low"]) / 2)
 
 
 def _judged(one: Findings, nothing: Findings, seeds: int) -> str:
     if seeds < ENOUGH_SEEDS:
-        return "not judged by so few seeds"
-    return "more than the A/A test shows" if _beyond(one, nothing) else "not distinguishable from the A/A test"
+        return "not judged with so few seeds"
+    return "more than in the A/A test" if _beyond(one, nothing) else "not distinguishable from the A/A test"
 
 
 def draw(result: ExperimentResult) -> "figures.Figure":
@@ -209,17 +207,17 @@ EXPERIMENT = Experiment(
     rules (EFD, LD), statistically significant.
     """,
     differs="""
-    Everything: the paper's platform has hundreds of millions of users, this one is simulated. Users of a simulated
-    ad stream are split by a hash. For each request twenty ads with bids of their own compete; each arm shows
-    the ad of highest bid × predicted click rate, charges the generalised second price on a click, and learns from
-    its own impressions alone, after two days of common warm-up. Static bins are fitted on the warm-up and stay, as
-    in production between two updates.
+    Everything: the paper's platform has hundreds of millions of users, this one is simulated. Users of a simulated ad
+    stream are split by a hash. Twenty ads, each with its own bid, compete for a request; each arm shows the ad with the
+    highest bid × predicted click rate, charges the generalised second price for a click, and learns only from its own
+    impressions, after a common warm-up of two days. Static bins are fitted on the warm-up and then fixed, as in
+    production between two updates.
 
-    *ARPU, as measured* is what an online experiment sees: realised revenue of the users of each arm; its interval
-    is wide, because so few users are simulated. *Paired* is what only a simulator knows: the expected revenue (price
-    × true click rate) of what either model would have shown to every user. *Value* is bid × true click rate of the
-    shown ads. Note that under second prices revenue need not rise with the quality of the model: a sharper model sets
-    the winner further apart from the runner-up, who sets the price. Value has no such flaw. An A/A test stands beside.
+    *ARPU, as measured* is what an online experiment observes: realised revenue of the users of each arm; its interval
+    is wide because few users are simulated. *Paired* is known only to a simulator: the expected revenue (price × true
+    click rate) of what each model would have shown to every user. *Value* is bid × true click rate of the shown ads.
+    Note that with second prices revenue need not rise with the quality of the model: a sharper model moves the winner
+    away from the runner-up, who sets the price. Value does not have this flaw. An A/A test is run for comparison.
     """,
     run=run,
     markdown=markdown,

@@ -1,4 +1,4 @@
-"""The ladder, drawn: what each rung adds, and how far the default is ahead of rivals."""
+"""The figure of the ladder: what each rung adds, and how far the default is ahead of rivals."""
 
 from collections.abc import Sequence
 from statistics import median
@@ -13,12 +13,12 @@ _SCALE = " (linear up to 0.5, logarithmic beyond)"
 
 
 def draw(result: ExperimentResult) -> "figures.Figure":
-    """Above the rungs, each against the one before it; below the rivals, each against the default."""
+    """The rungs, each against the one before it, above the rivals, each against the default."""
     found = result.results
     steps = rungs(found)
     default = cells(found, found["default"])
     climbed = [(one, cells(found, one), cells(found, other)) for one, other in zip(steps[1:], steps, strict=False)]
-    # The inputs are compared with everything else alike: with nothing of the default's, and with all of it.
+    # Only rivals with none or all of the default's inputs are shown.
     others = [*in_group(found, "none"), *in_group(found, "both"), *in_group(found, RIVAL)]
     behind = [(label, default, cells(found, label)) for label in others]
     behind.sort(key=lambda line: median(differences(line[1], line[2]) or [0.0]))
@@ -45,14 +45,13 @@ def draw(result: ExperimentResult) -> "figures.Figure":
 
 
 def _draw(panel: Any, lines: Sequence[tuple[str, Cells, Cells]], colours: dict[str, str]) -> None:
-    for place, (_, one, other) in enumerate(lines):
-        shared = [cell for cell in one if cell in other]
-        for cell in shared:
-            colour = colours[cell[0]]
-            panel.plot(100 * (one[cell] - other[cell]), place, "o", color=colour, alpha=0.6, markersize=4)
-        if shared:
-            middle = 100 * median(differences(one, other))
-            panel.plot(middle, place, "|", color=figures.BLACK, markersize=13, markeredgewidth=2.2)
+    for row, (_, one, other) in enumerate(lines):
+        for cell in (cell for cell in one if cell in other):
+            gap = 100 * (one[cell] - other[cell])
+            panel.plot(gap, row, "o", color=colours[cell[0]], alpha=0.6, markersize=4)
+        gaps = differences(one, other)
+        if gaps:
+            panel.plot(100 * median(gaps), row, "|", color=figures.BLACK, markersize=13, markeredgewidth=2.2)
     panel.axvline(0, color=figures.GREY, linewidth=0.8)
     panel.set_yticks(range(len(lines)), [label for label, *_ in lines])
     panel.set_ylim(len(lines) - 0.4, -0.6)

@@ -1,4 +1,4 @@
-"""The ladder in words: tables, counts and what may be said of them."""
+"""The ladder in words: its tables, tests and verdict."""
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean, median
@@ -14,9 +14,9 @@ from daes.paper.titles import backbone_title
 from daes.table import Cell, markdown_table
 
 RUNG, RIVAL = "rung", "rival"
-"""Groups of labels: the rungs, and rivals without a backbone; the others are what a rival is given."""
+"""Groups of labels: the rungs, and rivals without a backbone; other rivals are grouped by what they are given."""
 SUMMARY = "half_auc"
-"""What is compared and tested: AUC over the second half."""
+"""The measure that is compared and tested: AUC over the second half."""
 GROUPS = {
     "none": "Trained as the default is, with nothing of its inputs",
     "plain": "Given its plain inputs",
@@ -33,10 +33,9 @@ Cells = Mapping[tuple[str, str], float]
 
 def cells(found: Findings, label: str, measure: str = SUMMARY) -> Cells:
     """The cells of a label that have a score."""
-    by_stream = found["scores"].get(label, {})
     return {
         (stream, backbone): fmean(values)
-        for stream, by_backbone in by_stream.items()
+        for stream, by_backbone in found["scores"].get(label, {}).items()
         for backbone, by_measure in by_backbone.items()
         if (values := [value for value in by_measure[measure] if value is not None])
     }
@@ -53,7 +52,7 @@ def in_group(found: Findings, group: str) -> list[str]:
 
 
 def differences(one: Cells, other: Cells) -> list[float]:
-    """One less the other in the cells that both have."""
+    """One minus the other in the cells that both have."""
     return [one[cell] - other[cell] for cell in one if cell in other]
 
 
@@ -66,16 +65,21 @@ def change(one: Cells, other: Cells) -> str:
 
 
 def corrected_tests(found: Findings) -> list[Findings]:
-    """The tests with `p_value`: the larger p of DeLong's test and of the bootstrap, by Holm's correction over all."""
+    """The tests with `p_value`: the larger of both p-values (DeLong, bootstrap), after Holm's correction over all."""
     raw = [max(test["delong"], bootstrap_p(*(test[name] for name in _INTERVAL))) for test in found["tests"]]
     return [{**test, "p_value": p} for test, p in zip(found["tests"], holm(raw).tolist(), strict=True)]
 
 
-def sure(found: Findings, subject: str, baseline: str) -> tuple[int, int, int]:
-    """In how many cells the subject is significantly ahead, significantly behind, of how many that were tested."""
+def count_significant(tests: Sequence[Findings]) -> tuple[int, int, int]:
+    """In how many corrected tests the subject is significantly ahead, in how many significantly behind; of how many."""
+    ahead = [test["difference"] > 0 for test in tests if test["p_value"] < LEVEL]
+    return sum(ahead), len(ahead) - sum(ahead), len(tests)
+
+
+def significant_cells(found: Findings, subject: str, baseline: str) -> tuple[int, int, int]:
+    """The same for the cells of one subject and one baseline."""
     tests = [t for t in corrected_tests(found) if (t["subject"], t["baseline"]) == (subject, baseline)]
-    certain = [t["difference"] > 0 for t in tests if t["p_value"] < LEVEL]
-    return sum(certain), len(certain) - sum(certain), len(tests)
+    return count_significant(tests)
 
 
 def best_of(found: Findings, labels: Sequence[str]) -> dict[tuple[str, str], str]:
@@ -83,14 +87,14 @@ def best_of(found: Findings, labels: Sequence[str]) -> dict[tuple[str, str], str
     scores = {label: cells(found, label) for label in labels}
     best = {}
     for cell in cells(found, found["default"]):
-        there = {label: of[cell] for label, of in scores.items() if cell in of}
-        if there:
-            best[cell] = max(there, key=lambda label: there[label])
+        known = {label: by_cell[cell] for label, by_cell in scores.items() if cell in by_cell}
+        if known:
+            best[cell] = max(known, key=lambda label: known[label])
     return best
 
 
 def markdown(result: ExperimentResult) -> str:
-    """Tables of rungs and of rivals, and what was tested."""
+    """Tables of rungs and of rivals, and the tests."""
     found = result.results
     parts = [_intro(result), _table(found, rungs(found), against_previous=True)]
     for group, title in GROUPS.items():
@@ -126,21 +130,24 @@ def _tested(found: Findings) -> str:
 
 
 def _table(found: Findings, labels: Sequence[str], *, against_previous: bool) -> str:
+    """The scores of labels by stream, and their change against the label before, or against the default."""
     streams = list(found["streams"])
-    rows: list[list[object]] = []
     best = {stream: max((_mean(found, label, stream) or 0.0) for label in labels) for stream in streams}
-    before: str | None = None if against_previous else found["default"]
-    for label in labels:
-        means = [_mean(found, label, stream) for stream in streams]
-        row: list[object] = [label]
-        row += [Cell(fixed(mean), strong=mean == best[stream]) for mean, stream in zip(means, streams, strict=True)]
-        if before is None:
+    rows: list[list[object]] = []
+    for previous, label in zip([None, *labels], labels, strict=False):
+        base = previous if against_previous else found["default"]
+        means = {stream: _mean(found, label, stream) for stream in streams}
+        row: list[object] = [label, *(Cell(fixed(mean), strong=mean == best[name]) for name, mean in means.items())]
+        if base is None:
             row += ["", "", ""]
         else:
-            row += [change(cells(found, label, m), cells(found, before, m)) for m in (SUMMARY, "auc")]
-            row.append(_sure(found, label, before, against_previous))
+            row += [change(cells(found, label, m), cells(found, base, m)) for m in (SUMMARY, "auc")]
+            if against_previous:
+                higher, lower, tested = significant_cells(found, label, base)
+            else:  # the default is the subject of these tests
+                lower, higher, tested = significant_cells(found, base, label)
+            row.append(f"{higher} / {lower}" if tested else "")
         rows.append(row)
-        before = label if against_previous else before
     headers = ["", *streams, "second half", "whole stream", "significantly ↑ / ↓"]
     if not found["tests"]:
         return markdown_table(headers[:-1], [row[:-1] for row in rows])
@@ -152,16 +159,8 @@ def _mean(found: Findings, label: str, stream: str) -> float | None:
     return fmean(values) if values else None
 
 
-def _sure(found: Findings, label: str, before: str, against_previous: bool) -> str:
-    if against_previous:
-        ahead, behind, tested = sure(found, label, before)
-    else:
-        behind, ahead, tested = sure(found, before, label)
-    return f"{ahead} / {behind}" if tested else ""
-
-
 def friedman_of(found: Findings, labels: Sequence[str]) -> tuple[Friedman | None, list[str]]:
-    """Friedman's test of labels over the streams that all of them have, each by its mean over backbones and seeds."""
+    """Friedman's test of labels over the streams that all have, on their means over backbones and seeds."""
     streams = [
         stream for stream in found["streams"] if all(_mean(found, label, stream) is not None for label in labels)
     ]
@@ -187,21 +186,22 @@ def verdict(result: ExperimentResult) -> str:
     """The default against the best rival of each group, cell by cell."""
     found = result.results
     default, lines = cells(found, found["default"]), []
+    tests = {
+        (t["stream"], t["backbone"], t["baseline"]): t
+        for t in corrected_tests(found)
+        if t["subject"] == found["default"]
+    }
     for group, title in GROUPS.items():
         best = best_of(found, [label for label in in_group(found, group) if found["labels"][label]["method"] != "daes"])
         if not best:
             continue
         gaps = [default[cell] - cells(found, label)[cell] for cell, label in best.items()]
-        tests = {
-            (t["stream"], t["backbone"], t["baseline"]): t
-            for t in corrected_tests(found)
-            if t["subject"] == found["default"]
-        }
-        tested = [tests[(*cell, label)] for cell, label in best.items() if (*cell, label) in tests]
-        certain = [test["difference"] > 0 for test in tested if test["p_value"] < LEVEL]
+        higher, lower, tested = count_significant(
+            [tests[*cell, label] for cell, label in best.items() if (*cell, label) in tests]
+        )
         significance = (
-            f", significantly in {sum(certain)} and significantly behind in {len(certain) - sum(certain)} of "
-            f"{len(tested)} ({_HOW}, after Holm's correction)"
+            f", significantly in {higher} and significantly behind in {lower} of {tested} ({_HOW}, after Holm's "
+            "correction)"
         )
         lines.append(
             f"{title}: against the best rival of each cell the default has {fixed(median(gaps), sign=True)} (median) "

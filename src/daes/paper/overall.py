@@ -43,7 +43,7 @@ def run(settings: ExperimentSettings, data: Dataset | None, execution: Execution
 
 
 def _ranks(found: Findings, measure: str) -> dict[str, float]:
-    """The average rank over the backbones among the paper's methods, as in the last column of its table (by AUC)."""
+    """The average rank over the backbones among the paper's methods; by AUC it is the last column of its table."""
     scores, backbones = scores_of(found), found["training"]["backbones"]
     ranked = [m for m in PAPER_METHODS if any(scores.get(m, backbone, measure) for backbone in backbones)]
     return scores.ranks(measure, backbones, ranked)
@@ -52,7 +52,7 @@ def _ranks(found: Findings, measure: str) -> dict[str, float]:
 def _tests(found: Findings) -> list[Findings]:
     """DAES against the best baseline on each backbone, our preset against the best of the paper's methods.
 
-    On the rows, where predictions were kept, corrected for all of these tests; otherwise between seeds, if there are
+    Tests are on the rows where predictions were kept, corrected for their number; otherwise between seeds, if there are
     several.
     """
     scores, tests = scores_of(found), []
@@ -71,7 +71,7 @@ def _tests(found: Findings) -> list[Findings]:
 
 
 def _test_name(found: Findings) -> str:
-    """By what a difference is significant; a result of an earlier version does not say it."""
+    """The test that was used; results of earlier versions do not store it."""
     return str(found["tests"][0].get("test", SEED_TEST)) if found["tests"] else SEED_TEST
 
 
@@ -92,7 +92,7 @@ def _seeds(scores: Findings, backbone: str, measure: str) -> dict[str, Floats]:
 
 
 def _published(result: ExperimentResult) -> tuple[str, Findings] | None:
-    """The title of the paper's data set and its scores, shaped as ours, where it has these methods and backbones."""
+    """The title of the paper's data set and its scores in our layout, if it has these methods and backbones."""
     paper = counterpart(result.data["name"]) if result.data else None
     backbones = result.results["training"]["backbones"]
     methods = [method for method in PAPER_METHODS if method in result.results["scores"]]
@@ -103,7 +103,7 @@ def _published(result: ExperimentResult) -> tuple[str, Findings] | None:
 
 
 def _published_ranks(result: ExperimentResult) -> dict[str, float]:
-    """The paper's average ranks on these backbones; none unless all fifteen methods are ranked here too."""
+    """The paper's average ranks on these backbones; empty unless all fifteen methods are ranked here too."""
     published = _published(result)
     if published is None or set(result.results["ranks"]) != set(PAPER_METHODS):
         return {}
@@ -113,7 +113,7 @@ def _published_ranks(result: ExperimentResult) -> dict[str, float]:
 
 
 def rank_agreement(ours: dict[str, float], theirs: dict[str, float]) -> float:
-    """Spearman's correlation of two average ranks over the methods that both have.
+    """Spearman's correlation of two sets of average ranks over their common methods.
 
     >>> rank_agreement({"a": 1.0, "b": 2.0, "c": 3.0}, {"a": 1.5, "b": 2.5, "c": 9.0})
     1.0
@@ -149,7 +149,7 @@ def _rank_table(found: Findings, theirs: dict[str, float]) -> str:
 
 
 def _test_table(found: Findings) -> str:
-    """One row per method and backbone; for each measure the best other method, how far ours is above it, and p."""
+    """One row per method and backbone; for each measure the best other method, the difference and p."""
     cells: dict[tuple[str, str], dict[str, list[str]]] = {}
     for test in found["tests"]:
         cells.setdefault((test["method"], test["backbone"]), {})[test["measure"]] = [
@@ -192,7 +192,7 @@ def verdict(result: ExperimentResult) -> str:
 
 
 def _ahead(found: Findings, method: str) -> tuple[int, int, int, int]:
-    """On how many backbones its AUC is above the best other's, significantly so, significantly below; of how many."""
+    """On how many backbones its AUC is above the best other's, significantly above, significantly below; and of all."""
     tests = [test for test in found["tests"] if test["method"] == method and test["measure"] == "auc"]
     sure = [test for test in tests if test["p_value"] is not None and test["p_value"] < LEVEL]
     higher = sum(test["difference"] > 0 for test in sure)
@@ -205,19 +205,17 @@ def _best_rank(found: Findings) -> str:
 
 
 def judge(result: ExperimentResult) -> Judgement:
-    """(1) DAES gate has a significantly higher AUC than the best baseline on most backbones. (2) So has DAES tran."""
+    """(1) DAES gate has a significantly higher AUC than the best baseline on most backbones. (2) So does DAES tran."""
     found = result.results
-    counts = {method: _ahead(found, method) for method in OURS}
-    forms = [method for method in OURS if method != "daes" and counts[method][-1]]
-    sentences = []
+    parts, forms, sentences = [], [], []
+    for method in OURS[:2]:
+        ahead, higher, _, cases = _ahead(found, method)
+        if cases:
+            parts.append(shown(ahead, higher, cases))
+            forms.append(f"{method_title(method)} on {ahead} of {cases} (significantly on {higher})")
     if forms:
-        said = ", ".join(
-            f"{method_title(method)} on {ahead} of {cases} (significantly on {higher})"
-            for method in forms
-            for ahead, higher, _, cases in [counts[method]]
-        )
-        sentences.append(f"Ahead of the best baseline: {said} backbones, by a {_test_name(found)}.")
-    ahead, higher, lower, cases = counts["daes"]
+        sentences.append(f"Ahead of the best baseline: {', '.join(forms)} backbones, by a {_test_name(found)}.")
+    ahead, higher, lower, cases = _ahead(found, "daes")
     if cases:
         sentences.append(
             f"Our preset `daes` is ahead of the best of the paper's {len(found['ranks'])} methods on {ahead} of "
@@ -225,7 +223,7 @@ def judge(result: ExperimentResult) -> Judgement:
         )
     if found["ranks"]:
         sentences.append(f"Best average rank: {method_title(_best_rank(found))}.")
-    return [shown(counts[m][0], counts[m][1], counts[m][-1]) for m in forms], " ".join(sentences)
+    return parts, " ".join(sentences)
 
 
 def draw(result: ExperimentResult) -> "figures.Figure":
@@ -244,30 +242,30 @@ EXPERIMENT = Experiment(
     what="15 methods × 6 backbones: AUC and LogLoss, average rank, tests against the best baseline",
     claim="""
     Table 2: DAES (gate and tran) has the best AUC on all six backbones and three data sets, and the best LogLoss
-    but for one case (EFD with IPNN on the industrial data), with average ranks of 1.3 to 1.7; PLE is the best
+    except in one case (EFD with IPNN on the industrial data), with average ranks of 1.3 to 1.7; PLE is the best
     baseline (3.0 to 3.8).
     """,
     differs="""
-    The paper's Criteo has 45.8 million rows; how many ours has is said with each table. Its industrial data are not
-    public, and a simulated ad stream with as many fields stands in their place; AutoML runs where its files are
-    given. On few rows the batch is smaller than 8192, so that there are some hundred steps at least. Ids seen fewer
-    than five times share a row.
+    The paper's Criteo has 45.8 million rows; the number of ours is stated with each table. The industrial data are not
+    public; a simulated ad stream with as many fields replaces them. AutoML runs if its files are given. With few rows
+    the batch is smaller than 8192, so that there are at least a few hundred steps. Ids seen fewer than five times share
+    a row.
 
-    Two protocols. *Streaming*, ours: one pass, every batch is scored before it is trained on, judged over the
-    second half; offline methods are fitted on the first 10,000 rows, or on the first half where that is less. *The
-    paper's*: chronological parts of 80, 10 and 10 %, early stopping after five epochs; offline methods are fitted on
-    the whole training part. The paper does not publish what tuning chose; without `--tune` every method has the
-    learning rate 1e-3 and the L2 weight 1e-6.
+    Two protocols. *Streaming*, ours: one pass, every batch is scored before it is trained on, evaluated over the second
+    half; offline methods are fitted on the first 10,000 rows, or on the first half if that is less. *The paper's*:
+    chronological parts of 80, 10 and 10 %, early stopping after five epochs; offline methods are fitted on the whole
+    training part. The paper does not publish the tuned hyperparameters; without `--tune` every method has the learning
+    rate 1e-3 and the L2 weight 1e-6.
 
-    NaryDis, DEER and DAE are reconstructions: no code of theirs is public. Key-Value reads quantile-transformed
-    values here; the paper's low figure on Criteo suggests min–max scaled ones. YouTube reads the rank of a value off
-    100 knots of a reservoir that follows the stream; the paper does not say of what it takes powers, and may have
-    fitted that offline.
+    NaryDis, DEER and DAE are reconstructions: their code is not public. Key-Value gets quantile-transformed values
+    here; the paper's low figure on Criteo suggests min–max scaled ones. YouTube takes the rank of a value from 100
+    knots of a reservoir that follows the stream; the paper does not say of which quantity it takes the powers, and may
+    have fitted it offline.
 
-    Ranks are over the paper's fifteen methods, by AUC as in its table and by LogLoss. Equal scores share their
-    places, where the paper's table puts the method listed first ahead. A method without a result on a backbone is
-    last there, one without any has no rank. Our own preset `daes` is shown beside them and tested against the best
-    of them.
+    Ranks are over the paper's fifteen methods, by AUC as in its table and by LogLoss. Equal scores share their ranks,
+    whereas the paper's table ranks the method listed first higher. A method without a result on a backbone ranks last
+    there; one without any result has no rank. Our own preset `daes` is listed as well and tested against the best of
+    them.
     """,
     run=run,
     markdown=markdown,
