@@ -1,4 +1,4 @@
-"""Pictures and tables of a comparison."""
+"""Figures of a comparison."""
 
 from collections.abc import Sequence
 from itertools import product
@@ -45,14 +45,14 @@ def _dots(compared: Compared, backbone: str, measure: str) -> tuple[list[Trace],
     if not labels:
         return None
     data: list[Trace] = []
-    for place, label in enumerate(labels):
+    for row, label in enumerate(labels):
         found = table.summary(label, backbone, measure)
         mark = {"mode": "markers", "name": named(label), "hovertemplate": "%{x:.4f}<extra>%{fullData.name}</extra>"}
         colour = f"@{compared.style(label).colour}"
         if len(found.values) > 1:
-            seeds = {"x": list(found.values), "y": [place] * len(found.values)}
+            seeds = {"x": list(found.values), "y": [row] * len(found.values)}
             data.append({**mark, **seeds, "marker": {"color": colour, "size": 6, "opacity": 0.45}})
-        data.append({**mark, "x": [found.mean], "y": [place], "marker": {"color": colour, "size": 12}})
+        data.append({**mark, "x": [found.mean], "y": [row], "marker": {"color": colour, "size": 12}})
     layout: Layout = {
         "hovermode": "closest",
         "xaxis": {"tickformat": ".3f", "nticks": 6},
@@ -63,8 +63,7 @@ def _dots(compared: Compared, backbone: str, measure: str) -> tuple[list[Trace],
             "fixedrange": True,
         },
         "annotations": [
-            side_label(fixed(compared.mean(label, backbone, measure)), place, "quiet")
-            for place, label in enumerate(labels)
+            side_label(fixed(compared.mean(label, backbone, measure)), row, "quiet") for row, label in enumerate(labels)
         ],
         "margin": {"r": 62},
     }
@@ -73,13 +72,13 @@ def _dots(compared: Compared, backbone: str, measure: str) -> tuple[list[Trace],
         line = {"color": "@c7", "width": 1.2, "dash": "dot"}
         upright = {"type": "line", "x0": ceiling, "x1": ceiling, "y0": 0, "y1": 1, "yref": "paper", "line": line}
         layout["shapes"] = [upright]
-        # A shape does not count for the range of an axis; an invisible dot does.
+        # Unlike a shape, an invisible dot extends the range of the axis.
         data.append({"x": [ceiling], "y": [0], "mode": "markers", "marker": {"opacity": 0}, "hoverinfo": "skip"})
     return data, layout
 
 
 def stream_figures(compared: Compared) -> list[Figure]:
-    """AUC and LogLoss along the stream, method against method."""
+    """AUC and LogLoss of each method along the stream."""
     found = []
     for metric, title in (("auc", "AUC"), ("logloss", "LogLoss")):
         views = []
@@ -103,7 +102,7 @@ def stream_figures(compared: Compared) -> list[Figure]:
 def _figure(
     compared: Compared, name: str, title: str, views: Sequence[View], alt: str, caption: str = "", choice: str = "Show"
 ) -> list[Figure]:
-    """A figure with a line per method; none without views."""
+    """A figure with a line per method; empty without views."""
     keys = [Line(label, label, colour=compared.style(label).colour) for label in compared.table.methods]
     return [Figure(name, title, views, alt, caption, choice, _HEIGHT, keys)] if views else []
 
@@ -115,7 +114,7 @@ def _window(compared: Compared) -> str:
 
 _CAPTIONS = {
     "auc": "Higher is better. “Against the mean” is the difference, seed by seed, from the mean of all methods at that "
-    "row: it shows what the common ups and downs hide. With several seeds the veil spans them.",
+    "row: it removes the ups and downs that all methods share. With several seeds the band spans them.",
     "logloss": "Lower is better, in nats.",
 }
 
@@ -137,7 +136,7 @@ def epoch_figures(compared: Compared) -> list[Figure]:
 
 
 class Curve(NamedTuple):
-    """A method's course: x (T,) and values (seeds, T)."""
+    """The values of a method along the stream or over epochs: x (T,), values (seeds, T)."""
 
     label: str
     x: Floats
@@ -145,31 +144,33 @@ class Curve(NamedTuple):
 
 
 def _curves(compared: Compared, backbone: str, column: str, axis: str = "rows") -> list[Curve]:
-    """What every method recorded of a column; records that are not defined for all its seeds are left out."""
+    """The recorded values of a column, for every method that has any."""
     found = []
     for label in compared.table.methods:
         histories = [trial.history for trial in compared.trials(label, backbone) if trial.history.get(column)]
-        if not histories:
-            continue
-        shortest = min(len(history[axis]) for history in histories)
-        values = np.stack([floats(history[column])[:shortest] for history in histories])
-        known = np.isfinite(values).all(axis=0)
-        if known.any():
-            found.append(Curve(label, floats(histories[0][axis])[:shortest][known], values[:, known]))
+        if histories:
+            shortest = min(len(history[axis]) for history in histories)
+            values = np.stack([floats(history[column])[:shortest] for history in histories])
+            found += _defined(label, floats(histories[0][axis])[:shortest], values)
     return found
 
 
 def _eighths(compared: Compared, backbone: str, metric: str) -> list[Curve]:
-    """The measure on each eighth of the stream, at the rows where it ends."""
+    """The metric on each eighth of the stream, at the row where the eighth ends."""
     found = []
     for label in compared.table.methods:
         trials = [trial for trial in compared.trials(label, backbone) if trial.eighths.get(metric)]
         if trials:
             values = np.array([trial.eighths[metric] for trial in trials])
-            known = np.isfinite(values).all(axis=0)
             ends = trials[0].rows * np.arange(1, values.shape[1] + 1) / values.shape[1]
-            found += [Curve(label, ends[known], values[:, known])] if known.any() else []
+            found += _defined(label, ends, values)
     return found
+
+
+def _defined(label: str, x: Floats, values: Floats) -> list[Curve]:
+    """A curve of the points that are defined for all seeds; empty if there are none."""
+    known = np.isfinite(values).all(axis=0)
+    return [Curve(label, x[known], values[:, known])] if known.any() else []
 
 
 def _lines(compared: Compared, curves: Sequence[Curve], *, mode: str = "lines", bands: bool = False) -> list[Line]:
@@ -179,7 +180,7 @@ def _lines(compared: Compared, curves: Sequence[Curve], *, mode: str = "lines", 
         band = (values.min(axis=0), values.max(axis=0)) if bands and len(values) > 1 else None
         shown = mode if len(x) > 1 else "markers"
         made.append(Line(label, label, x, values.mean(axis=0), style.colour, style.width, style.dash, band, mode=shown))
-    # The subject is drawn last, above the others.
+    # The subject is drawn last, on top of the others.
     return sorted(made, key=lambda line: line.label == compared.subject)
 
 
@@ -192,7 +193,7 @@ def _view(compared: Compared, curves: Sequence[Curve], label: str, metric: str) 
 
 
 def _difference(compared: Compared, curves: Sequence[Curve], label: str) -> View:
-    """Each method less the mean of all; seed by seed where all have as many, since a seed moves all alike."""
+    """Each method minus the mean of all; seed by seed if all have as many, since a seed affects all methods alike."""
     shortest = min(len(curve.x) for curve in curves)
     last = [curve.values[:, -shortest:] for curve in curves]
     alike = len({len(values) for values in last}) == 1

@@ -15,16 +15,15 @@ from daes.report.comparison_tables import (
     significance_table,
     verdict,
 )
-from daes.report.content import Block, Heading, Paragraph, Section, drawn
+from daes.report.content import Block, Heading, Paragraph, Section, drawn, settings
 from daes.report.learned import read_findings
 from daes.report.methods import compared_methods
 from daes.report.run_record import read_run
 from daes.report.run_sections import notes, stream_sections
-from daes.report.settings import settings
 
 
 def comparison_sections(compared: Compared, group: str = "") -> list[Section]:
-    """All sections of a comparison, in order; `group` names it on a page with several."""
+    """All sections of a comparison, in order; `group` is its name on a page with several."""
     curves = "Along the stream" if compared.table.protocol == "stream" else "Epoch by epoch"
     sections = [
         Section("result", "Result", _result(compared), group),
@@ -59,21 +58,21 @@ def best_facts(compared: Compared, group: str = "") -> list[tuple[str, str]]:
 
 
 def work_facts(comparisons: Sequence[Compared]) -> list[tuple[str, str]]:
-    """How much was computed."""
+    """The number of trained models and their total time."""
     results = [result for compared in comparisons for result in compared.results]
     seconds = sum(result.seconds for result in results)
     return [("Models trained", str(len(results))), ("Time, added up", duration(seconds))]
 
 
 _TESTS = (
-    f"Each baseline (in bold the best of its column) against the method, on the same rows: {ROW_TESTS}. 95 % is the "
-    "interval of the block bootstrap. The last p is the larger of both, by Holm's correction over all lines of this "
-    f"table; what is called better or worse has one below {LEVEL}. Seeds are shown as the spread in the tables above."
+    f"Each baseline (the best of its column in bold) against the method, on the same rows: {ROW_TESTS}. 95 % is the "
+    "interval of the block bootstrap. The last p is the larger of both, after Holm's correction over all lines of this "
+    f"table; it is below {LEVEL} for what is called better or worse. The tables above show the spread over seeds."
 )
 
 
 def _result(compared: Compared) -> list[Block]:
-    blocks: list[Block] = [Paragraph(verdict(compared) or "No model was finished.", "said")]
+    blocks: list[Block] = [Paragraph(verdict(compared) or "No trial has finished.", "said")]
     several = len(compared.table.backbones) > 1
     for backbone in compared.table.backbones:
         blocks += [*([Heading(backbone)] if several else []), result_table(compared, backbone)]

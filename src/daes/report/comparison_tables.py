@@ -1,4 +1,4 @@
-"""Tables of a comparison, and its result in words."""
+"""Tables of a comparison, and its outcome in words."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,7 +14,7 @@ from daes.table import Cell, Table
 
 
 def result_table(compared: Compared, backbone: str) -> Table:
-    """Every method on one backbone, best first; the best of each column stands out."""
+    """Every method on one backbone, best first; the best of each column is strong."""
     rows: list[list[object]] = []
     for label in compared.order(backbone, compared.headline[0]):
         trials = compared.trials(label, backbone)
@@ -43,7 +43,7 @@ def rank_table(compared: Compared) -> Table:
 
 
 def eighths_table(compared: Compared, backbone: str) -> Table | None:
-    """AUC of every method on each eighth of the stream; None where no trial has kept it."""
+    """AUC of every method on each eighth of the stream; None if no trial has it."""
     table = comparison_table.eighths_table(compared.table, backbone)
     if len(table.head) == 1:
         return None
@@ -55,17 +55,16 @@ def _label(compared: Compared, label: str) -> Cell:
 
 
 def significance_table(compared: Compared) -> Table | None:
-    """The subject against every baseline, tested on the rows; None where there is nothing to test."""
-    places = list(compared.titles)
-    tests = sorted(compared.table.tests, key=lambda test: places.index(test.measure))
+    """The subject against every baseline, tested on the rows; None if nothing was tested."""
+    measures = list(compared.titles)
+    tests = sorted(compared.table.tests, key=lambda test: measures.index(test.measure))
     if not tests:
         return None
-    best = {(test.backbone, test.measure, test.baseline) for test in compared.table.best_tests}
     rows = [
         (
             test.backbone,
             compared.titles[test.measure],
-            Cell(test.baseline, strong=(test.backbone, test.measure, test.baseline) in best),
+            Cell(test.baseline, strong=test in compared.table.best_tests),
             *comparison_table.difference_cells(test),
             p_value(test.p_value),
             ("better" if test.better else "worse") if test.significant else "may be chance",
@@ -78,13 +77,10 @@ def significance_table(compared: Compared) -> Table | None:
 
 
 def verdict(compared: Compared) -> str:
-    """Who came first on each backbone, where the subject stands, and whether that may be chance."""
+    """The best method on each backbone, the rank of the subject, and whether the difference may be chance."""
     several = len(compared.table.backbones) > 1
-    said = []
-    for backbone in compared.table.backbones:
-        sentence = _first(compared, backbone)
-        if sentence:
-            said.append(f"On {backbone}, {sentence}" if several else sentence)
+    sentences = {backbone: _first(compared, backbone) for backbone in compared.table.backbones}
+    said = [f"On {name}, {sentence}" if several else sentence for name, sentence in sentences.items() if sentence]
     if not said:
         return ""
     where = {"stream": "Over the second half of the stream: ", "paper": "On the test part: "}
@@ -121,6 +117,6 @@ def _chance(compared: Compared, backbone: str, measure: str) -> str:
 
 
 def failure_table(failures: Sequence[TrialResult]) -> Table:
-    """Trials that could not be finished, and why."""
+    """The trials that failed, and why."""
     rows = [(trial.label, trial.backbone, str(trial.seed), trial.error or "") for trial in failures]
     return Table(("method", "backbone", "seed", "reason"), rows, left=frozenset({0, 1, 3}))

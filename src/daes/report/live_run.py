@@ -1,4 +1,4 @@
-"""A run in progress as a view of the live page (`daes.report.live`), from the files of its folder."""
+"""The view of a run for the live page (`daes.report.live`), from the files of its folder."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -10,14 +10,14 @@ from daes.report.live import line_chart, note, reliability_chart, table
 from daes.storage.run_folder import RunFolder
 
 _SILENT = 60.0
-"""Seconds without news after which a run may have ended."""
+"""Seconds without an update after which a run may have ended."""
 
 
 def training_view(folder: str | Path) -> dict[str, Any]:
-    """What is known of a run, while it trains and afterwards.
+    """The view of a run, during training and afterwards.
 
-    A run that is to replace another is shown in its place. A folder without a run is an error; a run that has not
-    made its first record says so.
+    A run that is going to replace another is shown instead of it. A folder without a run is an error; a run without a
+    record says so.
     """
     run = RunFolder(folder)
     if run.replacement.is_run:
@@ -36,9 +36,8 @@ def training_view(folder: str | Path) -> dict[str, Any]:
     metrics, history, monitor = found["metrics"], found["history"], found["monitor"]
     speed = found["rows"] / found["seconds"] if found["seconds"] else None
     total = config["data"].get("rows")
-    done = count(found["rows"]) if not total else f"{count(found['rows'])} of {count(total)}"
     view["facts"] = [
-        ("rows", done),
+        ("rows", count(found["rows"]) + (f" of {count(total)}" if total else "")),
         ("rows/s", compact(speed)),
         ("training", duration(found["seconds"])),
         ("AUC, last rows", fixed(metrics.get("window_auc"))),
@@ -52,7 +51,7 @@ def training_view(folder: str | Path) -> dict[str, Any]:
 
 
 def _read(run: RunFolder) -> tuple[dict[str, Any] | None, str]:
-    """What is known of the run, and what it is doing."""
+    """The records of the run, and its state."""
     try:
         found = run.read("progress")
     except FileNotFoundError:
@@ -112,10 +111,10 @@ def _drift(monitor: Mapping[str, Any]) -> dict[str, Any]:
         *table(["number", "PSI", "by chance", "KS", "missing"], numbers),
         *table(["category", "distinct ids", "missing"], categories),
     ]
-    said = f"The last segment against the first {count(monitor.get('reference_rows'))} rows."
+    said = f"The last segment compared with the first {count(monitor.get('reference_rows'))} rows."
     return {"id": "drift", "title": "Drift", "notes": [note(said)], "tables": tables}
 
 
 def _last(values: Sequence[float | None] | None) -> float | None:
-    """The newest value that is known."""
+    """The latest known value."""
     return next((value for value in reversed(values or ()) if value is not None), None)

@@ -1,4 +1,4 @@
-"""How well a run predicts: scores along the stream, calibration, speed."""
+"""Figures of a run's performance: scores along the stream, calibration, speed."""
 
 from collections.abc import Sequence
 
@@ -63,7 +63,7 @@ def _column(run: RunRecord, name: str) -> Floats:
 
 
 def _entropy(run: RunRecord) -> Floats:
-    """What always predicting the mean label so far scores: LogLoss over normalised entropy."""
+    """The LogLoss of always predicting the mean label so far: LogLoss over normalised entropy."""
     loss, part = _column(run, "logloss"), _column(run, "normalized_entropy")
     entropy = np.full(loss.shape, np.nan)
     np.divide(loss, part, out=entropy, where=np.isfinite(part) & (part > 0))
@@ -77,10 +77,9 @@ def _ends(series: Sequence[Line]) -> str:
 
 def _history_table(run: RunRecord, metric: str, title: str) -> Table:
     rows, recent, life = (_column(run, name) for name in ("rows", f"window_{metric}", metric))
-    picked = thinned(len(rows), 20)
     return Table(
         ("rows", f"{title}, {_window(run)}", f"{title} since the start"),
-        [(count(rows[i]), fixed(recent[i]), fixed(life[i])) for i in picked],
+        [(count(rows[i]), fixed(recent[i]), fixed(life[i])) for i in thinned(len(rows), 20)],
     )
 
 
@@ -90,13 +89,13 @@ def thinned(length: int, most: int) -> list[int]:
     >>> thinned(5, 20), thinned(100, 4)
     ([0, 1, 2, 3, 4], [0, 33, 66, 99])
     """
-    return sorted({int(place) for place in np.linspace(0, length - 1, min(length, most)).round()}) if length else []
+    return [int(index) for index in np.linspace(0, length - 1, min(length, most)).round()]
 
 
 def calibration_figure(found: ReliabilityBins) -> Figure | None:
     """Click rate against mean prediction.
 
-    Bins with less than a thousandth of the weight are left out: their rate is noise.
+    Bins with less than a thousandth of the weight are left out, because their rate is noise.
     """
     total = float(found.weight.sum())
     kept = (found.weight >= max(total / 1000, 1)) & np.isfinite(found.prediction) & np.isfinite(found.label)
@@ -126,8 +125,8 @@ def calibration_figure(found: ReliabilityBins) -> Figure | None:
         "Reliability",
         [View("", data, layout)],
         alt="Reliability diagram: the rate of clicks against the mean prediction, by bins of the prediction.",
-        caption="On the dotted line, as many clicked as was predicted; below it, fewer. All rows count, including "
-        "the first ones, when the model was untrained; bins with less than a thousandth of the rows are left out.",
+        caption="On the dotted line, as many clicked as predicted; below it, fewer. All rows count, including the "
+        "first ones, when the model was untrained; bins with less than a thousandth of the rows are left out.",
         height=380,
         table=Table(
             ("predicted", "clicked", "share", "rows"),
@@ -149,7 +148,7 @@ def throughput_figure(run: RunRecord) -> Figure | None:
         "Rows per second",
         [View("", *view)],
         alt=f"Rows per second along the stream, {compact(float(np.nanmedian(speed)))} in the median.",
-        caption="Reading, scoring and training together; other work of the machine shows as well.",
+        caption="Reading, scoring and training together; other load on the machine also has an effect.",
         height=220,
         table=Table(("rows", "rows per second"), [(count(rows[i]), count(speed[i])) for i in thinned(len(rows), 20)]),
     )
