@@ -142,8 +142,14 @@ def compare(
     ]
     results = run_trials(trials, data, jobs=jobs, run=run, out=out, max_bytes=max_bytes, progress=progress)
     results += [replace(r, backbone=name) for r in results if r.method in RIVALS for name in backbones[1:]]
+    about = {
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "data": data.describe(),
+        "schema": json.loads(data.schema.to_json()),
+        "environment": environment(device),
+    }
     comparison = Comparison(
-        protocol, tuple(variants), tuple(backbones), numbers, tuple(results), subject, about=_about(data, device)
+        protocol, tuple(variants), tuple(backbones), numbers, tuple(results), subject, about=about
     ).tested()
     if out is not None:
         write_json(Path(out) / TABLE, comparison.to_dict(), indent=None)
@@ -240,12 +246,3 @@ def _variants(
         if not any(name in options for _, options in variants.values()):
             raise ValueError(f"no method of {', '.join(variants)} has an option {name!r}")
     return variants
-
-
-def _about(data: Dataset, device: str) -> dict[str, Any]:
-    return {
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "data": data.describe(),
-        "schema": json.loads(data.schema.to_json()),
-        "environment": environment(device),
-    }

@@ -51,7 +51,8 @@ class ResultLog:
             self._lock = WriterLock(self._path.with_name(LOCK))
             self._lock.acquire()
             if self._path.is_file():
-                _drop_partial_line(self._path)
+                with self._path.open("rb+") as file:  # remove the incomplete line of a writer that was killed
+                    file.truncate(file.read().rfind(b"\n") + 1)
                 self.results = read_log(self._path)
         return self
 
@@ -104,9 +105,3 @@ def read_log(path: Path) -> dict[str, dict[str, Any]]:
         except (ValueError, TypeError, KeyError):
             continue
     return found
-
-
-def _drop_partial_line(path: Path) -> None:
-    """Remove an incomplete last line, left by a writer that was killed, before further lines are appended."""
-    with path.open("rb+") as file:
-        file.truncate(file.read().rfind(b"\n") + 1)

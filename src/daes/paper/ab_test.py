@@ -1,6 +1,7 @@
 """A simulated online experiment: revenue per user with DAES against a production baseline of static bins."""
 
 from dataclasses import asdict, replace
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -85,16 +86,14 @@ def _pooled(experiments: Findings) -> Findings:
 
 def markdown(result: ExperimentResult) -> str:
     found = result.results
-    market = found["market"]
-    rows, details = [], []
-    means, seeds = _pooled(found["experiments"]), counted(result.settings["seeds"], "seed")
+    market, pooled = found["market"], _pooled(found["experiments"])
+    rows = [[title, *map(_interval, measures.values())] for title, measures in pooled.items()]
+    details = []
     for title, one in found["experiments"].items():
-        pooled = means[title]
-        rows.append([title, *(_interval(pooled[name]) for name in ("lift", "paired_lift", "value_lift"))])
-        oracle = float(np.mean([seed["oracle_lift"] for seed in one["seeds"]]))
-        users = float(np.mean([sum(seed["users"]) for seed in one["seeds"]]))
+        oracle = fmean(seed["oracle_lift"] for seed in one["seeds"])
+        users = fmean(sum(seed["users"]) for seed in one["seeds"])
         quality = [
-            fixed(float(np.mean([seed["arms"][arm][name] for seed in one["seeds"]])), digits)
+            fixed(fmean(seed["arms"][arm][name] for seed in one["seeds"]), digits)
             for name, digits in (("auc", 4), ("calibration", 2))
             for arm in (0, 1)
         ]
@@ -102,8 +101,8 @@ def markdown(result: ExperimentResult) -> str:
     intro = (
         f"Simulated: {market['days']} days of {count(market['requests_per_day'])} requests after "
         f"{market['warm_up_days']} days of warm-up, {market['candidates']} ads bid for each, generalised second price; "
-        f"{market['backbone']}, batches of {market['batch_size']}; {seeds}. The paper: "
-        f"ARPU {percent(ARPU_GAIN, 3, sign=True)} against production bins (EFD, LD). 95 % intervals in brackets."
+        f"{market['backbone']}, batches of {market['batch_size']}; {counted(result.settings['seeds'], 'seed')}. The "
+        f"paper: ARPU {percent(ARPU_GAIN, 3, sign=True)} against production bins (EFD, LD). 95 % intervals in brackets."
     )
     lifts = ["experiment", "ARPU, as measured", "expected revenue, paired", "value of shown ads, paired"]
     quality = [f"{name}, {arm}" for name in ("AUC", "calibration") for arm in ("control", "treatment")]
@@ -120,10 +119,15 @@ def verdict(result: ExperimentResult) -> str:
     pooled = _pooled(result.results["experiments"])
     sentences = []
     for title, one in pooled.items():
-        sure = "" if title == _NO_CHANGE else f", {_judged(one, pooled[_NO_CHANGE], result.settings['seeds'])}"
-        sentences.append(
-            f"{title}: expected revenue {_interval(one['paired_lift'])}{sure}; ARPU {_interval(one['lift'])}."
-        )
+        if title == _NO_CHANGE:
+            judged = ""
+        elif result.settings["seeds"] < ENOUGH_SEEDS:
+            judged = ", not judged with so few seeds"
+        else:
+            more = _beyond(one, pooled[_NO_CHANGE])
+            judged = ", more than in the A/A test" if more else ", not distinguishable from the A/A test"
+        revenue, arpu = _interval(one["paired_lift"]), _interval(one["lift"])
+        sentences.append(f"{title}: expected revenue {revenue}{judged}; ARPU {arpu}.")
     return f"Simulated; the paper reports {percent(ARPU_GAIN, 3, sign=True)}. " + " ".join(sentences)
 
 
@@ -153,12 +157,6 @@ def _beyond(one: Findings, nothing: Findings) -> bool:
     return bool(lift["mean"] - chance["mean"] > 2**0.5 * (lift["high"] - lift["low"]) / 2)
 
 
-def _judged(one: Findings, nothing: Findings, seeds: int) -> str:
-    if seeds < ENOUGH_SEEDS:
-        return "not judged with so few seeds"
-    return "more than in the A/A test" if _beyond(one, nothing) else "not distinguishable from the A/A test"
-
-
 def draw(result: ExperimentResult) -> "figures.Figure":
     experiments = result.results["experiments"]
     figure, (left, right) = figures.panels(1, 2, 9.6, 3.8, width_ratios=[1.25, 1])
@@ -169,23 +167,17 @@ def draw(result: ExperimentResult) -> "figures.Figure":
             pooled = {key: 100 * value for key, value in means[title][name].items()}
             left.plot([pooled["low"], pooled["high"]], [place - lift] * 2, color=colour, linewidth=1.4)
             left.plot(pooled["mean"], place - lift, marker, color=colour, markersize=6)
-            left.plot(
-                [100 * seed[name] for seed in one["seeds"]],
-                [place - lift] * len(one["seeds"]),
-                ".",
-                color=colour,
-                alpha=0.35,
-            )
+            seeds = [100 * seed[name] for seed in one["seeds"]]
+            left.plot(seeds, [place - lift] * len(seeds), ".", color=colour, alpha=0.35)
         daily = 100 * np.mean([seed["daily_lift"] for seed in one["seeds"]], axis=0)
         right.plot(np.arange(1, daily.size + 1), daily, "o-", color=colour)
         figures.at_end(right, daily.size, float(daily[-1]), title.split(":")[0], colour)
     left.axvline(0, color=figures.GREY, linewidth=0.8)
     left.axvline(100 * ARPU_GAIN, color=figures.VERMILION, linestyle=":", linewidth=1.2)
     left.text(100 * ARPU_GAIN, -0.72, " the paper's ARPU", color=figures.VERMILION, fontsize=7.5, va="center")
-    left.set_yticks(range(len(experiments)), [title.replace(" against ", "\nagainst ") for title in experiments])
-    left.set(ylim=(len(experiments) - 0.5, -0.95), xlabel="treatment over control, %")
+    figures.name_rows(left, [title.replace(" against ", "\nagainst ") for title in experiments], above=0.95)
+    left.set_xlabel("treatment over control, %")
     left.set_title("● ARPU measured  ■ revenue paired  ◆ value paired", fontsize=8.5)
-    left.grid(axis="y", visible=False)
     right.axhline(0, color=figures.GREY, linewidth=0.8)
     right.set(xlabel="day", ylabel="treatment over control, %", title="Expected revenue day by day, paired")
     market = result.results["market"]

@@ -186,12 +186,9 @@ def draw(result: ExperimentResult) -> "figures.Figure":
             figures.at_end(panel, max(middle, high, 0), place, f"{middle:+.0f} %", None, xytext=(4, 0))
         panel.axvline(0, color=figures.GREY, linewidth=0.8)
         panel.axvline(100 * QPS_CHANGE, color=figures.VERMILION, linestyle=":", linewidth=1.4)
-        panel.set_yticks(range(len(methods)), [method_title(method) for method in methods])
-        panel.set(
-            ylim=(len(methods) - 0.5, -0.5), title=title.capitalize(), xlabel="throughput against the baseline, %"
-        )
+        figures.name_rows(panel, [method_title(method) for method in methods])
+        panel.set(title=title.capitalize(), xlabel="throughput against the baseline, %")
         panel.margins(x=0.18)
-        panel.grid(axis="y", visible=False)
     figures.headline(
         figure,
         f"Throughput against {method_title(found['baseline'])}",

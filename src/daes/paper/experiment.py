@@ -91,6 +91,13 @@ class ExperimentSettings:
             if getattr(self, name) is not None:
                 check_choices(name, getattr(self, name), known)
 
+    def simulated_rows(self, most: int, least: int) -> int:
+        """The length of a simulated stream: `rows`, at most `most`; fewer than `least` are an error."""
+        rows = most if self.rows is None else min(self.rows, most)
+        if rows < least:
+            raise ValueError(f"rows must be {least:,} or more, got {rows}")
+        return rows
+
 
 @dataclass(frozen=True)
 class Execution:

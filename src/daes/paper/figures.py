@@ -1,6 +1,6 @@
 """Style of the figures: colours for colour-blind readers, labels at the lines."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
@@ -73,6 +73,13 @@ def at_end(axes: "Axes", x: float, y: float, text: str, colour: str | None, **op
     """A label to the right of a line's last point."""
     defaults: dict[str, Any] = {"xytext": (5, 0), "textcoords": "offset points", "va": "center", "fontsize": 8}
     axes.annotate(text, (x, y), color=colour, annotation_clip=False, **{**defaults, **options})
+
+
+def name_rows(axes: "Axes", names: Sequence[str], above: float = 0.5, below: float = 0.5) -> None:
+    """One row per name, from the top, with margins above and below."""
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 1 + below, -above)
+    axes.grid(axis="y", visible=False)
 
 
 def save(figure: "Figure", path: Path) -> Path:

@@ -52,9 +52,7 @@ def _stream(times: int, runs: int) -> Findings:
             quantiles[seed] = reservoir.quantile(levels)
         errors = quantiles - levels
         found[rule] = {
-            **_by_position(samples, length),
-            "first_closed_form": first_values_inclusion(rule, SIZE, length),
-            "closed_form": _closed_form_by_position(rule, length),
+            **_inclusion_by_position(rule, samples, length),
             "bias": errors.mean(axis=0),
             "bias_error": errors.std(axis=0, ddof=1) / np.sqrt(runs),
             "root_mean_square": np.sqrt(np.square(errors).mean(axis=0)),
@@ -62,17 +60,19 @@ def _stream(times: int, runs: int) -> Findings:
     return found
 
 
-def _by_position(samples: Floats, length: int) -> Findings:
-    """How often a value is in the sample, relative to m/T, for groups of neighbours in the stream."""
+def _inclusion_by_position(rule: Skip, samples: Floats, length: int) -> Findings:
+    """How often a value is in the sample, relative to m/T: the first m values, and groups of neighbours."""
     edges, positions = _edges(length), np.rint(samples * length)
     counts, _ = np.histogram(positions, bins=edges + 0.5)
-    sampled = counts / len(samples) / np.diff(edges) * length / SIZE
     first = np.count_nonzero(positions <= SIZE, axis=1) / SIZE * length / SIZE
+    expected = inclusion(rule, SIZE, length) * length / SIZE
     return {
         "first": first.mean(),
         "first_error": first.std(ddof=1) / np.sqrt(len(samples)),
         "place": (edges[1:] + edges[:-1]) / 2 / SIZE,
-        "inclusion": sampled,
+        "inclusion": counts / len(samples) / np.diff(edges) * length / SIZE,
+        "first_closed_form": first_values_inclusion(rule, SIZE, length),
+        "closed_form": np.add.reduceat(expected, edges[:-1].astype(np.int64)) / np.diff(edges),
     }
 
 
@@ -121,12 +121,6 @@ def first_values_limit() -> float:
     """
     integral, _ = require("scipy.integrate").quad(lambda v: (v - 1 + np.exp(-v)) / v**2, 0, 1)
     return float(np.exp(integral))
-
-
-def _closed_form_by_position(rule: Skip, length: int) -> Floats:
-    edges = _edges(length).astype(np.int64)
-    expected = inclusion(rule, SIZE, length) * length / SIZE
-    return np.add.reduceat(expected, edges[:-1]) / np.diff(edges)
 
 
 def markdown(result: ExperimentResult) -> str:

@@ -133,7 +133,7 @@ def run(settings: ExperimentSettings, data: Dataset | None, execution: Execution
     return {
         "where": counted(len(streams), "stream"),
         "training": {"backbones": list(backbones)},
-        "streams": {name: _describe(found) for name, found in streams.items()},
+        "streams": {name: _describe(data) for name, data in streams.items()},
         "labels": {label: {"method": rung.method, "group": rung.group} for label, rung in chosen.items()},
         "default": _default(chosen),
         "scores": _by_label(results, lambda trained: collect_scores(trained, measures)[trained[0].label]),

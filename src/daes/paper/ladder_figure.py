@@ -53,9 +53,7 @@ def _draw(panel: Any, lines: Sequence[tuple[str, Cells, Cells]], colours: dict[s
         if gaps:
             panel.plot(100 * median(gaps), row, "|", color=figures.BLACK, markersize=13, markeredgewidth=2.2)
     panel.axvline(0, color=figures.GREY, linewidth=0.8)
-    panel.set_yticks(range(len(lines)), [label for label, *_ in lines])
-    panel.set_ylim(len(lines) - 0.4, -0.6)
+    figures.name_rows(panel, [label for label, *_ in lines], 0.6, 0.6)
     panel.set_xscale("symlog", linthresh=0.5, linscale=0.7)
     panel.set_xticks([-5, -1, 0, 1, 5], ["−5", "−1", "0", "1", "5"])
     panel.set_xticks([], minor=True)
-    panel.grid(axis="y", visible=False)

@@ -112,20 +112,17 @@ def _intro(result: ExperimentResult) -> str:
     found = result.results
     names = ", ".join(backbone_title(name) for name in found["training"]["backbones"])
     streams = ", ".join(f"{name} ({count(about['rows'])} rows)" for name, about in found["streams"].items())
+    tested = " (predictions were not kept: nothing is tested)"
+    if found["tests"]:
+        tested = (
+            f"; then in how many cells it is significantly higher / lower over the second half: {_HOW}, p < {LEVEL} "
+            f"after Holm's correction for all {len(found['tests'])} comparisons of this page"
+        )
     return (
         "One pass over each stream, every batch scored before it is learned from; AUC over the second half, the mean "
         f"of {names} and of {counted(result.settings['seeds'], 'seed')}. The last columns: the median change over the "
         "cells (a stream with a backbone) and in how many of them AUC rose, for the second half and for the whole "
-        f"stream{_tested(found)}. Streams: {streams}."
-    )
-
-
-def _tested(found: Findings) -> str:
-    if not found["tests"]:
-        return " (predictions were not kept: nothing is tested)"
-    return (
-        f"; then in how many cells it is significantly higher / lower over the second half: {_HOW}, p < {LEVEL} after "
-        f"Holm's correction for all {len(found['tests'])} comparisons of this page"
+        f"stream{tested}. Streams: {streams}."
     )
 
 

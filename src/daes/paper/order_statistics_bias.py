@@ -22,9 +22,7 @@ _COLOURS = (figures.BLACK, figures.SKY, figures.GREEN, figures.ORANGE, figures.V
 
 
 def run(settings: ExperimentSettings, data: Dataset | None, execution: Execution) -> Findings:
-    values = _VALUES if settings.rows is None else min(settings.rows, _VALUES)
-    if values < _LEAST_VALUES:
-        raise ValueError(f"rows must be {_LEAST_VALUES:,} or more, got {values}")
+    values = settings.simulated_rows(_VALUES, _LEAST_VALUES)
     found: Findings = {
         "values": values,
         "slots": min(_SLOTS, values // 2),

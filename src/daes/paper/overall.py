@@ -1,13 +1,10 @@
 """The main table: fifteen methods on six backbones."""
 
-from collections.abc import Sequence
-from dataclasses import asdict
-from itertools import product
+from itertools import product, zip_longest
 
 import numpy as np
 
-from daes.experiments.scores import ScoreTable
-from daes.experiments.significance import LEVEL, average_rank, holm
+from daes.experiments.significance import LEVEL, average_rank
 from daes.extras import require
 from daes.formatting import fixed, p_value
 from daes.paper import figures
@@ -17,16 +14,7 @@ from daes.paper.judging import Judgement, shown
 from daes.paper.overall_figure import methods_figure
 from daes.paper.published import DATASET_TITLES, OVERALL, PAPER_BACKBONES, PAPER_METHODS, counterpart
 from daes.paper.result import ExperimentResult
-from daes.paper.scores import (
-    MEASURES,
-    ROW_TEST,
-    SEED_TEST,
-    failures,
-    how_trained,
-    row_test,
-    scores_of,
-    scores_table,
-)
+from daes.paper.scores import MEASURES, SEED_TEST, failures, how_trained, on_rows, scores_of, scores_table
 from daes.paper.titles import backbone_title, method_title
 from daes.paper.variants import Variant, train_variants
 from daes.stream.dataset import Dataset
@@ -58,16 +46,11 @@ def _tests(found: Findings) -> list[Findings]:
     scores, tests = scores_of(found), []
     for method in (method for method in OURS if method in scores.labels):
         others = [name for name in scores.labels if (name in PAPER_METHODS if method == "daes" else name not in OURS)]
-        for backbone, measure in product(found["training"]["backbones"], MEASURES):
-            test = scores.test(method, others, backbone, measure)
-            if test is not None:
-                content = asdict(test)
-                tests.append({"method": content.pop("subject"), **content, "test": SEED_TEST})
-    on_rows = [row_test(found, t["method"], t["baseline"], t["backbone"], t["measure"]) for t in tests]
-    if not tests or any(test is None for test in on_rows):
-        return tests
-    corrected = holm([test[1] for test in on_rows if test is not None]).tolist()
-    return [{**test, "p_value": p, "test": ROW_TEST} for test, p in zip(tests, corrected, strict=True)]
+        columns = product(found["training"]["backbones"], MEASURES)
+        tests += [scores.test(method, others, *column) for column in columns]
+    tested, name = on_rows(found, [test for test in tests if test is not None])
+    kept = ("backbone", "measure", "baseline", "difference", "p_value")
+    return [{"method": test.subject, **{key: getattr(test, key) for key in kept}, "test": name} for test in tested]
 
 
 def _test_name(found: Findings) -> str:
@@ -75,20 +58,18 @@ def _test_name(found: Findings) -> str:
     return str(found["tests"][0].get("test", SEED_TEST)) if found["tests"] else SEED_TEST
 
 
-def _means(scores: Findings, backbones: Sequence[str], measure: str) -> dict[str, Floats]:
-    """Method → its mean on each backbone, NaN without a result."""
-    table = ScoreTable.of(scores)
-    return {label: np.array([table.get(label, name, measure).mean for name in backbones]) for label in table.labels}
+def _means(found: Findings) -> dict[str, Floats]:
+    """Method → its mean AUC on each backbone, NaN without a result."""
+    scores, backbones = scores_of(found), found["training"]["backbones"]
+    return {label: np.array([scores.get(label, name, "auc").mean for name in backbones]) for label in scores.labels}
 
 
-def _seeds(scores: Findings, backbone: str, measure: str) -> dict[str, Floats]:
-    """Method → its value with each seed on one backbone, NaN without a result."""
-    values = {label: by_backbone.get(backbone, {}).get(measure, []) for label, by_backbone in scores.items()}
-    most_seeds = max(map(len, values.values()), default=0)
-    return {
-        label: np.array([*found, *[None] * (most_seeds - len(found))], dtype=np.float64)
-        for label, found in values.items()
-    }
+def _seeds(found: Findings) -> dict[str, Floats]:
+    """Method → its AUC with each seed on the only backbone, NaN without a result."""
+    (backbone,) = found["training"]["backbones"]
+    values = {label: by_backbone.get(backbone, {}).get("auc", []) for label, by_backbone in found["scores"].items()}
+    rows = np.array(list(zip_longest(*values.values())), dtype=np.float64)
+    return dict(zip(values, rows.reshape(-1, len(values)).T, strict=True))
 
 
 def _published(result: ExperimentResult) -> tuple[str, Findings] | None:
@@ -107,7 +88,7 @@ def _published_ranks(result: ExperimentResult) -> dict[str, float]:
     published = _published(result)
     if published is None or set(result.results["ranks"]) != set(PAPER_METHODS):
         return {}
-    table = _means(published[1]["scores"], result.results["training"]["backbones"], "auc")
+    table = _means(published[1])
     ranks = average_rank([table[m] for m in PAPER_METHODS], higher_is_better=True, ties="order")  # its rule for ties
     return dict(zip(PAPER_METHODS, ranks.tolist(), strict=True))
 
@@ -227,12 +208,11 @@ def judge(result: ExperimentResult) -> Judgement:
 
 
 def draw(result: ExperimentResult) -> "figures.Figure":
-    backbones, published = result.results["training"]["backbones"], _published(result)
-    scores = result.results["scores"]
-    ours = _means(scores, backbones, "auc") if len(backbones) > 1 else _seeds(scores, backbones[0], "auc")
+    found, published = result.results, _published(result)
+    ours = _means(found) if len(found["training"]["backbones"]) > 1 else _seeds(found)
     panels = {"Ours" if published else "": ours}
     if published is not None:
-        panels[f"The paper, {published[0]}"] = _means(published[1]["scores"], backbones, "auc")
+        panels[f"The paper, {published[0]}"] = _means(published[1])
     return methods_figure(result, panels)
 
 

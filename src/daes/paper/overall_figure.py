@@ -50,9 +50,8 @@ def _draw_methods(panel: Any, methods: list[str], above: dict[str, Floats]) -> N
             panel.plot(values, [place] * len(values), "o", color=colour, alpha=0.35, markersize=4)
             panel.plot(np.mean(values), place, "|", color=colour, markersize=13, markeredgewidth=2.5)
     panel.axvline(0, color=figures.GREY, linewidth=0.8)
-    panel.set_yticks(range(len(methods)), [method_title(method) for method in methods])
-    panel.set(ylim=(len(methods) - 0.4, -0.6), xlabel="AUC points × 100 above the median method")
-    panel.grid(axis="y", visible=False)
+    panel.set_xlabel("AUC points × 100 above the median method")
+    figures.name_rows(panel, [method_title(method) for method in methods], 0.6, 0.6)
 
 
 def _name_families(first: Any, last: Any, methods: list[str]) -> None:

@@ -27,9 +27,7 @@ _PERCENTS = np.arange(1, 100) / 100
 
 
 def run(settings: ExperimentSettings, data: Dataset | None, execution: Execution) -> Findings:
-    length = LENGTH if settings.rows is None else min(settings.rows, LENGTH)
-    if length < _LEAST_LENGTH:
-        raise ValueError(f"rows must be {_LEAST_LENGTH:,} or more, got {length}")
+    length = settings.simulated_rows(LENGTH, _LEAST_LENGTH)
     runs = _RUNS_PER_SEED * settings.seeds
     rng = np.random.default_rng(0)
     normal = rng.standard_normal(length)

@@ -1,7 +1,7 @@
 """Scores of trained models as tables and figures."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from daes.experiments.method_tests import ROW_TESTS
-from daes.experiments.scores import ScoreTable
-from daes.experiments.significance import LEVEL, holm
+from daes.experiments.scores import BaselineTest, ScoreTable
+from daes.experiments.significance import holm
 from daes.formatting import count, counted, fixed, scientific
 from daes.paper import figures
 from daes.paper.experiment import Findings
@@ -130,32 +130,24 @@ def compare_pairs(result: ExperimentResult, pairs: Iterable[tuple[str, str]]) ->
     """
     scores = scores_of(result.results)
     columns = product(pairs, result.results["training"]["backbones"])
-    tests = [scores.test(one, [other], backbone, "auc") for (one, other), backbone in columns]
-    found = [test for test in tests if test is not None]
-    on_rows = [row_test(result.results, t.subject, t.baseline, t.backbone, t.measure) for t in found]
-    known = [test for test in on_rows if test is not None]
-    if found and len(known) == len(found):
-        corrected = holm([p for _, p in known])
-        significant = [gap > 0 for (gap, _), p in zip(known, corrected, strict=True) if p < LEVEL]
-        name = ROW_TEST
-    else:
-        significant = [test.better for test in found if test.significant]
-        name = SEED_TEST
+    found = [scores.test(one, [other], backbone, "auc") for (one, other), backbone in columns]
+    tests, name = on_rows(result.results, [test for test in found if test is not None])
+    significant = [test.better for test in tests if test.significant]
     ahead = sum(significant)
-    return PairComparison(tuple(test.difference for test in found), ahead, len(significant) - ahead, name)
+    return PairComparison(tuple(test.difference for test in tests), ahead, len(significant) - ahead, name)
 
 
-def row_test(found: Findings, one: str, other: str, backbone: str, measure: str) -> tuple[float, float] | None:
-    """The difference of two labels and its uncorrected p-value, the larger of both row tests; None if not tested."""
-    for test in found.get("row_tests", ()):
-        if (test["backbone"], test["measure"]) != (backbone, measure):
-            continue
-        p = test["bootstrap"] if test["delong"] is None else max(test["delong"], test["bootstrap"])
-        if (test["subject"], test["baseline"]) == (one, other):
-            return test["difference"], p
-        if (test["subject"], test["baseline"]) == (other, one):
-            return -test["difference"], p
-    return None
+def on_rows(found: Findings, tests: Sequence[BaselineTest]) -> tuple[list[BaselineTest], str]:
+    """The same tests on the rows, corrected for their number, if predictions were kept; and the name of the test."""
+    p_values = {
+        (t["backbone"], t["measure"], frozenset([t["subject"], t["baseline"]])): max(t["bootstrap"], t["delong"] or 0)
+        for t in found.get("row_tests", ())
+    }
+    known = [p_values.get((t.backbone, t.measure, frozenset([t.subject, t.baseline]))) for t in tests]
+    if not tests or None in known:
+        return list(tests), SEED_TEST
+    corrected = holm([p for p in known if p is not None]).tolist()
+    return [replace(test, p_value=p) for test, p in zip(tests, corrected, strict=True)], ROW_TEST
 
 
 def changes(result: ExperimentResult, before: str, after: str) -> list[float | None]:
@@ -181,7 +173,7 @@ def line_figure(result: ExperimentResult, series: Series, xlabel: str, title: st
             if np.isfinite(means[-1]):
                 ends.append((float(positions[-1]), float(means[-1]), line, colour))
         _label_ends(panel, ends)
-        panel.set(title=f"{backbone_title(backbone)}: {MEASURES[measure]}")
+        panel.set_title(f"{backbone_title(backbone)}: {MEASURES[measure]}")
         if backbone == backbones[-1]:
             panel.set_xlabel(xlabel)
     bands = " · bands: ± one standard deviation between seeds" if result.settings["seeds"] > 1 else ""
@@ -201,9 +193,8 @@ def dot_figure(result: ExperimentResult, groups: Mapping[str, Sequence[str]], ti
             panel.plot(values, [row] * len(values), "o", color=colour, alpha=0.35, markersize=5)
             if values:
                 panel.plot(np.mean(values), row, "|", color=colour, markersize=14, markeredgewidth=2.5)
-        panel.set_yticks(range(len(colours)), list(colours))
-        panel.set(ylim=(len(colours) - 0.5, -0.5), title=f"{backbone_title(backbone)}: {MEASURES[measure]}")
-        panel.grid(axis="y", visible=False)
+        figures.name_rows(panel, list(colours))
+        panel.set_title(f"{backbone_title(backbone)}: {MEASURES[measure]}")
         panel.margins(x=0.08)
         panel.locator_params(axis="x", nbins=5)  # so that long numbers do not touch
     figures.headline(figure, title, f"{how_short(result)} · dots: seeds, bars: their mean")

@@ -18,17 +18,14 @@ QUANTILES = (0.0, 100.0, 105.0)
 VALUE = 95.0
 BUCKETS = 10
 _VALUES = 200_000
-_LEAST_VALUES = 10 * BUCKETS
 
 
 def run(settings: ExperimentSettings, data: Dataset | None, execution: Execution) -> Findings:
     knots = np.array(QUANTILES)
     bucket = int(np.searchsorted(knots, VALUE, side="right")) - 1
     distances = np.abs(VALUE - knots)
+    count = settings.simulated_rows(_VALUES, least=10 * BUCKETS)
     rng = np.random.default_rng(0)
-    count = _VALUES if settings.rows is None else min(settings.rows, _VALUES)
-    if count < _LEAST_VALUES:
-        raise ValueError(f"rows must be {_LEAST_VALUES} or more, got {count}")
     normal = rng.standard_normal(count)
     laws = {
         "uniform": rng.random(count),

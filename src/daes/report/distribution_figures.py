@@ -32,6 +32,8 @@ def _drift_map(drift: DriftSeries, order: Sequence[int]) -> Figure:
         finite = z[np.isfinite(z)]
         high = max(_LIMITS[measure], float(np.quantile(finite, 0.98)) if finite.size else 0.0)
         views.append(View(title, *heat_map(names, drift.rows, z, title, SEGMENTS_AXIS, limits=(0.0, high))))
+    kinds = ((drift.psi, drift.psi_by_chance), (drift.ks, drift.ks_by_chance))
+    columns = [column for seen, chance in kinds for column in (highest(seen), seen[-1], means(chance))]
     return Figure(
         "drift-map",
         f"Drift against the first {compact(drift.reference_rows)} rows",
@@ -42,7 +44,10 @@ def _drift_map(drift: DriftSeries, order: Sequence[int]) -> Figure:
         f"larger values.{said}",
         choice="Measure",
         height=map_height(len(names)),
-        table=_drift_table(drift, order),
+        table=Table(
+            ("feature", "highest PSI", "last PSI", "by chance", "highest KS", "last KS", "by chance"),
+            [(drift.names[i], *(fixed(column[i], 3) for column in columns)) for i in order],
+        ),
     )
 
 
@@ -76,15 +81,6 @@ def _most_drift(drift: DriftSeries) -> str:
         return "No feature has a value to compare."
     feature = int(np.nanargmax(psi))
     return f"The highest PSI is {fixed(float(psi[feature]), 3)}, of {drift.names[feature]}."
-
-
-def _drift_table(drift: DriftSeries, order: Sequence[int]) -> Table:
-    kinds = ((drift.psi, drift.psi_by_chance), (drift.ks, drift.ks_by_chance))
-    columns = [column for seen, chance in kinds for column in (highest(seen), seen[-1], means(chance))]
-    return Table(
-        ("feature", "highest PSI", "last PSI", "by chance", "highest KS", "last KS", "by chance"),
-        [(drift.names[i], *(fixed(column[i], 3) for column in columns)) for i in order],
-    )
 
 
 def missing_figure(missing: Mapping[str, Floats], rows: Floats) -> Figure | None:

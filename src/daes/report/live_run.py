@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -46,26 +47,20 @@ def training_view(folder: str | Path) -> dict[str, Any]:
         ("calibration", fixed(metrics.get("window_calibration"), 3)),
         ("segments", count(len(monitor.get("rows", [])))),
     ]
-    view["sections"] = [_metrics(history), _stream(monitor), _calibration(found["reliability"]), _drift(monitor)]
+    calibration = {"id": "calibration", "title": "Calibration", "charts": [reliability_chart(found["reliability"])]}
+    view["sections"] = [_metrics(history), _stream(monitor), calibration, _drift(monitor)]
     return view
 
 
 def _read(run: RunFolder) -> tuple[dict[str, Any] | None, str]:
     """The records of the run, and its state."""
-    try:
+    with suppress(FileNotFoundError):
         found = run.read("progress")
-    except FileNotFoundError:
-        pass
-    else:
         silent = time.time() - found["time"]
-        state = f"nothing new for {duration(silent)}: it may have ended" if silent > _SILENT else "training"
-        return found, state
-    try:
-        metrics, history, monitor = (run.read(name) for name in ("metrics", "history", "monitor"))
-    except FileNotFoundError:
-        return None, "nothing is recorded yet"
-    kept = {name: metrics[name] for name in ("rows", "seconds", "metrics", "reliability")}
-    return {**kept, "history": history, "monitor": monitor}, "finished"
+        return found, f"nothing new for {duration(silent)}: it may have ended" if silent > _SILENT else "training"
+    with suppress(FileNotFoundError):
+        return {**run.read("metrics"), "history": run.read("history"), "monitor": run.read("monitor")}, "finished"
+    return None, "nothing is recorded yet"
 
 
 def _metrics(history: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,10 +85,6 @@ def _stream(monitor: Mapping[str, Any]) -> dict[str, Any]:
         line_chart("speed", "Rows a second", rows, [("rows", monitor.get("rows_per_second", []))], zero=True),
     ]
     return {"id": "stream", "title": "The stream", "charts": charts}
-
-
-def _calibration(reliability: Mapping[str, Any]) -> dict[str, Any]:
-    return {"id": "calibration", "title": "Calibration", "charts": [reliability_chart(reliability)]}
 
 
 def _drift(monitor: Mapping[str, Any]) -> dict[str, Any]:
