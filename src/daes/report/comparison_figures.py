@@ -92,7 +92,7 @@ def stream_figures(compared: Compared) -> list[Figure]:
                     views.append(_difference(compared, curves, f"{label}, against the mean{suffix}"))
             eighths = _eighths(compared, backbone, metric)
             if eighths:
-                view = lines(_lines(compared, eighths, mode="lines+markers"), y_title="", height=_HEIGHT)
+                view = lines(_lines(compared, eighths, mode="lines+markers"), height=_HEIGHT)
                 views.append(View(f"by eighth{suffix}", *view))
         alt = f"{title} of each method along the stream; the table of results has where they end."
         found += _figure(compared, f"curves-{metric}", title, views, alt=alt, caption=_CAPTIONS[metric])
@@ -129,7 +129,7 @@ def epoch_figures(compared: Compared) -> list[Figure]:
             if curves:
                 axis = {"title": {"text": "epoch"}, "dtick": 1}
                 drawn = _lines(compared, curves, mode="lines+markers")
-                views.append(View(backbone, *lines(drawn, y_title="", height=_HEIGHT, x_axis=axis)))
+                views.append(View(backbone, *lines(drawn, height=_HEIGHT, x_axis=axis)))
         alt = f"{title} of each method, epoch by epoch."
         found += _figure(compared, f"epochs-{column}", title, views, alt=alt, choice="Backbone")
     return found
@@ -178,8 +178,7 @@ def _lines(compared: Compared, curves: Sequence[Curve], *, mode: str = "lines", 
     for label, x, values in curves:
         style = compared.style(label)
         band = (values.min(axis=0), values.max(axis=0)) if bands and len(values) > 1 else None
-        shown = mode if len(x) > 1 else "markers"
-        made.append(Line(label, label, x, values.mean(axis=0), style.colour, style.width, style.dash, band, mode=shown))
+        made.append(Line(label, label, x, values.mean(axis=0), style.colour, style.width, style.dash, band, mode=mode))
     # The subject is drawn last, on top of the others.
     return sorted(made, key=lambda line: line.label == compared.subject)
 
@@ -189,7 +188,7 @@ def _view(compared: Compared, curves: Sequence[Curve], label: str, metric: str) 
     if (ceiling := compared.ceiling.get(metric)) is not None:
         ends = curves[0].x[[0, -1]]
         made.append(Line("ceiling", CEILING, ends, [ceiling, ceiling], "c7", width=1.2, dash="dot"))
-    return View(label, *lines(made, y_title="", height=_HEIGHT, settle=_SETTLE))
+    return View(label, *lines(made, height=_HEIGHT, settle=_SETTLE))
 
 
 def _difference(compared: Compared, curves: Sequence[Curve], label: str) -> View:
@@ -199,7 +198,7 @@ def _difference(compared: Compared, curves: Sequence[Curve], label: str) -> View
     alike = len({len(values) for values in last}) == 1
     mean = np.mean(last, axis=0) if alike else np.mean([values.mean(axis=0) for values in last], axis=0)
     moved = [Curve(c.label, c.x[-shortest:], values - mean) for c, values in zip(curves, last, strict=True)]
-    made = lines(_lines(compared, moved, bands=True), y_title="", height=_HEIGHT, settle=_SETTLE)
+    made = lines(_lines(compared, moved, bands=True), height=_HEIGHT, settle=_SETTLE)
     for trace in made[0]:
         if "hovertemplate" in trace:
             trace["hovertemplate"] = "%{y:+.4f}"

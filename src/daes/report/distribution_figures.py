@@ -17,8 +17,6 @@ _TITLES = {"psi": "PSI", "ks": "KS"}
 
 def drift_figures(drift: DriftSeries) -> list[Figure]:
     """A map of all features, and the lines of one feature, by PSI and KS."""
-    if not len(drift.rows) or not drift.names:
-        return []
     order = np.argsort(-np.nan_to_num(highest(drift.psi), nan=-1.0), kind="stable").tolist()
     return [_drift_map(drift, order), _drift_lines(drift, order)]
 
@@ -53,12 +51,11 @@ def _drift_map(drift: DriftSeries, order: Sequence[int]) -> Figure:
 
 def _drift_lines(drift: DriftSeries, order: Sequence[int]) -> Figure:
     shown, said = first(order)
-    mode, y = "lines" if len(drift.rows) > 1 else "markers", "%{y:.3f}<extra></extra>"
-    views = []
+    y, views = "%{y:.3f}<extra></extra>", []
     for feature in shown:
         series = [
-            Line("psi", "PSI", drift.rows, drift.psi[:, feature], "c1", hover=f"PSI {y}", mode=mode),
-            Line("ks", "KS", drift.rows, drift.ks[:, feature], "c2", dash="dash", hover=f"KS {y}", mode=mode),
+            Line("psi", "PSI", drift.rows, drift.psi[:, feature], "c1", hover=f"PSI {y}"),
+            Line("ks", "KS", drift.rows, drift.ks[:, feature], "c2", dash="dash", hover=f"KS {y}"),
         ]
         data, layout = lines(series, y_title="drift", height=260)
         low, high = layout["yaxis"].get("range", (0.0, 1.0))
@@ -124,7 +121,7 @@ def rank_distance(values: Floats, final: Floats, levels: Floats) -> Floats:
 
 def knot_figures(knots: KnotPaths) -> list[Figure]:
     """How far the knots of each feature were from their final position, and the paths of one feature's knots."""
-    seen = [i for i in range(len(knots.names)) if np.isfinite(knots.values[-1:, i]).all() and len(knots.rows)]
+    seen = [i for i in range(len(knots.names)) if np.isfinite(knots.values[-1, i]).all()]
     if not seen:
         return []
     inner = slice(1, -1) if len(knots.levels) > 2 else slice(None)
@@ -158,7 +155,7 @@ def _knot_map(knots: KnotPaths, distance: Mapping[int, Floats], order: Sequence[
 def _knot_lines(knots: KnotPaths, seen: Sequence[int]) -> Figure:
     shown = _deciles(knots.levels)
     labels = [f"{100 * knots.levels[i]:.3g} %" for i in shown]
-    middle, mode = (len(shown) - 1) / 2, "lines" if len(knots.rows) > 1 else "markers"
+    middle = (len(shown) - 1) / 2
     features, said = first(seen)
     views = []
     for feature in features:
@@ -167,7 +164,7 @@ def _knot_lines(knots: KnotPaths, seen: Sequence[int]) -> Figure:
         for k, label in enumerate(labels):
             colour, width = ("c1", 2.2) if abs(k - middle) < 0.75 else ("c7", 1.1)
             hover = f"{label}: %{{y:.4~g}}<extra></extra>"
-            series.append(Line(label, label, knots.rows, paths[:, k], colour, width, hover=hover, mode=mode))
+            series.append(Line(label, label, knots.rows, paths[:, k], colour, width, hover=hover))
         name, axis = knots.names[feature], _value_axis(paths)
         views.append(View(name, *lines(series, y_title=named(name), height=340, y_axis=axis)))
     return Figure(

@@ -114,8 +114,8 @@ def numbers(values: ArrayLike) -> list[float]:
 def lines(
     series: Sequence[Line],
     *,
-    y_title: str,
     height: int,
+    y_title: str = "",
     x_axis: Layout | None = None,
     y_axis: Layout | None = None,
     settle: float = 0.0,
@@ -125,8 +125,8 @@ def lines(
 
     Args:
         series: the lines.
-        y_title: title of the y-axis.
         height: height of the figure in pixels, which determines the distance between labels.
+        y_title: title of the y-axis.
         x_axis, y_axis: options of the axes; x counts rows by default.
         settle: the initial share of the x range that is ignored in the range of y: metrics jump before they settle.
         end_labels: whether the lines are labelled at their ends.
@@ -142,7 +142,7 @@ def lines(
             {
                 **common,
                 "y": numbers(line.y),
-                "mode": line.mode,
+                "mode": line.mode if np.size(line.x) > 1 else "markers",
                 "line": {"color": f"@{line.colour}", "width": line.width, "dash": line.dash},
                 "marker": {"color": f"@{line.colour}", "size": 7},
                 "hovertemplate": line.hover,

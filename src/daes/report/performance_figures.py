@@ -17,11 +17,12 @@ _Y = "%{y:.4f}<extra></extra>"
 def score_figures(run: RunRecord) -> list[Figure]:
     """AUC and LogLoss along the stream, over the window and since its start."""
     found = []
+    window = f"last {compact(run.window)} rows" if run.window else "window"
     for metric, title in _SCORES.items():
         rows, recent, life = (_column(run, name) for name in ("rows", f"window_{metric}", metric))
         series = [
-            Line("window", _window(run), rows, recent, "c1", mode=_mode(rows)),
-            Line("life", "since the start", rows, life, "c7", dash="dash", mode=_mode(rows)),
+            Line("window", window, rows, recent, "c1"),
+            Line("life", "since the start", rows, life, "c7", dash="dash"),
         ]
         if metric == "logloss":
             series.append(Line("rate", "click rate alone", rows, _entropy(run), "c5", width=1.2, dash="dot"))
@@ -32,12 +33,15 @@ def score_figures(run: RunRecord) -> list[Figure]:
             Figure(
                 f"stream-{metric}",
                 title,
-                [View("", *lines(series, y_title="", height=300, settle=_SETTLE))],
+                [View("", *lines(series, height=300, settle=_SETTLE))],
                 alt=f"{title} along the stream: {_ends(series)}.",
                 keys=series,
                 labelled=True,
                 caption=_CAPTIONS[metric],
-                table=_history_table(run, metric, title),
+                table=Table(
+                    ("rows", f"{title}, {window}", f"{title} since the start"),
+                    [(count(rows[i]), fixed(recent[i]), fixed(life[i])) for i in thinned(len(rows), 20)],
+                ),
             )
         )
     return found
@@ -47,14 +51,6 @@ _CAPTIONS = {
     "auc": "Higher is better; 0.5 is chance. Every batch is scored before it is learned from.",
     "logloss": "Lower is better, in nats. “Click rate alone” is what predicting the mean label so far would score.",
 }
-
-
-def _window(run: RunRecord) -> str:
-    return f"last {compact(run.window)} rows" if run.window else "window"
-
-
-def _mode(rows: Floats) -> str:
-    return "lines" if len(rows) > 1 else "markers"
 
 
 def _column(run: RunRecord, name: str) -> Floats:
@@ -73,14 +69,6 @@ def _entropy(run: RunRecord) -> Floats:
 def _ends(series: Sequence[Line]) -> str:
     last = ((line.label, [value for value in np.asarray(line.y) if np.isfinite(value)]) for line in series)
     return ", ".join(f"{label} ends at {fixed(float(values[-1]))}" for label, values in last if values)
-
-
-def _history_table(run: RunRecord, metric: str, title: str) -> Table:
-    rows, recent, life = (_column(run, name) for name in ("rows", f"window_{metric}", metric))
-    return Table(
-        ("rows", f"{title}, {_window(run)}", f"{title} since the start"),
-        [(count(rows[i]), fixed(recent[i]), fixed(life[i])) for i in thinned(len(rows), 20)],
-    )
 
 
 def thinned(length: int, most: int) -> list[int]:
@@ -142,7 +130,7 @@ def throughput_figure(run: RunRecord) -> Figure | None:
         return None
     line = Line("speed", "rows per second", rows, speed, "c1", hover="%{y:,.0f} rows per second<extra></extra>")
     frame = [0.0, 1.1 * float(np.nanmax(speed))]
-    view = lines([line], y_title="", height=220, y_axis={"range": frame, "tickformat": "~s"}, end_labels=False)
+    view = lines([line], height=220, y_axis={"range": frame, "tickformat": "~s"}, end_labels=False)
     return Figure(
         "throughput-lines",
         "Rows per second",
@@ -166,7 +154,7 @@ def rate_figure(run: RunRecord) -> Figure | None:
     return Figure(
         "rate-lines",
         "Predicted and clicked along the stream",
-        [View("", *lines(series, y_title="", height=380, settle=_SETTLE))],
+        [View("", *lines(series, height=380, settle=_SETTLE))],
         alt=f"Mean prediction and rate of clicks along the stream: {_ends(series)}.",
         caption="Mean prediction and rate of clicks of each segment of the stream.",
         height=380,
