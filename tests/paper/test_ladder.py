@@ -8,7 +8,7 @@ import pytest
 from daes.experiments.row_tests import bootstrap_p
 from daes.paper import EXPERIMENTS, Execution, ExperimentSettings, OutOfTimeError
 from daes.paper.ladder import DEFAULT, RUNGS, _choose, _default, rivals, run
-from daes.paper.ladder_text import best_of, cells, corrected_tests, friedman_of, significant_cells
+from daes.paper.ladder_result import best_of, cells, corrected_tests, friedman_of, significant_cells
 from daes.paper.page import read_results
 from daes.paper.running import run_experiment
 from daes.paper.why import page, write_why

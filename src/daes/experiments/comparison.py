@@ -1,4 +1,4 @@
-"""The results of a comparison, with their means, deviations, tests and ranks."""
+"""The results of a comparison: means, deviations, tests and ranks, as data and as tables."""
 
 import json
 from collections.abc import Mapping
@@ -7,17 +7,34 @@ from functools import cached_property
 from itertools import product
 from typing import Any
 
+from daes.backbone import BACKBONES
 from daes.embedding import DAES, METHODS
-from daes.experiments.comparison_table import make_notes, make_tables
-from daes.experiments.method_tests import MethodTest, method_tests
+from daes.experiments.method_tests import ROW_TESTS, MethodTest, method_tests
+from daes.experiments.row_tests import BLOCKS
 from daes.experiments.scores import ScoreTable, SeedScores, collect_scores, higher_is_better
+from daes.experiments.significance import LEVEL
 from daes.experiments.trial import MEASURES, Protocol, TrialResult
 from daes.extras import require
+from daes.formatting import NONE, counted, fixed, p_value
 from daes.storage.run_folder import strict
-from daes.table import Table
+from daes.table import Cell, Table
 
 FORMAT = "daes.comparison"
 VERSION = 2
+MARK = "†"
+_MEASURE_NAMES = {
+    "auc": "AUC",
+    "logloss": "LogLoss",
+    "half_auc": "AUC, second half",
+    "half_logloss": "LogLoss, second half",
+}
+_SCOPES = {
+    "stream": {
+        "over the whole stream": ("auc", "logloss"),
+        "over its second half": ("half_auc", "half_logloss"),
+    },
+    "paper": {"on the test part": ("auc", "logloss")},
+}
 
 
 @dataclass(frozen=True)
@@ -178,12 +195,68 @@ class Comparison:
         )
 
     def tables(self) -> list[Table]:
-        """The tables to print."""
-        return make_tables(self)
+        """The tables to print: the scores of each scope, the learning curves, and the tests."""
+        tables = [self._score_table(scope, *pair) for scope, pair in _SCOPES[self.protocol].items()]
+        if self.protocol == "stream":
+            tables += [self.eighths_table(backbone) for backbone in self.backbones]
+        return [*tables, self._test_table()] if self.best_tests else tables
+
+    def _score_table(self, scope: str, auc: str, logloss: str) -> Table:
+        columns = list(product(self.backbones, (auc, logloss)))
+        marked = {(t.subject, t.backbone, t.measure) for t in self.best_tests if t.better and t.significant}
+        ranks = self.ranks(auc)
+        rows = [
+            [
+                label,
+                *(self.scores.cell(label, *col, mark=MARK if (label, *col) in marked else "") for col in columns),
+                Cell(fixed(ranks[label], 2), strong=ranks[label] == min(ranks.values())),
+            ]
+            for label in self.methods
+        ]
+        titles = [f"{BACKBONES[backbone].title} {_MEASURE_NAMES[name].split(',')[0]}" for backbone, name in columns]
+        return Table(["method", *titles, "rank"], rows, caption=scope)
+
+    def eighths_table(self, backbone: str) -> Table:
+        """AUC of every method on each eighth of the stream; the best of each eighth is strong."""
+        curves = {label: [fixed(value) for value in self.eighths(label, backbone)] for label in self.methods}
+        best = [max(column) for column in zip(*filter(None, curves.values()), strict=True)]
+        rows: list[list[object]] = []
+        for label, known in curves.items():
+            curve = known or [NONE] * len(best)
+            rows.append([label, *(Cell(value, strong=value == top) for value, top in zip(curve, best, strict=True))])
+        head = ["method", *(f"{part}/{len(best)}" for part in range(1, len(best) + 1))]
+        return Table(head, rows, caption=f"AUC by eighth of the stream, {BACKBONES[backbone].title}")
+
+    def _test_table(self) -> Table:
+        rows = [
+            [
+                BACKBONES[test.backbone].title,
+                _MEASURE_NAMES[test.measure],
+                test.baseline,
+                Cell(difference, strong=test.better),
+                *rest,
+                Cell(p_value(test.p_value), strong=test.better and test.significant),
+            ]
+            for test in self.best_tests
+            for difference, *rest in [test.cells()]
+        ]
+        head = ["backbone", "measure", "best baseline", "difference", "95 %", "DeLong p", "bootstrap p", "p, Holm"]
+        caption = f"{self.tests[0].subject} against the best baseline, tested on the rows"
+        return Table(head, rows, caption=caption, left=frozenset({0, 1, 2}))
 
     def notes(self) -> list[str]:
         """What the marks of the tables mean, and what is missing; a sentence or two each."""
-        return make_notes(self)
+        several = len(self.seeds) > 1
+        spread = f"Mean ± standard deviation of {len(self.seeds)} seeds" if several else "One seed, hence no deviation"
+        notes = [f"{spread}; rank: mean over the backbones of the rank by AUC."]
+        if self.tests:
+            notes.append(
+                f"{MARK} better than the best baseline: {ROW_TESTS}, p < {LEVEL} in each after Holm's correction for "
+                f"{counted(len(self.tests), 'comparison')}. 95 %: interval of the block bootstrap."
+            )
+        elif len(self.methods) > 1:
+            notes.append(f"Nothing is tested: a test needs the scores of {BLOCKS} rows or more, of both methods.")
+        return [*notes, *(f"Failed: {r.label} on {r.backbone}, seed {r.seed}: {r.error}" for r in self.failures)]
 
     def to_markdown(self) -> str:
         """The tables for a document: the best of each column in bold, ties included."""

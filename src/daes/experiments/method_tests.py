@@ -12,6 +12,7 @@ from daes.experiments.row_tests import RowStatistics, compare_rows
 from daes.experiments.scores import Tested
 from daes.experiments.significance import holm
 from daes.experiments.trial import TrialResult
+from daes.formatting import fixed, p_value
 
 HALF = "half_"
 """Prefix of the measures over the second half of the stream."""
@@ -44,6 +45,11 @@ class MethodTest(Tested):
     bootstrap: float
     p_value: float
     rows: int
+
+    def cells(self) -> list[str]:
+        """The difference, its interval, and the p-value of each test, for a table."""
+        interval = f"{fixed(self.low, sign=True)} to {fixed(self.high, sign=True)}"
+        return [fixed(self.difference, sign=True), interval, p_value(self.delong), p_value(self.bootstrap)]
 
 
 def method_tests(

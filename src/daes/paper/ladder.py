@@ -17,8 +17,7 @@ from daes.experiments.trial import MEASURES, Trial, TrialResult
 from daes.formatting import counted
 from daes.paper.experiment import Execution, Experiment, ExperimentSettings, Findings
 from daes.paper.judging import Judgement
-from daes.paper.ladder_figure import draw
-from daes.paper.ladder_text import RIVAL, RUNG, SUMMARY, markdown, verdict
+from daes.paper.ladder_result import RIVAL, RUNG, SUMMARY, draw, markdown, verdict
 from daes.paper.published import PAPER_METHODS, as_published
 from daes.paper.result import ExperimentResult
 from daes.paper.titles import method_title

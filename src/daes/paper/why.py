@@ -5,7 +5,7 @@ from statistics import median
 
 from daes.formatting import count, fixed, percent
 from daes.paper.experiment import Findings
-from daes.paper.ladder_text import cells, change, differences, markdown, rungs, significant_cells, verdict
+from daes.paper.ladder_result import cells, change, differences, markdown, rungs, significant_cells, verdict
 from daes.paper.page import link
 from daes.paper.result import ExperimentResult
 from daes.storage.durable import write_text

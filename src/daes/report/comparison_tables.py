@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from daes.experiments import comparison_table
 from daes.experiments.scores import higher_is_better
 from daes.experiments.trial import TrialResult
 from daes.formatting import compact, count, fixed, p_equals, p_value
@@ -44,7 +43,7 @@ def rank_table(compared: Compared) -> Table:
 
 def eighths_table(compared: Compared, backbone: str) -> Table | None:
     """AUC of every method on each eighth of the stream; None if no trial has it."""
-    table = comparison_table.eighths_table(compared.table, backbone)
+    table = compared.table.eighths_table(backbone)
     if len(table.head) == 1:
         return None
     return replace(table, rows=[[_label(compared, str(label)), *curve] for label, *curve in table.rows])
@@ -65,7 +64,7 @@ def significance_table(compared: Compared) -> Table | None:
             test.backbone,
             compared.titles[test.measure],
             Cell(test.baseline, strong=test in compared.table.best_tests),
-            *comparison_table.difference_cells(test),
+            *test.cells(),
             p_value(test.p_value),
             ("better" if test.better else "worse") if test.significant else "may be chance",
         )

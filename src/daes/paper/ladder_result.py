@@ -1,13 +1,15 @@
-"""The ladder in words: its tables, tests and verdict."""
+"""The result of the ladder: its tables, tests, verdict and figure."""
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean, median
+from typing import Any
 
 import numpy as np
 
 from daes.experiments.row_tests import bootstrap_p
 from daes.experiments.significance import LEVEL, Friedman, friedman, holm
 from daes.formatting import count, counted, fixed, p_equals
+from daes.paper import figures
 from daes.paper.experiment import Findings
 from daes.paper.result import ExperimentResult
 from daes.paper.titles import backbone_title
@@ -24,6 +26,7 @@ GROUPS = {
     "both": "Given its plain inputs and its evidence",
     RIVAL: "Without a backbone",
 }
+_SCALE = " (linear up to 0.5, logarithmic beyond)"
 _INTERVAL = ("difference", "low", "high")
 _HOW = "paired DeLong test and bootstrap over 64 blocks of consecutive rows, the larger p"
 
@@ -205,3 +208,50 @@ def verdict(result: ExperimentResult) -> str:
             f"and is ahead in {sum(gap > 0 for gap in gaps)} of {len(gaps)} cells{significance if tested else ''}."
         )
     return "\n".join(f"- {line}" for line in lines)
+
+
+def draw(result: ExperimentResult) -> "figures.Figure":
+    """The rungs, each against the one before it, above the rivals, each against the default."""
+    found = result.results
+    steps = rungs(found)
+    default = cells(found, found["default"])
+    climbed = [(one, cells(found, one), cells(found, other)) for one, other in zip(steps[1:], steps, strict=False)]
+    # Only rivals with none or all of the default's inputs are shown.
+    others = [*in_group(found, "none"), *in_group(found, "both"), *in_group(found, RIVAL)]
+    behind = [(label, default, cells(found, label)) for label in others]
+    behind.sort(key=lambda line: median(differences(line[1], line[2]) or [0.0]))
+    sizes = [max(len(lines), 4) for lines in (climbed, behind)]
+    figure, (upper, lower) = figures.panels(2, 1, 9.6, 2.4 + 0.24 * sum(sizes), height_ratios=sizes)
+    colours = dict(zip(found["streams"], figures.CYCLE * 2, strict=False))
+    _draw(upper, climbed, colours)
+    upper.set(title="What each change adds", xlabel=f"AUC × 100 above the rung before{_SCALE}")
+    _draw(lower, behind, colours)
+    lower.set(
+        title="How far the default is above rivals that are trained as it is",
+        xlabel=f"AUC × 100 of the default above the rival{_SCALE}",
+    )
+    handles = [upper.plot([], [], "o", color=colours[name], markersize=4, label=name)[0] for name in found["streams"]]
+    upper.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.02))  # right of the rungs
+    names = len(found["training"]["backbones"])
+    figures.headline(
+        figure,
+        "From the published gate to the default",
+        f"AUC over the second half of one pass · {counted(len(found['streams']), 'stream')}, "
+        f"{counted(names, 'backbone')}, {counted(result.settings['seeds'], 'seed')} · dots: cells, bars: their median",
+    )
+    return figure
+
+
+def _draw(panel: Any, lines: Sequence[tuple[str, Cells, Cells]], colours: dict[str, str]) -> None:
+    for row, (_, one, other) in enumerate(lines):
+        for cell in (cell for cell in one if cell in other):
+            gap = 100 * (one[cell] - other[cell])
+            panel.plot(gap, row, "o", color=colours[cell[0]], alpha=0.6, markersize=4)
+        gaps = differences(one, other)
+        if gaps:
+            panel.plot(100 * median(gaps), row, "|", color=figures.BLACK, markersize=13, markeredgewidth=2.2)
+    panel.axvline(0, color=figures.GREY, linewidth=0.8)
+    figures.name_rows(panel, [label for label, *_ in lines], 0.6, 0.6)
+    panel.set_xscale("symlog", linthresh=0.5, linscale=0.7)
+    panel.set_xticks([-5, -1, 0, 1, 5], ["−5", "−1", "0", "1", "5"])
+    panel.set_xticks([], minor=True)
