@@ -67,15 +67,24 @@ class Comparison:
         return MEASURES[self.protocol]
 
     @property
+    def finished(self) -> list[TrialResult]:
+        """The trials that did not fail."""
+        return [result for result in self.results if result.error is None]
+
+    @property
     def failures(self) -> list[TrialResult]:
         """The trials that failed."""
         return [result for result in self.results if result.error is not None]
 
+    def trials(self, label: str, backbone: str) -> list[TrialResult]:
+        """The finished trials of one method on one backbone, one per seed."""
+        return [result for result in self.finished if (result.label, result.backbone) == (label, backbone)]
+
     @cached_property
     def scores(self) -> ScoreTable:
         """The scores of all methods on all backbones."""
-        done = sorted((result for result in self.results if result.error is None), key=lambda result: result.seed)
-        found = collect_scores(done, {measure: measure for measure in self.measures})
+        by_seed = sorted(self.finished, key=lambda result: result.seed)
+        found = collect_scores(by_seed, {measure: measure for measure in self.measures})
         return ScoreTable.of({label: found.get(label, {}) for label in self.methods})
 
     def summary(self, label: str, backbone: str, measure: str) -> SeedScores:
@@ -95,10 +104,9 @@ class Comparison:
                     for of in [self.summary(label, backbone, measure)]
                 },
                 "eighths": {measure: self.eighths(label, backbone, measure) for measure in ("auc", "logloss")},
-                "seconds": sum(r.seconds for r in self.results if (r.label, r.backbone) == (label, backbone)),
+                "seconds": sum(trial.seconds for trial in self.trials(label, backbone)),
             }
-            for label in self.methods
-            for backbone in self.backbones
+            for label, backbone in product(self.methods, self.backbones)
         ]
 
     def tested(self) -> "Comparison":
@@ -117,7 +125,7 @@ class Comparison:
 
     def eighths(self, label: str, backbone: str, measure: str = "auc") -> list[float]:
         """A learning curve: the mean over the seeds of the measure on each eighth of the rows; empty if not known."""
-        curves = [r.eighths[measure] for r in self.results if (r.label, r.backbone) == (label, backbone) and r.eighths]
+        curves = [trial.eighths[measure] for trial in self.trials(label, backbone) if trial.eighths]
         return [SeedScores.of(values).mean for values in zip(*curves, strict=True)]
 
     def default_subject(self) -> tuple[str | None, tuple[str, ...]]:
@@ -157,7 +165,7 @@ class Comparison:
                     {**vars(test), "better": test.better, "significant": test.significant} for test in self.tests
                 ],
                 "ranks": {measure: self.ranks(measure) for measure in self.measures if higher_is_better(measure)},
-                "trials": [result.to_dict() for result in self.results if result.error is None],
+                "trials": [result.to_dict() for result in self.finished],
                 "failures": [
                     {"label": r.label, "backbone": r.backbone, "seed": r.seed, "error": r.error} for r in self.failures
                 ],
@@ -187,10 +195,7 @@ class Comparison:
             seeds=tuple(content["seeds"]),
             results=(*results, *failures),
             subject=content["subject"],
-            tests=tuple(
-                MethodTest(**{field.name: test[field.name] for field in fields(MethodTest)})
-                for test in content["tests"]
-            ),
+            tests=tuple(MethodTest(**{f.name: test[f.name] for f in fields(MethodTest)}) for test in content["tests"]),
             about={name: content[name] for name in ("created", "environment", "data", "schema") if name in content},
         )
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from daes.experiments.comparison import Comparison
 from daes.experiments.scores import higher_is_better
-from daes.experiments.trial import TrialResult
 from daes.formatting import count, counted
 from daes.report.figures import COLOURS, DASHES
 from daes.storage.run_folder import read_json
@@ -81,15 +80,6 @@ class Compared:
         """The method that is highlighted and tested against the others."""
         return self.table.default_subject()[0]
 
-    @property
-    def results(self) -> list[TrialResult]:
-        """The trials without an error."""
-        return [result for result in self.table.results if result.error is None]
-
-    def trials(self, label: str, backbone: str) -> list[TrialResult]:
-        """The results of one method on one backbone, one per seed."""
-        return [result for result in self.results if (result.label, result.backbone) == (label, backbone)]
-
     def mean(self, label: str, backbone: str, measure: str) -> float:
         """Mean over the seeds; NaN if there is no value."""
         return self.table.summary(label, backbone, measure).mean
@@ -99,10 +89,6 @@ class Compared:
         sign = -1.0 if higher_is_better(measure) else 1.0
         means = {label: sign * self.mean(label, backbone, measure) for label in self.table.methods}
         return sorted(means, key=lambda label: np.nan_to_num(means[label], nan=np.inf))
-
-    def best(self, backbone: str, measure: str) -> str | None:
-        """The method with the best mean on a backbone; None if no value is known."""
-        return self.table.scores.best(backbone, measure)
 
     def style(self, label: str) -> Style:
         """The subject has a style of its own; the others take the remaining colours in order, then other dashes."""
@@ -116,7 +102,7 @@ class Compared:
     def lead(self) -> str:
         """The comparison in a sentence."""
         table = self.table
-        rows = max((result.rows for result in self.results), default=None) if table.protocol == "stream" else None
+        rows = max((result.rows for result in table.finished), default=None) if table.protocol == "stream" else None
         what = str(table.about.get("data", {}).get("what", self.name))
         return (
             f"{counted(len(table.methods), 'method')} × {counted(len(table.backbones), 'backbone')} × "
@@ -126,7 +112,7 @@ class Compared:
 
     def common_settings(self) -> dict[str, Any]:
         """The settings that all trials share; the seed within a setting does not count."""
-        settings = [result.settings for result in self.results]
+        settings = [result.settings for result in self.table.finished]
         own = {"label", "method", "seed", "backbone"}
 
         def without_seed(value: Any) -> Any:

@@ -147,7 +147,7 @@ def _curves(compared: Compared, backbone: str, column: str, axis: str = "rows") 
     """The recorded values of a column, for every method that has any."""
     found = []
     for label in compared.table.methods:
-        histories = [trial.history for trial in compared.trials(label, backbone) if trial.history.get(column)]
+        histories = [trial.history for trial in compared.table.trials(label, backbone) if trial.history.get(column)]
         if histories:
             shortest = min(len(history[axis]) for history in histories)
             values = np.stack([floats(history[column])[:shortest] for history in histories])
@@ -159,7 +159,7 @@ def _eighths(compared: Compared, backbone: str, metric: str) -> list[Curve]:
     """The metric on each eighth of the stream, at the row where the eighth ends."""
     found = []
     for label in compared.table.methods:
-        trials = [trial for trial in compared.trials(label, backbone) if trial.eighths.get(metric)]
+        trials = [trial for trial in compared.table.trials(label, backbone) if trial.eighths.get(metric)]
         if trials:
             values = np.array([trial.eighths[metric] for trial in trials])
             ends = trials[0].rows * np.arange(1, values.shape[1] + 1) / values.shape[1]

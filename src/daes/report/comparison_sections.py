@@ -38,7 +38,7 @@ def comparison_sections(compared: Compared, group: str = "") -> list[Section]:
         *settings("Configuration", compared.common_settings()),
         *settings("Environment", about.get("environment", {})),
     ]
-    methods = compared_methods((result.method for result in compared.results), compared.table.backbones)
+    methods = compared_methods((result.method for result in compared.table.finished), compared.table.backbones)
     return [
         *sections,
         *([Section("methods", "Methods", methods, group)] if methods else []),
@@ -53,13 +53,13 @@ def best_facts(compared: Compared, group: str = "") -> list[tuple[str, str]]:
     return [
         (f"{group}, {title}: {best}" if group else f"{title}: {best}", fixed(compared.mean(best, backbone, measure)))
         for measure, title in zip(compared.headline, titles, strict=True)
-        if (best := compared.best(backbone, measure)) is not None
+        if (best := compared.table.scores.best(backbone, measure)) is not None
     ]
 
 
 def work_facts(comparisons: Sequence[Compared]) -> list[tuple[str, str]]:
     """The number of trained models and their total time."""
-    results = [result for compared in comparisons for result in compared.results]
+    results = [result for compared in comparisons for result in compared.table.finished]
     seconds = sum(result.seconds for result in results)
     return [("Models trained", str(len(results))), ("Time, added up", duration(seconds))]
 

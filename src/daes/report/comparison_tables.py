@@ -16,7 +16,7 @@ def result_table(compared: Compared, backbone: str) -> Table:
     """Every method on one backbone, best first; the best of each column is strong."""
     rows: list[list[object]] = []
     for label in compared.order(backbone, compared.headline[0]):
-        trials = compared.trials(label, backbone)
+        trials = compared.table.trials(label, backbone)
         speed = np.mean([trial.rows_per_second for trial in trials]) if trials else None
         values = [compared.table.scores.cell(label, backbone, measure) for measure in compared.titles]
         rows.append([_label(compared, label), *values, count(speed), compact(trials[0].parameters if trials else None)])
@@ -88,7 +88,7 @@ def verdict(compared: Compared) -> str:
 
 def _first(compared: Compared, backbone: str) -> str:
     auc, logloss = compared.headline
-    best, least = compared.best(backbone, auc), compared.best(backbone, logloss)
+    best, least = compared.table.scores.best(backbone, auc), compared.table.scores.best(backbone, logloss)
     if best is None or least is None:
         return ""
     loss = f"the lowest LogLoss, {fixed(compared.mean(least, backbone, logloss))}"
