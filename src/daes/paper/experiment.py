@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 TRAINING = ("rows", "seeds", "protocol", "recipe", "batch_size", "tune", "methods", "backbones", "device")
 """The settings of experiments that train and evaluate models."""
+GIVEN = ("none", "plain", "evidence", "both")
+"""Which of the default's inputs `ladder` can give to rivals."""
 Findings = dict[str, Any]
 """The findings of a run as plain values: their JSON must suffice to describe and to draw them."""
 
@@ -46,7 +48,7 @@ class ExperimentSettings:
         methods, backbones: which to train; None for those of the experiment.
         device: where to train.
         streams: the streams of `ladder`; None for all that are found.
-        given: which of the default's inputs `ladder` gives to rivals: "none", "plain", "evidence", "both".
+        given: which of the default's inputs `ladder` gives to rivals (`GIVEN`).
         given_to: the rivals of `ladder` that are given anything; None for all.
         rungs: the rungs of `ladder`: "all", or "ends", which are the published gate and the default.
 
@@ -65,7 +67,7 @@ class ExperimentSettings:
     backbones: tuple[str, ...] | None = None
     device: str = "cpu"
     streams: tuple[str, ...] | None = None
-    given: tuple[str, ...] = ("none", "plain", "evidence", "both")
+    given: tuple[str, ...] = GIVEN
     given_to: tuple[str, ...] | None = None
     rungs: Literal["all", "ends"] = "all"
 
@@ -87,7 +89,8 @@ class ExperimentSettings:
                 "tune searches the paper's grid of learning rate and L2: it must be off with recipe=default"
             )
         methods = (*METHODS, *RIVALS)
-        for name, known in {"methods": methods, "given_to": methods, "backbones": tuple(BACKBONES)}.items():
+        lists = {"methods": methods, "given_to": methods, "backbones": tuple(BACKBONES), "given": GIVEN}
+        for name, known in lists.items():
             if getattr(self, name) is not None:
                 check_choices(name, getattr(self, name), known)
 

@@ -37,8 +37,8 @@ STREAMS = (
     "weather_aus",
 )
 BACKBONES = ("deepfm", "dcnv2")
-GIVEN = {"none": "", "plain": ", plain inputs", "evidence": ", evidence", "both": ", same inputs"}
-"""Which of the default's inputs a rival is given, and the end of its label."""
+_LABEL_ENDS = {"none": "", "plain": ", plain inputs", "evidence": ", evidence", "both": ", same inputs"}
+"""The end of a rival's label, by what it is given."""
 DEFAULT = "+ pairs and triples (the default)"
 _ADAM = {"optimizer": "adam", "learning_rate": 1e-3, "batch_size": 256}
 _UNNORMALISED = partial(as_published, batch_norm=False, dropout=0.0)
@@ -97,7 +97,7 @@ def rivals(methods: Sequence[str], given: Sequence[str], given_to: Sequence[str]
         if plain != list(METHODS[name].options["plain"]):
             options["plain"] = plain
         model = {} if what in ("evidence", "both") else {"evidence": False}
-        found[f"{method_title(name)}{GIVEN[what]}"] = Rung(name, options, model, group=what)
+        found[f"{method_title(name)}{_LABEL_ENDS[what]}"] = Rung(name, options, model, group=what)
     return found
 
 
