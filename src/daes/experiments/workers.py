@@ -6,6 +6,7 @@
 import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
@@ -106,7 +107,8 @@ class _Worker:
 
     def begin(self, item: Any) -> None:
         self.item, self.busy = item, True
-        self.connection.send(item)
+        with suppress(BrokenPipeError, ConnectionResetError):  # if the process has died, receiving will fail too
+            self.connection.send(item)
 
     def exit(self) -> WorkerExit:
         self.process.join()
