@@ -195,7 +195,8 @@ class _Grid:
         default = self.settings.recipe == "default"
         training: dict[str, Any] = {} if default else {"optimizer": "adam", "learning_rate": tuned.learning_rate}
         network = {"evidence": False} if default else {**as_published(backbone), "l2": tuned.l2}
-        options = {**(METHODS[variant.method].authors if default else {}), **variant.options}
+        authors = METHODS[variant.method].authors if default and variant.method in METHODS else {}
+        options = {**authors, **variant.options}
         return Trial(
             label=label,
             method=variant.method,
