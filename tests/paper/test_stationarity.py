@@ -69,7 +69,7 @@ def test_a_file_without_drift_shows_chance_and_no_more(criteo, execution):
     for one in features:
         assert one["missing"] == pytest.approx(0.1, abs=0.03)
     assert "I13" in markdown
-    assert "1000 segments are left out: of 3,000 rows each would have 3, and 20 are the least." in markdown
+    assert "1000 segments are left out: with 3,000 rows each would have 3, fewer than the minimum of 20." in markdown
     assert "of 13 features" in verdict
     assert "The paper's 1000 segments have 3 rows each here" in verdict
 

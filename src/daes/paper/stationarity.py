@@ -205,8 +205,8 @@ def markdown(result: ExperimentResult) -> str:
     )
     left_out = [number for number in SEGMENTS if number not in {one["segments"] for one in found["profiles"]}]
     parts += [
-        f"{number} segments are left out: of {found['rows']:,} rows each would have {found['rows'] // number}, and "
-        f"{_LEAST_ROWS} are the least."
+        f"{number} segments are left out: with {found['rows']:,} rows each would have {found['rows'] // number}, fewer "
+        f"than the minimum of {_LEAST_ROWS}."
         for number in left_out
     ]
     return "\n".join(parts)
