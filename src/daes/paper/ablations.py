@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise, product
+from typing import Any
 
 from daes.formatting import fixed
 from daes.paper import figures
@@ -54,11 +55,6 @@ Groups = Callable[[ExperimentResult], Mapping[str, Sequence[str]]]
 
 def ablation(
     *,
-    name: str,
-    title: str,
-    what: str,
-    claim: str,
-    differs: str,
     variants: Callable[[ExperimentSettings, Dataset], tuple[Mapping[str, Variant], Findings]],
     judge: Callable[[ExperimentResult], Judgement],
     figure: str,
@@ -66,12 +62,13 @@ def ablation(
     further: Callable[[ExperimentResult], str] = lambda result: "",
     more: Callable[[ExperimentResult], str] | None = None,
     uses: tuple[str, ...] = FIXED_METHODS,
+    **about: Any,
 ) -> Experiment:
     """An experiment that trains variants and shows their scores.
 
     Args:
-        name, title, what, claim, differs, judge, uses: as for `Experiment`.
         variants: the variants by label, and further findings.
+        judge, uses, about: arguments of `Experiment`.
         figure: title of the figure.
         shape: lines, with one table row per position on them; otherwise dots in groups.
         further: continues the verdict after the sentence of `judge`.
@@ -98,11 +95,6 @@ def ablation(
         return dot_figure(result, shape(result), figure)
 
     return Experiment(
-        name=name,
-        title=title,
-        what=what,
-        claim=claim,
-        differs=differs,
         run=run,
         markdown=markdown,
         verdict=lambda result: f"{judge(result)[1]} {further(result)}".rstrip(),
@@ -110,6 +102,7 @@ def ablation(
         draw=draw,
         data=("adstream", "flights"),
         uses=uses,
+        **about,
     )
 
 

@@ -2,21 +2,19 @@
 
 import json
 import math
-import platform
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
-import daes
 from daes.experiments.fingerprint import code_fingerprint
 from daes.paper.data import without_folders
 from daes.paper.experiment import Experiment, ExperimentSettings, Findings
 from daes.storage.durable import write_text
+from daes.training.environment import environment
 
 FORMAT = "daes.paper"
 DIGITS = 6
@@ -129,13 +127,10 @@ def command_of(experiment: Experiment, settings: ExperimentSettings, data: str |
 
 def versions() -> dict[str, str]:
     """Versions of daes, Python and the packages that affect numbers; `code` is a hash of daes' sources."""
-    found = {"daes": daes.__version__, "code": code_fingerprint("paper"), "python": platform.python_version()}
-    for name in ("numpy", "torch", "scipy"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
+    made_with = environment()
+    packages = {name: made_with["packages"].get(name) for name in ("numpy", "torch", "scipy")}
+    found = {"daes": made_with["daes"], "code": code_fingerprint("paper"), "python": made_with["python"], **packages}
+    return {name: version for name, version in found.items() if version is not None}
 
 
 def plain(content: Any) -> Any:
