@@ -290,14 +290,14 @@ def _columns(history: list[dict[str, float]], names: tuple[str, ...]) -> dict[st
     return {name: plain([history[index][name] for index in picked]) for name in names}
 
 
-def _throttled(progress: Progress | None, seconds: float = 0.5) -> Progress:
-    """A callback that passes on at most one call in this many seconds."""
+def _throttled(progress: Progress | None) -> Progress:
+    """A callback that passes on at most two calls per second."""
     last = 0.0
 
     def call(done: int, total: int | None) -> None:
         nonlocal last
         now = time.monotonic()
-        if progress is not None and now - last >= seconds:
+        if progress is not None and now - last >= 0.5:
             last = now
             progress(done, total)
 

@@ -98,7 +98,7 @@ def _quantile(values: Floats, level: float) -> Any:
     return np.nanquantile(values, level, axis=-1)
 
 
-def daily_repetition(series: Floats, per_day: float, seed: int = 0) -> tuple[float, float]:
+def daily_repetition(series: Floats, per_day: float) -> tuple[float, float]:
     """Correlation of a detrended series with itself a day later, and the limit that chance rarely exceeds.
 
     A series that changes slowly correlates with itself a day later without having any period. Therefore the mean of the
@@ -124,7 +124,7 @@ def daily_repetition(series: Floats, per_day: float, seed: int = 0) -> tuple[flo
     places = np.arange(rest.size)
     day = places // lag
     length = np.minimum(lag, rest.size - day * lag)  # the last day may be incomplete
-    turns = np.random.default_rng(seed).integers(0, lag, size=(_ROTATIONS, int(day[-1]) + 1))
+    turns = np.random.default_rng(0).integers(0, lag, size=(_ROTATIONS, int(day[-1]) + 1))
     rotated = rest[day * lag + (places - day * lag + turns[:, day]) % length]
     found, by_chance = _correlation(rest, lag), _correlation(rotated, lag)
     if not np.isfinite(found):

@@ -8,7 +8,6 @@ import numpy as np
 from daes.experiments.method_tests import ROW_TESTS
 from daes.experiments.scores import higher_is_better
 from daes.experiments.significance import LEVEL
-from daes.experiments.trial import TrialResult
 from daes.formatting import compact, count, duration, fixed, p_equals, p_value
 from daes.report.comparison import CEILING, Compared
 from daes.report.comparison_figures import dot_figure, epoch_figures, stream_figures
@@ -82,17 +81,22 @@ def _result(compared: Compared) -> list[Block]:
     tests = significance_table(compared)
     if tests is not None:
         blocks += [Heading("Tests"), Paragraph(_TESTS), tests]
-    if compared.table.failures:
-        blocks += [Heading("Failures"), failure_table(compared.table.failures)]
+    failures = [(r.label, r.backbone, str(r.seed), r.error or "") for r in compared.table.failures]
+    if failures:
+        table = Table(("method", "backbone", "seed", "reason"), failures, left=frozenset({0, 1, 3}))
+        blocks += [Heading("Failures"), table]
     return blocks
 
 
 def _curves(compared: Compared) -> list[Block]:
     if compared.table.protocol != "stream":
         return drawn(epoch_figures(compared), "No history was kept.")
-    tables = [eighths_table(compared, backbone) for backbone in compared.table.backbones]
-    known = [table for table in tables if table is not None]
-    return [*drawn(stream_figures(compared), "No history was kept."), *known]
+    blocks = drawn(stream_figures(compared), "No history was kept.")
+    for table in map(compared.table.eighths_table, compared.table.backbones):
+        if len(table.head) > 1:
+            rows = [[_label(compared, str(label)), *curve] for label, *curve in table.rows]
+            blocks.append(replace(table, rows=rows))
+    return blocks
 
 
 def result_table(compared: Compared, backbone: str) -> Table:
@@ -122,14 +126,6 @@ def rank_table(compared: Compared) -> Table:
         for label in sorted(compared.table.methods, key=lambda label: ranks[measures[0]][label])
     ]
     return Table(("method", *(f"rank by {compared.titles[measure]}" for measure in measures)), rows)
-
-
-def eighths_table(compared: Compared, backbone: str) -> Table | None:
-    """AUC of every method on each eighth of the stream; None if no trial has it."""
-    table = compared.table.eighths_table(backbone)
-    if len(table.head) == 1:
-        return None
-    return replace(table, rows=[[_label(compared, str(label)), *curve] for label, *curve in table.rows])
 
 
 def _label(compared: Compared, label: str) -> Cell:
@@ -196,9 +192,3 @@ def _chance(compared: Compared, backbone: str, measure: str) -> str:
         f"{fixed(test.difference, sign=True)}, {is_it} ({p_equals(test.p_value)} by DeLong's test "
         "and the block bootstrap over rows, the larger of both after Holm's correction)."
     )
-
-
-def failure_table(failures: Sequence[TrialResult]) -> Table:
-    """The trials that failed, and why."""
-    rows = [(trial.label, trial.backbone, str(trial.seed), trial.error or "") for trial in failures]
-    return Table(("method", "backbone", "seed", "reason"), rows, left=frozenset({0, 1, 3}))
