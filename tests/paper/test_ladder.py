@@ -8,7 +8,7 @@ import pytest
 from daes.experiments.row_tests import bootstrap_p
 from daes.paper import EXPERIMENTS, Execution, ExperimentSettings, OutOfTimeError
 from daes.paper.ladder import DEFAULT, RUNGS, _choose, _default, rivals, run
-from daes.paper.ladder_result import best_of, cells, corrected_tests, friedman_of, significant_cells
+from daes.paper.ladder_result import best_of, cells, corrected_tests, count_significant, friedman_of, pair_tests
 from daes.paper.page import read_results
 from daes.paper.running import run_experiment
 from daes.paper.why import page, write_why
@@ -164,8 +164,9 @@ def test_what_is_sure_is_counted_by_direction():
         for gap, wide, p in ((0.1, 0.01, 1e-9), (0.1, 0.2, 1e-9), (0.1, 0.01, 0.2), (-0.1, 0.01, 1e-9))
     ]
     found = made_up({"ours": {"a": 0.7}, "efd": {"a": 0.6}}, tests)
-    assert significant_cells(found, "ours", "efd") == (1, 1, 4)
-    assert significant_cells(found, "efd", "ours") == (0, 0, 0)
+    pairs = pair_tests(found)
+    assert list(pairs) == [("ours", "efd")]
+    assert count_significant(pairs["ours", "efd"]) == (1, 1, 4)
 
 
 def test_the_ends_of_the_ladder():

@@ -79,10 +79,12 @@ def count_significant(tests: Sequence[Findings]) -> tuple[int, int, int]:
     return sum(ahead), len(ahead) - sum(ahead), len(tests)
 
 
-def significant_cells(found: Findings, subject: str, baseline: str) -> tuple[int, int, int]:
-    """The same for the cells of one subject and one baseline."""
-    tests = [t for t in corrected_tests(found) if (t["subject"], t["baseline"]) == (subject, baseline)]
-    return count_significant(tests)
+def pair_tests(found: Findings) -> dict[tuple[str, str], list[Findings]]:
+    """(subject, baseline) → their corrected tests, one per cell."""
+    pairs: dict[tuple[str, str], list[Findings]] = {}
+    for test in corrected_tests(found):
+        pairs.setdefault((test["subject"], test["baseline"]), []).append(test)
+    return pairs
 
 
 def best_of(found: Findings, labels: Sequence[str]) -> dict[tuple[str, str], str]:
@@ -131,7 +133,7 @@ def _intro(result: ExperimentResult) -> str:
 
 def _table(found: Findings, labels: Sequence[str], *, against_previous: bool) -> str:
     """The scores of labels by stream, and their change against the label before, or against the default."""
-    streams = list(found["streams"])
+    streams, tests = list(found["streams"]), pair_tests(found)
     best = {stream: max((_mean(found, label, stream) or 0.0) for label in labels) for stream in streams}
     rows: list[list[object]] = []
     for previous, label in zip([None, *labels], labels, strict=False):
@@ -143,9 +145,9 @@ def _table(found: Findings, labels: Sequence[str], *, against_previous: bool) ->
         else:
             row += [change(cells(found, label, m), cells(found, base, m)) for m in (SUMMARY, "auc")]
             if against_previous:
-                higher, lower, tested = significant_cells(found, label, base)
+                higher, lower, tested = count_significant(tests.get((label, base), []))
             else:  # the default is the subject of these tests
-                lower, higher, tested = significant_cells(found, base, label)
+                lower, higher, tested = count_significant(tests.get((base, label), []))
             row.append(f"{higher} / {lower}" if tested else "")
         rows.append(row)
     headers = ["", *streams, "second half", "whole stream", "significantly ↑ / ↓"]

@@ -5,7 +5,7 @@ from statistics import median
 
 from daes.formatting import count, fixed, percent
 from daes.paper.experiment import Findings
-from daes.paper.ladder_result import cells, change, differences, markdown, rungs, significant_cells, verdict
+from daes.paper.ladder_result import cells, change, count_significant, differences, markdown, pair_tests, rungs, verdict
 from daes.paper.page import link
 from daes.paper.result import ExperimentResult
 from daes.storage.durable import write_text
@@ -65,11 +65,11 @@ def page(result: ExperimentResult, folder: str) -> str:
 
 def _steps(found: Findings) -> list[str]:
     """What each rung adds, the largest first."""
-    steps = rungs(found)
+    steps, pairs = rungs(found), pair_tests(found)
     lines = []
     for label, before in zip(steps[1:], steps, strict=False):
         one, other = cells(found, label), cells(found, before)
-        higher, lower, tested = significant_cells(found, label, before)
+        higher, lower, tested = count_significant(pairs.get((label, before), []))
         tests = f"; significantly higher in {higher} and lower in {lower} of {tested} cells" if tested else ""
         lines.append((median(differences(one, other) or [0.0]), f"- `{label}`: {change(one, other)}{tests}."))
     ordered = [line for _, line in sorted(lines, key=lambda pair: -pair[0])]
