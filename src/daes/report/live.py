@@ -77,51 +77,46 @@ def _traffic(traffic: Mapping[str, Any]) -> dict[str, Any]:
     said = "From a request to its answer within the server; accurate to within 25 %."
     past = "The last five minutes, in seconds before now."
     charts = [
-        line_chart("requests", "Requests a second", x, requests, zero=True, caption=past),
-        line_chart("latency", "Latency", x, latency, unit="s", zero=True, caption=said),
+        chart("requests", "Requests a second", x, requests, zero=True, caption=past),
+        chart("latency", "Latency", x, latency, unit="s", zero=True, caption=said),
     ]
     return {"id": "traffic", "title": "Traffic", "charts": charts}
 
 
-def line_chart(
+def chart(
     name: str,
     title: str,
     x: Sequence[float],
     series: Sequence[tuple[str, Sequence[float | None]]],
     *,
+    kind: str = "line",
+    caption: str = "",
+    x_unit: str = "",
     unit: str = "",
     zero: bool = False,
-    caption: str = "",
 ) -> dict[str, Any]:
-    """Lines over one axis; with `zero` the axis starts there."""
-    return {
-        "id": name,
-        "title": title,
-        "caption": caption,
-        "kind": "line",
-        "x": list(x),
-        "x_unit": "",
-        "unit": unit,
-        "zero": zero,
-        "series": [{"name": label, "values": list(values)} for label, values in series],
-    }
+    """A chart of series (label, values) over x.
+
+    Args:
+        name: id of the chart.
+        title: its heading.
+        x: positions of the values; for bars, the edges of the bins.
+        series: labels and values.
+        kind: "line", "bars", or "match" (dots that should lie on the diagonal).
+        caption: text below the chart.
+        x_unit, unit: of the axes: "%", "s" or none.
+        zero: whether the y-axis starts at 0.
+    """
+    drawn = [{"name": label, "values": list(values)} for label, values in series]
+    about = {"id": name, "title": title, "caption": caption, "kind": kind}
+    return {**about, "x": list(x), "x_unit": x_unit, "unit": unit, "zero": zero, "series": drawn}
 
 
 def _scores(traffic: Mapping[str, Any]) -> dict[str, Any]:
     scores, labels = traffic["scores"], traffic["labels"]
-    charts = [
-        {
-            "id": "scores",
-            "title": "Scores",
-            "caption": "" if scores["mean"] is None else f"The last rows; their mean is {percent(scores['mean'])}.",
-            "kind": "bars",
-            "x": scores["edges"],
-            "x_unit": "%",
-            "unit": "",
-            "zero": True,
-            "series": [{"name": "rows", "values": scores["counts"]}],
-        }
-    ]
+    caption = "" if scores["mean"] is None else f"The last rows; their mean is {percent(scores['mean'])}."
+    counts = [("rows", scores["counts"])]
+    charts = [chart("scores", "Scores", scores["edges"], counts, kind="bars", caption=caption, x_unit="%", zero=True)]
     metrics = labels["metrics"]
     said = "No labels have come back: POST /labels says what was clicked."
     if metrics:
@@ -136,17 +131,10 @@ def _scores(traffic: Mapping[str, Any]) -> dict[str, Any]:
 def reliability_chart(reliability: Mapping[str, Any]) -> dict[str, Any]:
     """The click rate against the prediction."""
     filled = [i for i, weight in enumerate(reliability["weight"]) if (weight or 0) >= _LEAST_WEIGHT]
-    return {
-        "id": "reliability",
-        "title": "Clicked against predicted",
-        "caption": "Rows grouped by prediction, groups of ten or more; on the line, as many click as predicted.",
-        "kind": "match",
-        "x": [reliability["mean_prediction"][i] for i in filled],
-        "x_unit": "%",
-        "unit": "%",
-        "zero": True,
-        "series": [{"name": "clicked", "values": [reliability["mean_label"][i] for i in filled]}],
-    }
+    predicted, clicked = ([reliability[name][i] for i in filled] for name in ("mean_prediction", "mean_label"))
+    caption = "Rows grouped by prediction, groups of ten or more; on the line, as many click as predicted."
+    options: dict[str, Any] = {"kind": "match", "caption": caption, "x_unit": "%", "unit": "%", "zero": True}
+    return chart("reliability", "Clicked against predicted", predicted, [("clicked", clicked)], **options)
 
 
 def _drift(drift: Mapping[str, Any]) -> dict[str, Any]:

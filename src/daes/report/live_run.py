@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from daes.formatting import compact, count, duration, fixed, percent
-from daes.report.live import line_chart, note, reliability_chart, table
+from daes.report.live import chart, note, reliability_chart, table
 from daes.storage.run_folder import RunFolder
 
 _SILENT = 60.0
@@ -66,13 +66,12 @@ def _read(run: RunFolder) -> tuple[dict[str, Any] | None, str]:
 def _metrics(history: Mapping[str, Any]) -> dict[str, Any]:
     rows = history.get("rows", [])
 
-    def chart(name: str, title: str, caption: str) -> dict[str, Any]:
-        series = [("last rows", f"window_{name}"), ("all rows", name)]
-        return line_chart(name, title, rows, [(label, history.get(key, [])) for label, key in series], caption=caption)
+    def along(name: str) -> list[tuple[str, Sequence[float | None]]]:
+        return [("last rows", history.get(f"window_{name}", [])), ("all rows", history.get(name, []))]
 
     charts = [
-        chart("auc", "AUC", "Every row is scored before it is learned from."),
-        chart("logloss", "LogLoss", "Lower is better."),
+        chart("auc", "AUC", rows, along("auc"), caption="Every row is scored before it is learned from."),
+        chart("logloss", "LogLoss", rows, along("logloss"), caption="Lower is better."),
     ]
     return {"id": "metrics", "title": "Predictions", "charts": charts}
 
@@ -81,8 +80,8 @@ def _stream(monitor: Mapping[str, Any]) -> dict[str, Any]:
     rows = monitor.get("rows", [])
     clicks = [("clicked", monitor.get("click_rate", [])), ("predicted", monitor.get("mean_prediction", []))]
     charts = [
-        line_chart("clicks", "Click rate", rows, clicks, unit="%", zero=True),
-        line_chart("speed", "Rows a second", rows, [("rows", monitor.get("rows_per_second", []))], zero=True),
+        chart("clicks", "Click rate", rows, clicks, unit="%", zero=True),
+        chart("speed", "Rows a second", rows, [("rows", monitor.get("rows_per_second", []))], zero=True),
     ]
     return {"id": "stream", "title": "The stream", "charts": charts}
 
